@@ -29,7 +29,7 @@ async def test_kept_messages_of_all_brokers_are_found_and_put_back_once() -> Non
         assert not await set_aside.topic_exists(admin)
         for server in running.brokers:
             for _ in range(2):
-                server.broker.log.ingest.as_it_is(Draft(TIMER, 0, b"body", b"\xff"))
+                server.broker.log.ingest.append_draft(Draft(TIMER, 0, b"body", b"\xff"))
         await until(partial(are_known, 4))
         async with open_reader(running.namesrv_addr) as reader:
             found, ends = await set_aside.list_messages(reader)

@@ -107,7 +107,7 @@ class Day:
     def _pop(self, body: bytes) -> None:
         broker, now_ms = self.broker, self.broker.control.clock.now_ms()
         broker.tables.groups.find("g", now_ms)
-        offset = broker.log.ingest.as_it_is(Draft("popped", 0, body, b"")).queue_offset
+        offset = broker.log.ingest.append_draft(Draft("popped", 0, body, b"")).queue_offset
         found = PopCheckpoint(
             group="g", topic="popped", queue_id=0, start=offset, pop_ms=now_ms,
             invisible_ms=2_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
@@ -220,7 +220,7 @@ def test_a_moment_of_a_wrong_clock_brings_nothing_early() -> None:
 
 async def _many_files(broker: Broker) -> None:
     for _ in range(40):
-        broker.log.ingest.as_it_is(Draft("orders", 0, bytes(8_000), b""))
+        broker.log.ingest.append_draft(Draft("orders", 0, bytes(8_000), b""))
         await asyncio.sleep(0)
 
 

@@ -93,7 +93,7 @@ async def fill(directory: Path) -> None:
                 RequestMode(topic="orders", consumer_group=f"g{turn}", mode="POP")
             )
             for _ in range(200):  # until what waits is on the wheel
-                if broker.delivery.timer.parts.timers.offset > turn:
+                if broker.delivery.timer.context.timers.offset > turn:
                     break
                 await asyncio.sleep(0.05)
             while broker.log.store.dispatch():
@@ -183,7 +183,7 @@ async def judge_waiting(broker: Broker, name: str) -> list[str]:
         if not broker.delivery.timer.behind:
             break
         await asyncio.sleep(0.05)
-    timers, timed = broker.delivery.timer.parts.timers, 0
+    timers, timed = broker.delivery.timer.context.timers, 0
     for at in range(86_000_000, 86_402_000, 1_000):
         slot = timers.slot(broker.control.clock.now_ms() + at)
         unit = timers.unit(slot.last) if slot else None

@@ -128,7 +128,7 @@ class Timers(Service):
 
     def put_good(self, broker: Broker, body: bytes) -> None:
         out = broker.control.clock.now_ms() // 1_000 * 1_000 + 2_000
-        broker.log.ingest.as_it_is(
+        broker.log.ingest.append_draft(
             timed({"TIMER_OUT_MS": str(out), "REAL_TOPIC": "orders", "REAL_QID": "0"}, body)
         )
 
@@ -151,7 +151,7 @@ class Delays(Service):
 
     def put_good(self, broker: Broker, body: bytes) -> None:
         given = {"DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"}
-        broker.log.ingest.as_it_is(delayed(given, broker.control.clock.now_ms() + 1_000, body))
+        broker.log.ingest.append_draft(delayed(given, broker.control.clock.now_ms() + 1_000, body))
 
 
 class HalfMessages(Service):
@@ -184,7 +184,7 @@ class HalfMessages(Service):
         draft = Draft(
             names.HALF_TOPIC, 0, body, properties(given), born_ms=broker.control.clock.now_ms()
         )
-        broker.log.ingest.as_it_is(draft)
+        broker.log.ingest.append_draft(draft)
 
 
 class Pops(Service):
@@ -228,7 +228,7 @@ class Pops(Service):
 
     def put_good(self, broker: Broker, body: bytes) -> None:
         broker.tables.groups.find("g", broker.control.clock.now_ms())
-        appended = broker.log.ingest.as_it_is(Draft("orders", 0, body, b""))
+        appended = broker.log.ingest.append_draft(Draft("orders", 0, body, b""))
         now_ms = broker.control.clock.now_ms()
         broker.delivery.revive.give(
             PopCheckpoint(
@@ -250,7 +250,7 @@ class Index(Service):
             yield Draft("orders", 0, b"poison", properties({"KEYS": one, "UNIQ_KEY": one}))
 
     def put_good(self, broker: Broker, body: bytes) -> None:
-        broker.log.ingest.as_it_is(
+        broker.log.ingest.append_draft(
             Draft("orders", 0, body, properties({"UNIQ_KEY": body.decode()}))
         )
 
@@ -304,7 +304,7 @@ def _mix(service: Service, broker: Broker, poisons: list[Draft], random: Random)
 
     put_good()
     for draft in poisons:
-        broker.log.ingest.as_it_is(draft)
+        broker.log.ingest.append_draft(draft)
         if random.random() < 0.3:
             put_good()
     put_good()
@@ -343,7 +343,7 @@ def test_each_poison_alone_stops_nothing(depth: str, caplog: pytest.LogCaptureFi
             step = 7 if depth == "short" else 1
             good: list[bytes] = []
             for draft in poisons[::step]:
-                server.broker.log.ingest.as_it_is(draft)
+                server.broker.log.ingest.append_draft(draft)
                 good.append(b"good %d" % len(good))
                 service.put_good(server.broker, good[-1])
                 await clock.sleep(3_000)
@@ -361,7 +361,7 @@ def test_what_every_service_set_aside_is_told_with_its_name() -> None:
             for kind in SERVICES:
                 service = kind()
                 for draft in service.poisons(clock.now_ms()):
-                    server.broker.log.ingest.as_it_is(draft)
+                    server.broker.log.ingest.append_draft(draft)
             await clock.sleep(120_000)
             found = server.broker.delivery.set_aside.counts
             assert {"timer", "delay", "transactions"} <= found.keys()

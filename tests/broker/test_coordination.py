@@ -45,12 +45,12 @@ async def test_what_is_seen_and_decided_goes_with_the_last_member(
     join(broker, first, "c1", "billing")
     join(broker, second, "c2", "billing")
     broker.coordination.handover.seen("billing", "orders", 0, first)
-    broker.coordination.rebalance.table.asked("billing", "c2", "STICKY")
+    broker.coordination.rebalance.assignments.asked("billing", "c2", "STICKY")
     broker.coordination.forget(first)
     assert broker.coordination.handover.owners("billing", "orders", 0) == []
-    assert broker.coordination.rebalance.table.strategies("billing") == {"c2": "STICKY"}
+    assert broker.coordination.rebalance.assignments.strategies("billing") == {"c2": "STICKY"}
     broker.coordination.forget(second)
-    assert broker.coordination.rebalance.table.strategies("billing") == {}
+    assert broker.coordination.rebalance.assignments.strategies("billing") == {}
 
 
 async def test_a_group_pulls_unless_told_otherwise(broker: Broker) -> None:

@@ -269,7 +269,7 @@ async def test_what_a_genuine_broker_popped_comes_out_of_its_timer_and_again(
         for tag, note, at in (("ck", given, 9_000), ("ack", acked, 10_000)):
             properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(pop_ms + at)}
             record = replace(held(server)[0], body=encode_body(note))
-            broker.log.ingest.again(
+            broker.log.ingest.reappend(
                 record, topic=revive, queue_id=2, properties=properties, reconsume_times=0
             )
         assert broker.log.store.bounds(revive, 2) == (0, 0)

@@ -98,7 +98,7 @@ def state(clock: MovedClock) -> NameServerState:
         config=NameServerConfig(),
         clock=clock,
         brokers=LiveBrokers(),
-        values=KVStore(Path("/"), MemoryFiles()),
+        kv_store=KVStore(Path("/"), MemoryFiles()),
     )
 
 

@@ -87,12 +87,12 @@ def test_a_request_that_comes_late_is_refused_only_where_that_is_too_late() -> N
 async def test_a_turn_that_works_on_and_on_makes_its_requests_late_until_it_ends() -> None:
     gate = RequestLimit(AdmissionLimits(count=10, wait_ms=200))
     turn = LoopLag([gate])
-    assert turn.look_ms == 0
+    assert turn.check_ms == 0
     turn.look(900)
     turn.count = BURST_MIN
     for now_ms in range(900 + CLOCK_CHECK_MS, 900 + 11 * CLOCK_CHECK_MS, CLOCK_CHECK_MS):
         turn.look(now_ms)
-    assert turn.look_ms == now_ms + CLOCK_CHECK_MS
+    assert turn.check_ms == now_ms + CLOCK_CHECK_MS
     assert not gate.is_tight
     turn.look(now_ms + CLOCK_CHECK_MS)
     assert gate.is_tight
@@ -124,4 +124,4 @@ async def test_a_pause_makes_nobody_late_and_the_next_turn_begins_anew() -> None
 
 
 def test_without_gates_nobody_looks_at_the_clock() -> None:
-    assert LoopLag().look_ms == NEVER_MS
+    assert LoopLag().check_ms == NEVER_MS

@@ -245,12 +245,14 @@ async def test_silent_peers_are_closed_in_the_order_in_which_they_came(router: R
     clock, closed = this_loop().clock, list[str]()
     async with Server(router, clock=clock) as server:
         channels = [await Channel.connect("127.0.0.1", server.port, clock=clock) for _ in range(9)]
-        guests = sorted(server.peers, key=lambda guest: int(guest.address.rpartition(":")[2]))
-        assert len(guests) == len(channels)
-        for guest in guests:
-            guest.on_close(lambda gone: closed.append(gone.address))
+        connections = sorted(
+            server.peers, key=lambda connection: int(connection.address.rpartition(":")[2])
+        )
+        assert len(connections) == len(channels)
+        for connection in connections:
+            connection.on_close(lambda gone: closed.append(gone.address))
         await clock.sleep(180_000)
-    assert closed == [guest.address for guest in guests]  # ports are given in turn
+    assert closed == [connection.address for connection in connections]  # ports are given in turn
 
 
 async def test_who_arrives_during_a_stop_is_dropped(router: Router) -> None:
@@ -288,8 +290,10 @@ async def test_without_descriptors_to_spare_newcomers_are_refused_with_one_line(
     async with Server(router, host="127.0.0.1") as server:
         async with await Channel.connect("127.0.0.1", server.port) as early:
             await early.call(ECHO)
-            guest: Any = next(iter(server.peers))
-            monkeypatch.setattr(server, "_descriptors_max", guest.descriptor + DESCRIPTORS_KEPT)
+            connection: Any = next(iter(server.peers))
+            monkeypatch.setattr(
+                server, "_descriptors_max", connection.descriptor + DESCRIPTORS_KEPT
+            )
             for _ in range(3):
                 reader, writer = await raw(server)
                 with contextlib.suppress(ConnectionResetError):
@@ -308,25 +312,25 @@ async def test_large_frames_wait_for_each_other_when_together_they_are_too_large
     router: Router, kept: list[str]
 ) -> None:
     async with Server(router, host="127.0.0.1") as server:
-        server._hall.places._size_max = 300_000
+        server._limits.large_frames._size_max = 300_000
         frames = [
             encode_call(PutKV(namespace="n", key="k", value=str(n), body=bytes(200_000)), opaque=n)
             for n in range(3)
         ]
-        guests = [await raw(server) for _ in frames]
-        for (_, writer), frame in zip(guests, frames, strict=True):
+        connections = [await raw(server) for _ in frames]
+        for (_, writer), frame in zip(connections, frames, strict=True):
             writer.write(frame[:150_000])
             await writer.drain()
-        while not server._hall.places.are_wanted:  # noqa: ASYNC110 - nothing tells us
+        while not server._limits.large_frames.has_waiting:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.001)
         assert kept == []
-        for (_, writer), frame in zip(reversed(guests), reversed(frames), strict=True):
+        for (_, writer), frame in zip(reversed(connections), reversed(frames), strict=True):
             writer.write(frame[150_000:])
-        for reader, writer in guests:
+        for reader, writer in connections:
             assert (await read_command(reader)).code == 0
             writer.close()
         assert sorted(kept) == ["0", "1", "2"]
-        assert server._hall.places.size == 0
+        assert server._limits.large_frames.size == 0
 
 
 async def test_a_server_may_listen_at_a_second_port(router: Router) -> None:
@@ -353,4 +357,4 @@ async def test_a_second_port_that_cannot_be_had_is_one_warning(
         async with Server(router, host="127.0.0.1", also=port) as server:
             assert server.ports == [server.port]
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"nobody is served at port {port}, which some old clients use: ")
+    assert line.startswith(f"port {port}, which some old clients use, is not served: ")

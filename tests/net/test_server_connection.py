@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from roquet.net import server_connection as guest_module
-from roquet.net import server_limits as hall_module
+from roquet.net import server_connection as module
+from roquet.net import server_limits as limits_module
 from roquet.net.channel import Channel
 from roquet.net.request_limits import RequestLimit
 from roquet.net.router import Peer, Router
@@ -27,7 +27,7 @@ HALF: bytes = encode_call(GetKV(namespace="echo", key="k"), opaque=1)[:-3]
 async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(guest_module, "SERVER_BUFFER_HIGH", 20_000)
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
     router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
@@ -36,12 +36,12 @@ async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
         for opaque in range(10):
             transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
             await asyncio.sleep(0.001)
-        (guest,) = server.peers
+        (connection,) = server.peers
         assert transport.get_write_buffer_size() > 0
         await loop.clock.sleep(25_000)
-        assert not guest.closed
+        assert not connection.closed
         await loop.clock.sleep(100_000)
-        assert guest.closed
+        assert connection.closed
     assert "took none of its answers" in caplog.text
 
 
@@ -49,7 +49,7 @@ async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
 async def test_a_client_that_reads_slowly_gets_everything(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "SERVER_BUFFER_HIGH", 20_000)
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
     router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
     got: list[int] = []
 
@@ -86,7 +86,7 @@ async def test_who_keeps_a_place_for_a_frame_that_it_does_not_end_is_dropped(
 ) -> None:
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
-        server._hall.places._size_max = 300_000
+        server._limits.large_frames._size_max = 300_000
         frame = encode_call(PutKV(namespace="n", key="k", value="v", body=bytes(200_000)), opaque=1)
         stalls, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
         stalls.write(frame[:10_000])
@@ -109,11 +109,11 @@ async def test_of_many_clients_that_do_not_read_only_so_many_are_kept(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
-    monkeypatch.setattr(hall_module, "SETTLE_BYTES", 20_000)
+    monkeypatch.setattr(limits_module, "SETTLE_BYTES", 20_000)
     loop = this_loop()
     async with Server(router, clock=loop.clock) as server:
-        server._hall.tally.left = 0
-        server._hall.tally._limit = 100_000
+        server._limits.tally.left = 0
+        server._limits.tally._limit = 100_000
         for number in range(10):
             transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
             transport.pause_reading()
@@ -123,9 +123,9 @@ async def test_of_many_clients_that_do_not_read_only_so_many_are_kept(
         async with await Channel.connect("127.0.0.1", server.port, clock=loop.clock) as reads:
             for _ in range(50):
                 await reads.call(ListKV(namespace="n"))
-            guests: Any = server.peers
-            assert sum(guest.unsent for guest in guests) <= 100_000 + 20_000
-            assert 4 <= len(guests) < 11
+            connections: Any = server.peers
+            assert sum(connection.unsent for connection in connections) <= 100_000 + 20_000
+            assert 4 <= len(connections) < 11
     assert "bytes wait for it, and more than 100000 for all clients" in caplog.text
 
 
@@ -215,8 +215,8 @@ async def test_full_reads_are_served_a_little_at_a_time(
         transport.write(requests(1)[0])
         await loop.clock.sleep(100)
         assert slow[-1] == 0, "it is read on"
-        (guest,) = server.peers
-        assert guest._run is None  # type: ignore[attr-defined]
+        (connection,) = server.peers
+        assert connection._burst is None  # type: ignore[attr-defined]
 
 
 @in_virtual_time
@@ -259,7 +259,7 @@ async def test_who_goes_while_it_is_served_is_served_no_more(
 async def test_who_sends_and_does_not_read_is_not_served_meanwhile(
     router: Router, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guest_module, "SERVER_BUFFER_HIGH", 20_000)
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
     served: list[int] = []
 
     def large(call: ListKV, _peer: Peer) -> ValueReply:
@@ -287,7 +287,7 @@ async def test_a_frame_without_a_place_holds_up_what_is_behind_it(
     loop = this_loop()
     frame = encode_call(PutKV(namespace="n", key="k", value="v", body=bytes(200_000)), opaque=1)
     async with Server(router, clock=loop.clock) as server:
-        server._hall.places._size_max = 300_000
+        server._limits.large_frames._size_max = 300_000
         first, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
         first.write(frame[:10_000])
         await loop.clock.sleep(10)

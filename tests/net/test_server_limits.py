@@ -22,54 +22,54 @@ class Somebody:
 
 
 def test_a_large_frame_has_its_place_until_it_is_whole() -> None:
-    places, guest = LargeFrameBudget(100), Somebody()
-    assert places.take(guest, 60, 10)
-    assert places.take(guest, 60, 30)
-    assert places.size == 60
-    places.leave(guest)
-    assert places.size == 0
+    large_frames, connection = LargeFrameBudget(100), Somebody()
+    assert large_frames.take(connection, 60, 10)
+    assert large_frames.take(connection, 60, 30)
+    assert large_frames.size == 60
+    large_frames.leave(connection)
+    assert large_frames.size == 0
 
 
 def test_the_next_large_frame_of_a_guest_takes_a_place_of_its_own_size() -> None:
-    places, guest = LargeFrameBudget(100), Somebody()
-    assert places.take(guest, 60, 10)
-    assert places.take(guest, 90, 10)
-    assert places.size == 90
+    large_frames, connection = LargeFrameBudget(100), Somebody()
+    assert large_frames.take(connection, 60, 10)
+    assert large_frames.take(connection, 90, 10)
+    assert large_frames.size == 90
 
 
 def test_who_finds_no_place_waits_in_turn_also_behind_a_larger_one() -> None:
-    places = LargeFrameBudget(100)
+    large_frames = LargeFrameBudget(100)
     first, large, small = Somebody(), Somebody(), Somebody()
-    assert places.take(first, 60, 1)
-    assert not places.take(large, 80, 5)
-    assert not places.take(small, 20, 7)
-    assert places.are_wanted
-    assert places.queued == 12
-    places.leave(first)
+    assert large_frames.take(first, 60, 1)
+    assert not large_frames.take(large, 80, 5)
+    assert not large_frames.take(small, 20, 7)
+    assert large_frames.has_waiting
+    assert large_frames.queued == 12
+    large_frames.leave(first)
     assert (large.admitted, small.admitted) == (1, 1)
-    assert not places.are_wanted
-    assert (places.size, places.queued) == (100, 0)
+    assert not large_frames.has_waiting
+    assert (large_frames.size, large_frames.queued) == (100, 0)
 
 
 def test_who_leaves_the_queue_is_not_admitted() -> None:
-    places = LargeFrameBudget(100)
+    large_frames = LargeFrameBudget(100)
     first, gone, next_ = Somebody(), Somebody(), Somebody()
-    assert places.take(first, 60, 1)
-    assert not places.take(gone, 80, 5)
-    assert not places.take(next_, 70, 5)
-    places.leave(gone)
-    assert (next_.admitted, places.queued) == (0, 5)
-    places.leave(first)
-    assert (gone.admitted, next_.admitted, places.size) == (0, 1, 70)
+    assert large_frames.take(first, 60, 1)
+    assert not large_frames.take(gone, 80, 5)
+    assert not large_frames.take(next_, 70, 5)
+    large_frames.leave(gone)
+    assert (next_.admitted, large_frames.queued) == (0, 5)
+    large_frames.leave(first)
+    assert (gone.admitted, next_.admitted, large_frames.size) == (0, 1, 70)
 
 
 def test_a_queue_that_holds_too_much_takes_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server_limits, "QUEUED_TOTAL_MAX", 10)
-    places = LargeFrameBudget(100)
+    large_frames = LargeFrameBudget(100)
     first, waits, late = Somebody(), Somebody(), Somebody()
-    assert places.take(first, 60, 1)
-    assert not places.take(waits, 80, 6)
-    assert places.take(late, 80, 6)
+    assert large_frames.take(first, 60, 1)
+    assert not large_frames.take(waits, 80, 6)
+    assert large_frames.take(late, 80, 6)
     assert late.dropped == ["1 large frames are under way, and more wait than may"]
     assert not waits.dropped
 

@@ -1,4 +1,4 @@
-"""Admission: the gate that each kind of request passes, as wide as the settings say."""
+"""Admission: the limit of waiting requests for each kind of request, from the settings."""
 
 from collections.abc import Mapping
 from typing import Any, Final
@@ -39,29 +39,29 @@ KINDS: Final[Mapping[int, str]] = {
     RequestCode.QUERY_MESSAGE: QUERY,
     RequestCode.VIEW_MESSAGE_BY_ID: QUERY,
 }
-"""Which requests share a gate, as they share a queue of threads in the genuine broker; all others
-are ADMIN."""
+"""Requests that share a limit, as they share a thread pool in the genuine broker; all others are
+ADMIN."""
 
 
 class Admission:
-    """The gates of one broker, by the kind of request."""
+    """The request limits of one broker, by kind."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.gates = {kind: RequestLimit(limits) for kind, limits in limits_of(config).items()}
 
     def gate(self, call_type: type[Call[Any]]) -> RequestLimit:
-        """The gate that a call passes."""
+        """The limit that a call counts against."""
         return self.gates[KINDS.get(call_type.code, ADMIN)]
 
     def configure(self, config: BrokerConfig) -> None:
-        """Follow settings that have changed."""
+        """Apply changed settings."""
         for kind, limits in limits_of(config).items():
             self.gates[kind].change(limits)
 
 
 def limits_of(config: BrokerConfig) -> dict[str, AdmissionLimits]:
-    """How many requests of each kind may wait, and how long one may have waited, by settings."""
-    given = {
+    """The limits of each kind: waiting requests, and the longest wait in ms."""
+    capacities = {
         SEND: (config.send_capacity, config.send_wait_max),
         PULL: (config.pull_capacity, config.pull_wait_max),
         ACK: (config.ack_capacity, config.ack_wait_max),
@@ -72,5 +72,5 @@ def limits_of(config: BrokerConfig) -> dict[str, AdmissionLimits]:
     }
     return {
         kind: AdmissionLimits(count=count, wait_ms=wait_ms if config.fast_failure else None)
-        for kind, (count, wait_ms) in given.items()
+        for kind, (count, wait_ms) in capacities.items()
     }

@@ -134,7 +134,7 @@ class BrokerServer:
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
         if config.port != server.port:
-            self.broker.log.ingest.settle(self._environment.origin(self.address))
+            self.broker.log.ingest.set_origin(self._environment.origin(self.address))
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
@@ -172,15 +172,11 @@ async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> No
 
 
 def _housekeeping(broker: Broker) -> Housekeeping:
-    tables = broker.tables
     return Housekeeping(
-        clock=broker.control.clock,
-        store=broker.log.store,
-        tables=(tables.topics, tables.groups, tables.offsets, tables.ordered_pops),
-        clients=tables.clients,
-        locks=tables.locks,
-        arrivals=broker.log.arrivals,
+        message_log=broker.log,
+        tables=broker.tables,
         forget=broker.coordination.forget,
+        clock=broker.control.clock,
     )
 
 

@@ -142,12 +142,11 @@ def _coordination(
     peer_brokers = PeerBrokers(environment.config, clock, tables.topics)
     handover = Handover(tables.clients, clock)
     rebalance = BrokerRebalance(
-        clock=clock,
-        store=message_log.store,
-        offsets=tables.offsets,
-        clients=tables.clients,
-        neighbours=peer_brokers,
+        message_log=message_log,
+        tables=tables,
+        peer_brokers=peer_brokers,
         handover=handover,
+        clock=clock,
     )
     return GroupCoordination(
         rebalance=rebalance,
@@ -165,46 +164,25 @@ def _delivery(
     retry_topics: RetryTopics,
 ) -> DeliveryServices:
     config, clock = environment.config, environment.clock
-    store, ingest = message_log.store, message_log.ingest
-    set_aside = SetAside(store, ingest, tables.topics, clock)
+    set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
     destinations = Destinations(
         topics=tables.topics,
         clock=clock,
         default_queue_count=config.default_queue_count,
         auto_create=config.auto_create_topic,
     )
-    revive = PopRevive(
-        store=store,
-        put=ingest,
-        topics=tables.topics,
-        groups=tables.groups,
-        offsets=tables.offsets,
-        clock=clock,
-        broker=(config.cluster_name, config.broker_name),
-        set_aside=set_aside,
-    )
+    revive = PopRevive(message_log, tables, set_aside, clock, config)
     return DeliveryServices(
         delay=DelayedDelivery(
-            store=store,
-            put=ingest,
-            homes=destinations,
+            message_log=message_log,
+            delay_offsets=tables.delay_offsets,
+            destinations=destinations,
             set_aside=set_aside,
-            delays=tables.delay_offsets,
-            arrivals=message_log.arrivals,
-            flush=message_log.flush,
             clock=clock,
             levels=config.message_delay_levels,
         ),
         timer=_timer(environment, message_log, destinations, set_aside, revive),
-        transactions=Transactions(
-            store=store,
-            put=ingest,
-            topics=tables.topics,
-            offsets=tables.offsets,
-            clock=clock,
-            config=config,
-            set_aside=set_aside,
-        ),
+        transactions=Transactions(message_log, tables, destinations, set_aside, clock, config),
         revive=revive,
         retry_topics=retry_topics,
         set_aside=set_aside,
@@ -224,16 +202,15 @@ def _timer(
     timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
     timers.on_failure = store.fail
     context = TimerContext(
-        store=store,
-        put=message_log.ingest,
-        homes=destinations,
+        message_log=message_log,
+        destinations=destinations,
         set_aside=set_aside,
         timers=timers,
-        timings=TimerMetrics(environment.table_file("timermetrics")),
+        metrics=TimerMetrics(environment.table_file("timermetrics")),
         window_ms=window_ms(environment.config.retention),
-        noted=revive.noted,
+        on_revive_note=revive.noted,
     )
-    return Timer(context, message_log.arrivals, message_log.flush, environment.clock)
+    return Timer(context, environment.clock)
 
 
 def _control(
@@ -245,7 +222,7 @@ def _control(
         settings=settings,
         admission=Admission(config),
         statistics=statistics,
-        sampler=StatisticsSampler(message_log.store, statistics),
+        sampler=StatisticsSampler(message_log, statistics),
         registration=RegistrationTrigger(),
         slow_requests=FairShare(clock),
         clock=clock,

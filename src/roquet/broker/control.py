@@ -22,6 +22,6 @@ class ControlPlane(msgspec.Struct, frozen=True, kw_only=True):
     sampler: StatisticsSampler
     registration: RegistrationTrigger
     slow_requests: FairShare
-    """Requests that held all others up."""
+    """Requests that held up all others."""
     clock: Clock
     rng: Random

@@ -53,7 +53,7 @@ class GroupCoordination(msgspec.Struct, frozen=True, kw_only=True):
         if member not in client_ids:
             self.tables.locks.release(group, member)
             self.handover.left(group, member)
-            self.rebalance.table.left(group, member, client_ids)
+            self.rebalance.assignments.left(group, member, client_ids)
 
     def request_mode(self, topic: str, group: str) -> RequestMode:
         """Whether a group pulls or pops a topic: as an operator set it, else as the settings say.

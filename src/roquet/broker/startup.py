@@ -51,7 +51,7 @@ def _subscribe_to_settings(broker: Broker) -> None:
         broker.log.flush,
         broker.coordination.peer_brokers,
         delivery.transactions,
-        delivery.delay.homes,
+        delivery.delay.destinations,
         broker.control.admission,
     ):
         settings.subscribe(part.configure)

@@ -1,11 +1,11 @@
-"""Statistics: what was put and got, by topic and group, in the last minute, hour and day.
+"""Statistics: messages stored and delivered by topic and group, per minute, hour and day.
 
     every 10 s   minute │ 0 s │ 10 s │ … │ 60 s │      a sample is (times, messages, bytes) so far;
     every 10 min hour   │ 0 m │ 10 m │ … │ 60 m │      the newest less the oldest is the sum of a
     every hour   day    │ 0 h │  1 h │ … │ 24 h │      span, as in the genuine StatsItem
 
-Nothing is counted on the path of a send: what was put is seen in the queues (services.statistics).
-A pull counts once, however many messages it gives.
+Nothing is counted on the path of a send: services.sampling counts stored messages in the queues.
+A pull counts once, however many messages it returns.
 """
 
 from array import array
@@ -32,10 +32,10 @@ DAY_LENGTH: Final = 25
 """Samples that are kept of each span, its first and its last among them."""
 
 COUNTERS_COUNT: Final = 1_000
-"""Tallies that are sampled before others have their turn: about half a millisecond."""
+"""Counters that are sampled before others have their turn: about half a millisecond."""
 
 KEYS_MAX: Final = 10_000
-"""Keys of one kind, a kilobyte each: what comes above counts for the broker alone."""
+"""Keys of one kind, a kilobyte each: further keys count only for the whole broker."""
 
 TIMES, COUNT, SIZE = range(3)
 """Places in a sample."""
@@ -52,19 +52,19 @@ KINDS: Final[Mapping[str, tuple[str, int]]] = MappingProxyType(
         "SNDBCK_PUT_NUMS": ("returns", COUNT),
     }
 )
-"""The genuine names of what is counted by key: where it is, and which number of it is meant."""
+"""Apache's names of statistics by key: our table, and the number of its counters."""
 
 LATENCY: Final = "GROUP_GET_LATENCY"
-"""Whole ms in which a pull read its messages: 0, since a memory map hands them out."""
+"""Ms in which a pull read its messages: always 0, since they are slices of a memory map."""
 
 TopicGroup: TypeAlias = tuple[str, str]
-"""Topic and group: "topic@group" in the genuine words."""
+"""Topic and group: "topic@group" in Apache's keys."""
 
 K = TypeVar("K")
 
 
 class StatsCounter:
-    """What was counted for one key since the start, and samples of it."""
+    """The counts of one key since the start, and samples of them."""
 
     __slots__ = ("count", "day", "hour", "minute", "pulled", "size", "times")
 
@@ -72,16 +72,16 @@ class StatsCounter:
         self.times = self.count = self.size = 0
         self.minute, self.hour, self.day = array("q"), array("q"), array("q")
         self.pulled: dict[int, int] = {}
-        """Queue id → the offset behind what was pulled last."""
+        """Queue id → the offset after the last pulled message."""
 
     def add(self, times: int, count: int, size: int) -> None:
-        """Count something."""
+        """Add to the counts."""
         self.times += times
         self.count += count
         self.size += size
 
     def sample(self, samples: "array[int]", length: int) -> None:
-        """Keep how far it is; before the first sample there was nothing."""
+        """Take a sample; before the first one the counts were 0."""
         if not samples:
             samples.extend((0, 0, 0))
         samples.extend((self.times, self.count, self.size))
@@ -90,24 +90,24 @@ class StatsCounter:
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing was counted for a whole day."""
+        """Whether the counts have not changed for a day."""
         return len(self.day) == DAY_LENGTH * WIDTH and self.day[TIMES] == self.times
 
 
 class DailyTotals(msgspec.Struct):
-    """Messages of topics that are no system topics: at two midnights, and now."""
+    """Messages of topics other than system topics: at the last two midnights, and now."""
 
     yesterday_morning: int = 0
     today_morning: int = 0
     now: int = 0
 
     def next_day(self) -> None:
-        """Midnight has passed."""
+        """Move to the next day."""
         self.yesterday_morning, self.today_morning = self.today_morning, self.now
 
 
 class Statistics:
-    """All tallies of one broker. Times are the wall's, in ms."""
+    """All counters of one broker. Times are wall-clock ms."""
 
     def __init__(self, now_ms: int, system_topics: frozenset[str] = frozenset()) -> None:
         self.boot_ms = now_ms
@@ -117,7 +117,7 @@ class Statistics:
         self._minute_at = deque([now_ms], MINUTE_LENGTH)
         self._hour_at = deque([now_ms], HOUR_LENGTH)
         self._day_at = deque([now_ms], DAY_LENGTH)
-        """When the samples were taken."""
+        """Times of the samples."""
         self.puts: dict[str, StatsCounter] = {}
         self.gets: dict[TopicGroup, StatsCounter] = {}
         self.returns: dict[TopicGroup, StatsCounter] = {}
@@ -133,14 +133,14 @@ class Statistics:
     # -- count -------------------------------------------------------------------------------
 
     def put(self, topic: str, count: int, size: int) -> None:
-        """Messages were stored: seen in their queue, so nobody knows in how many goes."""
+        """Count stored messages, each as one operation: how many sends there were is unknown."""
         self._of(self.puts, topic).add(count, count, size)
         self.broker_puts.add(count, count, size)
         if topic not in self._system:
             self.put_total.now += count
 
     def got(self, topic: str, group: str, count: int, size: int) -> StatsCounter:
-        """A group was given messages of a topic, in one go."""
+        """Count messages that a group got of a topic in one operation."""
         tally = self.gets.get((topic, group))
         if tally is None:
             tally = self._of(self.gets, (topic, group))
@@ -156,20 +156,23 @@ class Statistics:
         return tally
 
     def missed(self) -> None:
-        """A group asked, and there was nothing new."""
+        """Count a pull that found nothing new."""
         self.misses.times += 1
 
     def sent_back(self, topic: str, group: str) -> None:
-        """A group failed on a message and sent it back."""
+        """Count a message that a group sent back."""
         self._of(self.returns, (topic, group)).add(1, 1, 0)
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
-        """The offset behind what a group pulled last from a queue; 0 when it did not yet."""
+        """The offset after the last message that a group pulled from a queue.
+
+        0 before the first.
+        """
         tally = self.gets.get((topic, group))
         return tally.pulled.get(queue_id, 0) if tally else 0
 
     def forget(self, topics: Collection[str] = (), group: str | None = None) -> None:
-        """Topics, or a group, are deleted: who has the same name later begins with nothing."""
+        """Remove the counters of deleted topics, or of a deleted group."""
         for topic in topics:
             self.puts.pop(topic, None)
         for table in (self.gets, self.returns):
@@ -177,7 +180,7 @@ class Statistics:
                 del table[pair]
 
     def _of(self, table: dict[K, StatsCounter], key: K) -> StatsCounter:
-        """A key's tally, made at first sight while there is room."""
+        """The counter of a key, created if the table has room."""
         found = table.get(key)
         if found is None:
             if len(table) >= KEYS_MAX:
@@ -188,7 +191,7 @@ class Statistics:
     # -- samples -----------------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> Iterator[None]:
-        """Take a sample of everything, some of it at a time: each ten seconds."""
+        """Take a sample of all counters, some at a time; called every ten seconds."""
         self._ticks += 1
         is_hours, is_days = not self._ticks % PER_HOUR_SAMPLE, not self._ticks % PER_DAY_SAMPLE
         self._minute_at.append(now_ms)
@@ -226,7 +229,7 @@ class Statistics:
     # -- read --------------------------------------------------------------------------------
 
     def view(self, name: str, key: str) -> StatsData | None:
-        """What was counted under a genuine name and key; None when nothing ever was."""
+        """The statistics of one of Apache's names and keys; None without a counter."""
         if name == LATENCY:
             pair = key.partition("@")[2].partition("@")
             return self.spans(StatsCounter(), COUNT) if (pair[0], pair[2]) in self.gets else None
@@ -238,7 +241,7 @@ class Statistics:
         return None if tally is None else self.spans(tally, number)
 
     def spans(self, tally: StatsCounter, number: int) -> StatsData:
-        """Sums of one of a tally's numbers."""
+        """The sums of one number of a counter, by minute, hour and day."""
         return StatsData(
             stats_minute=_sums(tally.minute, self._minute_at, number),
             stats_hour=_sums(tally.hour, self._hour_at, number),
@@ -246,12 +249,12 @@ class Statistics:
         )
 
     def consume_tps(self, topic: str, group: str) -> float:
-        """Messages that a group got of a topic a second, in the last minute."""
+        """Messages a second that a group got of a topic in the last minute."""
         tally = self.gets.get((topic, group))
         return _sums(tally.minute, self._minute_at, COUNT).tps if tally else 0.0
 
     def rates(self, tally: StatsCounter, number: int) -> tuple[float, float, float]:
-        """How much a second in the last ten seconds, minute and ten minutes."""
+        """Rates a second in the last ten seconds, minute and ten minutes."""
         return (
             _sums(tally.minute[-2 * WIDTH :], self._minute_at, number).tps,
             _sums(tally.minute, self._minute_at, number).tps,
@@ -260,7 +263,7 @@ class Statistics:
 
 
 def _sums(samples: "array[int]", times_ms: "deque[int]", number: int) -> StatsItem:
-    """The newest sample less the oldest."""
+    """The newest sample minus the oldest."""
     count = len(samples) // WIDTH
     if not count:
         return StatsItem()
@@ -275,5 +278,5 @@ def _sums(samples: "array[int]", times_ms: "deque[int]", number: int) -> StatsIt
 
 
 def _day_of(now_ms: int) -> date:
-    """The day by the machine's own calendar."""
+    """The day in the machine's time zone."""
     return datetime.fromtimestamp(now_ms // 1000, tz=UTC).astimezone().date()

@@ -1,4 +1,4 @@
-"""NameServer: listens, answers by the handlers, and forgets the silent."""
+"""NameServer: runs a name server: listens, serves its handlers, expires silent brokers."""
 
 import asyncio
 from contextlib import AsyncExitStack
@@ -30,7 +30,7 @@ class NameServer:
             config=config,
             clock=clock,
             brokers=LiveBrokers(),
-            values=KVStore(
+            kv_store=KVStore(
                 config.directory or Path("/"), RealFiles() if config.directory else MemoryFiles()
             ),
         )
@@ -39,14 +39,14 @@ class NameServer:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on. RuntimeError before the start."""
         if self._server is None:
             raise RuntimeError("the name server has not been started")
         return self._server.port
 
     @property
     def address(self) -> str:
-        """Host and port for those on this machine."""
+        """`host:port` for clients on this machine."""
         host = "127.0.0.1" if self.config.host in {"0.0.0.0", "::", ""} else self.config.host
         return join_address(host, self.port)
 

@@ -1,4 +1,4 @@
-"""NameServerConfig: where a name server listens, what it keeps and how patient it is."""
+"""NameServerConfig: the settings of a name server."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,31 +8,31 @@ from roquet.model.config_check import CheckedConfig
 from roquet.net.tls import ServerTls
 
 PORT: Final = 9876
-"""Where clients look for a name server."""
+"""Default port of a name server."""
 
 SCAN_MS: Final = 5_000
-"""How often the silent are looked for: a dead broker stays known this much longer at most."""
+"""Ms between two checks for silent brokers: a dead broker stays known this much longer at most."""
 
 
 class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
-    """Where a name server listens, what it keeps and how patient it is."""
+    """Settings of a name server. Times are in ms."""
 
     host: str = "0.0.0.0"
     """The interface to listen on."""
     port: int = PORT
-    """Zero takes any free port."""
+    """0 takes any free port."""
     directory: Path | None = None
-    """Where kept values are saved; None keeps them in memory."""
+    """Directory of kvConfig.json; None keeps key-value settings in memory."""
     scan_ms: int = SCAN_MS
-    """How often silent brokers are looked for, in ms."""
+    """Ms between two checks for silent brokers."""
     order_messages: bool = False
-    """Whether a route tells the order setting of its topic."""
+    """Whether a route includes the order setting of its topic."""
     all_topics: bool = True
-    """Whether anybody may list all topics."""
+    """Whether clients may list all topics."""
     tls: ServerTls | None = None
-    """None takes connections without TLS."""
+    """None accepts connections without TLS."""
     unused: Mapping[str, str] = {}
-    """Settings of genuine name servers without effect here, as they were given: told again."""
+    """Settings of genuine name servers without effect here, as given; a query returns them."""
     whole_registrations: bool = False
-    """Whether a topic that a broker no longer registers is forgotten. Genuine brokers register a
-    new topic alone, so this is for clusters without them."""
+    """Whether a topic that a broker no longer registers is removed. Genuine brokers register a new
+    topic alone, so this is for clusters without them."""

@@ -1,4 +1,4 @@
-"""Named values that operators keep in the name server, saved as Java's kvConfig.json."""
+"""KVStore: key-value settings of operators, saved as Java's kvConfig.json."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,14 +13,14 @@ from roquet.wire.fastjson import codec
 FILE: Final = "kvConfig.json"
 
 ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
-"""Where a topic's brokers and queue counts stand, for topics that want strict order."""
+"""Namespace of the brokers and queue counts of topics with strict order."""
 
 
 SIZE_MAX: Final = 16 * 1024 * 1024
-"""Characters of all values with their names: all of a namespace travel in one frame."""
+"""Characters of all values with their names: a whole namespace is sent in one frame."""
 
 VALUE_SIZE: Final = 256
-"""What a value costs besides its characters."""
+"""Cost of a value besides its characters."""
 
 
 class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -28,7 +28,7 @@ class _Saved(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class KVStore:
-    """Values by namespace and name; real files let them outlive the process."""
+    """Values by namespace and key; with real files they survive the process."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._path = directory / FILE
@@ -42,15 +42,15 @@ class KVStore:
         self._unsaved = False
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value."""
+        """A value; None without one."""
         return self._table.get(namespace, {}).get(key)
 
     def all(self, namespace: str) -> Mapping[str, str]:
-        """All values of a namespace; none when nobody ever used it."""
+        """All values of a namespace; empty for an unknown one."""
         return self._table.get(namespace, {})
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Keeps a value; FieldError when there is no room for it."""
+        """Set a value. FieldError when all values together would exceed SIZE_MAX."""
         before = self._table.get(namespace, {}).get(key)
         size = self._size + _size(namespace, key, value) - _size(namespace, key, before)
         if size > SIZE_MAX:
@@ -63,14 +63,14 @@ class KVStore:
         self._unsaved = True
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forgets a value; one that is not there is forgotten already."""
+        """Delete a value, if it is there."""
         value = self._table.get(namespace, {}).pop(key, None)
         if value is not None:
             self._size -= _size(namespace, key, value)
             self._unsaved = True
 
     def saving(self) -> Callable[[], None] | None:
-        """The work of writing the values to the disk, for a thread; None when they are there."""
+        """The work of writing the values to the disk, for a thread; None when nothing changed."""
         if not self._unsaved:
             return None
         saved = _Saved(config_table={name: dict(values) for name, values in self._table.items()})

@@ -1,4 +1,4 @@
-"""The brokers that are alive: what they registered, over which connection, and when they spoke."""
+"""Live brokers: their registrations, connections and last signs of life."""
 
 from collections.abc import Iterable
 
@@ -17,7 +17,7 @@ log = logger(__name__)
 
 
 class LiveBrokers:
-    """The brokers that are alive; what they hold is decided by rules.routing."""
+    """The brokers that are alive; rules.routing decides which registrations count."""
 
     def __init__(self) -> None:
         self.registrations: BrokerRegistrations = {}
@@ -27,7 +27,10 @@ class LiveBrokers:
     def take(
         self, new: BrokerRegistration, peer: Peer, sign: LastSeen, *, whole: bool
     ) -> RegistrationVerdict:
-        """Believes a registration, unless there is a reason not to."""
+        """Accept a registration unless rules.routing rejects it; returns the verdict.
+
+        `whole`: topics that it lacks are removed.
+        """
         verdict = routing.judge(self.registrations, new)
         if verdict is not RegistrationVerdict.TAKEN:
             log.warning(
@@ -45,23 +48,23 @@ class LiveBrokers:
         return verdict
 
     def key_of(self, broker_name: str, address: str) -> BrokerKey | None:
-        """The seat of the broker with this name and address."""
+        """The key of the broker with this name and address; None for an unknown one."""
         for broker_key, registration in self.registrations.items():
             if broker_key[0] == broker_name and registration.address == address:
                 return broker_key
         return None
 
     def spoke(self, broker_key: BrokerKey, now_ms: int, limit_ms: int | None = None) -> None:
-        """Notes a sign of life; without a limit of its own the old one holds on."""
+        """Note a sign of life. `limit_ms` is the new silence limit; None keeps the old one."""
         limit_ms = self._signs[broker_key].limit_ms if limit_ms is None else limit_ms
         self._signs[broker_key] = LastSeen(seen_ms=now_ms, limit_ms=limit_ms)
 
     def silent(self, now_ms: int) -> list[BrokerKey]:
-        """Those who have been silent for too long."""
+        """Brokers that have been silent for longer than their limits."""
         return liveness.silent_peers(self._signs, now_ms)
 
     def forget(self, broker_keys: Iterable[BrokerKey], reason: str) -> None:
-        """Takes brokers out of every route, at once."""
+        """Remove brokers from every route at once."""
         for broker_key in broker_keys:
             registration = self.registrations.get(broker_key)
             if registration is None:
@@ -72,6 +75,6 @@ class LiveBrokers:
             self._peers.pop(broker_key, None)
 
     def _lost(self, peer: Peer) -> None:
-        """A broker that has registered anew over another connection stays."""
+        """Forget the brokers of a closed connection, unless they registered over a newer one."""
         gone = [broker_key for broker_key, owner in self._peers.items() if owner is peer]
         self.forget(gone, "is gone: its connection ended")

@@ -1,4 +1,4 @@
-"""State: all that a name server's handlers may ask or change."""
+"""NameServerState: what the handlers of a name server may read or change."""
 
 import asyncio
 
@@ -11,14 +11,14 @@ from roquet.net.clock import Clock
 
 
 class NameServerState(msgspec.Struct, kw_only=True):
-    """All that a handler may ask or change."""
+    """State of a running name server."""
 
     config: NameServerConfig
-    """Some of it may change while it runs."""
+    """Replaced when a setting changes at run time."""
     clock: Clock
     brokers: LiveBrokers
-    values: KVStore
+    kv_store: KVStore
     registering: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
     """Held while a large registration is decoded."""
     saving: asyncio.Lock = msgspec.field(default_factory=asyncio.Lock)
-    """Held while the kept values are written."""
+    """Held while key-value settings are written."""

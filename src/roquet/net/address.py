@@ -7,16 +7,20 @@ from roquet.model import settings
 from roquet.model.errors import UsageError
 
 IPV4_ON_IPV6: Final = "::ffff:"
-"""How an IPv6 socket writes a peer's IPv4 address."""
+"""Prefix with which an IPv6 socket writes a peer's IPv4 address."""
 
 LOOPBACK: Final = "127.0.0.1"
 
 TEST_NET_ADDRESS: Final = ("192.0.2.1", 9)
-"""An address of the documentation's net: asking the way there shows our own, and sends nothing."""
+"""An address reserved for documentation (RFC 5737). Connecting a UDP socket to it sends nothing and
+shows which of our addresses the route begins at."""
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port`; an IPv6 address stands in brackets."""
+    """Host and port of `host:port`; an IPv6 address is in brackets.
+
+    UsageError for any other text.
+    """
     host, _, port = address.strip().rpartition(":")
     if not host or not port.isdecimal() or int(port) > 0xFFFF:
         raise UsageError(f"{address!r} is not an address like 10.0.0.1:10911")
@@ -24,34 +28,37 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def join_address(name: tuple[Any, ...]) -> str:
-    """`ip:port` of a socket's name: IPv6 in brackets, IPv4 as such also on an IPv6 socket."""
+    """`ip:port` of a socket's name: IPv6 in brackets, IPv4-mapped IPv6 as plain IPv4."""
     host, port = str(name[0]).removeprefix(IPV4_ON_IPV6), name[1]
     return settings.join_address(host, port)
 
 
 def address_error(error: OSError | UnicodeError) -> str:
-    """What went wrong with an address, in the system's words."""
+    """The operating system's text for an error of an address."""
     return str(getattr(error, "strerror", None) or error)
 
 
 def routable_address() -> str:
-    """An address of this machine that others can reach, as far as it can tell."""
+    """The address of this machine that a route to the outside begins at, else that of its name.
+
+    Loopback when there is neither.
+    """
     try:
-        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            asking.connect(TEST_NET_ADDRESS)
-            found = str(asking.getsockname()[0])
-    except OSError:  # no way out of here
-        found = _named_address()
-    return found if is_specific(found) else LOOPBACK
+        with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp:
+            udp.connect(TEST_NET_ADDRESS)
+            address = str(udp.getsockname()[0])
+    except OSError:  # no route to the outside
+        address = _named_address()
+    return address if is_specific(address) else LOOPBACK
 
 
 def is_specific(host: str) -> bool:
-    """Whether this names one interface: neither all of them nor nothing."""
+    """Whether a host names one interface: not all of them, and not none."""
     return host not in ("", "0.0.0.0", "::", "*")
 
 
 def _named_address() -> str:
-    """What the machine's own name stands for."""
+    """The address that the machine's own name resolves to; loopback when it does not."""
     try:
         return socket.gethostbyname(socket.gethostname())
     except OSError:

@@ -1,4 +1,4 @@
-"""rules.watermark for coroutines: await mark.reach(offset, deadline)."""
+"""AsyncWatermark: rules.watermark for coroutines, `await watermark.reach(offset, deadline_ms)`."""
 
 import asyncio
 from collections.abc import Iterable
@@ -8,15 +8,15 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.rules.watermark import Watermark
 
 WAIT_MS_MAX: Final = 24 * 3600 * 1000
-"""Nobody waits longer than a day: a deadline beyond it was read off the wrong clock."""
+"""Longest wait in ms, a day: a later deadline was computed from the wrong clock."""
 
 Waiter = asyncio.Future[bool]
 
 
 class AsyncWatermark:
-    """A number that only grows, and coroutines that wait for it.
+    """A number that only grows, and the coroutines that wait for it to reach a value.
 
-    To be used on the event loop's thread only. Advancing costs next to nothing when nobody waits.
+    For the event loop's thread only. `advance` costs next to nothing while no coroutine waits.
     """
 
     __slots__ = ("_clock", "_rule", "_timer", "_timer_ms")
@@ -29,12 +29,12 @@ class AsyncWatermark:
 
     @property
     def value(self) -> int:
-        """How far it has come."""
+        """The current value."""
         return self._rule.value
 
     @property
     def waiting(self) -> int:
-        """How many wait; who was cancelled counts until the deadline."""
+        """Waiting coroutines; a cancelled one counts until its deadline."""
         return len(self._rule)
 
     async def reach(self, target: int, deadline_ms: int) -> bool:
@@ -54,20 +54,20 @@ class AsyncWatermark:
         return await reached
 
     def advance(self, value: int) -> None:
-        """The value is at least this now: who waited for it goes on."""
+        """Raise the value to `value`, and wake the coroutines that wait for it."""
         reached = self._rule.advance(value)
         if reached:
             _settle(reached, outcome=True)
 
     def release(self) -> None:
-        """Nobody waits any longer: all go on at once, as if their deadlines had come."""
+        """Wake all waiting coroutines, as if their deadlines had come."""
         _settle(self._rule.release(), outcome=False)
 
     def _ring_at(self, deadline_ms: int) -> None:
-        """Have the alarm ring at this deadline, or earlier.
+        """Set the timer for this deadline, unless it is set for an earlier one.
 
-        It is not stopped when those who set it have gone: ringing once for nobody is cheaper than
-        winding it up for everyone.
+        It is not cancelled when the coroutine is woken earlier: one idle timeout is cheaper than a
+        timer for every wait.
         """
         if self._timer is not None:
             if self._timer_ms <= deadline_ms:
@@ -86,7 +86,7 @@ class AsyncWatermark:
 
 
 def _settle(waiters: Iterable[Waiter], *, outcome: bool) -> None:
-    """Let those go on who have not left by themselves."""
+    """Complete the futures that were not cancelled."""
     for waiter in waiters:
         if not waiter.done():
             waiter.set_result(outcome)

@@ -1,4 +1,4 @@
-"""The raw channel over a plain socket, for reads in Spark workers."""
+"""BlockingChannel: calls over a plain socket, for reads in Spark workers."""
 
 import socket
 from contextlib import suppress
@@ -26,7 +26,7 @@ from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, HEADER_SIZE_MAX
 
 BUFFER_SIZE: Final = 256 * 1024
-"""What the buffer begins with; it grows to the largest frame that comes."""
+"""Bytes of a new receive buffer; it grows to the largest frame received."""
 
 _PREFIX: Final = Struct(">II")
 
@@ -34,8 +34,8 @@ _PREFIX: Final = Struct(">II")
 class BlockingChannel:
     """One connection to one server, one call at a time, on the calling thread.
 
-    The body of a reply is a view into a buffer that the next call writes over: use it, or copy it,
-    before you call again. After any error but a refusal the channel is closed; make a new one.
+    The body of a reply is a view into a buffer that the next call overwrites: use it or copy it
+    before the next call. After any error except CallRefused the channel is closed; make a new one.
     """
 
     def __init__(
@@ -58,7 +58,10 @@ class BlockingChannel:
         self.closed = False
 
     def call(self, call: Call[R], timeout_ms: int | None = None) -> R:
-        """Ask, and wait for the answer."""
+        """Send a call and wait for its reply.
+
+        Raises CallRefused, CallTimeout, ConnectionLost or RemoteProtocolError.
+        """
         if self.closed:
             raise UsageError(f"the channel to {self.address} is closed: make a new one")
         limit_ms = self._timeout_ms if timeout_ms is None else timeout_ms
@@ -78,19 +81,19 @@ class BlockingChannel:
         return parse_reply(call, command)
 
     def ask_ahead(self, call: Call[Any]) -> None:
-        """Send what is called next, so that the server works on it meanwhile.
+        """Send the next call early, so that the server works on it meanwhile.
 
-        The next call takes the answer if it is an equal one, and tells of a failure.
+        The next `call` takes the reply if it is equal to this one; it also reports a failure.
         """
         if not self.closed and self._ahead is None:
             self._opaque += 1
             self._ahead = (call, self._opaque)
-            with suppress(OSError):  # whoever waits for the answer will meet it again
+            with suppress(OSError):  # the next call meets the error again
                 self._wait_until(SYSTEM_CLOCK.monotonic_ms() + self._timeout_ms)
                 self._socket.sendall(self._encode(call, opaque=self._opaque))
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self.closed = True
         self._socket.close()
 
@@ -108,13 +111,13 @@ class BlockingChannel:
             self._socket.sendall(self._encode(call, opaque=self._opaque))
         while True:
             command = self._receive(deadline_ms)
-            # A server may also ask us; this channel has nothing to say. And what was asked ahead
-            # may not have been called.
+            # Requests of the server are not answered here, and the reply to a call that was sent
+            # ahead and never made is dropped.
             if command.is_response and command.opaque == self._opaque:
                 return command
 
     def _receive(self, deadline_ms: int) -> Command:
-        """The next command; its body is a view into the buffer."""
+        """Receive the next command; its body is a view into the buffer."""
         left = self._filled - self._used
         self._buffer[:left] = self._buffer[self._used : self._filled]
         self._filled, self._used = left, 0
@@ -132,9 +135,11 @@ class BlockingChannel:
         return msgspec.structs.replace(command, body=cast("bytes", view[body_at:end]))
 
     def _fill(self, size: int, deadline_ms: int) -> None:
-        """Have at least so many bytes in the buffer."""
+        """Receive until the buffer holds at least `size` bytes."""
         if size > len(self._buffer):
-            larger = bytearray(size + BUFFER_SIZE)  # someone may still look into the old one
+            larger = bytearray(
+                size + BUFFER_SIZE
+            )  # a reply's body may still be a view of the old one
             larger[: self._filled] = memoryview(self._buffer)[: self._filled]
             self._buffer = larger
         view = memoryview(self._buffer)
@@ -153,7 +158,7 @@ class BlockingChannel:
 
 
 def _connected(address: str, timeout_ms: int, security: Security) -> socket.socket:
-    """A connection, with TLS when that is wanted."""
+    """Connect, with TLS when `security` has a context."""
     host, port = split_address(address)
     plain = socket.create_connection((host, port), timeout_ms / 1000)
     if security.context is None:

@@ -1,4 +1,4 @@
-"""Channel: await channel.call(call) gives call's own reply type."""
+"""Channel: a client's connection; `await channel.call(call)` returns the call's own reply type."""
 
 import asyncio
 import ssl
@@ -15,27 +15,28 @@ from roquet.net.tls import tls_error
 from roquet.wire.signing import Signer
 
 CONNECT_TIMEOUT_MS: Final = 3_000
-"""Longer than a lost packet takes to be sent again, short enough to try another broker."""
+"""Timeout of a connect in ms: longer than one retransmission of a lost packet, short enough to try
+another broker."""
 
 
 class Security(msgspec.Struct, frozen=True, kw_only=True):
-    """What makes a client's connections safe: TLS, and signed requests."""
+    """Security of a client's connections: TLS and request signatures."""
 
     context: ssl.SSLContext | None = None
-    """None is no TLS."""
+    """TLS context; None connects without TLS."""
     server_name: str | None = None
-    """The name that the server's certificate must be for; None is the host that is called."""
+    """Name that the server's certificate must be for; None is the host connected to."""
     signer: Signer | None = None
 
     @property
     def signed(self) -> str:
-        """How requests are signed, in words."""
+        """A phrase for error texts: with which access key requests are signed."""
         if self.signer is None:
             return "not signed: no access_key is set"
         return f"signed with access key {self.signer.access_key!r}"
 
     def arguments(self, host: str) -> dict[str, Any]:
-        """What the event loop is told when it connects to a host."""
+        """TLS arguments for `loop.create_connection`."""
         if self.context is None:
             return {}
         return {"ssl": self.context, "server_hostname": self.server_name or host}
@@ -45,21 +46,18 @@ PLAIN: Final = Security()
 
 
 class Channel(PeerConnection):
-    """The client's end of a connection.
-
-    Calls that the other end makes on it are served by `router`.
-    """
+    """The client's end of a connection; `router` serves the calls that the server makes on it."""
 
     _doubt = "does it speak TLS alone?"
-    """What may be wrong when the server hangs up without a word."""
+    """Likely cause when the server closes the connection before it has sent anything."""
 
     def __init__(self, dispatch: Dispatch, clock: Clock, signer: Signer | None = None) -> None:
         super().__init__(dispatch, clock, signer)
-        self._made_ms = self._heard_ms
+        self._made_ms = self._received_ms
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended."""
-        if exc is None and not self._reason and self._heard_ms == self._made_ms:
+        """Note the end, with a likely cause when nothing was ever received."""
+        if exc is None and not self._reason and self._received_ms == self._made_ms:
             self._reason = f"the peer closed the connection without a word: {self._doubt}"
         super().connection_lost(exc)
 
@@ -74,7 +72,7 @@ class Channel(PeerConnection):
         timeout_ms: int = CONNECT_TIMEOUT_MS,
         security: Security = PLAIN,
     ) -> Self:
-        """A connection to a server; ConnectFailed when there is none."""
+        """Connect to a server; raises ConnectFailed."""
         loop = asyncio.get_running_loop()
         dispatch = (router or Router()).dispatch
         secured = security.arguments(host)

@@ -1,4 +1,4 @@
-"""The one place that reads the time."""
+"""Clock: the only module that reads the time; `every` runs a step at intervals."""
 
 import asyncio
 import time
@@ -12,20 +12,20 @@ log = logger(__name__)
 
 
 class Clock(Protocol):
-    """What time it is, on the wall and on a stopwatch; and a pause."""
+    """A wall clock, a monotonic clock and a sleep."""
 
     def now_ms(self) -> int:
-        """The wall's time in ms since the epoch: for what is stored or shown. It may jump."""
+        """Wall-clock time in ms since the epoch: for what is stored or shown. It may jump."""
 
     def monotonic_ms(self) -> int:
-        """A time that only grows, in ms: for deadlines and durations. Its zero means nothing."""
+        """Monotonic time in ms: for deadlines and durations. Its zero means nothing."""
 
     async def sleep(self, ms: int) -> None:
-        """Return after so many milliseconds."""
+        """Return after `ms` milliseconds."""
 
 
 class SystemClock:
-    """The machine's own clock."""
+    """The clock of the machine."""
 
     __slots__ = ()
 
@@ -33,65 +33,65 @@ class SystemClock:
         return "SYSTEM_CLOCK"
 
     def now_ms(self) -> int:
-        """The wall's time in ms since the epoch."""
+        """Wall-clock time in ms since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
-        """A time that only grows, in ms."""
+        """Monotonic time in ms."""
         return time.monotonic_ns() // 1_000_000
 
     async def sleep(self, ms: int) -> None:
-        """Return after so many milliseconds."""
+        """Return after `ms` milliseconds."""
         await asyncio.sleep(ms / 1000)
 
 
 SYSTEM_CLOCK: Final = SystemClock()
 
 JUMP_MS: Final = 60_000
-"""A wall clock that gains or loses so much at once has jumped; clocks that are set right by less
-are believed at once."""
+"""A change of the wall clock against the monotonic one by more ms than this is a jump; smaller
+corrections are accepted at once."""
 
 TRUST_MS: Final = 10_000
-"""A jump that has lasted so long is meant: somebody has set the clock."""
+"""A jump that has lasted for this many ms is accepted: somebody has set the clock."""
 
 LOOK_MS: Final = 1_000
-"""Between two looks whether the wall clock has jumped: asking both clocks each time costs more."""
+"""Ms between two checks for a jump: reading both clocks every time costs more."""
 
 
 class SteadyClock:
-    """A wall clock whose jumps are believed only when they last.
+    """A wall clock that ignores jumps until they have lasted for `TRUST_MS`.
 
-    A clock that is set weeks back or ahead for a moment leaves no trace: meanwhile the time goes
-    on as the stopwatch has it. A process that was suspended sees a jump as well, since its
-    stopwatch stood still, and catches up after `TRUST_MS`.
+    A clock that is set weeks back or ahead for a moment leaves no trace: meanwhile time advances
+    with the monotonic clock. A process that was suspended sees a jump as well, since its monotonic
+    clock stood still, and catches up after `TRUST_MS`.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._looked_ms = clock.now_ms()
         self._ahead_ms = self._looked_ms - clock.monotonic_ms()
-        """What the believed wall clock shows more than the stopwatch."""
+        """Accepted wall-clock time minus monotonic time."""
         self._doubted_ms = 0
         self._doubted_since_ms: int | None = None
-        """By the stopwatch, when the wall clock began to show something else."""
+        """Monotonic time at which the pending jump was first seen; None without one."""
 
     def now_ms(self) -> int:
-        """The wall's time in ms since the epoch, without its short jumps."""
+        """Wall-clock time in ms since the epoch, without short jumps."""
         now_ms = self._clock.now_ms()
         if 0 <= now_ms - self._looked_ms < LOOK_MS:
             return now_ms
         return self._look(now_ms)
 
     def monotonic_ms(self) -> int:
-        """A time that only grows, in ms."""
+        """Monotonic time in ms."""
         return self._clock.monotonic_ms()
 
     async def sleep(self, ms: int) -> None:
-        """Return after so many milliseconds."""
+        """Return after `ms` milliseconds."""
         await self._clock.sleep(ms)
 
     def _look(self, now_ms: int) -> int:
-        """Compare both clocks; gives the time that is believed."""
+        """Compare both clocks; returns the accepted time."""
         stopwatch_ms = self._clock.monotonic_ms()
         ahead_ms = now_ms - stopwatch_ms
         jumped_ms = ahead_ms - self._ahead_ms
@@ -102,30 +102,30 @@ class SteadyClock:
         return now_ms
 
     def _has_lasted(self, ahead_ms: int, jumped_ms: int, stopwatch_ms: int) -> bool:
-        """Whether a jump is meant; one that comes on top of another begins anew."""
+        """Whether a jump has lasted long enough; a different jump starts the wait again."""
         is_known = abs(ahead_ms - self._doubted_ms) <= JUMP_MS
         if self._doubted_since_ms is None or not is_known:
             self._doubted_ms, self._doubted_since_ms = ahead_ms, stopwatch_ms
             log.warning(
-                "the clock jumped by %d s; that is believed when it has lasted for %d s",
+                "the clock jumped by %d s; the jump is accepted once it has lasted for %d s",
                 jumped_ms // 1_000, TRUST_MS // 1_000,
             )  # fmt: skip
         return stopwatch_ms - self._doubted_since_ms >= TRUST_MS
 
 
 PeriodicStep = Callable[[int], Awaitable[object] | object]
-"""What a loop does each time: plain or async, given `now_ms`."""
+"""One step of a loop, plain or async; its argument is `now_ms`."""
 
 
 IntervalMs = int | Callable[[], int]
-"""So many milliseconds, or who knows how many it are now."""
+"""Milliseconds, or a function that returns how many they are now."""
 
 
 async def every(interval_ms: IntervalMs, step: PeriodicStep, clock: Clock = SYSTEM_CLOCK) -> None:
-    """Run a step after each interval, for ever: `create_task(every(10_000, step, clock))`.
+    """Run a step after each interval, forever: `create_task(every(10_000, step, clock))`.
 
-    A step that raises is logged with its traceback, the same kind of error only once until the
-    step succeeds again; and the loop goes on. Of a disk that failed the store itself has told.
+    A step that raises is logged with its traceback, each type of error once until the step
+    succeeds again, and the loop goes on. StoreFailed is not logged: the store itself logs it.
     """
     complained: set[type[Exception]] = set()
     while True:
@@ -146,6 +146,6 @@ async def every(interval_ms: IntervalMs, step: PeriodicStep, clock: Clock = SYST
 
 
 def _name(step: PeriodicStep) -> str:
-    """What to call a step in the log: also a `partial` has a function inside."""
+    """Name of a step for the log; a `partial` is named for its function."""
     function = getattr(step, "func", step)
     return f"{function.__module__}.{getattr(function, '__qualname__', repr(function))}"

@@ -1,4 +1,4 @@
-"""Errors to replies: what a peer is told when a handler raises."""
+"""Error replies: the reply to a request whose handler raises, or that has none."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -19,17 +19,17 @@ from roquet.wire.fields import encode_reply
 
 REFUSALS: Final[Mapping[type[RoquetError], ResponseCode]] = MappingProxyType(
     {
-        FieldError: ResponseCode.SYSTEM_ERROR,  # what Java answers when a field is missing
+        FieldError: ResponseCode.SYSTEM_ERROR,  # Java's reply when a field is missing
         MessageIllegal: ResponseCode.MESSAGE_ILLEGAL,
         StoreFull: ResponseCode.SERVICE_NOT_AVAILABLE,
-        StoreFailed: ResponseCode.SYSTEM_ERROR,  # what was done is unknown
+        StoreFailed: ResponseCode.SYSTEM_ERROR,  # whether the request was carried out is unknown
     }
 )
-"""Errors that are the peer's fault or the world's, and their codes. They are not logged."""
+"""Codes of errors that are not faults of our own. They are not logged."""
 
 
 def refusal(error: Exception) -> Reply | None:
-    """The answer to a request that was refused; None when the error is a fault of our own."""
+    """The reply to a refused request; None when the error is a fault of our own."""
     if isinstance(error, CallRefused):
         return Reply(code=error.code, remark=error.remark)
     for kind, code in REFUSALS.items():
@@ -39,12 +39,12 @@ def refusal(error: Exception) -> Reply | None:
 
 
 def fault(error: Exception) -> Reply:
-    """The answer to a request that met a fault of our own."""
+    """The reply to a request that met a fault of our own."""
     return Reply(code=ResponseCode.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
 
 def unknown(code: int, reason: str | None = None) -> Reply:
-    """The answer to a request that is not served, in Java's words, and why if that is known."""
+    """The reply to a request that is not served, in Java's words, with the reason if known."""
     why = "" if reason is None else f": {reason}"
     return Reply(
         code=ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -53,15 +53,15 @@ def unknown(code: int, reason: str | None = None) -> Reply:
 
 
 def busy(remark: str) -> Reply:
-    """The answer to a request that found too many others before it: nothing of it was done."""
+    """The reply to a request over a limit: nothing of it was carried out."""
     return Reply(code=ResponseCode.SYSTEM_BUSY, remark=remark)
 
 
 def go_away(command: Command, _: object) -> bytes | None:
-    """What a server that stops answers to new requests: the peer may ask another one.
+    """The reply of a server that is stopping to new requests: the peer may try another one.
 
-    Peers that do not know this answer get none: the connection is closed in a moment, which says
-    that nothing was done as well.
+    Peers that do not know this code get no reply: the connection is closed in a moment, which also
+    says that nothing was carried out.
     """
     if command.flag & FLAG_ONEWAY or command.version <= VERSION_GO_AWAY:
         return None

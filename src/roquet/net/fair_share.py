@@ -1,4 +1,4 @@
-"""Fair share: which requests held the event loop, for how long, and what was done about it."""
+"""Fair share: requests that hold the event loop for long, logged and followed by a pause."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from typing import Any, Final
@@ -11,7 +11,7 @@ from roquet.wire.codes import RequestCode
 log = logger(__name__)
 
 LOG_MS: Final = 10_000
-"""Between two lines in the log: who holds the loop may do it again and again."""
+"""Ms between two log lines about slow requests."""
 
 FREQUENT_CODES: Final = frozenset(
     int(code)
@@ -31,12 +31,12 @@ FREQUENT_CODES: Final = frozenset(
         RequestCode.GET_ROUTEINFO_BY_TOPIC,
     )
 )
-"""Requests that come for every message: small ones are served several at a time without a look at
-the clock."""
+"""Codes of requests that clients send for every message: small ones are served several at a time
+without reading the clock."""
 
 
 class FairShare:
-    """What slow requests of all connections of a server have taken."""
+    """Event-loop time that slow requests of all connections of a server have taken."""
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
         self._clock = clock
@@ -44,14 +44,17 @@ class FairShare:
         self._logged_ms: int | None = None
         self._unlogged = 0
         self.count = 0
-        """How many requests have held the loop for longer than they may."""
+        """Requests that held the loop for longer than LOG_AFTER_MS."""
         self.longest_ms = 0
-        """How long the longest of all requests held it that were measured."""
+        """Ms for which the longest measured request held the loop."""
         self.latest = ""
-        """The latest of those that held it for longer than they may."""
+        """Description of the latest request that held the loop for too long."""
 
     def pause_ms(self, code: int, size: int, address: str, held_ms: int) -> int:
-        """Note a request that has just been served; for how long its connection has to wait."""
+        """Note a request that has just been served.
+
+        Returns how many ms its connection has to wait.
+        """
         now_ms = self._clock.monotonic_ms()
         self.longest_ms = max(self.longest_ms, held_ms)
         if held_ms > LOG_AFTER_MS:
@@ -64,7 +67,7 @@ class FairShare:
     def timed(
         self, work: Coroutine[Any, Any, bytes | None], note: Callable[[int], object]
     ) -> Awaitable[bytes | None]:
-        """The same work, of which `note` learns how many ms each step of it held the loop."""
+        """Wrap a coroutine: `note` gets the ms for which each step held the loop."""
         return _Timed(work, self._clock, note)
 
     def _tell(self, request: str, now_ms: int) -> None:
@@ -74,7 +77,7 @@ class FairShare:
             self._unlogged += 1
             return
         log.warning(
-            "a request held all others up: %s; since the last such line there were %d more",
+            "a request held up all others: %s; %d more since the last such line",
             self.latest,
             self._unlogged,
         )
@@ -82,7 +85,7 @@ class FairShare:
 
 
 class _Timed:
-    """An awaitable that measures each step of a coroutine, and leaves the pauses out."""
+    """An awaitable that measures each step of a coroutine, without the waits between steps."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Log lines: a formatter by which no stranger's text begins a line or commands a terminal."""
+"""Log lines: a formatter that escapes control characters in values that clients sent."""
 
 import logging
 from typing import Final
@@ -12,18 +12,18 @@ class PrintableFormatter(logging.Formatter):
     """The format of our servers' logs, for records of other packages, too.
 
     Names, addresses and remarks come from clients. In the values of a log call every line break and
-    control character is an escape; further lines, of our own texts and of tracebacks, are indented.
+    control character is escaped; further lines, of our own texts and of tracebacks, are indented.
     """
 
     def __init__(self, layout: str = FORMAT) -> None:
         super().__init__(layout)
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record: a line at the margin, and further ones that are not."""
-        given, trace = record.args, record.exc_text
-        record.args, record.exc_text = escape_arguments(given), None
+        """Format a record: one line at the margin, further lines indented."""
+        args, trace = record.args, record.exc_text
+        record.args, record.exc_text = escape_arguments(args), None
         try:
             text = super().format(record)
         finally:
-            record.args, record.exc_text = given, trace
+            record.args, record.exc_text = args, trace
         return indent_continuation_lines(text)

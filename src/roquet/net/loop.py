@@ -1,4 +1,4 @@
-"""The event loop: uvloop where there is one, asyncio's own elsewhere."""
+"""Event loop: uvloop where it is installed, asyncio's own elsewhere."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -14,6 +14,6 @@ except ImportError:  # Windows has no uvloop
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end on a loop of its own, as `asyncio.run` does."""
+    """Run a coroutine to its end on a new loop, as `asyncio.run` does."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(main)

@@ -1,6 +1,6 @@
-"""Link: one connection; calls go out, calls come in, answers find their questions.
+"""PeerConnection: one connection; sends calls, serves calls, and matches replies to calls.
 
-Both ends are alike: a server's guests and a client's channel are links.
+Both ends are alike: ServerConnection and Channel are subclasses.
 """
 
 import asyncio
@@ -33,31 +33,31 @@ from roquet.wire.signing import Signer
 log = logger(__name__)
 
 WRITE_BUFFER_HIGH: Final = 4 * 1024 * 1024
-"""More bytes than this that a peer has not taken, and we wait for it: a few pulls' replies."""
+"""Unsent bytes above which we wait for the peer: a few replies to pulls."""
 
 WRITE_TOGETHER_MAX: Final = 256 * 1024
-"""Bytes of answers that leave in one write: more are sent before the next request is served."""
+"""Bytes of replies in one write: more are written before the next request is served."""
 
 TURN_MS: Final = 5
-"""For how long requests of one connection are served before others have their turn."""
+"""Ms for which requests of one connection are served before others have their turn."""
 
 LOOK_COUNT: Final = 8
-"""Small requests before the first look at the clock: most reads bring fewer."""
+"""Small requests served before the clock is first read: most reads bring fewer."""
 
 LOOK_SIZE: Final = 8 * 1024
-"""Bytes of a read whose requests are small."""
+"""Bytes of a read below which its requests count as small."""
 
 CLOSE_MS: Final = 1_000
-"""How long a peer may take to take its last bytes."""
+"""Ms within which a peer must read its last bytes when the connection is closed."""
 
 UNSENT_MAX: Final = 256 * 1024 * 1024
-"""A peer that lets so many bytes pile up is dropped before it takes our memory."""
+"""Unsent bytes at which a peer is dropped, before it exhausts our memory."""
 
 END_S: Final = 0.2
-"""A connection that is about to end has ended by then, mostly at once, and says why."""
+"""Seconds to wait for a closing connection to end, so that the error can say why."""
 
 _NOT_YET: Final = asyncio.Transport()
-"""What a link has before the event loop gives it a real one."""
+"""Stands in for the transport until the event loop provides one."""
 
 Dispatch = Callable[[Command, Peer], DispatchResult]
 
@@ -70,7 +70,7 @@ class PeerConnection(asyncio.Protocol):
         dispatch: Dispatch,
         clock: Clock,
         signer: Signer | None = None,
-        hall: ServerLimits = UNLIMITED,
+        limits: ServerLimits = UNLIMITED,
     ) -> None:
         self._dispatch = dispatch
         self._clock = clock
@@ -80,26 +80,27 @@ class PeerConnection(asyncio.Protocol):
         self._reader = self._connection.reader
         self._questions = PendingCalls(self._connection, clock)
         self._tasks: dict[asyncio.Task[None], tuple[int, RequestLimit | None, int]] = {}
-        """What is being served: the request's flag, where it waits, and its size."""
-        self._put_off: deque[ConnectionEvent] | None = None
-        """What came behind a request whose answer the peer did not take, or that took long."""
-        self._is_going_on = False
-        """Whether that is served as soon as others have had their turn."""
+        """Requests being served: the flag, the limit that counts it, and the size of each."""
+        self._postponed: deque[ConnectionEvent] | None = None
+        """Events postponed behind a request whose reply the peer did not read, or that took
+        long."""
+        self._is_scheduled = False
+        """Whether they are served as soon as others have had their turn."""
         self._outbox: list[bytes] = []
         self._outbox_size = 0
         self._written = 0
-        self._tally = hall.tally
-        self._turn = hall.turn
+        self._unsent_bytes = limits.tally
+        self._turn = limits.turn
         self._full: asyncio.Event | None = None
-        """Made when the peer takes nothing, set when it does again."""
+        """Created when the peer stops reading, set when it reads again."""
         self._ended: asyncio.Event | None = None
-        """Made when somebody wants to see the end."""
+        """Created when a coroutine waits for the end."""
         self._has_ended = False
         self._reason = ""
-        self._gone: list[Callable[[Any], object]] = []
-        self._heard_ms = clock.monotonic_ms()
-        self._looked_ms = 0
-        """When the clock was looked at last while requests were served."""
+        self._on_close_callbacks: list[Callable[[Any], object]] = []
+        self._received_ms = clock.monotonic_ms()
+        self._clock_read_ms = 0
+        """When the clock was last read while requests were served."""
         self.address = "?"
         self.language: int = Language.OTHER
         self.version = 0
@@ -107,7 +108,7 @@ class PeerConnection(asyncio.Protocol):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.address}>"
 
-    # What a handler may know and ask: see router.Peer.
+    # For handlers: see router.Peer.
 
     @property
     def closed(self) -> bool:
@@ -116,21 +117,24 @@ class PeerConnection(asyncio.Protocol):
 
     @cached_property
     def host_bytes(self) -> bytes:
-        """The peer's address as a record holds it."""
+        """The peer's address as a record stores it."""
         return encode_host(self.address)
 
     @property
     def is_full(self) -> bool:
-        """Whether the peer does not take what is written to it."""
+        """Whether the peer does not read what is written to it."""
         return self._full is not None
 
     async def drain(self) -> None:
-        """Wait until the peer has taken most of that, or has gone."""
+        """Wait until the peer has read most of what was written, or has gone."""
         while self._full is not None:
             await self._full.wait()
 
     async def call(self, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
-        """Ask the peer; raises a CallError when no good answer comes in time."""
+        """Send a call and wait for its reply.
+
+        Raises a CallError when none or a refusal comes in time.
+        """
         if self._full is not None:
             await self.writable(timeout_ms)
         if self.closed:
@@ -140,7 +144,7 @@ class PeerConnection(asyncio.Protocol):
         return parse_reply(call, await answer)
 
     async def _how_it_ended(self) -> str:
-        """Why nothing can be asked any more: a server that refuses our certificate says so late."""
+        """Why the connection ended: a server that refuses our certificate reports it late."""
         with suppress(TimeoutError):
             async with asyncio.timeout(END_S):
                 await self._end()
@@ -149,7 +153,7 @@ class PeerConnection(asyncio.Protocol):
         )
 
     def oneway(self, call: Call[Any]) -> None:
-        """Tell the peer something; nothing happens when it has gone."""
+        """Send a one-way call; does nothing when the peer has gone."""
         if not self.closed:
             _, frame = self._connection.send_call(call, oneway=True)
             self._send(frame)
@@ -159,33 +163,36 @@ class PeerConnection(asyncio.Protocol):
         if self._has_ended:
             callback(self)
         else:
-            self._gone.append(callback)
+            self._on_close_callbacks.append(callback)
 
-    # What its owner does with it.
+    # For its owner.
 
     @property
     def in_flight(self) -> Set[asyncio.Task[None]]:
-        """Requests that are being served."""
+        """Tasks of the requests that are being served."""
         return self._tasks.keys()
 
     @property
     def taken(self) -> int:
-        """How many bytes the peer has taken from us."""
+        """Bytes that the peer has read, as far as the transport can tell."""
         return self._written - self._transport.get_write_buffer_size()
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait for the peer."""
+        """Bytes written that the peer has not read."""
         return self._transport.get_write_buffer_size()
 
     def idle_ms(self) -> int:
-        """For how long nothing was heard, nothing asked and nothing served."""
+        """Ms since the last received bytes; 0 while a call is pending or a request is served."""
         if self._questions or self._tasks:
             return 0
-        return self._clock.monotonic_ms() - self._heard_ms
+        return self._clock.monotonic_ms() - self._received_ms
 
     async def writable(self, timeout_ms: int = CALL_TIMEOUT_MS) -> None:
-        """Wait until the peer has taken most of what was sent; ConnectFailed when it does not."""
+        """Wait until the peer has read most of what was sent.
+
+        Raises ConnectFailed at the timeout.
+        """
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self.drain()
@@ -193,24 +200,24 @@ class PeerConnection(asyncio.Protocol):
             raise ConnectFailed(f"{self.address} took nothing for {timeout_ms} ms") from error
 
     def serve_with(self, dispatch: Dispatch) -> None:
-        """Have requests answered by somebody else from now on."""
+        """Serve requests with another function from now on."""
         self._dispatch = dispatch
 
     def hang_up(self, reason: str) -> None:
-        """End the connection once the peer has taken what is written."""
+        """Close the connection once the peer has read what is written."""
         if not self.closed:
             self._flush()
             self._reason = reason
             self._transport.close()
 
     def drop(self, reason: str) -> None:
-        """End the connection at once."""
+        """Abort the connection, with a log line."""
         log.warning("%s: connection dropped: %s", self.address, reason)
         self._reason = reason
         self._transport.abort()
 
     async def close(self, within_ms: int = CLOSE_MS) -> None:
-        """End the connection and wait until it has ended."""
+        """Close the connection and wait until it has ended; abort it after `within_ms`."""
         self.hang_up("we closed the connection")
         try:
             async with asyncio.timeout(within_ms / 1000):
@@ -219,10 +226,10 @@ class PeerConnection(asyncio.Protocol):
             self._transport.abort()
             await self._end()
 
-    # What the event loop tells us.
+    # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Take the transport of an established connection."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH)
         name = transport.get_extra_info("peername")
@@ -230,34 +237,34 @@ class PeerConnection(asyncio.Protocol):
             self.address = join_address(name)
 
     def data_received(self, chunk: bytes) -> None:
-        """Serve what came; all answers that are ready leave together."""
-        self._heard_ms = self._clock.monotonic_ms()
+        """Serve received requests; all replies that are ready are written together."""
+        self._received_ms = self._clock.monotonic_ms()
         is_small = len(chunk) < LOOK_SIZE and not self._reader.pending
         try:
             events = self._connection.receive_data(chunk)
             self._turn.count += len(events)
-            if self._put_off is not None:
-                self._put_off.extend(events)
+            if self._postponed is not None:
+                self._postponed.extend(events)
             else:
-                self._serve(events, self._heard_ms, LOOK_COUNT if is_small else 0)
+                self._serve(events, self._received_ms, LOOK_COUNT if is_small else 0)
         except RemoteProtocolError as error:
             log.warning("%s: connection closed: %s", self.address, error)
             self.hang_up(f"the peer broke the protocol: {error}")
 
     def pause_writing(self) -> None:
-        """The peer does not take what we write."""
+        """Note that the peer does not read what is written."""
         if self._full is None:
             self._full = asyncio.Event()
 
     def resume_writing(self) -> None:
-        """The peer has taken most of what was written: go on with what it asked meanwhile."""
+        """Go on with postponed requests: the peer has read most of what was written."""
         full, self._full = self._full, None
         if full is not None:
             full.set()
-        self._serve_rest()
+        self._serve_postponed()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection has ended: nobody will answer us, and nobody waits for our answers."""
+        """Fail pending calls and cancel what is served: the connection has ended."""
         self._reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
         reason = self._reason
         log.debug("%s: %s", self.address, reason)
@@ -266,23 +273,24 @@ class PeerConnection(asyncio.Protocol):
             if not flag & FLAG_ONEWAY:
                 task.cancel()
         self._has_ended = True
-        self._put_off = None
+        self._postponed = None
         if self._ended is not None:
             self._ended.set()
         self.resume_writing()
-        for callback in self._gone:
+        for callback in self._on_close_callbacks:
             callback(self)
-        self._gone.clear()
+        self._on_close_callbacks.clear()
 
-    # How it is done.
+    # Serving.
 
     def _serve(self, events: Iterable[ConnectionEvent], begun_ms: int, left: int = 0) -> None:
-        """Serve them in turn; the rest waits when the peer does not take the answers.
+        """Serve events in order; postpone the rest when the peer does not read the replies.
 
-        Or when it has taken long, since others wait, too: `left` common ones need no look at that.
+        The rest is also postponed after TURN_MS, since other connections wait. The first `left`
+        frequent requests are served without reading the clock.
         """
         answers: list[bytes] = []
-        size, self._looked_ms = 0, begun_ms
+        size, self._clock_read_ms = 0, begun_ms
         rest = iter(events)
         for event in rest:
             if type(event) is ReplyReceived:
@@ -303,21 +311,21 @@ class PeerConnection(asyncio.Protocol):
                 break
         if answers:
             self._write(answers)
-        self._put_off_rest(rest)
+        self._postpone_rest(rest)
 
     def _is_over(self, event: ConnectionEvent, begun_ms: int) -> bool:
-        """Whether others have their turn now, after this request."""
+        """Whether other connections have their turn after this request."""
         now_ms = self._clock.monotonic_ms()
-        held_ms, self._looked_ms = now_ms - self._looked_ms, now_ms
+        held_ms, self._clock_read_ms = now_ms - self._clock_read_ms, now_ms
         if held_ms >= SLOW_MS:
             self._held(event.command.code, len(event.command.body), held_ms)
         return now_ms - begun_ms >= TURN_MS
 
     def _held(self, code: int, size: int, held_ms: int) -> None:
-        """A request took so long: servers care."""
+        """Called for a request that held the loop; servers override it."""
 
     def _answer_to(self, command: Command) -> bytes | None:
-        """What to send for a request at once, if there is something."""
+        """The frame of a reply that is ready at once, else None."""
         self.language = command.language
         self.version = command.version
         answer = self._dispatch(command, self)
@@ -326,45 +334,45 @@ class PeerConnection(asyncio.Protocol):
         self._serve_later(answer, command)
         return None
 
-    def _put_off_rest(self, rest: Iterable[ConnectionEvent]) -> None:
-        if put_off := deque(rest):
-            self._put_off = put_off
+    def _postpone_rest(self, rest: Iterable[ConnectionEvent]) -> None:
+        if postponed := deque(rest):
+            self._postponed = postponed
             if self._full is None:
-                self._go_on_soon()
+                self._schedule()
 
-    def _serve_rest(self) -> None:
-        """Serve what was put off, for a while."""
-        put_off, self._put_off = self._put_off, None
-        if put_off is not None and not self.closed:
-            self._serve(put_off, self._clock.monotonic_ms())
+    def _serve_postponed(self) -> None:
+        """Serve postponed events for one turn."""
+        postponed, self._postponed = self._postponed, None
+        if postponed is not None and not self.closed:
+            self._serve(postponed, self._clock.monotonic_ms())
 
-    def _go_on_soon(self) -> None:
-        """Serve the rest as soon as others have had their turn."""
-        if not self._is_going_on:
-            self._is_going_on = True
-            self._loop.call_soon(self._go_on)
+    def _schedule(self) -> None:
+        """Serve postponed events as soon as others have had their turn."""
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._resume)
 
-    def _go_on(self) -> None:
-        self._is_going_on = False
-        if self._full is None:  # else when the peer takes its answers
-            self._serve_rest()
+    def _resume(self) -> None:
+        self._is_scheduled = False
+        if self._full is None:  # else when the peer reads its replies
+            self._serve_postponed()
 
     def _serve_later(self, later: DeferredReply, command: Command) -> None:
         frame, gate, size = later
-        task = self._loop.create_task(self._answer(self._watched(frame, command)))
+        task = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
         self._tasks[task] = (command.flag, gate, size)
         if gate is not None:
             gate.enter(self, size)
         task.add_done_callback(self._served)
 
-    def _watched(
+    def _timed_reply(
         self, frame: Coroutine[Any, Any, bytes | None], _command: Command
     ) -> Awaitable[bytes | None]:
-        """The same work; servers see how long it holds the loop."""
+        """The coroutine of a reply; servers wrap it to measure how long it holds the loop."""
         return frame
 
     async def _answer(self, later: Awaitable[bytes | None]) -> None:
-        """Send what comes at once, so that the next one knows whether there is room left."""
+        """Send the reply at once, so that the next one sees whether the peer still reads."""
         frame = await later
         if frame is not None and not self.closed:
             self._send(frame)
@@ -374,7 +382,7 @@ class PeerConnection(asyncio.Protocol):
         if gate is not None:
             gate.leave(self, size)
         if not task.cancelled():
-            task.result()  # a fault of ours is told to the event loop
+            task.result()  # raises a fault of our own, for the event loop to log
 
     async def _end(self) -> None:
         """Wait until the connection has ended."""
@@ -384,7 +392,7 @@ class PeerConnection(asyncio.Protocol):
             await self._ended.wait()
 
     def _send(self, frame: bytes) -> None:
-        """Send with whatever else is sent in this turn of the event loop."""
+        """Write a frame together with the others of this iteration of the event loop."""
         if not self._outbox:
             self._loop.call_soon(self._flush)
         self._outbox.append(frame)
@@ -403,13 +411,16 @@ class PeerConnection(asyncio.Protocol):
         size = len(data)
         self._written += size
         self._transport.write(data)
-        self._tally.left -= size
-        if self._tally.left < 0:
-            self._tally.settle()
+        self._unsent_bytes.left -= size
+        if self._unsent_bytes.left < 0:
+            self._unsent_bytes.settle()
         if self._full is not None and self._transport.get_write_buffer_size() > UNSENT_MAX:
             self.drop(f"{UNSENT_MAX} bytes wait for it")
 
 
 def _why(error: Exception) -> str:
-    """Why a connection ended; a server that wants a certificate says so only after it stands."""
+    """Why a connection ended.
+
+    A server that wants a certificate says so only after the handshake.
+    """
     return tls_error(error) if isinstance(error, ssl.SSLError) else str(error)

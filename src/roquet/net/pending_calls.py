@@ -1,4 +1,4 @@
-"""Questions: what was asked and not yet answered, with one alarm for all the deadlines."""
+"""Pending calls: calls without a reply yet, with one timer for all their deadlines."""
 
 import asyncio
 from typing import Any, cast
@@ -16,7 +16,7 @@ CallFuture = asyncio.Future[Command]
 
 
 class PendingCalls:
-    """The coroutines that wait for answers on one connection, which knows what it was asked."""
+    """The calls on one connection that wait for replies."""
 
     def __init__(self, connection: Connection, clock: Clock) -> None:
         self._connection = connection
@@ -29,7 +29,7 @@ class PendingCalls:
         return len(self._waiting)
 
     def ask(self, call: Call[Any], timeout_ms: int) -> tuple[bytes, CallFuture]:
-        """The bytes of a question, and where its answer will be."""
+        """The frame of a call, and the future of its reply."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         opaque, frame = self._connection.send_call(call, deadline_ms)
         answer: CallFuture = asyncio.get_running_loop().create_future()
@@ -39,13 +39,13 @@ class PendingCalls:
         return frame, answer
 
     def answer(self, command: Command) -> None:
-        """Hand an answer to who asked; the connection knows that somebody did."""
+        """Complete a call with its reply; the connection has matched them."""
         answer, _, _ = self._waiting.pop(command.opaque)
-        if not answer.done():  # who asked may have been cancelled meanwhile
+        if not answer.done():  # the caller may have been cancelled meanwhile
             answer.set_result(command)
 
     def lose(self, reason: str) -> None:
-        """No answer will come to anybody any more."""
+        """Fail all pending calls with ConnectionLost."""
         if self._timer is not None:
             self._timer.cancel()
         self._connection.close()
@@ -55,7 +55,7 @@ class PendingCalls:
                 answer.set_exception(ConnectionLost(reason))
 
     def _ring_at(self, deadline_ms: int) -> None:
-        """Have the alarm ring then. Answers do not stop it: it may find nothing due."""
+        """Set the timer. Replies do not stop it: it may find nothing due."""
         if self._timer is not None:
             self._timer.cancel()
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 1)
@@ -75,10 +75,10 @@ class PendingCalls:
 
 
 def parse_reply(call: Call[R], command: Command) -> R:
-    """The reply that an answer holds; CallRefused when it says no."""
+    """Decode the reply to a call. Raises CallRefused for a code that the call does not accept."""
     kind = type(call)
     if command.code not in kind.accepts:
-        # Something may have been done before a system error happened.
+        # Before a system error the request may have been carried out.
         definite = command.code != ResponseCode.SYSTEM_ERROR
         raise CallRefused(command.code, command.remark, definite=definite)
     return cast("R", decode_reply(command, kind.reply, kind.accepts))

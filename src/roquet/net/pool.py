@@ -1,4 +1,4 @@
-"""Address to channel: connect once, back off, reconnect when idle for long."""
+"""Channel pool: one channel for each address, with back-off after a failure to connect."""
 
 import asyncio
 import os
@@ -16,22 +16,22 @@ from roquet.wire.call import Call
 from roquet.wire.codes import ResponseCode
 
 BACK_OFF_MS: Final = 100
-"""The pause after the first failure to connect; each further one doubles it."""
+"""Ms to pause after the first failure to connect; each further failure doubles it."""
 
 BACK_OFF_MS_MAX: Final = 3_000
-"""Longest pause between attempts: a broker that comes back is found again within it."""
+"""Longest pause between attempts in ms: a broker that comes back is found within it."""
 
 IDLE_MS: Final = 100_000
-"""A channel that was silent for so long is not used again: servers hang up after 120 s of silence,
-and a request that crosses with the hanging up would be lost."""
+"""Ms of silence after which a channel is not used again: servers close it after 120 s, and a
+request sent at that moment would be lost."""
 
 ConnectListener = Callable[[Channel], object]
 
 
 class ChannelPool:
-    """One channel for each address, shared by everyone in the process.
+    """One channel for each address, shared by the whole process.
 
-    Calls that servers make on these channels are served by `router`.
+    `router` serves the calls that servers make on these channels.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class ChannelPool:
         self._closed = False
 
     def on_connect(self, callback: ConnectListener) -> None:
-        """Call back with every channel that is made from now on."""
+        """Call back with every new channel from now on."""
         self._on_connect.append(callback)
 
     async def call(self, address: str, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
-        """Ask the server at an address, within the time connecting included."""
+        """Call the server at an address; the timeout includes the time to connect."""
         deadline_ms = self._clock.monotonic_ms() + timeout_ms
         channel = await self.get(address, timeout_ms=timeout_ms)
         left_ms = deadline_ms - self._clock.monotonic_ms()
@@ -68,13 +68,16 @@ class ChannelPool:
             raise
 
     async def oneway(self, address: str, call: Call[Any]) -> None:
-        """Tell the server at an address something; waits to connect and for room."""
+        """Send a one-way call to the server at an address.
+
+        Waits to connect, and for the peer to read.
+        """
         channel = await self.get(address)
         await channel.writable()
         channel.oneway(call)
 
     async def get(self, address: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
-        """The channel to an address; ConnectFailed when none can be made."""
+        """The channel to an address, connected if need be. Raises ConnectFailed."""
         self._check_use()
         channel = self._channels.get(address)
         if channel is not None:
@@ -87,14 +90,16 @@ class ChannelPool:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await asyncio.shield(task)  # others wait for the same connection
         except asyncio.CancelledError:
-            if self._closed and task.cancelled():  # it was the pool's end, not the caller's
+            if (
+                self._closed and task.cancelled()
+            ):  # the pool was closed, the caller was not cancelled
                 raise ConnectFailed(f"no connection to {address}: the client was closed") from None
             raise
         except TimeoutError as error:
             raise ConnectFailed(f"no connection to {address} within {timeout_ms} ms") from error
 
     async def close(self) -> None:
-        """Close every channel; the pool cannot be used any more."""
+        """Close every channel; the pool cannot be used afterwards."""
         self._closed = True
         tasks = list(self._connecting.values())
         for task in tasks:
@@ -118,7 +123,7 @@ class ChannelPool:
             )
 
     def _begin(self, address: str) -> asyncio.Task[Channel]:
-        """Start to connect, unless the last attempt failed a moment ago."""
+        """Start to connect; ConnectFailed while the address is backed off."""
         failure = self._failures.get(address)
         if failure is not None and self._clock.monotonic_ms() < failure.until_ms:
             raise ConnectFailed(f"{failure.reason}; next attempt within {failure.pause_ms} ms")
@@ -130,7 +135,7 @@ class ChannelPool:
     def _began(self, address: str, task: asyncio.Task[Channel]) -> None:
         del self._connecting[address]
         if not task.cancelled():
-            task.exception()  # is told to those who wait; it need not be told to nobody
+            task.exception()  # those who wait raise it; asyncio must not log it
 
     async def _connect(self, address: str) -> Channel:
         host, port = split_address(address)
@@ -160,7 +165,7 @@ class ChannelPool:
 
 
 class _Failure(msgspec.Struct, frozen=True, kw_only=True):
-    """An address where nobody was, and until when it is left alone."""
+    """A failed connect, and until when the address is not tried again."""
 
     until_ms: int
     pause_ms: int

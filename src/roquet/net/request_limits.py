@@ -1,7 +1,7 @@
-"""Gates: how many requests of a kind wait, and whether another one is taken; turns of the loop.
+"""Request limits: how many requests of a kind wait for their replies, and how late the loop is.
 
-A request that is answered at once passes a gate that is not tight, and that is all it costs. Only
-those that wait are counted. What is decided is in rules.admission.
+A request that is answered at once costs one look at a flag. Only requests that wait are counted.
+rules.admission decides which ones are refused.
 """
 
 import asyncio
@@ -19,11 +19,11 @@ from roquet.rules.admission import (
 )
 
 NEVER_MS: Final = 1 << 62
-"""A time of the stopwatch that does not come."""
+"""A monotonic time that is never reached."""
 
 
 class RequestLimit:
-    """The requests of one kind that wait for their answers."""
+    """Counts the requests of one kind that wait for their replies, and refuses further ones."""
 
     __slots__ = ("_limits", "_of_peer", "count", "is_tight", "size", "waited_ms")
 
@@ -31,32 +31,32 @@ class RequestLimit:
         self._limits = limits
         self._of_peer: dict[object, int] = {}
         self.count = 0
-        """How many wait."""
+        """Waiting requests."""
         self.size = 0
-        """How many bytes their requests had."""
+        """Bytes of their bodies."""
         self.waited_ms = 0
-        """How long, at least, a request that is served now has waited."""
+        """Ms that a request served now has waited, at least."""
         self.is_tight = False
-        """Whether a new one has to be judged: who comes looks here first, and mostly only here."""
+        """Whether a new request has to be checked with `refusal`. The hot path reads only this."""
 
     @property
     def limits(self) -> AdmissionLimits:
-        """How many may wait, and how long."""
+        """How many requests may wait, and for how long."""
         return self._limits
 
     def refusal(self, peer: object) -> str | None:
-        """What to tell a request of this peer that is not taken; None takes it."""
+        """The remark for a request of this peer that is refused; None admits it."""
         return refusal(self._limits, self._load(peer))
 
     def enter(self, peer: object, size: int) -> None:
-        """A request of so many bytes waits from now on."""
+        """Count a request of `size` bytes that waits from now on."""
         self.count += 1
         self.size += size
         self._of_peer[peer] = self._of_peer.get(peer, 0) + 1
         self._look()
 
     def leave(self, peer: object, size: int) -> None:
-        """It waits no longer."""
+        """Count it as waiting no longer."""
         self.count -= 1
         self.size -= size
         left = self._of_peer[peer] - 1
@@ -67,17 +67,17 @@ class RequestLimit:
         self._look()
 
     def change(self, limits: AdmissionLimits) -> None:
-        """Other limits from now on; who waits already goes on waiting."""
+        """Set other limits; requests that wait already go on waiting."""
         self._limits = limits
         self._look()
 
     def late(self, waited_ms: int) -> None:
-        """What is served now has waited so long at least."""
+        """Note that requests served now have waited for `waited_ms`, at least."""
         self.waited_ms = waited_ms
         self._look()
 
     def _look(self) -> None:
-        # Far from the limits, where almost all requests are, without a call.
+        # Far from the limits, as for almost all requests, no call is needed.
         limits = self._limits
         self.is_tight = (
             self.waited_ms > 0 or 2 * self.count >= limits.count - 1 or 2 * self.size >= limits.size
@@ -93,26 +93,33 @@ class RequestLimit:
 
 
 class LoopLag:
-    """How long the event loop has been at work since it last looked what else has come."""
+    """How long the event loop has been busy since it last polled for events."""
 
     __slots__ = (
-        "_age_ms", "_begun", "_gates", "_is_over", "_last_ms", "_waited_ms", "count", "look_ms",
+        "_age_ms",
+        "_begun",
+        "_gates",
+        "_is_over",
+        "_last_ms",
+        "_waited_ms",
+        "check_ms",
+        "count",
     )  # fmt: skip
 
     def __init__(self, gates: Iterable[RequestLimit] = ()) -> None:
         self._gates = tuple(gates)
         self.count = 0
-        """Requests that came, ever."""
+        """Requests received since the start."""
         self._begun = 0
         self._age_ms = 0
         self._last_ms = 0
         self._waited_ms = 0
         self._is_over = True
-        self.look_ms = 0 if self._gates else NEVER_MS
-        """When it is worth looking at the clock again."""
+        self.check_ms = 0 if self._gates else NEVER_MS
+        """Monotonic time before which the clock need not be read again."""
 
     def look(self, now_ms: int) -> None:
-        """Something was served: learn how old this turn is, and tell the gates."""
+        """Measure how long this iteration of the loop has lasted, and tell the limits."""
         if self._is_over:
             self._is_over = False
             self._age_ms = 0
@@ -122,16 +129,16 @@ class LoopLag:
             self._age_ms = loop_lag_ms(self._age_ms, now_ms - self._last_ms)
             self._tell(waited_ms(self._age_ms, self.count - self._begun))
         self._last_ms = now_ms
-        self.look_ms = now_ms + CLOCK_CHECK_MS
+        self.check_ms = now_ms + CLOCK_CHECK_MS
 
     def _end(self) -> None:
-        """The loop looks again at what has come."""
+        """Start a new iteration: the loop polls for events again."""
         self._is_over = True
         if self._age_ms:
             self._tell(0)
 
     def lag(self, waited_ms: int) -> None:
-        """Requests of a connection that is behind are next, or 0: those of others."""
+        """Requests of a connection that is behind by `waited_ms` are served next; 0 ends that."""
         for gate in self._gates:
             gate.late(max(waited_ms, self._waited_ms))
 
@@ -150,14 +157,14 @@ class ReadBurst:
         self._age_ms = 0
         self._last_ms = now_ms
         self.count = 0
-        """How many they are."""
+        """Requests of the burst."""
         self.size = 0
-        """How many bytes."""
+        """Bytes of the burst."""
         self.is_full = False
-        """Whether the last read brought all that it could, so that more may wait in the socket."""
+        """Whether the last read filled its buffer, so that more may wait in the socket."""
 
     def waited_ms(self, now_ms: int) -> int:
-        """How long its next request has waited at least, as in a turn."""
+        """Ms that its next request has waited, at least."""
         self._age_ms = loop_lag_ms(self._age_ms, now_ms - self._last_ms)
         self._last_ms = now_ms
         return waited_ms(self._age_ms, self.count)

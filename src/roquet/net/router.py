@@ -1,4 +1,4 @@
-"""Router: call type to handler; Handler and Peer."""
+"""Router: dispatches each request to the handler of its call type."""
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
@@ -16,14 +16,14 @@ from roquet.wire.fields import decode_call, encode_reply
 log = logger(__name__)
 
 CALL_TIMEOUT_MS: Final = 3_000
-"""How long a call waits for its answer unless it says otherwise: what Java clients wait."""
+"""Default timeout of a call in ms, as in Java clients."""
 
 R = TypeVar("R", bound=Reply)
 C = TypeVar("C", bound=Call[Any])
 
 
 class Peer(Protocol):
-    """What a handler may know of, and ask from, the other end of a connection."""
+    """The other end of a connection, as handlers see it."""
 
     @property
     def address(self) -> str:
@@ -31,15 +31,15 @@ class Peer(Protocol):
 
     @property
     def host_bytes(self) -> bytes:
-        """Its address as a record holds it: ip (4 or 16 bytes) and port (4 bytes)."""
+        """Its address as a record stores it: ip (4 or 16 bytes) and port (4 bytes)."""
 
     @property
     def language(self) -> int:
-        """What it says it is written in (wire.codes.Language), as of its latest command."""
+        """The language that its latest command names (wire.codes.Language)."""
 
     @property
     def version(self) -> int:
-        """The version it says it is, as of its latest command."""
+        """The version that its latest command names."""
 
     @property
     def closed(self) -> bool:
@@ -47,16 +47,16 @@ class Peer(Protocol):
 
     @property
     def is_full(self) -> bool:
-        """Whether it does not take what is written to it."""
+        """Whether it does not read what is written to it."""
 
     async def drain(self) -> None:
-        """Wait until it has taken most of that."""
+        """Wait until it has read most of what was written."""
 
     def oneway(self, call: Call[Any]) -> None:
-        """Tell it something; nothing happens when it has gone."""
+        """Send a one-way call; does nothing when it has gone."""
 
     async def call(self, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
-        """Ask it something; raises a CallError when no good answer comes."""
+        """Send a call and wait for its reply. Raises a CallError when none or a refusal comes."""
 
     def on_close(self, callback: Callable[["Peer"], object]) -> None:
         """Call back once when the connection has ended; at once when it already has."""
@@ -64,16 +64,16 @@ class Peer(Protocol):
 
 HandlerReply = Reply | Awaitable[Reply | None] | None
 RequestHandler = Callable[[C, Peer], HandlerReply]
-"""What serves one kind of call.
+"""Serves one type of call.
 
-A plain function answers at once, and costs no task: None stands for a plain success. An awaitable
-answers whenever it is ready, while others are served; it is cancelled when its peer goes, unless
-the request was one-way. Raising refuses: CallRefused says how.
+A plain function replies at once and costs no task; None is a plain success. An awaitable replies
+when it is ready, while others are served; it is cancelled when its peer goes, unless the request
+was one-way. An exception refuses the request: CallRefused has the code and the remark.
 """
 
 
 class DeferredReply(NamedTuple):
-    """An answer that will come, and where its request waits until then."""
+    """A reply that is not ready yet, and the limit that counts its request until then."""
 
     frame: Coroutine[Any, Any, bytes | None]
     gate: RequestLimit | None = None
@@ -82,7 +82,7 @@ class DeferredReply(NamedTuple):
 
 
 DispatchResult = bytes | DeferredReply | None
-"""A frame to send, one that will come, or nothing to send."""
+"""A frame to send, a reply that is not ready yet, or nothing to send."""
 
 _DONE: Final = Reply()
 
@@ -90,11 +90,11 @@ NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Router:
-    """Which handler serves which call."""
+    """Handlers by request code."""
 
     def __init__(self, unserved: Mapping[int, str] = NO_REASONS) -> None:
         self._unserved = unserved
-        """Why some codes are not served: the peer is told."""
+        """Reasons for codes that are not served, for the remark of the reply."""
         self._served: dict[
             int, tuple[type[Call[Any]], RequestHandler[Any], RequestLimit | None]
         ] = {}
@@ -102,25 +102,28 @@ class Router:
 
     @property
     def handlers(self) -> Mapping[type[Call[Any]], RequestHandler[Any]]:
-        """What is served, and by whom."""
+        """Handlers by call type."""
         return {call_type: handler for call_type, handler, _ in self._served.values()}
 
     @property
     def gates(self) -> list[RequestLimit]:
-        """Where requests wait for their answers."""
+        """The limits of all handlers, each once."""
         return list(dict.fromkeys(gate for _, _, gate in self._served.values() if gate))
 
     def add(
         self, call_type: type[C], handler: RequestHandler[C], gate: RequestLimit | None = None
     ) -> None:
-        """Have a kind of call served by a handler, if its gate lets it pass."""
+        """Register the handler of a call type, and the limit that its requests count against.
+
+        UsageError for a code that has a handler.
+        """
         code = int(call_type.code)
         if code in self._served:
             raise UsageError(f"code {code} is served already: {self._served[code][0].__name__}")
         self._served[code] = (call_type, handler, gate)
 
     def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
-        """Serve one request. This never raises: a peer is told what went wrong."""
+        """Serve one request. Never raises: errors become replies."""
         served = self._served.get(command.code)
         if served is None:
             return _frame(
@@ -137,14 +140,14 @@ class Router:
                 return None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
         except Exception as error:
             return self._refuse(error, command)
-        # While it waits its body is not kept: for a send that is on its way to the disk, too.
-        asked = Command(
+        # The body is not kept while the reply is awaited: it may be a send that waits for the disk.
+        request = Command(
             command.code,
             opaque=command.opaque,
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        return DeferredReply(self._later(answer, asked, peer), gate, len(command.body))
+        return DeferredReply(self._later(answer, request, peer), gate, len(command.body))
 
     async def _later(
         self, answer: Awaitable[Reply | None], command: Command, peer: Peer
@@ -158,7 +161,7 @@ class Router:
             return self._refuse(error, command)
 
     def _refuse(self, error: Exception, command: Command) -> bytes | None:
-        """Tell the peer; and tell the log when it is our own fault, once with its traceback."""
+        """The reply for an error; a fault of our own is logged, once with its traceback."""
         reply = error_replies.refusal(error)
         if reply is None:
             reply = error_replies.fault(error)
@@ -171,5 +174,5 @@ class Router:
 
 
 def _frame(reply: Reply, command: Command) -> bytes | None:
-    """The answer as it goes to the socket; a one-way request gets none."""
+    """The frame of a reply; None for a one-way request."""
     return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)

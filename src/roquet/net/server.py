@@ -1,4 +1,4 @@
-"""Listen, drive connections, hand calls to the router, stop gracefully."""
+"""Server: listens, drives connections, dispatches requests to a router, stops gracefully."""
 
 import asyncio
 import errno
@@ -20,21 +20,21 @@ from roquet.net.server_limits import ServerLimits
 log = logger(__name__)
 
 IDLE_MS: Final = 120_000
-"""A peer silent for so long has gone without a word: every client sends a heartbeat each 30 s."""
+"""Ms of silence after which a peer is taken for gone: clients send a heartbeat every 30 s."""
 
 GRACE_MS: Final = 3_000
-"""How long a stop waits for what is in flight: sends end in ms, long polls are released."""
+"""Ms for which a stop waits for requests in flight: sends end in ms, long polls are released."""
 
 BACKLOG: Final = 1_024
-"""Connections that may queue up: after a restart all clients come at once."""
+"""Backlog of the listening socket: after a restart all clients connect at once."""
 
 DESCRIPTORS_KEPT: Final = 128
-"""Open files that connections never get: for the files that a flush or a new queue opens, and for
-connections of our own."""
+"""File descriptors reserved for files that a flush or a new queue opens, and for connections that
+this process makes."""
 
 
 class Server:
-    """Listens on a port and serves what the router knows: `async with Server(router) as server`."""
+    """Listens on a port and serves the calls of a router: `async with Server(router) as server`."""
 
     def __init__(
         self,
@@ -54,45 +54,45 @@ class Server:
         self._clock = clock
         self._idle_ms = idle_ms
         self._grace_ms = grace_ms
-        self._guests: dict[ServerConnection, None] = {}
-        """In the order in which they came: what happens must not depend on a set's."""
+        self._connections: dict[ServerConnection, None] = {}
+        """In order of arrival: behaviour must not depend on the order of a set."""
         self.share = FairShare(clock)
-        """Which requests held all others up."""
-        self._hall = ServerLimits(self._guests, router.gates, share=self.share)
+        """Requests that held up all others."""
+        self._limits = ServerLimits(self._connections, router.gates, share=self.share)
         self._descriptors_max = 0
         self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
         self._listeners: list[asyncio.Server] = []
-        self._looking: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self.stopping = False
         self.tls: ssl.SSLContext | None = None
-        """What connections are taken with, when it is set before the start."""
+        """TLS context of accepted connections; set it before the start."""
 
     @property
     def port(self) -> int:
-        """Where it listens; chosen by the system when 0 was asked for."""
+        """The port that it listens on; the system chooses one for 0."""
         return self._port
 
     @property
     def ports(self) -> list[int]:
-        """Every port where it listens."""
+        """All ports that it listens on."""
         return [_port_of(listener) for listener in self._listeners]
 
     @property
     def peers(self) -> Set[Peer]:
-        """Who is connected now."""
-        return frozenset(self._guests)
+        """The connected peers."""
+        return frozenset(self._connections)
 
     def note_slow_requests(self, share: FairShare) -> None:
-        """Have slow requests noted where somebody else looks, too; before the start."""
-        self.share = self._hall.share = share
+        """Note slow requests in a FairShare of the caller; call it before the start."""
+        self.share = self._limits.share = share
 
     def on_stopping(self, callback: Callable[[], object]) -> None:
-        """Call back when a stop begins, so that those who wait in handlers can be released."""
+        """Call back when a stop begins, to release coroutines that wait in handlers."""
         self._on_stopping.append(callback)
 
     async def start(self) -> None:
-        """Listen; ConfigError when the address cannot be had."""
+        """Listen. Raises ConfigError when the address cannot be used."""
         self._descriptors_max = descriptors_max()
         try:
             await self._listen(self._port)
@@ -104,36 +104,36 @@ class Server:
                 await self._listen(self._also)
             except OSError as error:
                 log.warning(
-                    "nobody is served at port %d, which some old clients use: %s",
+                    "port %d, which some old clients use, is not served: %s",
                     self._also,
                     address_error(error),
                 )
-        self._look_later()
+        self._schedule_check()
 
     async def _listen(self, port: int) -> None:
         listener = await asyncio.get_running_loop().create_server(
-            self._welcome, self._host, port, backlog=BACKLOG, ssl=self.tls
+            self._new_connection, self._host, port, backlog=BACKLOG, ssl=self.tls
         )
         self._listeners.append(listener)
 
     async def stop(self, grace_ms: int | None = None) -> None:
-        """Take nothing new, answer what is in flight within the grace, flush, close."""
+        """Refuse new requests, answer those in flight within the grace period, flush, close."""
         if not self._listeners or self.stopping:
             return
         self.stopping = True
         for listener in self._listeners:
             listener.close()
-        if self._looking is not None:
-            self._looking.cancel()
-        for guest in self._guests:
-            guest.serve_with(error_replies.go_away)
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+        for connection in self._connections:
+            connection.serve_with(error_replies.go_away)
         for callback in self._on_stopping:
             callback()
-        tasks = [task for guest in self._guests for task in guest.in_flight]
+        tasks = [task for connection in self._connections for task in connection.in_flight]
         if tasks:
             grace_s = (self._grace_ms if grace_ms is None else grace_ms) / 1000
             await asyncio.wait(tasks, timeout=grace_s)
-        await asyncio.gather(*(guest.close() for guest in self._guests))
+        await asyncio.gather(*(connection.close() for connection in self._connections))
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -142,48 +142,48 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _welcome(self) -> ServerConnection:
-        return ServerConnection(self._router.dispatch, self._clock, self._arrived, self._hall)
+    def _new_connection(self) -> ServerConnection:
+        return ServerConnection(self._router.dispatch, self._clock, self._on_connect, self._limits)
 
-    def _arrived(self, guest: ServerConnection) -> None:
+    def _on_connect(self, connection: ServerConnection) -> None:
         if self.stopping:
-            guest.drop("the server stops")
+            connection.drop("the server stops")
             return
-        if guest.descriptor >= self._descriptors_max - DESCRIPTORS_KEPT:
-            self._turn_away(guest)
+        if connection.descriptor >= self._descriptors_max - DESCRIPTORS_KEPT:
+            self._reject(connection)
             return
-        self._guests[guest] = None
-        guest.on_close(self._left)
+        self._connections[connection] = None
+        connection.on_close(self._on_close)
 
-    def _left(self, guest: ServerConnection) -> None:
-        self._guests.pop(guest, None)
+    def _on_close(self, connection: ServerConnection) -> None:
+        self._connections.pop(connection, None)
 
-    def _turn_away(self, guest: ServerConnection) -> None:
-        """Without a descriptor to spare, files could not be opened: those who are here come first.
+    def _reject(self, connection: ServerConnection) -> None:
+        """Refuse a connection when no file descriptor is to spare.
 
-        The log hears of it once within a look around.
+        It is logged once between two checks for silent peers.
         """
         if not self._is_refusing:
             self._is_refusing = True
             log.error(
                 "new connections are refused: %d are open, and of %d open files that this process"
                 " may have %d are kept for its own (see ulimit -n)",
-                len(self._guests),
+                len(self._connections),
                 self._descriptors_max,
                 DESCRIPTORS_KEPT,
             )
-        guest.turn_away()
+        connection.reject()
 
-    def _look_later(self) -> None:
+    def _schedule_check(self) -> None:
         pause_s = self._idle_ms / IDLE_CHECKS / 1000
-        self._looking = asyncio.get_running_loop().call_later(pause_s, self._look_around)
+        self._check_timer = asyncio.get_running_loop().call_later(pause_s, self._check_idle)
 
-    def _look_around(self) -> None:
-        """Find out who has gone without a word."""
+    def _check_idle(self) -> None:
+        """Check all connections for silent peers."""
         self._is_refusing = False
-        for guest in tuple(self._guests):
-            guest.look(self._idle_ms)
-        self._look_later()
+        for connection in tuple(self._connections):
+            connection.look(self._idle_ms)
+        self._schedule_check()
 
     def _why_not(self, error: OSError | UnicodeError) -> str:
         if getattr(error, "errno", None) == errno.EADDRINUSE:
@@ -199,7 +199,7 @@ def _port_of(listener: asyncio.Server) -> int:
 
 
 def descriptors_max() -> int:
-    """How many files and connections this process may have open."""
+    """File descriptors that this process may have open."""
     try:
         import resource  # not on Windows
     except ImportError:

@@ -1,6 +1,7 @@
-"""Hall: what all guests of a server may hold together: halves of frames, and untaken answers.
+"""Server limits: memory that all connections of a server may hold together.
 
-One connection has its own limits. Ten thousand connections within them would still fill a machine.
+That is partial frames and unsent replies. Each connection has limits of its own, but ten thousand
+connections within them would still fill a machine.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -11,85 +12,87 @@ from roquet.net.request_limits import LoopLag, RequestLimit
 from roquet.rules.admission import UNSENT_TOTAL_MAX, slow_readers
 
 PARTIAL_FREE: Final = 4 * 1024
-"""Bytes of half a frame that every connection may send: most requests are smaller."""
+"""Bytes of a partial frame that every connection may hold: most requests are smaller."""
 
 PARTIAL_TOTAL_MAX: Final = 256 * 1024 * 1024
-"""Bytes of all larger frames that are under way at one time: 64 of the largest messages. Further
+"""Bytes of all larger frames that are received at one time: 64 of the largest messages. Further
 ones wait in their sockets."""
 
 QUEUED_TOTAL_MAX: Final = 64 * 1024 * 1024
-"""Bytes that those may have sent whose frames wait for a place: what one read brings, of 256."""
+"""Bytes received of frames that wait for budget: one read each of 256 connections."""
 
 SETTLE_BYTES: Final = 32 * 1024 * 1024
-"""Between two looks at what clients have not taken: a hundredth of a second of writing."""
+"""Bytes written between two checks of the unsent replies: a hundredth of a second of writing."""
 
 
 class LimitedConnection(Protocol):
-    """A guest, as the hall knows it."""
+    """A connection, as the limits know it."""
 
     @property
     def unsent(self) -> int:
-        """Bytes that wait for it."""
+        """Bytes of replies that it has not read."""
 
     def admit(self) -> None:
-        """There is a place for its frame now: read on."""
+        """Read on: the budget has room for its frame now."""
 
     def drop(self, reason: str) -> None:
-        """End the connection at once."""
+        """Abort the connection."""
 
 
 class LargeFrameBudget:
-    """The frames under way that are too large to be had for nothing."""
+    """A budget for frames that are being received and are larger than PARTIAL_FREE."""
 
     def __init__(self, size_max: int = PARTIAL_TOTAL_MAX) -> None:
         self._size_max = size_max
         self._taken: dict[LimitedConnection, int] = {}
         self._queue: dict[LimitedConnection, tuple[int, int]] = {}
         self.size = 0
-        """Bytes of the frames that have a place, as long as they will be."""
+        """Bytes of the admitted frames, counted at their full length."""
         self.queued = 0
-        """Bytes that came of the frames that have none."""
+        """Bytes received of the frames that wait."""
 
     @property
-    def are_wanted(self) -> bool:
-        """Whether somebody waits for a place."""
+    def has_waiting(self) -> bool:
+        """Whether a connection waits."""
         return bool(self._queue)
 
-    def take(self, guest: LimitedConnection, wanted: int, pending: int) -> bool:
-        """A place for a frame of `wanted` bytes, of which some came; False: wait for `admit`."""
-        if self._taken.get(guest) == wanted:
+    def take(self, connection: LimitedConnection, wanted: int, pending: int) -> bool:
+        """Reserve `wanted` bytes for a frame of which `pending` came; False: wait for `admit`."""
+        if self._taken.get(connection) == wanted:
             return True
-        self.leave(guest)
+        self.leave(connection)
         if not self._queue and self.size + wanted <= self._size_max:
-            self._seat(guest, wanted)
+            self._reserve(connection, wanted)
             return True
         if self.queued + pending > QUEUED_TOTAL_MAX:
-            guest.drop(f"{len(self._taken)} large frames are under way, and more wait than may")
+            connection.drop(
+                f"{len(self._taken)} large frames are under way, and more wait than may"
+            )
             return True
-        self._queue[guest] = (wanted, pending)
+        self._queue[connection] = (wanted, pending)
         self.queued += pending
         return False
 
-    def leave(self, guest: LimitedConnection) -> None:
-        """Its frame is whole, or will never be."""
-        self.size -= self._taken.pop(guest, 0)
-        self.queued -= self._queue.pop(guest, (0, 0))[1]
+    def leave(self, connection: LimitedConnection) -> None:
+        """Release what a connection holds: its frame is complete, or never will be."""
+        self.size -= self._taken.pop(connection, 0)
+        self.queued -= self._queue.pop(connection, (0, 0))[1]
         while self._queue:
             first, (wanted, pending) = next(iter(self._queue.items()))
             if self.size + wanted > self._size_max:
                 return
             del self._queue[first]
             self.queued -= pending
-            self._seat(first, wanted)
+            self._reserve(first, wanted)
             first.admit()
 
-    def _seat(self, guest: LimitedConnection, wanted: int) -> None:
-        self._taken[guest] = wanted
+    def _reserve(self, connection: LimitedConnection, wanted: int) -> None:
+        self._taken[connection] = wanted
         self.size += wanted
 
 
 class UnsentBytes:
-    """What was written since somebody looked how much of it was taken."""
+    """Counts written bytes, and drops slow readers when too many of them are unsent."""
 
     __slots__ = ("_limit", "_sizes", "left")
 
@@ -97,38 +100,39 @@ class UnsentBytes:
         self._sizes = sizes
         self._limit = limit
         self.left = SETTLE_BYTES
-        """Bytes that may be written before the next look."""
+        """Bytes that may be written before the next check."""
 
     def settle(self) -> None:
-        """Drop those who let so much pile up that it is too much for all together."""
+        """Drop the slowest readers until all unsent bytes are within the limit."""
         self.left = SETTLE_BYTES
         sizes = self._sizes()
-        for guest in slow_readers(sizes, self._limit):
-            guest.drop(
-                f"{sizes[guest]} bytes wait for it, and more than {self._limit} for all clients"
+        for connection in slow_readers(sizes, self._limit):
+            connection.drop(
+                f"{sizes[connection]} bytes wait for it,"
+                f" and more than {self._limit} for all clients"
             )
 
 
 class ServerLimits:
-    """What the guests of one server hold together."""
+    """The limits that the connections of one server share."""
 
     def __init__(
         self,
-        guests: Collection[LimitedConnection] = (),
+        connections: Collection[LimitedConnection] = (),
         gates: Iterable[RequestLimit] = (),
         *,
         untaken_max: int = UNSENT_TOTAL_MAX,
         share: FairShare | None = None,
     ) -> None:
-        self._guests = guests
+        self._connections = connections
         self.share = share or FairShare()
-        self.places = LargeFrameBudget()
+        self.large_frames = LargeFrameBudget()
         self.turn = LoopLag(gates)
         self.tally = UnsentBytes(self._untaken, untaken_max)
 
     def _untaken(self) -> dict[LimitedConnection, int]:
-        return {guest: size for guest in self._guests if (size := guest.unsent)}
+        return {connection: size for connection in self._connections if (size := connection.unsent)}
 
 
 UNLIMITED: Final = ServerLimits()
-"""Where connections are that are nobody's guests: nothing there is looked at."""
+"""For connections of clients: nothing is limited."""

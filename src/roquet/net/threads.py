@@ -1,6 +1,7 @@
-"""Work in a thread that whoever asked for it sees end, even when cancelled meanwhile.
+"""Threads: work in a thread that the caller waits for, even when it is cancelled meanwhile.
 
-A thread cannot be ended. If a stop left it behind, it would write a file beside the last save.
+A thread cannot be cancelled. If a stop did not wait for it, it would write a file after the last
+save.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """Do it in a thread, and give its result; returns, or raises, no sooner than it has ended."""
+    """Run `work` in a thread and return its result; returns or raises only after it has ended."""
     task = asyncio.ensure_future(asyncio.to_thread(work))
     try:
         return await asyncio.shield(task)

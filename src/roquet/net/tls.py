@@ -1,4 +1,4 @@
-"""TLS: contexts from the usual files, and what a handshake that failed means in plain words."""
+"""TLS: contexts from PEM files, and plain explanations of failed handshakes."""
 
 import ssl
 from pathlib import Path
@@ -9,7 +9,7 @@ from roquet.model.errors import ConfigError
 from roquet.net.address import address_error
 
 TLS_1_2: Final = ssl.TLSVersion.TLSv1_2
-"""The oldest version taken: what the Java of genuine brokers speaks, at least."""
+"""The oldest version accepted: the Java of genuine brokers speaks at least this one."""
 
 HUNG_UP: Final = "it hung up during the TLS handshake: does it speak TLS?"
 
@@ -31,30 +31,30 @@ _ALERTS: Final = {
     "bad certificate": _WANTS_OURS,
     "unknown ca": _WANTS_OURS,
 }
-"""What OpenSSL says, and what it means."""
+"""Explanations by a part of OpenSSL's reason."""
 
 _ANOTHER_HOST: Final = frozenset({62, 64})
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class Tls(CheckedConfig, frozen=True, kw_only=True):
-    """How a client speaks TLS: files in PEM. `Tls()` trusts whom this machine trusts."""
+    """TLS of a client, from PEM files. `Tls()` trusts the authorities that this machine trusts."""
 
     ca: str | Path | None = None
-    """Who signs the servers' certificates; None takes the authorities of this machine."""
+    """File of the authority that signs the servers' certificates; None: those of this machine."""
     cert: str | Path | None = None
-    """Our own certificate (with those between it and the authority), for servers that want one."""
+    """Our own certificate (with intermediate ones), for servers that ask for one."""
     key: str | Path | None = None
-    """Its private key; None looks for it in the file of the certificate."""
+    """Its private key; None if it is in the file of the certificate."""
     key_password: str | None = None
     server_name: str | None = None
-    """The name that certificates must be for; None takes the host of each address. Name servers
-    tell brokers' addresses as numbers, certificates are mostly for names."""
+    """The name that certificates must be for; None is the host of each address. Name servers give
+    brokers' addresses as numbers, while certificates are mostly for names."""
     check_host: bool = True
-    """Whether a certificate must be for the host that shows it."""
+    """Whether a certificate must be for the host that presents it."""
     verify: bool = True
-    """False takes any certificate, as Java clients do by default: nobody can listen, but anybody
-    can pass for the server."""
+    """False accepts any certificate, as Java clients do by default: the connection is encrypted,
+    but anybody can pose as the server."""
 
     def __repr__(self) -> str:
         shown = [f"{n}={getattr(self, n)!r}" for n in ("ca", "cert", "server_name", "check_host")]
@@ -64,7 +64,7 @@ class Tls(CheckedConfig, frozen=True, kw_only=True):
         return [("ca", self.ca), ("cert", self.cert), ("verify", self.verify)]
 
     def context(self) -> ssl.SSLContext:
-        """What connections are made with; ConfigError when a file cannot be used."""
+        """The context for `loop.create_connection`. ConfigError when a file cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = TLS_1_2
         context.check_hostname = self.check_host and self.verify
@@ -82,16 +82,16 @@ class Tls(CheckedConfig, frozen=True, kw_only=True):
 
 
 class ServerTls(CheckedConfig, frozen=True, kw_only=True):
-    """How a server speaks TLS: files in PEM."""
+    """TLS of a server, from PEM files."""
 
     cert: str | Path
-    """The server's certificate (with those between it and the authority)."""
+    """The server's certificate (with intermediate ones)."""
     key: str | Path | None = None
     client_ca: str | Path | None = None
-    """Who signs the certificates that clients must show; None asks them for none."""
+    """File of the authority that signs clients' certificates; None asks clients for none."""
 
     def context(self) -> ssl.SSLContext:
-        """What connections are taken with; ConfigError when a file cannot be used."""
+        """The context for `loop.create_server`. ConfigError when a file cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = TLS_1_2
         _show(context, self.cert, self.key, None, "tls_cert")
@@ -102,7 +102,7 @@ class ServerTls(CheckedConfig, frozen=True, kw_only=True):
 
 
 def tls_error(error: OSError | UnicodeError) -> str:
-    """Why a TLS connection was not made, and what can be done about it."""
+    """Why a TLS connection failed, and how to mend it."""
     if isinstance(error, ssl.SSLCertVerificationError):
         advice = _OF_ANOTHER_HOST if error.verify_code in _ANOTHER_HOST else _NOT_TRUSTED
         return advice.format(error.verify_message)
@@ -131,7 +131,7 @@ def _show(
     password: str | None,
     name: str,
 ) -> None:
-    """Have our own certificate shown."""
+    """Load our own certificate into a context."""
 
     def without() -> str:  # OpenSSL would ask for it on the terminal
         raise ConfigError(f"{name}: the key of {cert} has a password: give it")

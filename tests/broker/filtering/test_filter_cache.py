@@ -29,7 +29,7 @@ def refused(
 ) -> CallRefused:
     given = {"topic": "orders", "expression_type": SQL92, **subscription}
     with pytest.raises(CallRefused) as error:
-        filters.told(config, Subscription(**given))
+        filters.of_subscription(config, Subscription(**given))
     return error.value
 
 
@@ -91,8 +91,8 @@ def test_a_bad_expression_of_a_heartbeat_is_logged_once(
     ]
     with caplog.at_level(logging.WARNING):
         for _ in range(3):
-            filters.hear(CONFIG, "billing", said)
-            filters.hear(BrokerConfig(property_filter=False), "billing", said)
+            filters.precompile(CONFIG, "billing", said)
+            filters.precompile(BrokerConfig(property_filter=False), "billing", said)
     [line] = [record.getMessage() for record in caplog.records]
     assert line.startswith("group billing, topic orders: a name or a value was expected")
     error = refused(filters, sub_string="a >")
@@ -104,8 +104,8 @@ def test_a_bad_expression_of_a_heartbeat_is_logged_once(
 
 def test_what_a_heartbeat_told_is_found(filters: FilterCache) -> None:
     said = Subscription(topic="orders", sub_string="a > 1", expression_type=SQL92)
-    filters.hear(CONFIG, "billing", [said])
-    assert filters.told(CONFIG, said).expression == "a > 1"
+    filters.precompile(CONFIG, "billing", [said])
+    assert filters.of_subscription(CONFIG, said).expression == "a > 1"
 
 
 def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: FilterCache) -> None:
@@ -113,9 +113,9 @@ def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: F
         Subscription(topic="orders", sub_string=f"a > {n}" + " " * 995, expression_type=SQL92)
         for n in range(9)
     ]
-    assert filters.hear(CONFIG, "billing", said, 3_500) == 500
+    assert filters.precompile(CONFIG, "billing", said, 3_500) == 500
     assert len(filters) == 3
-    assert filters.told(CONFIG, said[8]).terms == 2, "the others when they are used"
+    assert filters.of_subscription(CONFIG, said[8]).terms == 2, "the others when they are used"
 
 
 def test_only_so_many_expressions_are_remembered(filters: FilterCache) -> None:
@@ -135,6 +135,6 @@ def test_long_expressions_push_others_out(filters: FilterCache) -> None:
 
 def test_an_expression_comes_with_what_its_matches_show(filters: FilterCache) -> None:
     found = filters.find(CONFIG, SQL92, "a = 'x' OR b = 'y'")
-    [way] = found.signs.ways
+    [way] = found.prefilter.patterns
     assert [bool(pattern.search(b"a\x01x")) for pattern in way] == [True, False]
-    assert filters.find(CONFIG, SQL92, "a = b").signs.ways == ()
+    assert filters.find(CONFIG, SQL92, "a = b").prefilter.patterns == ()

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from roquet.broker.filtering.prefilter import (
     PATTERN_TERMS_MAX,
     SAMPLE_COUNT,
-    _numbers,
-    _screened,
+    _match_records,
+    _record_indexes,
     build_prefilter,
 )
 from roquet.rules import sql92
@@ -96,18 +96,18 @@ def test_each_message_that_matches_is_among_the_candidates(
     }
     assert {number for number, one in enumerate(properties) if quick(one)} == matching
     block, edges = block_of(properties, body, sys_flag), edges_of(properties, body, sys_flag)
-    signs = build_prefilter(node)
-    assert matching <= set(signs.candidates(block, edges))
-    for way in signs.ways:
-        assert matching <= set(_numbers(way, block, edges))
-    if signs.screen is not None:
-        assert matching <= set(_screened(signs.screen, block, edges))
+    prefilter = build_prefilter(node)
+    assert matching <= set(prefilter.candidates(block, edges))
+    for alternatives in prefilter.patterns:
+        assert matching <= set(_record_indexes(alternatives, block, edges))
+    if prefilter.match_pattern is not None:
+        assert matching <= set(_match_records(prefilter.match_pattern, block, edges))
 
 
 def candidates(expression: str, *messages: dict[str, str], body: bytes = b"") -> list[int]:
     properties = [encode_properties(message) for message in messages]
-    signs = build_prefilter(sql92.parse(expression))
-    return list(signs.candidates(block_of(properties, body), edges_of(properties, body)))
+    prefilter = build_prefilter(sql92.parse(expression))
+    return list(prefilter.candidates(block_of(properties, body), edges_of(properties, body)))
 
 
 def test_a_few_messages_of_many_are_found_by_a_rare_sign() -> None:
@@ -150,8 +150,8 @@ def test_where_most_may_match_each_is_looked_at() -> None:
 
 def test_very_many_things_are_no_screen() -> None:
     few = " OR ".join(["a IS NULL"] * PATTERN_TERMS_MAX)
-    assert build_prefilter(sql92.parse(few)).screen is not None
-    assert build_prefilter(sql92.parse(f"{few} OR b IS NULL")).screen is None
+    assert build_prefilter(sql92.parse(few)).match_pattern is not None
+    assert build_prefilter(sql92.parse(f"{few} OR b IS NULL")).match_pattern is None
     messages = [{"a": "9", "b": "x"}] * 5
     assert candidates(f"{few} OR b IS NULL", *messages) == list(range(5))
 
@@ -159,12 +159,12 @@ def test_very_many_things_are_no_screen() -> None:
 def test_names_and_texts_stand_for_themselves() -> None:
     messages = [{"$a_1": "\u4e2d.*"}, {"$a_1": "\u4e2dxx"}, {"xa_1": "\u4e2d.*"}]
     for expression in ("$a_1 = '\u4e2d.*'", "$a_1 = '\u4e2d.*' OR b IS NOT NULL"):
-        signs = build_prefilter(sql92.parse(expression))
+        prefilter = build_prefilter(sql92.parse(expression))
         texts = [encode_properties(message) for message in messages]
         block, edges = block_of(texts), edges_of(texts)
-        assert signs.screen is not None
-        assert _screened(signs.screen, block, edges) == [0]
-        assert _numbers(signs.ways[0], block, edges) == [0]
+        assert prefilter.match_pattern is not None
+        assert _match_records(prefilter.match_pattern, block, edges) == [0]
+        assert _record_indexes(prefilter.patterns[0], block, edges) == [0]
 
 
 @pytest.mark.parametrize("expression", ["a = '\ud800'", "a STARTSWITH '\ud800' OR b IS NULL"])
@@ -175,6 +175,8 @@ def test_half_a_character_is_in_no_message(expression: str) -> None:
 def test_a_long_text_without_end_takes_no_long_time() -> None:
     """Of a text of nothing but ends, each is tried once for each thing that is asked for."""
     texts = [b"\x02" * 30_000, b"b\x02" * 15_000, b"a\x015\x02" * 7_000]
-    signs = build_prefilter(sql92.parse("(a = 7 OR b IS NOT NULL) AND (a = 8 OR c IS NOT NULL)"))
-    assert signs.screen is not None
-    assert _screened(signs.screen, block_of(texts), edges_of(texts)) == []
+    prefilter = build_prefilter(
+        sql92.parse("(a = 7 OR b IS NOT NULL) AND (a = 8 OR c IS NOT NULL)")
+    )
+    assert prefilter.match_pattern is not None
+    assert _match_records(prefilter.match_pattern, block_of(texts), edges_of(texts)) == []

@@ -75,7 +75,7 @@ async def test_what_waits_for_a_deleted_topic_stays(
     delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     record = broker.log.store.message_at(0)
     assert record is not None
-    broker.log.ingest.delivered(decode(record), topic="orders", queue_id=0, properties={})
+    broker.log.ingest.append_due(decode(record), topic="orders", queue_id=0, properties={})
     await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
     assert broker.log.store.bounds("orders", 0) == (0, 1)
 

@@ -26,7 +26,7 @@ def billing(broker: Broker, new_peer: Any, message: Any) -> dict[str, Any]:
     for client_id, peer in peers.items():
         join(broker, peer, client_id, "*")
     for _ in range(2):
-        broker.log.ingest.one(message(), 0, peers["c1"])
+        broker.log.ingest.append(message(), 0, peers["c1"])
     commit(broker, peers["c1"], 1)
     return peers
 

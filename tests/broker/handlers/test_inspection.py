@@ -35,7 +35,7 @@ def orders(broker: Broker, peer: Any, message: Any) -> Broker:
         TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
     )
     for _ in range(3):
-        broker.log.ingest.one(message(properties="TAGS\x01new\x02"), 0, peer)
+        broker.log.ingest.append(message(properties="TAGS\x01new\x02"), 0, peer)
     return broker
 
 

@@ -62,7 +62,7 @@ def test_our_version_has_the_genuine_name() -> None:
 async def test_what_was_put_and_got_is_counted(broker: Broker, peer: Any, message: Any) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     for _ in range(20):
-        broker.log.ingest.one(message(), 0, peer)
+        broker.log.ingest.append(message(), 0, peer)
     broker.control.statistics.got("orders", "billing", 5, 500)
     broker.control.statistics.missed()
     await broker.control.sampler.step(broker.control.statistics.boot_ms + 10_000)
@@ -101,7 +101,7 @@ async def test_delay_levels_are_told_once_they_are_used(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
-    broker.log.ingest.one(message(properties="DELAY\x013\x02"), 0, peer)
+    broker.log.ingest.append(message(properties="DELAY\x013\x02"), 0, peer)
     broker.tables.delay_offsets.advance(3, 1)
     assert (await info(broker))["scheduleMessageOffset_3"] == "1,1"
 

@@ -27,7 +27,7 @@ def orders(broker: Broker, peer: Any, message: Any) -> Broker:
     )
     broker.tables.groups.find("billing", 0)
     for _ in range(3):
-        broker.log.ingest.one(message(), 0, peer)
+        broker.log.ingest.append(message(), 0, peer)
     broker.tables.offsets.commit("billing", "orders", 0, 2)
     return broker
 

@@ -177,7 +177,7 @@ class TestRefused:
         def full(*_: object, **__: object) -> None:
             raise StoreFull("no room")
 
-        monkeypatch.setattr(broker.log.ingest, "again", full)
+        monkeypatch.setattr(broker.log.ingest, "reappend", full)
         assert self.refused(broker, peer, sent) == (
             ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room",
         )  # fmt: skip

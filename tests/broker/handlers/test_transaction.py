@@ -174,7 +174,7 @@ async def test_what_cannot_be_stored_can_be_committed_later(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.log.ingest, "again", fail)
+        patched.setattr(broker.log.ingest, "reappend", fail)
         assert refusal(broker.bind(end), call, peer).code == code
     assert broker.bind(end)(call, peer) is None
     assert bodies(broker) == [b"m"]
@@ -235,6 +235,6 @@ async def test_a_disk_that_takes_nothing_puts_nothing_back(
     def full(*_: object, **__: object) -> None:
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr(broker.log.ingest, "again", full)
+    monkeypatch.setattr(broker.log.ingest, "reappend", full)
     error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
     assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

@@ -37,7 +37,7 @@ class StoppedClock:
         self.ms += ms
 
 
-class Shop:
+class IngestHarness:
     """A put with its store, and what it told of arrivals."""
 
     def __init__(self, store_host: bytes = HOST, **settings: Any) -> None:
@@ -46,7 +46,7 @@ class Shop:
         self.store = Store.open(None, SMALL, now_ms=0)
         origin = BrokerOrigin(store_host=store_host, pid=77, seed=1)
         config = BrokerConfig(max_message_size=1_000, cluster_name="C", **settings)
-        self.put = Ingest(
+        self.ingest = Ingest(
             self.store, config, self.clock, origin,
             lambda topic, queue_id, offset, codes: self.arrived.append(
                 (topic, queue_id, offset, list(codes))
@@ -59,10 +59,10 @@ class Shop:
 
 
 @pytest.fixture
-def shop() -> Iterator[Shop]:
-    shop = Shop()
-    yield shop
-    shop.store.close(0)
+def harness() -> Iterator[IngestHarness]:
+    harness = IngestHarness()
+    yield harness
+    harness.store.close(0)
 
 
 def properties_of(record: Record) -> dict[str, str]:
@@ -70,13 +70,13 @@ def properties_of(record: Record) -> dict[str, str]:
 
 
 def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     call = message(
         b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
     )
-    stored = shop.put.one(call, 0, peer)
-    record = shop.record()
+    stored = harness.ingest.append(call, 0, peer)
+    record = harness.record()
     assert (record.body, record.flag, record.reconsume_times) == (b"hello", 3, 2)
     assert (record.born_ms, record.stored_ms) == (1_700_000_000_000, 1_700_000_000_123)
     assert (record.born_host, record.store_host) == (peer.host_bytes, HOST)
@@ -90,79 +90,85 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
     }
 
 
-def test_the_senders_own_key_is_kept(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.one(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
+def test_the_senders_own_key_is_kept(harness: IngestHarness, peer: Any, message: Any) -> None:
+    stored = harness.ingest.append(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
     assert stored.unique_key == "mine"
-    assert properties_of(shop.record())["UNIQ_KEY"] == "mine"
+    assert properties_of(harness.record())["UNIQ_KEY"] == "mine"
 
 
-def test_keys_made_here_differ_and_name_this_broker(shop: Shop, peer: Any, message: Any) -> None:
-    keys = [shop.put.one(message(), 0, peer).unique_key for _ in range(3)]
+def test_keys_made_here_differ_and_name_this_broker(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    keys = [harness.ingest.append(message(), 0, peer).unique_key for _ in range(3)]
     assert len(set(keys)) == 3
     assert unique_key_origin(keys[0]) == ("10.0.0.1", 77)
 
 
-def test_keys_go_on_in_the_next_month(shop: Shop, peer: Any, message: Any) -> None:
-    before = shop.put.one(message(), 0, peer).unique_key
-    shop.clock.ms += 40 * 24 * 3_600_000
-    after = shop.put.one(message(), 0, peer).unique_key
+def test_keys_go_on_in_the_next_month(harness: IngestHarness, peer: Any, message: Any) -> None:
+    before = harness.ingest.append(message(), 0, peer).unique_key
+    harness.clock.ms += 40 * 24 * 3_600_000
+    after = harness.ingest.append(message(), 0, peer).unique_key
     assert before != after
 
 
 def test_an_arrival_is_told_with_its_offset_and_the_tags_code(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TAGS\x01red\x02"), 0, peer)
-    shop.put.one(message(), 0, peer)
-    assert shop.arrived == [("orders", 0, 0, [hash_code("red")]), ("orders", 0, 1, [0])]
+    harness.ingest.append(message(properties="TAGS\x01red\x02"), 0, peer)
+    harness.ingest.append(message(), 0, peer)
+    assert harness.arrived == [("orders", 0, 0, [hash_code("red")]), ("orders", 0, 1, [0])]
 
 
-def test_the_message_id_is_the_address_of_the_record(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(), 0, peer)
-    stored = shop.put.one(message(), 0, peer)
-    found = parse_offset_message_id(shop.put.message_id(stored.appended.position))
+def test_the_message_id_is_the_address_of_the_record(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    harness.ingest.append(message(), 0, peer)
+    stored = harness.ingest.append(message(), 0, peer)
+    found = parse_offset_message_id(harness.ingest.message_id(stored.appended.position))
     assert found == (HOST, stored.appended.position)
 
 
 def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> None:
-    shop = Shop(store_host=HOST_V6)
-    shop.put.one(message(), 0, new_peer(HOST_V6))
-    record = shop.record()
+    harness = IngestHarness(store_host=HOST_V6)
+    harness.ingest.append(message(), 0, new_peer(HOST_V6))
+    record = harness.record()
     assert record.sys_flag == 16 | 32
     assert (record.born_host, record.store_host) == (HOST_V6, HOST_V6)
 
 
 def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
-    assert shop.record().sys_flag == 1 | 2 | 0x200
+    harness.ingest.append(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
+    assert harness.record().sys_flag == 1 | 2 | 0x200
 
 
-def test_a_new_address_counts_from_then_on(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.settle(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
-    shop.put.one(message(), 0, peer)
-    assert shop.record().store_host == HOST_V6
+def test_a_new_address_counts_from_then_on(harness: IngestHarness, peer: Any, message: Any) -> None:
+    harness.ingest.set_origin(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
+    harness.ingest.append(message(), 0, peer)
+    assert harness.record().store_host == HOST_V6
 
 
 @pytest.mark.parametrize("size", [0, 1_001])
 def test_a_body_of_no_or_too_many_bytes_is_illegal(
-    shop: Shop, peer: Any, message: Any, size: int
+    harness: IngestHarness, peer: Any, message: Any, size: int
 ) -> None:
     with pytest.raises(MessageIllegal, match="body"):
-        shop.put.one(message(bytes(size)), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append(message(bytes(size)), 0, peer)
+    assert harness.store.end_position == 0
 
 
-def test_the_longest_body_fits(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(bytes(1_000)), 0, peer)
-    assert len(shop.record().body) == 1_000
+def test_the_longest_body_fits(harness: IngestHarness, peer: Any, message: Any) -> None:
+    harness.ingest.append(message(bytes(1_000)), 0, peer)
+    assert len(harness.record().body) == 1_000
 
 
-def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message: Any) -> None:
+def test_properties_over_their_limit_are_illegal(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     text = f"a\x01{'x' * PROPERTIES_SIZE_MAX}\x02"
     with pytest.raises(MessageIllegal, match="properties are"):
-        shop.put.one(message(properties=text), 0, peer)
+        harness.ingest.append(message(properties=text), 0, peer)
 
 
 @pytest.mark.parametrize(
@@ -176,17 +182,19 @@ def test_properties_over_their_limit_are_illegal(shop: Shop, peer: Any, message:
     ],
 )
 def test_a_later_delivery_is_refused_rather_than_made_early(
-    shop: Shop, peer: Any, message: Any, text: str
+    harness: IngestHarness, peer: Any, message: Any, text: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
-        shop.put.one(message(properties=text), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append(message(properties=text), 0, peer)
+    assert harness.store.end_position == 0
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
-def test_no_delay_is_no_reason_to_refuse(shop: Shop, peer: Any, message: Any, level: str) -> None:
-    shop.put.one(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
-    assert properties_of(shop.record())["DELAY"] == level
+def test_no_delay_is_no_reason_to_refuse(
+    harness: IngestHarness, peer: Any, message: Any, level: str
+) -> None:
+    harness.ingest.append(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
+    assert properties_of(harness.record())["DELAY"] == level
 
 
 WHEEL = "rmq_sys_wheel_timer"
@@ -203,15 +211,15 @@ NOW = 1_700_000_000_123
     ],
 )
 def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
-    shop: Shop, peer: Any, message: Any, text: str, out: str
+    harness: IngestHarness, peer: Any, message: Any, text: str, out: str
 ) -> None:
     call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
-    stored = shop.put.one(call, 2, peer)
-    record = shop.record(WHEEL)
+    stored = harness.ingest.append(call, 2, peer)
+    record = harness.record(WHEEL)
     found = properties_of(record)
     assert (found["TIMER_OUT_MS"], found["REAL_TOPIC"], found["REAL_QID"]) == (out, "orders", "2")
     assert (found["TAGS"], found["UNIQ_KEY"], record.body) == ("red", "u", b"hello")
-    assert shop.arrived == [(WHEEL, 0, 0, [hash_code("red")])]
+    assert harness.arrived == [(WHEEL, 0, 0, [hash_code("red")])]
     handle = decode_recall_handle(stored.recall_handle)
     assert (handle.topic, handle.deliver_ms, handle.unique_key) == ("orders", int(out) + 1, "u")
 
@@ -227,11 +235,11 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
     ],
 )
 def test_a_time_that_is_over_or_is_none_is_at_once(
-    shop: Shop, peer: Any, message: Any, text: str
+    harness: IngestHarness, peer: Any, message: Any, text: str
 ) -> None:
-    stored = shop.put.one(message(properties=text), 0, peer)
+    stored = harness.ingest.append(message(properties=text), 0, peer)
     assert stored.recall_handle == ""
-    assert shop.record().topic == "orders"
+    assert harness.record().topic == "orders"
 
 
 @pytest.mark.parametrize(
@@ -242,81 +250,99 @@ def test_a_time_that_is_over_or_is_none_is_at_once(
         "TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x01259201\x02",
     ],
 )
-def test_a_time_too_far_away_is_refused(shop: Shop, peer: Any, message: Any, text: str) -> None:
+def test_a_time_too_far_away_is_refused(
+    harness: IngestHarness, peer: Any, message: Any, text: str
+) -> None:
     with pytest.raises(MessageIllegal, match="259200 s at most"):
-        shop.put.one(message(properties=text), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append(message(properties=text), 0, peer)
+    assert harness.store.end_position == 0
 
 
 def test_an_operator_allows_more(peer: Any, message: Any) -> None:
-    shop = Shop(timer_max_delay=40 * 86_400_000)
-    shop.put.one(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
-    assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == str(1_700_000_000_000 + 3456000000)
-    shop.store.close(0)
+    harness = IngestHarness(timer_max_delay=40 * 86_400_000)
+    harness.ingest.append(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
+    assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == str(
+        1_700_000_000_000 + 3456000000
+    )
+    harness.store.close(0)
 
 
-def test_a_level_wins_over_a_time(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
-    (part,) = shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
+def test_a_level_wins_over_a_time(harness: IngestHarness, peer: Any, message: Any) -> None:
+    harness.ingest.append(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
+    (part,) = harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
     assert "TIMER_DELAY_MS" not in properties_of(decode(part))
-    assert shop.store.bounds(WHEEL, 0) == (0, 0)
+    assert harness.store.bounds(WHEEL, 0) == (0, 0)
 
 
 def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer)
-    half = shop.record(HALVES)
+    harness.ingest.append(
+        message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer
+    )
+    half = harness.record(HALVES)
     found = properties_of(half)
     assert "TIMER_OUT_MS" not in found
-    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
-    assert properties_of(shop.record(WHEEL))["REAL_QID"] == "1"
+    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    assert properties_of(harness.record(WHEEL))["REAL_QID"] == "1"
 
 
 def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sent(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer)
-    half = shop.record(HALVES)
+    harness.ingest.append(
+        message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer
+    )
+    half = harness.record(HALVES)
     found = properties_of(half)
-    shop.put.configure(BrokerConfig(timer_max_delay=10_000))
+    harness.ingest.configure(BrokerConfig(timer_max_delay=10_000))
     with pytest.raises(MessageIllegal, match="10 s at most"):
-        shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
-    shop.put.again(half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9)
-    assert properties_of(shop.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
+        harness.ingest.reappend(
+            half, topic="orders", queue_id=1, properties=found, reconsume_times=0
+        )
+    harness.ingest.reappend(
+        half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9
+    )
+    assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
 
 def test_what_was_delivered_is_not_sent_to_the_wheel_again(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
-    waiting = shop.record(WHEEL)
+    harness.ingest.append(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
+    waiting = harness.record(WHEEL)
     found = properties_of(waiting)
-    shop.put.again(waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1)
-    assert shop.record().reconsume_times == 1
+    harness.ingest.reappend(
+        waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1
+    )
+    assert harness.record().reconsume_times == 1
 
 
 def test_taking_back_comes_too_late_rather_than_as_a_message(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(), 0, peer)
-    end, properties = shop.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
+    harness.ingest.append(message(), 0, peer)
+    end, properties = harness.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
     with pytest.raises(MessageIllegal, match="already delivered"):
-        shop.put.again(
-            shop.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
+        harness.ingest.reappend(
+            harness.record(), topic="orders", queue_id=0, properties=properties, reconsume_times=0
         )
-    assert shop.store.end_position == end
+    assert harness.store.end_position == end
 
 
 HALF = "KEYS\x01k\x02TRAN_MSG\x01true\x02TAGS\x01red\x02UNIQ_KEY\x01u\x02"
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def test_a_half_message_waits_where_nobody_looks(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.one(message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer)
+def test_a_half_message_waits_where_nobody_looks(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    stored = harness.ingest.append(
+        message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer
+    )
     assert stored.appended.queue_offset == 0
-    assert shop.store.bounds("orders", 3) == (0, 0)
-    record = shop.record(HALVES)
+    assert harness.store.bounds("orders", 3) == (0, 0)
+    record = harness.record(HALVES)
     assert (record.queue_id, record.sys_flag, record.prepared_position) == (0, 1, 0)
     assert properties_of(record) == {
         "KEYS": "k", "TRAN_MSG": "true", "TAGS": "red", "UNIQ_KEY": "u", "PGROUP": "g",
@@ -324,132 +350,146 @@ def test_a_half_message_waits_where_nobody_looks(shop: Shop, peer: Any, message:
         "CLUSTER": "C", "__transactionId__": "u", "REAL_TOPIC": "orders", "REAL_QID": "3",
     }  # fmt: skip
     red = hash_code("red")
-    assert shop.store.read(HALVES, 0, 0, wanted=lambda code: code == red).count == 1
+    assert harness.store.read(HALVES, 0, 0, wanted=lambda code: code == red).count == 1
 
 
 def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     for number in range(2):
-        shop.put.one(message(properties=HALF, producer_group="pg"), 0, peer)
-        assert properties_of(shop.record(HALVES, offset=number))["PGROUP"] == "pg"
+        harness.ingest.append(message(properties=HALF, producer_group="pg"), 0, peer)
+        assert properties_of(harness.record(HALVES, offset=number))["PGROUP"] == "pg"
 
 
 def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
-    shop.put.one(message(properties=text), 1, peer)
-    found = properties_of(shop.record(HALVES))
+    harness.ingest.append(message(properties=text), 1, peer)
+    found = properties_of(harness.record(HALVES))
     place = found["REAL_TOPIC"], found["REAL_QID"], found["__transactionId__"]
     assert place == ("orders", "1", "u")
 
 
 def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
-    assert properties_of(shop.record(HALVES))["DELAY"] == "3"
-    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
+    harness.ingest.append(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
+    assert properties_of(harness.record(HALVES))["DELAY"] == "3"
+    assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 0)
 
 
 def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     text = f"{HALF}DELAY\x013\x02"
-    shop.put.one(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
-    assert shop.store.bounds(HALVES, 0) == (0, 0)
-    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
+    harness.ingest.append(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
+    assert harness.store.bounds(HALVES, 0) == (0, 0)
+    assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
 
 
-def test_a_flag_without_the_property_is_refused(shop: Shop, peer: Any, message: Any) -> None:
+def test_a_flag_without_the_property_is_refused(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     for text in ("", "TRAN_MSG\x01false\x02"):
         with pytest.raises(MessageIllegal, match="TRAN_MSG"):
-            shop.put.one(message(properties=text, sys_flag=4), 0, peer)
-    assert shop.store.end_position == 0
+            harness.ingest.append(message(properties=text, sys_flag=4), 0, peer)
+    assert harness.store.end_position == 0
 
 
-def test_no_room_for_what_is_added_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
+def test_no_room_for_what_is_added_is_illegal(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     with pytest.raises(MessageIllegal, match="32767"):
-        shop.put.one(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
+    assert harness.store.end_position == 0
 
 
-def test_an_operator_may_refuse_transactions(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.configure(BrokerConfig(reject_transactions=True))
+def test_an_operator_may_refuse_transactions(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    harness.ingest.configure(BrokerConfig(reject_transactions=True))
     with pytest.raises(CallRefused, match="transaction message is forbidden") as refused:
-        shop.put.one(message(properties=HALF), 0, peer)
+        harness.ingest.append(message(properties=HALF), 0, peer)
     assert refused.value.code == ResponseCode.NO_PERMISSION
-    shop.put.one(message(), 0, peer)
+    harness.ingest.append(message(), 0, peer)
 
 
-def test_what_only_brokers_may_say_is_replaced(shop: Shop, peer: Any, message: Any) -> None:
+def test_what_only_brokers_may_say_is_replaced(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     text = (
         "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
         "MSG_REGION\x01elsewhere\x02TRACE_ON\x01maybe\x02"
     )
-    shop.put.one(message(properties=text), 0, peer)
-    assert properties_of(shop.record()) == {
+    harness.ingest.append(message(properties=text), 0, peer)
+    assert properties_of(harness.record()) == {
         "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
     }  # fmt: skip
 
 
 def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    config = replace(shop.put._config, region="north", trace_on=False)
-    shop.put.configure(config)
+    config = replace(harness.ingest._config, region="north", trace_on=False)
+    harness.ingest.configure(config)
     for _ in range(2):  # the second text is known from the first
-        shop.put.one(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
-    shop.put.batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
+        harness.ingest.append(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
+    harness.ingest.append_batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
     told = {"UNIQ_KEY": "k", "CLUSTER": "C"}
     alone = {**told, "MSG_REGION": "north", "TRACE_ON": "false"}
-    assert [properties_of(shop.record(offset=n)) for n in range(3)] == [alone, alone, told]
+    assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, told]
 
 
-def test_a_sender_may_not_want_to_wait(shop: Shop, peer: Any, message: Any) -> None:
-    assert shop.put.one(message(), 0, peer).waits
-    assert shop.put.one(message(properties="WAIT\x01true\x02"), 0, peer).waits
-    assert not shop.put.one(message(properties="WAIT\x01false\x02"), 0, peer).waits
+def test_a_sender_may_not_want_to_wait(harness: IngestHarness, peer: Any, message: Any) -> None:
+    assert harness.ingest.append(message(), 0, peer).waits
+    assert harness.ingest.append(message(properties="WAIT\x01true\x02"), 0, peer).waits
+    assert not harness.ingest.append(message(properties="WAIT\x01false\x02"), 0, peer).waits
 
 
 @pytest.mark.parametrize("fields", [{"flag": 2**40}, {"born_timestamp": 2**70}])
 def test_a_number_out_of_range_is_illegal_and_stores_nothing(
-    shop: Shop, peer: Any, message: Any, fields: dict[str, Any]
+    harness: IngestHarness, peer: Any, message: Any, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.one(message(**fields), 0, peer)
-    shop.put.one(message(b"next"), 0, peer)
-    assert shop.record().body == b"next"
+        harness.ingest.append(message(**fields), 0, peer)
+    harness.ingest.append(message(b"next"), 0, peer)
+    assert harness.record().body == b"next"
 
 
 def batch_of(*bodies: bytes, properties: bytes = b"") -> bytes:
     return encode_batch(BatchItem(7, body, properties) for body in bodies)
 
 
-def test_a_batch_becomes_messages_of_its_own(shop: Shop, peer: Any, message: Any) -> None:
+def test_a_batch_becomes_messages_of_its_own(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     body = encode_batch(
         [
             BatchItem(1, b"one", b"TAGS\x01red\x02UNIQ_KEY\x01k1"),
             BatchItem(2, b"two", b""),
         ]
     )
-    stored = shop.put.batch(
+    stored = harness.ingest.append_batch(
         message(body, properties="WAIT\x01true\x02UNIQ_KEY\x01whole\x02"), 0, peer
     )
-    first, second = shop.record(), shop.record(offset=1)
+    first, second = harness.record(), harness.record(offset=1)
     assert stored.appended.queue_offset == 0
-    ids = [shop.put.message_id(one.position) for one in (first, second)]
-    assert shop.put.message_ids(stored.appended.positions) == ",".join(ids)
+    ids = [harness.ingest.message_id(one.position) for one in (first, second)]
+    assert harness.ingest.message_ids(stored.appended.positions) == ",".join(ids)
     assert (first.body, first.flag, second.body, second.flag) == (b"one", 1, b"two", 2)
     assert properties_of(first) == {"TAGS": "red", "UNIQ_KEY": "k1", "WAIT": "true", "CLUSTER": "C"}
     assert unique_key_origin(properties_of(second)["UNIQ_KEY"]) == ("10.0.0.1", 77)
-    assert shop.arrived == [("orders", 0, 0, [hash_code("red"), 0])]
+    assert harness.arrived == [("orders", 0, 0, [hash_code("red"), 0])]
 
 
-def test_a_batch_takes_its_wait_from_the_whole(shop: Shop, peer: Any, message: Any) -> None:
-    stored = shop.put.batch(message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer)
+def test_a_batch_takes_its_wait_from_the_whole(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    stored = harness.ingest.append_batch(
+        message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer
+    )
     assert not stored.waits
 
 
@@ -465,37 +505,39 @@ def test_a_batch_takes_its_wait_from_the_whole(shop: Shop, peer: Any, message: A
     ],
 )
 def test_a_spoiled_batch_is_refused_as_a_whole(
-    shop: Shop, peer: Any, message: Any, body: bytes, complaint: str
+    harness: IngestHarness, peer: Any, message: Any, body: bytes, complaint: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=complaint):
-        shop.put.batch(message(body), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append_batch(message(body), 0, peer)
+    assert harness.store.end_position == 0
 
 
-def test_a_batch_to_a_retry_topic_is_refused(shop: Shop, peer: Any, message: Any) -> None:
+def test_a_batch_to_a_retry_topic_is_refused(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     with pytest.raises(MessageIllegal, match="retry"):
-        shop.put.batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
+        harness.ingest.append_batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
 
 
 def test_a_batch_with_a_number_out_of_range_stores_nothing(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append_batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
+    assert harness.store.end_position == 0
 
 
 @pytest.mark.parametrize(
     ("asked", "level", "delay_ms"), [("3", 3, 10_000), ("18", 18, 7_200_000), ("99", 18, 7_200_000)]
 )
 def test_a_delayed_message_waits_at_its_level(
-    shop: Shop, peer: Any, message: Any, asked: str, level: int, delay_ms: int
+    harness: IngestHarness, peer: Any, message: Any, asked: str, level: int, delay_ms: int
 ) -> None:
     call = message(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
-    shop.put.one(call, 5, peer)
+    harness.ingest.append(call, 5, peer)
     due = 1_700_000_000_123 + delay_ms
-    assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
-    found = shop.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
+    assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
+    found = harness.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
     assert found.count == 1
     assert properties_of(decode(found.parts[0])) == {
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
@@ -505,81 +547,89 @@ def test_a_delayed_message_waits_at_its_level(
 
 
 def test_levels_can_be_set(peer: Any, message: Any) -> None:
-    shop = Shop(message_delay_levels=(700,))
-    shop.put.one(message(properties="DELAY\x014\x02"), 0, peer)
-    assert shop.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
-    shop.store.close(0)
+    harness = IngestHarness(message_delay_levels=(700,))
+    harness.ingest.append(message(properties="DELAY\x014\x02"), 0, peer)
+    assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
+    harness.store.close(0)
 
 
-def test_a_delay_that_does_not_fit_is_illegal(shop: Shop, peer: Any, message: Any) -> None:
+def test_a_delay_that_does_not_fit_is_illegal(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
     text = f"DELAY\x011\x02a\x01{'x' * (PROPERTIES_SIZE_MAX - 60)}\x02UNIQ_KEY\x01k\x02"
     with pytest.raises(MessageIllegal, match="fit"):
-        shop.put.one(message(properties=text), 0, peer)
-    assert shop.store.end_position == 0
+        harness.ingest.append(message(properties=text), 0, peer)
+    assert harness.store.end_position == 0
 
 
 def test_a_stored_message_is_stored_again_with_its_past(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
     call = message(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
-    shop.put.one(call, 0, peer)
-    first = shop.record()
-    shop.clock.ms += 5_000
+    harness.ingest.append(call, 0, peer)
+    first = harness.record()
+    harness.clock.ms += 5_000
     properties = {"UNIQ_KEY": "k", "TAGS": "red"}
-    appended = shop.put.again(
+    appended = harness.ingest.reappend(
         first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
     )
-    found = decode(shop.store.read("%RETRY%g", 0, 0).parts[0])
+    found = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
     assert (found.position, found.body, found.flag) == (appended.position, b"squeezed", 9)
     assert (found.sys_flag, found.reconsume_times) == (first.sys_flag, 3)
     assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
     assert found.stored_ms == first.stored_ms + 5_000
     assert properties_of(found) == properties
-    assert shop.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
+    assert harness.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
 
 
-def test_what_is_stored_again_may_wait_first(shop: Shop, peer: Any, message: Any) -> None:
-    shop.put.one(message(), 0, peer)
-    shop.put.again(
-        shop.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
+def test_what_is_stored_again_may_wait_first(
+    harness: IngestHarness, peer: Any, message: Any
+) -> None:
+    harness.ingest.append(message(), 0, peer)
+    harness.ingest.reappend(
+        harness.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
     )
-    found = decode(shop.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
+    found = decode(harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
     assert properties_of(found) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
 
 
 def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
     peer: Any, message: Any
 ) -> None:
-    other, shop = Shop(HOST_V6), Shop()
-    other.put.one(message(b"moved"), 0, peer)
-    shop.put.again(other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0)
-    assert (shop.record().body, shop.record().store_host) == (b"moved", HOST)
-    for one in (other, shop):
+    other, harness = IngestHarness(HOST_V6), IngestHarness()
+    other.ingest.append(message(b"moved"), 0, peer)
+    harness.ingest.reappend(
+        other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0
+    )
+    assert (harness.record().body, harness.record().store_host) == (b"moved", HOST)
+    for one in (other, harness):
         one.store.close(0)
 
 
 def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: Any) -> None:
-    shop = Shop()
-    shop.put = Ingest(
-        shop.store, BrokerConfig(), shop.clock, BrokerOrigin(store_host=HOST, pid=1, seed=1),
+    harness = IngestHarness()
+    harness.ingest = Ingest(
+        harness.store, BrokerConfig(), harness.clock, BrokerOrigin(store_host=HOST, pid=1, seed=1),
         lambda *_: None, lambda call: "%DLQ%g" if call.reconsume_times > 16 else None,
     )  # fmt: skip
     text = "DELAY\x013\x02RETRY_TOPIC\x01orders\x02UNIQ_KEY\x01k\x02"
     for times in (16, 17):
-        shop.put.one(message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer)
-    assert shop.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
-    dead = decode(shop.store.read("%DLQ%g", 0, 0).parts[0])
+        harness.ingest.append(
+            message(topic="%RETRY%g", reconsume_times=times, properties=text), 0, peer
+        )
+    assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
+    dead = decode(harness.store.read("%DLQ%g", 0, 0).parts[0])
     found = properties_of(dead)
     assert (dead.reconsume_times, found["DELAY"]) == (17, "0")
     assert (found["DLQ_ORIGIN_TOPIC"], found["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
-    shop.store.close(0)
+    harness.store.close(0)
 
 
 def test_a_message_that_cannot_be_stored_again_is_refused(
-    shop: Shop, peer: Any, message: Any
+    harness: IngestHarness, peer: Any, message: Any
 ) -> None:
-    shop.put.one(message(), 0, peer)
+    harness.ingest.append(message(), 0, peer)
     with pytest.raises(MessageIllegal, match="out of range"):
-        shop.put.again(
-            shop.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
+        harness.ingest.reappend(
+            harness.record(), topic="orders", queue_id=0, properties={}, reconsume_times=2**31
         )

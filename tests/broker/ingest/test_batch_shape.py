@@ -63,12 +63,12 @@ def test_few_and_long_ones_are_left_to_be_looked_at_alone() -> None:
 
 
 def outcome(found: list[bytes], *, together: bool) -> object:
-    stamps = PropertyNormalizer("Cluster", iter(f"NEW{n}" for n in range(99)).__next__)
+    normalizer = PropertyNormalizer("Cluster", iter(f"NEW{n}" for n in range(99)).__next__)
     try:
         if together:
-            return stamps.stamp_all(found)
-        stamped = [stamps.stamp(one) for one in found]
-        return [s.text for s in stamped], [s.tag_code for s in stamped], stamped[0].waits
+            return normalizer.normalize_batch(found)
+        normalized = [normalizer.normalize(one) for one in found]
+        return [s.text for s in normalized], [s.tag_code for s in normalized], normalized[0].waits
     except MessageIllegal as error:
         return str(error)
 

@@ -22,24 +22,26 @@ def new_stamps() -> PropertyNormalizer:
     return PropertyNormalizer("C", lambda: f"key{next(numbers)}")
 
 
-def stamp(text: str) -> NormalizedProperties:
-    return new_stamps().stamp(text.encode("utf-8", "surrogatepass"))
+def normalize(text: str) -> NormalizedProperties:
+    return new_stamps().normalize(text.encode("utf-8", "surrogatepass"))
 
 
 def test_a_text_that_pairs_well_is_kept_and_added_to() -> None:
     text = "TAGS\x01red\x02a\x01\x02TAGS\x01blue\x02"
-    stamped = stamp(text)
-    assert stamped.text == f"{text}UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02".encode()
-    assert stamped.unique_key == b"key1"
-    assert stamped.tag_code == hash_code("blue"), "of two the last counts, as in Java"
+    normalized = normalize(text)
+    assert normalized.text == f"{text}UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02".encode()
+    assert normalized.unique_key == b"key1"
+    assert normalized.tag_code == hash_code("blue"), "of two the last counts, as in Java"
 
 
 def test_the_senders_own_key_is_kept() -> None:
-    assert stamp(KEY) == NormalizedProperties(b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, True, b"k")
+    assert normalize(KEY) == NormalizedProperties(
+        b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02", 0, True, b"k"
+    )
 
 
 def test_an_empty_key_is_none() -> None:
-    assert stamp("UNIQ_KEY\x01\x02").unique_key == b"key1"
+    assert normalize("UNIQ_KEY\x01\x02").unique_key == b"key1"
 
 
 @pytest.mark.parametrize(
@@ -52,32 +54,34 @@ def test_an_empty_key_is_none() -> None:
 )
 def test_a_value_that_readers_would_cut_or_drop_is_refused(text: str, name: str) -> None:
     with pytest.raises(MessageIllegal, match=f"property {name} holds"):
-        stamp(text)
+        normalize(text)
 
 
 def test_the_last_separator_may_be_missing() -> None:
-    assert stamp("TAGS\x01red\x02UNIQ_KEY\x01k") == stamp("TAGS\x01red\x02UNIQ_KEY\x01k\x02")
+    assert normalize("TAGS\x01red\x02UNIQ_KEY\x01k") == normalize(
+        "TAGS\x01red\x02UNIQ_KEY\x01k\x02"
+    )
 
 
 def test_a_sender_may_not_want_to_wait() -> None:
-    assert stamp("WAIT\x01true\x02").waits
-    assert not stamp("WAIT\x01false\x02").waits
+    assert normalize("WAIT\x01true\x02").waits
+    assert not normalize("WAIT\x01false\x02").waits
 
 
 def test_what_only_brokers_may_say_is_replaced() -> None:
-    stamped = stamp(f"CLUSTER\x01other\x02POP_CK\x011 2\x02{KEY}")
-    assert stamped.text == b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02"
+    normalized = normalize(f"CLUSTER\x01other\x02POP_CK\x011 2\x02{KEY}")
+    assert normalized.text == b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02"
 
 
 def test_a_name_inside_a_value_means_nothing() -> None:
-    stamped = stamp(f"note\x01DELAY TRAN_MSG TAGS CLUSTER\x02{KEY}")
-    assert stamped.tag_code == 0
-    assert decode_properties(stamped.text)["note"] == "DELAY TRAN_MSG TAGS CLUSTER"
+    normalized = normalize(f"note\x01DELAY TRAN_MSG TAGS CLUSTER\x02{KEY}")
+    assert normalized.tag_code == 0
+    assert decode_properties(normalized.text)["note"] == "DELAY TRAN_MSG TAGS CLUSTER"
 
 
 @pytest.mark.parametrize("level", ["0", "-1"])
 def test_no_delay_is_no_reason_to_refuse(level: str) -> None:
-    assert decode_properties(stamp(f"DELAY\x01{level}\x02").text)["DELAY"] == level
+    assert decode_properties(normalize(f"DELAY\x01{level}\x02").text)["DELAY"] == level
 
 
 @pytest.mark.parametrize(
@@ -93,7 +97,7 @@ def test_no_delay_is_no_reason_to_refuse(level: str) -> None:
 )
 def test_a_later_delivery_is_refused(text: str) -> None:
     with pytest.raises(MessageIllegal, match=text.partition("\x01")[0]):
-        stamp(text)
+        normalize(text)
 
 
 @pytest.mark.parametrize(
@@ -106,52 +110,54 @@ def test_a_later_delivery_is_refused(text: str) -> None:
     ],
 )
 def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, timed: bool) -> None:
-    stamped = new_stamps().stamp(text.encode(), True)
-    assert stamped.timed is timed
-    assert stamped.apart is (timed or stamped.delay_level > 0)
-    assert stamped.text.startswith(text.encode())
+    normalized = new_stamps().normalize(text.encode(), True)
+    assert normalized.timed is timed
+    assert normalized.is_special is (timed or normalized.delay_level > 0)
+    assert normalized.text.startswith(text.encode())
 
 
 def test_a_delay_counts_though_the_message_was_delayed_once_before() -> None:
-    stamped = new_stamps().stamp(b"TIMER_OUT_MS\x0199\x02a\x01b\x02TIMER_DELAY_MS\x015\x02", True)
-    assert stamped.timed
-    assert stamped.text.startswith(b"a\x01b\x02TIMER_DELAY_MS\x015\x02")
-    assert b"TIMER_OUT_MS" not in stamped.text
+    normalized = new_stamps().normalize(
+        b"TIMER_OUT_MS\x0199\x02a\x01b\x02TIMER_DELAY_MS\x015\x02", True
+    )
+    assert normalized.timed
+    assert normalized.text.startswith(b"a\x01b\x02TIMER_DELAY_MS\x015\x02")
+    assert b"TIMER_OUT_MS" not in normalized.text
 
 
 def test_who_takes_a_message_back_asks_for_it() -> None:
     with pytest.raises(MessageIllegal, match="recall a message"):
-        new_stamps().stamp(b"TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x0199\x02", True)
+        new_stamps().normalize(b"TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x0199\x02", True)
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", "True"])
 def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -> None:
-    stamps = new_stamps()
+    normalizer = new_stamps()
     for number in range(3):
         raw = f"UNIQ_KEY\x01k{number}\x02TRAN_MSG\x01{text}\x02PGROUP\x01g\x02".encode()
-        stamped = stamps.stamp(raw, True)
-        assert (stamped.is_half, stamped.apart) == (True, True)
+        normalized = normalizer.normalize(raw, True)
+        assert (normalized.is_half, normalized.is_special) == (True, True)
         with pytest.raises(MessageIllegal, match="transaction"):
-            stamps.stamp(raw)
+            normalizer.normalize(raw)
 
 
 @pytest.mark.parametrize("text", ["false", "1", "yes"])
 def test_what_is_not_true_is_no_transaction(text: str) -> None:
     for _ in range(2):
-        stamped = stamp(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
-        assert decode_properties(stamped.text)["TRAN_MSG"] == text
-        assert (stamped.is_half, stamped.apart) == (False, False)
+        normalized = normalize(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
+        assert decode_properties(normalized.text)["TRAN_MSG"] == text
+        assert (normalized.is_half, normalized.is_special) == (False, False)
 
 
 def test_the_limit_counts_what_is_added() -> None:
     drain = PROPERTIES_SIZE_MAX - len("UNIQ_KEY\x01key1\x02CLUSTER\x01C\x02a\x01\x02")
-    assert len(stamp(f"a\x01{'x' * drain}\x02").text) == PROPERTIES_SIZE_MAX
+    assert len(normalize(f"a\x01{'x' * drain}\x02").text) == PROPERTIES_SIZE_MAX
     with pytest.raises(MessageIllegal, match="32767 fit"):
-        stamp(f"a\x01{'x' * (drain + 1)}\x02")
+        normalize(f"a\x01{'x' * (drain + 1)}\x02")
 
 
 def test_lone_surrogates_of_java_survive() -> None:
-    assert decode_properties(stamp("a\x01\ud83d\x02").text)["a"] == "\ud83d"
+    assert decode_properties(normalize("a\x01\ud83d\x02").text)["a"] == "\ud83d"
 
 
 NAMES = st.text(st.characters(exclude_characters="\x01\x02\x00"), min_size=1, max_size=8)
@@ -160,14 +166,14 @@ NAMES = st.text(st.characters(exclude_characters="\x01\x02\x00"), min_size=1, ma
 @given(st.dictionaries(NAMES.map(lambda name: f"u{name}"), NAMES, max_size=6), st.booleans())
 def test_properties_survive(properties: dict[str, str], ends: bool) -> None:
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-    found = decode_properties(stamp(text if ends else text.removesuffix("\x02")).text)
+    found = decode_properties(normalize(text if ends else text.removesuffix("\x02")).text)
     assert found == {**properties, "UNIQ_KEY": "key1", "CLUSTER": "C"}
 
 
 @given(st.text("ab\x01\x02\x00", max_size=20))
 def test_whatever_comes_is_stored_so_that_recovery_believes_it(text: str) -> None:
     try:
-        stored = stamp(text).text
+        stored = normalize(text).text
     except MessageIllegal:
         assert any("\x01" in value for value in decode_properties(text).values())
         return
@@ -194,9 +200,11 @@ OTHER_PIECES = [
 PIECES = st.sampled_from(KEY_PIECES + OTHER_PIECES)
 
 
-def outcome(stamps: PropertyNormalizer, text: bytes, may_wait: bool) -> NormalizedProperties | str:
+def outcome(
+    normalizer: PropertyNormalizer, text: bytes, may_wait: bool
+) -> NormalizedProperties | str:
     try:
-        return stamps.stamp(text, may_wait)
+        return normalizer.normalize(text, may_wait)
     except MessageIllegal as error:
         return repr(error)
 
@@ -212,21 +220,23 @@ def test_what_was_learned_of_other_texts_changes_nothing(texts: list[str]) -> No
 
 
 def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:
-    stamps = new_stamps()
-    stamps.stamp(b"UNIQ_KEY\x01k\x02KEYS\x01k\x02")
+    normalizer = new_stamps()
+    normalizer.normalize(b"UNIQ_KEY\x01k\x02KEYS\x01k\x02")
     for bad in (b"UNIQ_KEY\x01\xff\x02KEYS\x01k\x02", b"UNIQ_KEY\x01k\x02KEYS\x01\xff\x02"):
         with pytest.raises(MessageIllegal, match="UTF-8"):
-            stamps.stamp(bad)
+            normalizer.normalize(bad)
 
 
 def test_only_so_many_texts_are_remembered() -> None:
-    stamps = new_stamps()
+    normalizer = new_stamps()
     for number in range(2 * CACHE_MAX):
         text = f"UNIQ_KEY\x01k\x02TAGS\x01t{number}\x02"
-        assert stamps.stamp(text.encode()).tag_code == hash_code(f"t{number}")
+        assert normalizer.normalize(text.encode()).tag_code == hash_code(f"t{number}")
 
 
 @pytest.mark.parametrize(("level", "asked"), [("3", 3), ("99", 99), ("0", 0), ("-1", 0)])
 def test_a_message_that_may_wait_says_its_level(level: str, asked: int) -> None:
-    stamped = PropertyNormalizer("C", lambda: "key1").stamp(f"DELAY\x01{level}\x02".encode(), True)
-    assert stamped.delay_level == asked
+    normalized = PropertyNormalizer("C", lambda: "key1").normalize(
+        f"DELAY\x01{level}\x02".encode(), True
+    )
+    assert normalized.delay_level == asked

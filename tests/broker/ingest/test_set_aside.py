@@ -21,7 +21,7 @@ HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
 HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
 
 
-class Shelf:
+class SetAsideHarness:
     """Set aside with all that it needs, in memory."""
 
     def __init__(self, host: bytes = HOST) -> None:
@@ -31,11 +31,11 @@ class Shelf:
         self.topics = Topics(None, config, 0)
         self.arrived: list[tuple[str, int, int]] = []
         origin = BrokerOrigin(store_host=host, pid=7, seed=1)
-        self.put = Ingest(
+        self.ingest = Ingest(
             self.store, config, self.clock, origin,
             lambda topic, queue_id, offset, _: self.arrived.append((topic, queue_id, offset)),
         )  # fmt: skip
-        self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
+        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
 
     def stored(self, body: bytes = b"body", topic: str = "orders", **fields: object) -> Record:
         draft = Draft(topic, 3, body, b"UNIQ_KEY\x01u\x02", **fields)  # type: ignore[arg-type]
@@ -49,27 +49,27 @@ class Shelf:
 
 
 @pytest.fixture
-def shelf() -> Iterator[Shelf]:
-    shelf = Shelf()
-    yield shelf
-    shelf.store.close(0)
+def harness() -> Iterator[SetAsideHarness]:
+    harness = SetAsideHarness()
+    yield harness
+    harness.store.close(0)
 
 
 def test_what_is_kept_is_the_whole_record_and_says_why_and_whence(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
+    harness: SetAsideHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
-    record = shelf.stored(reconsume_times=2)
-    shelf.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = shelf.records()
+    record = harness.stored(reconsume_times=2)
+    harness.set_aside.keep_record("timer", record, ValueError("odd"))
+    (kept,) = harness.records()
     assert decode(kept.body) == record
     assert decode_properties(kept.properties) == {
         "SET_ASIDE_SERVICE": "timer",
         "SET_ASIDE_REASON": "ValueError: odd",
         "SET_ASIDE_PLACE": f"orders/3/0/{record.position}",
     }
-    assert (shelf.set_aside.total, shelf.set_aside.counts["timer"]) == (1, 1)
-    assert shelf.topics.get(SET_ASIDE_TOPIC) is not None
-    assert SET_ASIDE_TOPIC not in shelf.topics.sendable
+    assert (harness.set_aside.total, harness.set_aside.counts["timer"]) == (1, 1)
+    assert harness.topics.get(SET_ASIDE_TOPIC) is not None
+    assert SET_ASIDE_TOPIC not in harness.topics.sendable
     assert caplog.text.count(f"timer set a message aside: orders/3/0/{record.position}") == 1
 
 
@@ -78,30 +78,32 @@ def test_what_is_kept_is_the_whole_record_and_says_why_and_whence(
     [StoreFull("full"), StoreError("gone"), OSError(5, "EIO"), MemoryError(), CallRefused(2)],
 )
 def test_an_error_of_the_disk_or_of_this_moment_sets_nothing_aside(
-    shelf: Shelf, error: Exception
+    harness: SetAsideHarness, error: Exception
 ) -> None:
-    record = shelf.stored()
+    record = harness.stored()
     with pytest.raises(type(error)):
-        shelf.set_aside.keep_record("delay", record, error)
-    assert shelf.set_aside.total == 0
+        harness.set_aside.keep_record("delay", record, error)
+    assert harness.set_aside.total == 0
 
 
 def test_what_cannot_be_stored_is_not_counted_as_kept(
-    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    harness: SetAsideHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    record = shelf.stored()
-    monkeypatch.setattr(shelf.store, "_refusal", StoreFull("full"))
+    record = harness.stored()
+    monkeypatch.setattr(harness.store, "_refusal", StoreFull("full"))
     with pytest.raises(StoreFull):
-        shelf.set_aside.keep_record("delay", record, ValueError("odd"))
-    assert (shelf.set_aside.total, shelf.set_aside.counts["delay"]) == (0, 0)
+        harness.set_aside.keep_record("delay", record, ValueError("odd"))
+    assert (harness.set_aside.total, harness.set_aside.counts["delay"]) == (0, 0)
 
 
 def test_hostile_text_reaches_neither_log_nor_properties(
-    shelf: Shelf, caplog: pytest.LogCaptureFixture
+    harness: SetAsideHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = RecordLocation("\x1b[2J\r\nERROR forged\x01\x02\ud800" + "x" * 40_000, 0, 0, 0)
-    shelf.set_aside.keep("delay", place, ValueError("\x1b]0;evil\x07\n\x02" + "y" * 40_000), b"raw")
-    (kept,) = shelf.records()
+    harness.set_aside.keep(
+        "delay", place, ValueError("\x1b]0;evil\x07\n\x02" + "y" * 40_000), b"raw"
+    )
+    (kept,) = harness.records()
     found = decode_properties(kept.properties)
     assert found["SET_ASIDE_PLACE"].startswith(r"\x1b[2J\r\nERROR forged\x01\x02\ud800xxx")
     assert found["SET_ASIDE_REASON"].startswith(r"ValueError: \x1b]0;evil\x07\n\x02yyy")
@@ -111,77 +113,81 @@ def test_hostile_text_reaches_neither_log_nor_properties(
     assert kept.body == b"raw"
 
 
-def test_a_record_too_large_to_be_copied_is_kept_as_a_reference(shelf: Shelf) -> None:
-    record = shelf.stored(b"x" * (SMALL.log_file_size - 200))
-    shelf.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = shelf.records()
+def test_a_record_too_large_to_be_copied_is_kept_as_a_reference(harness: SetAsideHarness) -> None:
+    record = harness.stored(b"x" * (SMALL.log_file_size - 200))
+    harness.set_aside.keep_record("timer", record, ValueError("odd"))
+    (kept,) = harness.records()
     assert kept.body == b""
-    shelf.set_aside.retry(kept)
-    assert shelf.records("orders", 3)[1].body == record.body
+    harness.set_aside.retry(kept)
+    assert harness.records("orders", 3)[1].body == record.body
 
 
-def test_what_is_tried_again_goes_back_as_it_was(shelf: Shelf) -> None:
-    record = shelf.stored(flag=9, sys_flag=1, born_ms=8, reconsume_times=2, tag_code=4)
-    shelf.set_aside.keep_record("timer", record, ValueError("odd"))
+def test_what_is_tried_again_goes_back_as_it_was(harness: SetAsideHarness) -> None:
+    record = harness.stored(flag=9, sys_flag=1, born_ms=8, reconsume_times=2, tag_code=4)
+    harness.set_aside.keep_record("timer", record, ValueError("odd"))
     told: list[Record] = []
-    shelf.set_aside.on_retry["orders"] = told.append
-    (kept,) = shelf.records()
-    shelf.set_aside.retry(kept)
+    harness.set_aside.on_retry["orders"] = told.append
+    (kept,) = harness.records()
+    harness.set_aside.retry(kept)
     (again,) = told
-    assert shelf.records("orders", 3) == [record, again]
+    assert harness.records("orders", 3) == [record, again]
     for field in ("body", "properties", "flag", "sys_flag", "born_ms", "reconsume_times"):
         assert getattr(again, field) == getattr(record, field)
-    assert shelf.arrived[-1] == ("orders", 3, 1)
-    assert shelf.set_aside.total == 1, "the copy stays"
+    assert harness.arrived[-1] == ("orders", 3, 1)
+    assert harness.set_aside.total == 1, "the copy stays"
 
 
-def test_it_goes_where_its_service_wants_it(shelf: Shelf) -> None:
-    record = shelf.stored()
-    shelf.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))
-    (kept,) = shelf.records()
-    shelf.set_aside.retry(kept)
-    assert [one.body for one in shelf.records("%RETRY%g_a", 2)] == [b"body"]
-    assert len(shelf.records("orders", 3)) == 1
+def test_it_goes_where_its_service_wants_it(harness: SetAsideHarness) -> None:
+    record = harness.stored()
+    harness.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))
+    (kept,) = harness.records()
+    harness.set_aside.retry(kept)
+    assert [one.body for one in harness.records("%RETRY%g_a", 2)] == [b"body"]
+    assert len(harness.records("orders", 3)) == 1
 
 
-def test_a_delayed_message_that_is_tried_again_is_due_now(shelf: Shelf) -> None:
-    record = shelf.stored(topic="SCHEDULE_TOPIC_XXXX", tag_code=10**18)
-    shelf.set_aside.keep_record("delay", record, ValueError("odd"))
-    (kept,) = shelf.records()
-    shelf.set_aside.retry(kept)
-    entries = shelf.store.queue_stats.entries("SCHEDULE_TOPIC_XXXX", 3, 0, 9)
-    assert entries[1][2] == shelf.clock.now_ms()
+def test_a_delayed_message_that_is_tried_again_is_due_now(harness: SetAsideHarness) -> None:
+    record = harness.stored(topic="SCHEDULE_TOPIC_XXXX", tag_code=10**18)
+    harness.set_aside.keep_record("delay", record, ValueError("odd"))
+    (kept,) = harness.records()
+    harness.set_aside.retry(kept)
+    entries = harness.store.queue_stats.entries("SCHEDULE_TOPIC_XXXX", 3, 0, 9)
+    assert entries[1][2] == harness.clock.now_ms()
 
 
-def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(shelf: Shelf) -> None:
-    record, indexed = shelf.stored(), list[int]()
-    shelf.set_aside.on_index = indexed.append
-    shelf.set_aside.keep_record(INDEX, record, ValueError("odd"))
-    (kept,) = shelf.records()
-    shelf.set_aside.retry(kept)
+def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(
+    harness: SetAsideHarness,
+) -> None:
+    record, indexed = harness.stored(), list[int]()
+    harness.set_aside.on_index = indexed.append
+    harness.set_aside.keep_record(INDEX, record, ValueError("odd"))
+    (kept,) = harness.records()
+    harness.set_aside.retry(kept)
     assert indexed == [record.position]
-    assert len(shelf.records("orders", 3)) == 1
+    assert len(harness.records("orders", 3)) == 1
 
 
-def test_what_is_neither_kept_nor_there_cannot_be_tried_again(shelf: Shelf) -> None:
-    shelf.set_aside.keep("timer", RecordLocation("orders", 0, 0, 10**6), ValueError("odd"))
-    (kept,) = shelf.records()
+def test_what_is_neither_kept_nor_there_cannot_be_tried_again(harness: SetAsideHarness) -> None:
+    harness.set_aside.keep("timer", RecordLocation("orders", 0, 0, 10**6), ValueError("odd"))
+    (kept,) = harness.records()
     with pytest.raises(RecordError, match="neither the message nor a copy"):
-        shelf.set_aside.retry(kept)
+        harness.set_aside.retry(kept)
 
 
-def test_a_damaged_record_says_where_it_lies_as_far_as_its_head_does(shelf: Shelf) -> None:
-    record = shelf.stored()
-    raw = shelf.store.message_at(record.position)
+def test_a_damaged_record_says_where_it_lies_as_far_as_its_head_does(
+    harness: SetAsideHarness,
+) -> None:
+    record = harness.stored()
+    raw = harness.store.message_at(record.position)
     assert raw is not None
     assert location_in(raw, "orders", 3) == RecordLocation("orders", 3, 0, record.position)
 
 
 def test_a_broker_with_an_ipv6_address_keeps_and_retries_as_well() -> None:
-    shelf = Shelf(HOST_V6)
-    record = shelf.stored()
-    shelf.set_aside.keep_record("timer", record, ValueError("odd"))
-    (kept,) = shelf.records()
+    harness = SetAsideHarness(HOST_V6)
+    record = harness.stored()
+    harness.set_aside.keep_record("timer", record, ValueError("odd"))
+    (kept,) = harness.records()
     assert kept.store_host == HOST_V6
-    shelf.set_aside.retry(kept)
-    assert shelf.records("orders", 3)[1].store_host == HOST_V6
+    harness.set_aside.retry(kept)
+    assert harness.records("orders", 3)[1].store_host == HOST_V6

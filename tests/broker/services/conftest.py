@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.timer.deliveries import TimerContext
 from roquet.broker.services.timer.timer import Timer, offset_of
 from roquet.broker.settings.config import BrokerConfig
@@ -39,7 +41,7 @@ class _Peer:
     address, language, version, host_bytes = "10.0.0.7:5000", 0, 0, HOST
 
 
-class Tower:
+class TimerHarness:
     """A timer, its store and its clock; the process may be killed, and stopped in order."""
 
     def __init__(
@@ -62,29 +64,32 @@ class Tower:
         now_ms = self.clock.now_ms()
         self.store = Store.open(ROOT, self.store_config, files=self.files, now_ms=now_ms)
         self.arrivals = LongPolling(self.clock)
-        self.put = Ingest(
+        self.ingest = Ingest(
             self.store, self.config, self.clock,
             BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
             self.arrivals.arrived,
         )  # fmt: skip
         self.flush = Flush(self.store, self.config, self.clock)
-        self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
+        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.timers = TimerStore(
             ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
         )
+        self.message_log = MessageLog(
+            store=self.store, ingest=self.ingest, flush=self.flush, arrivals=self.arrivals,
+            filters=FilterCache(), memory=0,
+        )  # fmt: skip
         self.parts = TimerContext(
-            store=self.store,
-            put=self.put,
-            homes=Destinations(
+            message_log=self.message_log,
+            destinations=Destinations(
                 topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
             ),
             set_aside=self.set_aside,
             timers=self.timers,
-            timings=self.timings,
+            metrics=self.timings,
             window_ms=window_ms(self.retention_ms),
-            noted=lambda *note: self.noted.append(note),
+            on_revive_note=lambda *note: self.noted.append(note),
         )
-        self.timer = Timer(self.parts, self.arrivals, self.flush, self.clock)
+        self.timer = Timer(self.parts, self.clock)
 
     def save(self) -> None:
         """The work of Timer.save, without threads."""
@@ -118,7 +123,7 @@ class Tower:
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
         given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
         call = Send(producer_group="pg", properties=text, body=body, **given)
-        return self.put.one(call, queue_id, _Peer())  # type: ignore[arg-type]
+        return self.ingest.append(call, queue_id, _Peer())  # type: ignore[arg-type]
 
     def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
         """Send a message that is wanted so much later."""
@@ -133,7 +138,9 @@ class Tower:
             "TIMER_DELIVER_MS": str(deliver_ms),
         }
         record = Record(topic, 0, 0, 0, 0, b"0", b"", 0, 0, 5, HOST, 5, HOST, 0, 0, 0)
-        self.put.again(record, topic=topic, queue_id=0, properties=properties, reconsume_times=0)
+        self.ingest.reappend(
+            record, topic=topic, queue_id=0, properties=properties, reconsume_times=0
+        )
 
     def step(self) -> int | None:
         return self.timer.step(self.clock.now_ms())
@@ -182,10 +189,10 @@ class Tower:
 
 
 @pytest.fixture(scope="session")
-def new_tower() -> type[Tower]:
-    return Tower
+def new_harness() -> type[TimerHarness]:
+    return TimerHarness
 
 
 @pytest.fixture
-def tower() -> Tower:
-    return Tower()
+def harness() -> TimerHarness:
+    return TimerHarness()

@@ -76,7 +76,7 @@ async def test_what_waits_is_looked_at_again_and_all_are_told(
     mine = {queue.queue_id for queue in before.shares["c1"]}
     for queue_id in mine:
         for _ in range(1_200):
-            broker.log.ingest.one(message(queue_id=queue_id), queue_id, peer)
+            broker.log.ingest.append(message(queue_id=queue_id), queue_id, peer)
     assert await decided(broker, home) is before, "it was looked at a moment ago"
     monkeypatch.setattr(broker_rebalance, "REVIEW_MS", 0)
     after = await decided(broker, home)
@@ -94,7 +94,7 @@ async def test_a_review_that_gains_little_changes_nothing(
     join(broker, new_peer(), "c2")
     before = await decided(broker, here(broker, 4))
     for _ in range(200):
-        broker.log.ingest.one(message(queue_id=0), 0, peer)
+        broker.log.ingest.append(message(queue_id=0), 0, peer)
     after = await decided(broker, here(broker, 4))
     assert (after.number, after.shares) == (before.number, before.shares)
     assert told == []

@@ -17,6 +17,7 @@ from roquet.broker.services.housekeeping import (
     Housekeeping,
 )
 from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
 from roquet.broker.tables.saved_table import TableFile
 from roquet.model.errors import StoreFull
 from roquet.model.queue import MessageQueue
@@ -58,13 +59,10 @@ def offsets(files: MemoryFiles) -> ConsumerOffsets:
 @pytest.fixture
 def keeping(broker: Broker, clock: JumpingClock, offsets: ConsumerOffsets) -> Housekeeping:
     return Housekeeping(
-        clock=clock,
-        store=broker.log.store,
-        tables=(offsets,),
-        clients=broker.tables.clients,
-        locks=broker.tables.locks,
-        arrivals=broker.log.arrivals,
+        message_log=broker.log,
+        tables=msgspec.structs.replace(broker.tables, offsets=offsets),
         forget=broker.coordination.forget,
+        clock=clock,
     )
 
 
@@ -98,25 +96,25 @@ async def test_a_table_that_could_not_be_saved_is_saved_later(
 async def test_the_silent_are_forgotten(
     keeping: Housekeeping, clock: JumpingClock, peer: Any
 ) -> None:
-    keeping.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=120_000))
+    keeping.tables.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=120_000))
     clock.ms = 120_000
     keeping.scan()
-    assert peer in keeping.clients
+    assert peer in keeping.tables.clients
     clock.ms = 120_001
     keeping.scan()
-    assert peer not in keeping.clients
+    assert peer not in keeping.tables.clients
 
 
 async def test_ended_locks_and_idle_marks_are_forgotten(
     keeping: Housekeeping, clock: JumpingClock
 ) -> None:
-    keeping.locks.lock("group", "c1", [QUEUE], 0)
-    waiting = len(keeping.arrivals)
-    await keeping.arrivals.reach("orders", 0, 1, None, 0)
+    keeping.tables.locks.lock("group", "c1", [QUEUE], 0)
+    waiting = len(keeping.message_log.arrivals)
+    await keeping.message_log.arrivals.reach("orders", 0, 1, None, 0)
     clock.ms = 60_000
     keeping.scan()
-    assert keeping.locks.lock("group", "c2", [QUEUE], 0) == [QUEUE]
-    assert len(keeping.arrivals) == waiting
+    assert keeping.tables.locks.lock("group", "c2", [QUEUE], 0) == [QUEUE]
+    assert len(keeping.message_log.arrivals) == waiting
 
 
 async def test_what_was_stored_can_be_found_by_key(
@@ -152,7 +150,8 @@ async def test_while_much_is_stored_it_is_indexed_every_few_milliseconds(
         piled.waiting += INDEX_MANY if len(pauses) < 4 else INDEX_MANY - 1
 
     monkeypatch.setattr(clock, "sleep", sleep)
-    await msgspec.structs.replace(keeping, store=piled).index()
+    message_log = msgspec.structs.replace(keeping.message_log, store=piled)
+    await msgspec.structs.replace(keeping, message_log=message_log).index()
     assert pauses == [INDEX_SOON_MS] * 4
     assert piled.waiting == 0
 
@@ -167,7 +166,8 @@ async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
             await asyncio.sleep(0)
 
     task = asyncio.create_task(other())
-    await msgspec.structs.replace(keeping, store=piled).index()
+    message_log = msgspec.structs.replace(keeping.message_log, store=piled)
+    await msgspec.structs.replace(keeping, message_log=message_log).index()
     task.cancel()
     assert seen == [INDEX_COUNT * left for left in reversed(range(10))]
 
@@ -195,7 +195,9 @@ async def test_a_busy_broker_is_scrubbed_slowly_but_to_the_end(
     pieces = iter([True, True, True, False])
     busy = LateClock()
     late = msgspec.structs.replace(keeping, clock=busy)
-    monkeypatch.setattr(type(keeping.store), "scrub", lambda _store, _bytes: next(pieces))
+    monkeypatch.setattr(
+        type(keeping.message_log.store), "scrub", lambda _store, _bytes: next(pieces)
+    )
     await late.scrub()
     assert busy.ms == 3 * SCRUB_PAUSES_MAX * (SCRUB_MS + SCRUB_LATE_MS)
     assert next(pieces, None) is None
@@ -217,9 +219,9 @@ async def test_a_table_that_cannot_be_saved_does_not_keep_the_others_from_it(
     files: MemoryFiles,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = ConsumerOffsets(TableFile(files, Path("/other.json")))
-    for table in (offsets, other):
-        table.commit("group", "topic", 0, 5)
+    offsets.commit("group", "topic", 0, 5)
+    other = OrderedPops(TableFile(files, Path("/other.json")))
+    other.unsaved = True
     replace = files.replace
 
     def refuse(path: Path, *others: Any, **more: Any) -> None:
@@ -228,8 +230,9 @@ async def test_a_table_that_cannot_be_saved_does_not_keep_the_others_from_it(
         replace(path, *others, **more)
 
     monkeypatch.setattr(files, "replace", refuse)
+    tables = msgspec.structs.replace(keeping.tables, ordered_pops=other)
     with pytest.raises(StoreFull):
-        await msgspec.structs.replace(keeping, tables=(offsets, other)).save()
+        await msgspec.structs.replace(keeping, tables=tables).save()
     assert (offsets.unsaved, other.unsaved) == (True, False)
 
 
@@ -238,16 +241,16 @@ async def test_a_client_that_cannot_be_forgotten_does_not_keep_the_others(
 ) -> None:
     peers = [new_peer(), new_peer()]
     for peer in peers:
-        keeping.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=1))
+        keeping.tables.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=1))
 
     def stumble(peer: Any) -> None:
         if peer is peers[0]:
             raise KeyError("odd")
-        keeping.clients.drop(peer)
+        keeping.tables.clients.drop(peer)
 
     clock.ms = 60_000
     msgspec.structs.replace(keeping, forget=stumble).scan()
-    assert not any(peer in keeping.clients for peer in peers)
+    assert not any(peer in keeping.tables.clients for peer in peers)
     assert "cannot be forgotten" in caplog.text
 
 
@@ -263,8 +266,8 @@ async def test_a_piece_that_cannot_be_scrubbed_is_passed_over(
         skipped.append(count)
         return len(skipped) < 1
 
-    monkeypatch.setattr(type(keeping.store), "scrub", scrub)
-    monkeypatch.setattr(type(keeping.store), "skip_scrub", skip)
+    monkeypatch.setattr(type(keeping.message_log.store), "scrub", scrub)
+    monkeypatch.setattr(type(keeping.message_log.store), "skip_scrub", skip)
     await keeping.scrub()
     assert len(skipped) == 1
     assert "cannot be looked at" in caplog.text
@@ -279,7 +282,7 @@ async def test_a_scrub_ends_when_the_disk_takes_nothing(
         calls.append(count)
         raise StoreFull("no room")
 
-    monkeypatch.setattr(type(keeping.store), "scrub", refuse)
+    monkeypatch.setattr(type(keeping.message_log.store), "scrub", refuse)
     await keeping.scrub()
     assert len(calls) == 1
     assert "after the next start: no room" in caplog.text

@@ -110,7 +110,7 @@ async def test_a_full_disk_only_puts_it_off(
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.log.ingest, "again", refuse)
+        patch.setattr(broker.log.ingest, "reappend", refuse)
         await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 1
     await later(broker, 3_000)
@@ -244,7 +244,7 @@ async def test_only_some_are_noted_anew_in_one_stroke(
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     monkeypatch.setattr(revive, "RENOTE_COUNT", 3)
-    monkeypatch.setattr(broker.delivery.revive, "_lanes", 1)
+    monkeypatch.setattr(broker.delivery.revive, "_queue_count", 1)
     first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
     for _ in range(20):
         broker.delivery.revive.settle(found := give(broker, 1), found.left)
@@ -279,14 +279,14 @@ async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_co
 ) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
-    as_it_is = broker.log.ingest.again
+    as_it_is = broker.log.ingest.reappend
 
     def stumble(record: Any, *, topic: str, **fields: Any) -> Any:
         if topic == RETRY:
             raise ZeroDivisionError("odd")
         return as_it_is(record, topic=topic, **fields)
 
-    monkeypatch.setattr(broker.log.ingest, "again", stumble)
+    monkeypatch.setattr(broker.log.ingest, "reappend", stumble)
     await later(broker, 1_000)
     assert len(stored(broker, "%RETRY%g_u")) == 1
     assert len(stored(broker, "%DLQ%g")) == 1
@@ -296,14 +296,14 @@ async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_co
 async def test_what_cannot_come_again_is_a_dead_letter_and_the_others_come(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    as_it_is = broker.log.ingest.again
+    as_it_is = broker.log.ingest.reappend
 
     def refuse(record: Any, *, properties: dict[str, str], **fields: Any) -> Any:
         if properties and record.body == b"0":
             raise MessageIllegal("too much")
         return as_it_is(record, properties=properties, **fields)
 
-    monkeypatch.setattr(broker.log.ingest, "again", refuse)
+    monkeypatch.setattr(broker.log.ingest, "reappend", refuse)
     give(broker, 2)
     await later(broker, 1_000)
     assert [message.body for message in stored(broker, RETRY)] == [b"1"]
@@ -321,7 +321,7 @@ async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
     def refuse(*_: Any, **__: Any) -> Any:
         raise MessageIllegal("too much")
 
-    monkeypatch.setattr(broker.log.ingest, "again", refuse)
+    monkeypatch.setattr(broker.log.ingest, "reappend", refuse)
     await later(broker, 1_000)
     assert len(broker.delivery.revive.in_flight) == 0
     assert caplog.text.count("revive set a message aside: t/0/") == 2

@@ -25,7 +25,7 @@ def put(broker: Broker, peer: Any, message: Any) -> Any:
     def some(count: int, topic: str = "orders", queue_id: int = 0) -> None:
         broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
         for _ in range(count):
-            broker.log.ingest.one(message(topic=topic), queue_id, peer)
+            broker.log.ingest.append(message(topic=topic), queue_id, peer)
 
     return some
 
@@ -80,7 +80,7 @@ async def test_one_topic_can_be_looked_at_alone(broker: Broker, put: Any) -> Non
 async def test_what_was_there_before_the_start_does_not_count(broker: Broker, put: Any) -> None:
     put(3)
     statistics = Statistics(NOW)
-    later = StatisticsSampler(broker.log.store, statistics)
+    later = StatisticsSampler(broker.log, statistics)
     await later.look()
     assert statistics.puts == {}
     put(2)

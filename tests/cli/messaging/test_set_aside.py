@@ -46,7 +46,7 @@ def poison(running: BlockingCluster, *properties: bytes) -> None:
 
     async def store() -> None:
         for text in properties:
-            running.brokers[0].broker.log.ingest.as_it_is(Draft(TIMER, 0, b"body", text))
+            running.brokers[0].broker.log.ingest.append_draft(Draft(TIMER, 0, b"body", text))
 
     running.run(store())
 

@@ -61,7 +61,7 @@ async def test_values_that_come_together_are_written_together(
     peer: Any, state: NameServerState
 ) -> None:
     files = CountingFiles()
-    state.values = KVStore(Path("/"), files)
+    state.kv_store = KVStore(Path("/"), files)
     calls_ = [calls.PutKV(namespace="n", key=f"k{n}", value="v") for n in range(50)]
     await asyncio.gather(*(kv.put_value(state, call, peer) for call in calls_))
     assert len(KVStore(Path("/"), files).all("n")) == 50

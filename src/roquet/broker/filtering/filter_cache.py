@@ -1,7 +1,7 @@
-"""Filters: SQL92 expressions of subscriptions, compiled once and remembered.
+"""FilterCache: SQL92 expressions of subscriptions, compiled once.
 
-A subscription has its expression in each pull, or has told it in a heartbeat; groups have one or
-few, so what was compiled last is what is asked for next.
+Each pull carries its expression, or a heartbeat has sent it before. Groups have one or few, so a
+small cache of the last used ones is enough.
 """
 
 import asyncio
@@ -22,41 +22,40 @@ from roquet.wire.records.partial_decode import property_finder
 log = logger(__name__)
 
 TAG_TYPES: Final = frozenset((None, "", TAG))
-"""What clients call an expression of tags."""
+"""Expression types that mean tags."""
 
 EXPRESSIONS_MAX: Final = 1_024
-"""Expressions that are remembered, so that peers cannot fill the memory with them."""
+"""Cached expressions: a limit, so that peers cannot fill the memory with them."""
 
 CACHE_SIZE_MAX: Final = 256 * 1024
-"""Characters of all of them together; compiled they take up to a hundred times as much."""
+"""Characters of all cached expressions; compiled they take up to a hundred times as many bytes."""
 
 
 HEARTBEAT_SIZE_MAX: Final = 4_096
-"""Characters of the new expressions that are compiled when a heartbeat tells of them: a hundred
-take a millisecond."""
+"""Characters of new expressions that one heartbeat compiles: a hundred take a millisecond."""
 
 
 class CompiledFilter(msgspec.Struct, frozen=True, gc=False):
-    """An expression that is ready for use."""
+    """A compiled expression."""
 
     expression: str
     matches: Callable[[bytes], bool]
-    """Whether a message with these properties, as they are stored, is wanted."""
+    """Whether a message with these properties, as they are stored, matches."""
     terms: int
-    """Names and values in it: what a look at one message costs."""
-    signs: Prefilter
-    """What tells most messages that do not match from those that may."""
+    """Names and values in the expression: a measure of the cost of one message."""
+    prefilter: Prefilter
+    """A quick test that rules out most messages that do not match."""
 
 
 class FilterCache:
-    """The expressions that are in use."""
+    """Compiled expressions, the last used ones."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, bool], CompiledFilter | sql92.ExpressionError] = {}
-        """By expression and whether it is read as genuine brokers do; the last used stand last."""
+        """By expression and whether it is parsed as genuine brokers do; the last used are last."""
         self._size = 0
-        self.turn = asyncio.Lock()
-        """Who looks through messages: one at a time, so that others have theirs in between."""
+        self.scan_lock = asyncio.Lock()
+        """Held while one block is scanned, so that concurrent scans take turns."""
 
     def __len__(self) -> int:
         return len(self._known)
@@ -64,7 +63,10 @@ class FilterCache:
     def find(
         self, config: BrokerConfig, kind: str | None, expression: str | None
     ) -> CompiledFilter:
-        """The filter that a request asks for. Raises CallRefused, which says what is wrong."""
+        """The filter of a request.
+
+        CallRefused for an unknown type or an expression with an error.
+        """
         if not config.property_filter:
             _refuse(
                 ResponseCode.SYSTEM_ERROR,
@@ -77,8 +79,8 @@ class FilterCache:
             _unparsed(str(found))
         return found
 
-    def told(self, config: BrokerConfig, subscription: Subscription) -> CompiledFilter:
-        """The filter that a group's heartbeats told of. Raises CallRefused."""
+    def of_subscription(self, config: BrokerConfig, subscription: Subscription) -> CompiledFilter:
+        """The filter of a subscription that a heartbeat sent. Raises CallRefused."""
         try:
             return self.find(config, subscription.expression_type, subscription.sub_string)
         except CallRefused as error:
@@ -90,17 +92,17 @@ class FilterCache:
                 f"{error.remark}",
             ) from error
 
-    def hear(
+    def precompile(
         self,
         config: BrokerConfig,
         group: str,
         subscriptions: Iterable[Subscription],
         left: int = HEARTBEAT_SIZE_MAX,
     ) -> int:
-        """Look at what a heartbeat says; an expression that is wrong is logged once.
+        """Compile the expressions of a heartbeat; an expression with an error is logged once.
 
-        New expressions of up to `left` characters are looked at, the others when they are used;
-        gives how many characters are left.
+        New expressions of up to `left` characters in all are compiled, the others at their first
+        use. Returns the characters left.
         """
         for subscription in subscriptions:
             kind, text = subscription.expression_type, subscription.sub_string
@@ -115,18 +117,18 @@ class FilterCache:
 
     def _find(self, expression: str, *, genuine: bool) -> CompiledFilter | sql92.ExpressionError:
         key = expression, genuine
-        found = self._known.pop(key, None)
-        if found is None:
-            found = _compiled(expression, genuine=genuine)
+        compiled = self._known.pop(key, None)
+        if compiled is None:
+            compiled = _compiled(expression, genuine=genuine)
             self._size += len(expression)
-        self._known[key] = found
+        self._known[key] = compiled
         while len(self._known) > EXPRESSIONS_MAX or (
             self._size > CACHE_SIZE_MAX and len(self._known) > 1
         ):
             oldest = next(iter(self._known))
             del self._known[oldest]
             self._size -= len(oldest[0])
-        return found
+        return compiled
 
 
 def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.ExpressionError:

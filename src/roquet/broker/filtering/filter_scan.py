@@ -1,11 +1,10 @@
-"""Sift: the messages of a queue that an expression wants, found among all of them.
+"""Filter scan: finds the messages of a queue that match an expression.
 
-A look goes through so many messages that it takes a moment, and no longer; whoever wants to see
-more lets others have their turn in between.
+One step scans as many messages as take about a millisecond; others have their turn between steps.
 
-    messages  │ 1 │ 2 │ 3 │ 4 │ 5 │ 6 │   looked at together
-    signs             x       x           what shows that they may match
-    messages          3       5           looked at closely
+    messages   │ 1 │ 2 │ 3 │ 4 │ 5 │ 6 │   read as one block
+    prefilter          x       x           may match
+    expression         3       5           matched exactly
 """
 
 import asyncio
@@ -17,26 +16,26 @@ from roquet.wire.records.partial_decode import properties_of
 from roquet.wire.records.record import QUEUE_OFFSET_AT
 
 SCAN_MAX: Final = 32_768
-"""Messages of all looks for one answer: then it says how far it is."""
+"""Messages scanned for one reply; then it returns the offset reached."""
 
 STEP_MAX: Final = 2_048
-"""Messages of one look with a simple expression: a millisecond or two."""
+"""Messages of one step with a simple expression: a millisecond or two."""
 
 STEP_MIN: Final = 16
-"""Messages of one look, however long the expression is."""
+"""Messages of one step, however long the expression is."""
 
 TERMS_SIMPLE: Final = 4
 """Names and values of a simple expression."""
 
 STEP_SIZE: Final = 1024 * 1024
-"""Bytes of messages of one look, where they are long: a millisecond, too."""
+"""Bytes of one step, for long messages: a millisecond, too."""
 
 BLOCK_SIZE: Final = 256 * 1024
-"""Bytes that are copied and searched together: larger blocks do not stay in the processor's cache,
-which makes each byte cost three times as much."""
+"""Bytes that are copied and searched together: larger blocks do not fit the processor's cache,
+which makes each byte three times as expensive."""
 
 BLOCK_COUNT_MIN: Final = 128
-"""Messages of the first block, where many may match; each block may have four times as many."""
+"""Messages of the first block, in case many match; each block may have four times as many."""
 
 
 async def scan(
@@ -46,9 +45,10 @@ async def scan(
     wanted: CompiledFilter,
     limits: tuple[int, int],
 ) -> Slice:
-    """The next messages of a queue that are wanted, in as many looks as it takes.
+    """The next matching messages of a queue, in as many steps as needed.
 
-    The limits are of messages found and of their bytes. Between two looks it is others' turn.
+    `place` is topic, queue id and offset; `limits` are messages found and their bytes. Others have
+    their turn between steps.
     """
     (topic, queue_id, at), (count_max, bytes_max) = place, limits
     stop = min(store.bounds(topic, queue_id)[1], at + SCAN_MAX)
@@ -69,17 +69,17 @@ async def scan(
 
 
 def scan_count(wanted: CompiledFilter) -> int:
-    """How many messages one look may go through."""
+    """Messages of one step with this expression."""
     return max(STEP_MIN, STEP_MAX * TERMS_SIMPLE // max(TERMS_SIMPLE, wanted.terms))
 
 
 def scan_once(
     store: Store, place: tuple[str, int, int], wanted: CompiledFilter, limits: tuple[int, int, int]
 ) -> Slice:
-    """The next messages of a queue that are wanted, as one look finds them.
+    """The next matching messages of a queue, as one step finds them.
 
-    `place` is topic, queue id and offset; the limits are of messages looked at, of messages found
-    and of their bytes. One that is wanted always fits.
+    `place` is topic, queue id and offset; `limits` are messages scanned, messages found and their
+    bytes. The first match is returned whatever its size.
     """
     (topic, queue_id, at), (look_max, count_max, bytes_max) = place, limits
     parts: list[memoryview] = []
@@ -99,18 +99,18 @@ def scan_once(
 
 
 def _next_count(count: int, size: int) -> int:
-    """How many messages the block behind one may have: as many as fit, if they are as long."""
+    """Messages of the next block: as many as fit if they are as long as the last ones."""
     return min(4 * count, count * BLOCK_SIZE // max(size, 1)) + 1
 
 
 def _found(
     block: RecordBlock, wanted: CompiledFilter, left: tuple[int, int], *, is_first: bool
 ) -> tuple[list[memoryview], int | None]:
-    """What is wanted of some records; and the offset of the next one, if it does not fit."""
+    """The matching records of a block, and the offset of the next match if it does not fit."""
     (count_max, bytes_max), parts = left, list[memoryview]()
     data, edges = block.data, block.edges
     view = memoryview(data)
-    for number in wanted.signs.candidates(data, edges):
+    for number in wanted.prefilter.candidates(data, edges):
         at, stop = edges[number], edges[number + 1]
         if not wanted.matches(properties_of(data, at, stop)):
             continue

@@ -1,4 +1,4 @@
-"""Call to reply, one module per conversation, mirroring wire.calls."""
+"""The handlers of the broker by call type, in one module per kind of request, as in wire.calls."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -138,7 +138,7 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         topic_calls.GetGroup: topic.group,
     }
 )
-"""What the broker answers."""
+"""The handler of each call."""
 
 NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset(
     {
@@ -149,4 +149,4 @@ NOT_SERVED: Final[frozenset[type[Call[Any]]]] = frozenset(
         reset_calls.GetClientStatus,
     }
 )
-"""What neither a broker nor a name server answers: brokers ask it, clients answer."""
+"""Calls that clients serve: brokers send them."""

@@ -1,7 +1,7 @@
-"""Ack, batch ack, change invisible time: what becomes of popped messages.
+"""Ack, batch ack, change invisible time: the requests about popped messages.
 
-A receipt handle is believed only where it fits: what it says of broker, queue and message must be
-what the request says, and the broker must have given that message out.
+A receipt handle is accepted only if its broker, queue and message are those of the request, and the
+broker has delivered that message.
 """
 
 from typing import NoReturn
@@ -36,7 +36,7 @@ from roquet.wire.receipt_handle import (
 )
 
 ACKS_MAX = 4_096
-"""Pops that one batch acknowledges."""
+"""Most pops that one batch acknowledges."""
 
 
 def ack(
@@ -47,7 +47,7 @@ def ack(
     call: Ack,
     _peer: Peer,
 ) -> Reply:
-    """Takes a message as handled: it does not come again."""
+    """Acknowledge a message: it is not redelivered."""
     handle = _handle(tables, control, call)
     _check_offset(message_log, call)
     if handle.revive_queue == ORDER_QUEUE:
@@ -75,13 +75,13 @@ def batch_ack(
     call: BatchAck,
     _peer: Peer,
 ) -> Reply:
-    """Takes messages of several pops as handled; what is too late is left out."""
+    """Acknowledge messages of several pops; those that are too late are skipped."""
     asked = decode_acks(call.body)
     if not asked.acks:
         return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
     if len(asked.acks) > ACKS_MAX:
         _refuse(ResponseCode.INVALID_PARAMETER, f"{len(asked.acks)} pops: {ACKS_MAX} are allowed")
-    bits = [decode_bits(one.bits) for one in asked.acks]  # all can be read, or none counts
+    bits = [decode_bits(one.bits) for one in asked.acks]  # all can be decoded, or none counts
     for one, its_bits in zip(asked.acks, bits, strict=True):
         topic = stored_topic(one.topic, one.group, one.retry)
         if one.revive_queue == ORDER_QUEUE:
@@ -101,7 +101,7 @@ def change_invisible(
     call: ChangeInvisible,
     _peer: Peer,
 ) -> ChangeInvisibleReply:
-    """Has a message come again at another time: noted anew first, then the former note is over."""
+    """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
     handle = _handle(tables, control, call)
     _check_offset(message_log, call)
     now_ms = control.clock.now_ms()
@@ -144,7 +144,7 @@ def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
 
 
 def _too_late(control: ControlPlane, handle: ReceiptHandle) -> Reply:
-    """What was given out in time is over: acknowledged twice, or given out again meanwhile."""
+    """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
     if control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
         return Reply()
     return Reply(
@@ -207,7 +207,7 @@ def _change_ordered(
     held.visible_ms[call.offset] = now_ms + call.invisible_time
     tables.ordered_pops.unsaved = True
     if blocked_until(held, None, now_ms + call.invisible_time) is None:
-        # It may be sooner than they thought.
+        # The queue may be free sooner than they expect.
         message_log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
     return ChangeInvisibleReply(
         pop_time=handle.pop_ms,
@@ -216,13 +216,13 @@ def _change_ordered(
     )
 
 
-# -- what may be asked -----------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------
 
 
 def _handle(
     tables: BrokerTables, control: ControlPlane, call: Ack | ChangeInvisible
 ) -> ReceiptHandle:
-    """The receipt handle, if it fits the request."""
+    """Decode the receipt handle. CallRefused if it does not match the request."""
     topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(

@@ -1,8 +1,8 @@
-"""Who gets which queues, when the broker decides; and whether a group pulls or pops.
+"""Query assignment and set request mode: the broker divides queues, and groups pull or pop.
 
-As the genuine broker: it answers with all queues of a broadcast topic, with null when it cannot
-say (an unknown topic, a group without members) and with an empty list to somebody who is not in
-the group. Unlike it, it refuses a strategy that it does not know, in so many words.
+As in the genuine broker, the reply has all queues for broadcasting, null for an unknown topic or a
+group without members, and an empty list for a client that is not in the group. Unlike there, an
+unknown strategy is refused with a remark.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 SNAPSHOT: Final = "snapshot"
-"""The attachment that holds the number of the broker's decision."""
+"""The attachment with the number of the broker's decision."""
 
 NAME_LENGTH_MAX: Final = 255
 """Characters of a strategy's name or a client's id that a remark repeats."""
@@ -47,7 +47,7 @@ def query(
     call: QueryAssignment,
     _peer: Peer,
 ) -> HandlerReply:
-    """The queues of one member."""
+    """Return the queues of one member."""
     asked = decode_body(call.body, AssignmentQuery)
     _check_query(asked)
     return _answer(tables, coordination, control, asked)
@@ -60,7 +60,7 @@ async def set_mode(
     call: SetRequestMode,
     _peer: Peer,
 ) -> Reply:
-    """Notes how a group asks for a topic's messages; refuses in the genuine order."""
+    """Set whether a group pulls or pops a topic; checks are in the order of the genuine broker."""
     asked = decode_body(call.body, RequestMode)
     topic, group = asked.topic, asked.consumer_group
     if is_retry(topic):
@@ -98,7 +98,7 @@ async def _answer(
         return _reply(None)
     members = found.client_ids
     if asked.client_id in members:
-        coordination.rebalance.table.asked(
+        coordination.rebalance.assignments.asked(
             asked.consumer_group, asked.client_id, asked.strategy_name
         )
     if not home.queues:
@@ -124,7 +124,7 @@ async def _decided(
     asked: AssignmentQuery,
     home: TopicLocation,
 ) -> tuple[GroupAssignment, int | None]:
-    """Everybody's share as this broker decides, and the number of the decision."""
+    """The assignment that this broker decides, and the number of the decision."""
     name = control.settings.config.broker_name
     if home.first != name:
         _refuse(

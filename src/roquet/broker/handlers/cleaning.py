@@ -1,4 +1,4 @@
-"""Clean-ups that an operator asks for."""
+"""Cleaning: clean-ups on request of an operator."""
 
 import asyncio
 from collections.abc import Sequence
@@ -30,10 +30,10 @@ async def clean_queues(
     _call: CleanQueues,
     _peer: Peer,
 ) -> Reply:
-    """Deletes what queues hold of messages that retention has deleted.
+    """Delete queue entries of messages that retention has deleted.
 
-    A queue goes wholly when its topic has it no more; its groups' progress goes before it, since it
-    would begin at 0 again.
+    An empty queue that its topic no longer has is deleted; its groups' progress is deleted before
+    it, since the queue would begin at 0 again.
     """
 
     def is_gone(topic: str, queue_id: int) -> bool:
@@ -65,10 +65,10 @@ async def clean_topics(
     _call: CleanTopics,
     _peer: Peer,
 ) -> Reply:
-    """Deletes the queues of topics that have no settings any more, once nothing is left in them.
+    """Delete the empty queues of topics without settings.
 
-    A deleted topic takes its queues along. Those that are there again hold what was delivered
-    since then, and waits for the topic to be made anew.
+    Deleting a topic deletes its queues. Queues that exist again hold messages that were delivered
+    since then, and wait for the topic to be created again.
     """
     strays = _strays(message_log, tables, control)
     for start in range(0, len(strays), TOGETHER):
@@ -93,7 +93,7 @@ def _strays(
     control: ControlPlane,
     topics: Sequence[str] | None = None,
 ) -> list[str]:
-    """Which of these topics, or of all that have queues, have no settings and no messages."""
+    """Of these topics, or of all with queues: those without settings and messages."""
     return [
         topic
         for topic in (message_log.store.topics() if topics is None else topics)
@@ -111,10 +111,10 @@ def _has_messages(message_log: MessageLog, topic: str) -> bool:
 async def delete_expired(
     message_log: MessageLog, control: ControlPlane, _call: DeleteExpired, _peer: Peer
 ) -> Reply:
-    """Deletes the files of the log that are old enough, at whatever hour."""
+    """Delete expired files of the log, at any hour."""
     try:
         await message_log.flush.checkpoint(control.clock.now_ms(), at_once=True)
-    except StoreError as error:  # a full disk, perhaps: what lies in front of the last one can go
+    except StoreError as error:  # perhaps a full disk: files before the last checkpoint can go
         log.warning("nothing behind the last checkpoint is deleted: %s", error)
     message_log.store.expire(control.clock.now_ms(), at_once=True)
     return Reply()

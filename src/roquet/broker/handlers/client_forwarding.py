@@ -1,4 +1,4 @@
-"""What operators ask of one member of a group: handed on to it, and its answer back."""
+"""Client forwarding: requests of operators for one member of a group, and its replies."""
 
 from typing import Any, Final
 
@@ -17,14 +17,14 @@ from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.records.record import decode
 
 FORWARD_TIMEOUT_MS: Final = 10_000
-"""How long a member may take for its answer, as on genuine brokers."""
+"""Timeout of a member's reply in ms, as in genuine brokers."""
 
 VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: the first version whose clients know these requests."""
 
 
 def running_info(tables: BrokerTables, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
-    """How one member is doing, as it says itself."""
+    """Return the running info of one member."""
     return _relay(tables, call, call.consumer_group, call.client_id)
 
 
@@ -35,7 +35,7 @@ def consume_directly(
     call: ConsumeDirectly,
     _peer: Peer,
 ) -> HandlerReply:
-    """Has one member handle one message, whose record we give it."""
+    """Let one member handle one message; the record is sent with the request."""
     topic = tables.topics.get(call.topic) if call.topic else None
     group = tables.groups.get(call.consumer_group)
     record = _record(message_log, control, call.msg_id)
@@ -50,7 +50,7 @@ def consume_directly(
 
 
 def _record(message_log: MessageLog, control: ControlPlane, message_id: str | None) -> bytes:
-    """The stored message that an operator named."""
+    """The record of a message id. CallRefused for one that is unknown or not readable."""
     try:
         _, position = parse_offset_message_id(message_id or "")
     except RecordError as error:
@@ -66,7 +66,7 @@ def _record(message_log: MessageLog, control: ControlPlane, message_id: str | No
 
 
 async def _relay(tables: BrokerTables, call: Call[Any], group: str, client_id: str) -> Reply:
-    """The member's answer, whatever it is; in genuine words why there is none."""
+    """The member's reply, or a refusal in the genuine broker's words."""
     member = _member(tables, group, client_id)
     try:
         answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
@@ -85,7 +85,7 @@ async def _relay(tables: BrokerTables, call: Call[Any], group: str, client_id: s
 
 
 def _member(tables: BrokerTables, group: str, client_id: str) -> Peer:
-    """The connection of a member that is there, and young enough to understand."""
+    """The connection of a member. CallRefused if it is offline or its version too old."""
     members = tables.clients.consumers(group)
     peers = (
         [m.peer for m in members.members.values() if m.client_id == client_id] if members else []

@@ -1,6 +1,6 @@
-"""Limits of cold reads: taken, kept until a restart and told, without effect on reads.
+"""Cold read limits: stored until a restart and returned, without effect on reads.
 
-Remarks and codes are the genuine broker's, but that a remark says so.
+Codes and remarks are the genuine broker's, with a note in the remark.
 """
 
 import re
@@ -32,7 +32,7 @@ _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
 def put_limits(tables: BrokerTables, call: SetColdReadLimits, _peer: Peer) -> Reply:
-    """Keeps limits of groups."""
+    """Store limits of groups."""
     try:
         wanted = read_properties(call.body.decode())
         tables.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
@@ -42,7 +42,7 @@ def put_limits(tables: BrokerTables, call: SetColdReadLimits, _peer: Peer) -> Re
 
 
 def remove_limit(tables: BrokerTables, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
-    """Forgets a group's limit."""
+    """Remove a group's limit."""
     tables.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
     return Reply()
 
@@ -50,7 +50,7 @@ def remove_limit(tables: BrokerTables, call: RemoveColdReadLimit, _peer: Peer) -
 def limits(
     tables: BrokerTables, control: ControlPlane, _call: GetColdReadLimits, _peer: Peer
 ) -> Reply:
-    """All limits, and those of the settings; nothing is counted, so no group is said to read."""
+    """Return all limits and those of the settings; reads are not counted."""
     settings = dict(all_settings(control.settings.config))
     table = ColdReadLimitTable(
         config_table=dict(tables.cold_read_limits.by_group),
@@ -61,7 +61,7 @@ def limits(
 
 
 def read_ahead(call: SetReadAhead, _peer: Peer) -> Reply:
-    """Takes a mode of reading ahead."""
+    """Accept a read-ahead mode."""
     mode = call.read_ahead_mode
     if mode in READ_AHEAD_MODES:
         return Reply(remark=f"set commitlog readahead mode success, mode: {mode}, {NO_EFFECT}")

@@ -1,4 +1,4 @@
-"""A group's members, its progress and who works on which queue."""
+"""Group: the members, progress and queue owners of a consumer group."""
 
 from collections.abc import Iterator
 
@@ -31,14 +31,14 @@ from roquet.wire.codes import ResponseCode
 def connections(
     tables: BrokerTables, coordination: GroupCoordination, call: GetConnections, _peer: Peer
 ) -> HandlerReply:
-    """The members of a group."""
+    """Return the members of a group."""
     name = call.consumer_group
     group = tables.clients.consumers(name)
     if group is None:
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    strategies = coordination.rebalance.table.strategies(name) if call.with_wishes else {}
+    strategies = coordination.rebalance.assignments.strategies(name) if call.with_wishes else {}
     found = [
         _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
         for member in group.members.values()
@@ -64,7 +64,7 @@ def stats(
     call: GetConsumeStats,
     _peer: Peer,
 ) -> HandlerReply:
-    """A group's progress in all its queues here, and how quickly it gets on."""
+    """Return a group's progress in its queues on this broker, and its rate."""
     group = call.consumer_group
     topics = _topics(tables, call, tables.clients.consumers(group))
     counts = {topic: _queue_count(tables, topic) for topic in topics}
@@ -105,10 +105,10 @@ def _connection(member: GroupMember, asked: str | None, *, with_wishes: bool) ->
 def _topics(
     tables: BrokerTables, call: GetConsumeStats, members: ConsumerGroup | None
 ) -> list[str]:
-    """Those that are asked for, else those of which the group has progress.
+    """The requested topics, else those in which the group has progress.
 
-    The topics that a live group does not listen to any more are left out, as the genuine broker
-    does; what it listens to, but has not begun, is told to our own commands.
+    Topics that an online group no longer subscribes to are left out, as in the genuine broker. Our
+    own commands also get topics that it subscribes to without progress.
     """
     wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
     found = wanted or set(tables.offsets.topics(call.consumer_group))
@@ -143,7 +143,7 @@ def _progress(
 def _owners(
     coordination: GroupCoordination, group: str, topic: str, number: int
 ) -> list[str] | None:
-    """Who works on a queue; None where several may, since they pop."""
+    """The active members of a queue; None for a group that pops."""
     if coordination.request_mode(topic, group).mode == POP:
         return None
     return coordination.handover.owners(group, topic, number)
@@ -151,7 +151,7 @@ def _owners(
 
 def _decisions(coordination: GroupCoordination, group: str) -> list[TopicAssignment]:
     def each() -> Iterator[TopicAssignment]:
-        for topic, snapshot in coordination.rebalance.table.of(group).items():
+        for topic, snapshot in coordination.rebalance.assignments.of(group).items():
             yield TopicAssignment(
                 topic=topic,
                 strategy=snapshot.strategy,

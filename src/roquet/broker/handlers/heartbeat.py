@@ -1,4 +1,4 @@
-"""Clients come and go."""
+"""Heartbeat: clients register, unregister, and list the members of groups."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -27,19 +27,19 @@ from roquet.wire.request_body import decode_body
 log = logger(__name__)
 
 CONSUMER_GROUPS_MAX: Final = 1_000
-"""Of one connection: clients have one or a few. So many take some 20 ms when all are new."""
+"""Consumer groups of one connection: clients have a few. This many new ones take 20 ms."""
 
 PRODUCER_GROUPS_MAX: Final = 10_000
-"""Of one connection, each a tenth of the work of a consumer group."""
+"""Producer groups of one connection, each a tenth of the work of a consumer group."""
 
 TOPICS_TOLD: Final = 5
-"""Topics that a log line names to which members of a group listen differently."""
+"""Topics that a log line names when members have different subscriptions."""
 
 TEXT_LENGTH: Final = 127
 """Characters of a topic or an expression in such a line."""
 
 SUBSCRIPTIONS_MAX: Final = 4_096
-"""In one heartbeat: a topic and its retry topic for each group, and room for many more."""
+"""Subscriptions in one heartbeat: a topic and its retry topic per group, with much reserve."""
 
 
 def heartbeat(
@@ -50,7 +50,7 @@ def heartbeat(
     call: calls.Heartbeat,
     peer: Peer,
 ) -> calls.HeartbeatReply:
-    """Notes who a client is and what it listens to; tells its groups when that is news."""
+    """Register a client and its subscriptions; notifies its groups of a change."""
     data = decode_body(call.body, HeartbeatData)
     _check_names(data)
     _check_counts(tables, data, peer)
@@ -65,7 +65,9 @@ def heartbeat(
     left = HEARTBEAT_SIZE_MAX
     for consumer in data.consumer_data_set:
         wishes = consumer.subscription_data_set
-        left = message_log.filters.hear(control.settings.config, consumer.group_name, wishes, left)
+        left = message_log.filters.precompile(
+            control.settings.config, consumer.group_name, wishes, left
+        )
     changed = tables.clients.beat(peer, data)
     for consumer in data.consumer_data_set:
         _look_for_factions(tables, consumer.group_name)
@@ -76,7 +78,7 @@ def heartbeat(
 def unregister(
     tables: BrokerTables, coordination: GroupCoordination, call: calls.Unregister, peer: Peer
 ) -> Reply:
-    """Takes a client out of a group."""
+    """Remove a client from a group."""
     group = call.consumer_group
     member = tables.clients.member(group, peer) if group else None
     if tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
@@ -86,7 +88,7 @@ def unregister(
 
 
 def consumers(tables: BrokerTables, call: calls.GetConsumers, _peer: Peer) -> Reply:
-    """The client ids of a group's members."""
+    """Return the client ids of a group's members."""
     group = tables.clients.consumers(call.consumer_group)
     if group is None:
         raise CallRefused(
@@ -98,7 +100,7 @@ def consumers(tables: BrokerTables, call: calls.GetConsumers, _peer: Peer) -> Re
 def check_subscription(
     message_log: MessageLog, control: ControlPlane, call: calls.CheckSubscription, _peer: Peer
 ) -> Reply:
-    """Says whether the broker can filter by an expression."""
+    """Check a filter expression. CallRefused for one with an error."""
     subscription = decode_body(call.body, CheckClientBody).subscription_data if call.body else None
     if subscription is not None:
         kind, expression = subscription.expression_type, subscription.sub_string
@@ -122,7 +124,7 @@ def _check_names(data: HeartbeatData) -> None:
 
 
 def _look_for_factions(tables: BrokerTables, name: str) -> None:
-    """Say it once when a group's members begin to listen to different things."""
+    """Warn once when a group's members begin to have different subscriptions."""
     group = tables.clients.consumers(name)
     if group is None or not group.is_changed:
         return
@@ -134,7 +136,7 @@ def _look_for_factions(tables: BrokerTables, name: str) -> None:
 
 
 def _difference(group: ConsumerGroup) -> str:
-    """The two most common wishes, as far as they differ, and how many members have each."""
+    """The differences of the two most common subscriptions, and the members of each."""
     by_client = {member.client_id: member for member in group.members.values()}
     found = members_by_value(
         {client_id: member.own_wish for client_id, member in by_client.items()}
@@ -150,12 +152,12 @@ def _difference(group: ConsumerGroup) -> str:
 
 
 def _told(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
-    """What a member wants of some topics, as a log line has room for it."""
+    """The subscriptions to some topics, shortened for a log line."""
     return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}
 
 
 def _make_groups(tables: BrokerTables, control: ControlPlane, data: HeartbeatData) -> None:
-    """Settings and a retry topic for each group that is new."""
+    """Create the settings and the retry topic of each new group."""
     now_ms = control.clock.now_ms()
     groups = tables.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
     topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
@@ -163,7 +165,7 @@ def _make_groups(tables: BrokerTables, control: ControlPlane, data: HeartbeatDat
 
 
 def _check_counts(tables: BrokerTables, data: HeartbeatData, peer: Peer) -> None:
-    """Refuse what no client that means well says, before any work is done for it."""
+    """CallRefused for a heartbeat over the limits, before any work is done for it."""
     wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
     producers, consumers = tables.clients.group_counts(peer, data)
     for found, limit, what in (

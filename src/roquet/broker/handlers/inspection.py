@@ -1,4 +1,4 @@
-"""Who is connected, what is subscribed, what is there: answers that change nothing."""
+"""Inspection: connected clients, subscriptions, topics and queue entries; read only."""
 
 from typing import Final
 
@@ -21,11 +21,11 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 ENTRIES_MAX: Final = 4_096
-"""Entries of one answer: half a megabyte of JSON, written in some 20 ms."""
+"""Entries of one reply: half a megabyte of JSON, encoded in about 20 ms."""
 
 
 def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Reply:
-    """The members of a producer group."""
+    """Return the members of a producer group."""
     members = tables.clients.producer_ids(call.producer_group)
     if members is None:
         raise CallRefused(
@@ -46,7 +46,7 @@ def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Re
 def all_producers(
     tables: BrokerTables, control: ControlPlane, _call: calls.GetAllProducers, _peer: Peer
 ) -> Reply:
-    """The members of all producer groups."""
+    """Return the members of all producer groups."""
     clients = tables.clients
     ahead_ms = control.clock.now_ms() - control.clock.monotonic_ms()
     table = {
@@ -66,7 +66,7 @@ def all_producers(
 
 
 def groups_of_topic(tables: BrokerTables, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
-    """The groups that listen to a topic now, or have progress in it."""
+    """Return the groups that subscribe to a topic or have progress in it."""
     found = {*tables.clients.listeners(call.topic), *tables.offsets.groups_of(call.topic)}
     return Reply(body=codec.dumps(calls.GroupList(group_list=sorted(found))))
 
@@ -74,20 +74,20 @@ def groups_of_topic(tables: BrokerTables, call: calls.GetGroupsOfTopic, _peer: P
 def topics_of_group(
     message_log: MessageLog, tables: BrokerTables, call: calls.GetTopicsOfGroup, _peer: Peer
 ) -> Reply:
-    """The topics in which a group has progress."""
+    """Return the topics in which a group has progress."""
     found = sorted(tables.offsets.topics(call.group))
     return Reply(body=codec.dumps(TopicList(topic_list=found, broker_addr=message_log.address)))
 
 
 def subscription(tables: BrokerTables, call: calls.GetSubscription, _peer: Peer) -> Reply:
-    """What a group that is online wants of a topic."""
+    """Return the subscription of an online group to a topic."""
     found = tables.clients.subscription(call.group, call.topic)
     answer = calls.SubscriptionAnswer(group=call.group, topic=call.topic, subscription_data=found)
     return Reply(body=codec.dumps(answer))
 
 
 def system_topics(control: ControlPlane, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
-    """The topics that belong to the system."""
+    """Return the system topics."""
     found = sorted(system_topic_names(control.settings.config))
     return Reply(body=codec.dumps(TopicList(topic_list=found)))
 
@@ -95,10 +95,9 @@ def system_topics(control: ControlPlane, _call: calls.GetSystemTopics, _peer: Pe
 def entries(
     message_log: MessageLog, tables: BrokerTables, call: calls.GetEntries, _peer: Peer
 ) -> Reply:
-    """The entries of a queue from an offset on, ENTRIES_MAX at most.
+    """Return at most ENTRIES_MAX entries of a queue from an offset on.
 
-    An offset that the queue does not have is told in the remark of a success, as the genuine broker
-    does.
+    For an offset outside the queue the reply is a success with a remark, as in the genuine broker.
     """
     queue_stats, topic, queue_id = message_log.store.queue_stats, call.topic, call.queue_id
     if not queue_stats.has(topic, queue_id):
@@ -122,7 +121,7 @@ def entries(
 
 
 def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
-    """What the genuine broker says of a group's filter: "null" when it filters by tags."""
+    """The genuine broker's text for a group's filter: "null" when it filters by tags."""
     if call.consumer_group is None:
         return None
     found = tables.clients.subscription(call.consumer_group, call.topic)
@@ -144,7 +143,7 @@ def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
 async def all_offsets(
     tables: BrokerTables, control: ControlPlane, _call: calls.GetAllOffsets, _peer: Peer
 ) -> Reply:
-    """The progress of all groups: what they have handled, and what they were given."""
+    """Return the committed and pulled offsets of all groups."""
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
@@ -161,7 +160,7 @@ async def all_offsets(
 
 
 def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
-    """How far each delay level is that was ever used."""
+    """Return the progress of each delay level that was used."""
     used = msgspec.structs.replace(
         tables.delay_offsets.content(), offset_table=tables.delay_offsets.used()
     )
@@ -169,5 +168,5 @@ def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Pee
 
 
 def request_modes(tables: BrokerTables, _call: calls.GetRequestModes, _peer: Peer) -> Reply:
-    """Which groups pull and which pop."""
+    """Return the request modes that operators have set."""
     return Reply(body=codec.dumps(tables.request_modes.content()))

@@ -1,4 +1,4 @@
-"""Queue locks."""
+"""Lock: queue locks of ordered consumers."""
 
 from typing import Final
 
@@ -19,7 +19,7 @@ QUEUES_MAX: Final = 16_384
 def lock(
     tables: BrokerTables, control: ControlPlane, call: LockQueues, _peer: Peer
 ) -> HandlerReply:
-    """Locks queues for one member; the answer lists those that it holds now."""
+    """Lock queues for one member; the reply lists those that it holds now."""
     asked = _asked(call)
     now_ms = control.clock.monotonic_ms()
     held = tables.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, now_ms)
@@ -27,14 +27,14 @@ def lock(
 
 
 def unlock(tables: BrokerTables, call: UnlockQueues, _peer: Peer) -> Reply:
-    """Takes locked queues back."""
+    """Unlock queues of a member."""
     asked = _asked(call)
     tables.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
     return Reply()
 
 
 def _asked(call: LockQueues | UnlockQueues) -> LockBody:
-    """Who wants what; FieldError when it does not say who, or wants too much."""
+    """Decode the request. FieldError without a group or client id, or for too many queues."""
     asked = decode_body(call.body, LockBody)
     for name, value in (("consumerGroup", asked.consumer_group), ("clientId", asked.client_id)):
         if not value:

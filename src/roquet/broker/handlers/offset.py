@@ -1,4 +1,4 @@
-"""Offsets: a group's progress, and what a queue holds."""
+"""Offset: the progress of groups, and the bounds and times of queues."""
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
@@ -23,7 +23,7 @@ def query(
     call: calls.QueryOffset,
     peer: Peer,
 ) -> HandlerReply:
-    """A group's progress in one queue; a member that takes it from another one may have to wait."""
+    """Return a group's offset in a queue; a member that takes it over may have to wait."""
     group, topic, queue_id = call.consumer_group, call.topic, call.queue_id
     if tables.former_readers.pending:
         tables.former_readers.tell(topic, group, queue_id, peer)
@@ -78,7 +78,7 @@ def update(
     call: calls.UpdateOffset,
     peer: Peer,
 ) -> Reply:
-    """Notes a group's progress in one queue."""
+    """Commit a group's offset in a queue."""
     group, topic = call.consumer_group, call.topic
     if tables.groups.get(group) is None:
         raise CallRefused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
@@ -114,21 +114,21 @@ def update(
 def maximum(
     message_log: MessageLog, tables: BrokerTables, call: calls.MaxOffset, _peer: Peer
 ) -> calls.OffsetReply:
-    """The offset that the next message of a queue will get."""
+    """Return the offset of the next message of a queue."""
     return _reply(tables, call.topic, message_log.store.bounds(call.topic, call.queue_id)[1])
 
 
 def minimum(
     message_log: MessageLog, tables: BrokerTables, call: calls.MinOffset, _peer: Peer
 ) -> calls.OffsetReply:
-    """The offset of the first message that a queue still holds."""
+    """Return the offset of the first message of a queue."""
     return _reply(tables, call.topic, message_log.store.bounds(call.topic, call.queue_id)[0])
 
 
 def by_time(
     message_log: MessageLog, tables: BrokerTables, call: calls.OffsetByTime, _peer: Peer
 ) -> calls.OffsetReply:
-    """The offset of the first message stored at a time or later."""
+    """Return the offset of the first message stored at a time or later."""
     upper = (call.boundary_type or "").lower() == "upper"
     found = message_log.store.offset_by_time(call.topic, call.queue_id, call.timestamp, upper=upper)
     return _reply(tables, call.topic, found)
@@ -137,5 +137,5 @@ def by_time(
 def earliest_time(
     message_log: MessageLog, call: calls.EarliestTime, _peer: Peer
 ) -> calls.TimeReply:
-    """When the first message that a queue still holds was stored."""
+    """Return when the first message of a queue was stored, in ms."""
     return calls.TimeReply(timestamp=message_log.store.earliest_time(call.topic, call.queue_id))

@@ -1,4 +1,4 @@
-"""Pop, peek, notification, polling info, and the waits for messages to pop."""
+"""Pop: pop, peek, notification and polling info, with waits for messages."""
 
 import asyncio
 from typing import NoReturn
@@ -30,7 +30,7 @@ from roquet.wire.codes import HELP, ResponseCode
 from roquet.wire.receipt_handle import LONG_MAX
 
 SUSPEND_MS_MAX = 300_000
-"""Nobody is held longer; clients ask for 15 s."""
+"""Longest wait in ms; clients ask for 15 s."""
 
 PEEK_INVISIBLE_MS = 1
 
@@ -45,7 +45,7 @@ def pop(
     call: Pop,
     _peer: Peer,
 ) -> HandlerReply:
-    """Messages that nobody else gets for a while, or a wait for them."""
+    """Return messages that are invisible to other members for a while, or wait for them."""
     # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
     if call.born_time and control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
         return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
@@ -66,7 +66,7 @@ def peek(
     call: Peek,
     _peer: Peer,
 ) -> PopReply:
-    """The messages that a pop would give; they stay there for everybody."""
+    """Return the messages that a pop would return, without making them invisible."""
     topic = _check(delivery, tables, control, call)
     _check_count(call.max_msg_nums)
     asked = PopRequest(
@@ -95,7 +95,7 @@ def notification(
     call: Notification,
     _peer: Peer,
 ) -> HandlerReply:
-    """Whether there is something to pop, or a wait for it."""
+    """Return whether there is a message to pop, or wait for one."""
     asked = _asked_by_notification(message_log, delivery, tables, control, call)
     found = PopCollector(message_log, delivery, tables, control, asked)
     if found.has_any():
@@ -115,7 +115,7 @@ def polling_info(
     call: PollingInfo,
     _peer: Peer,
 ) -> PollingInfoReply:
-    """How many pops of a group wait for messages of a topic."""
+    """Return how many pops of a group wait for messages of a topic."""
     _check(delivery, tables, control, call)
     return PollingInfoReply(
         polling_num=message_log.arrivals.waiters.waiting(call.consumer_group, call.topic)
@@ -131,11 +131,11 @@ async def _hold(
     asked: PopRequest,
     found: PopCollector,
 ) -> PopReply:
-    """What there is once there is something, or when the time for it is over."""
+    """The reply once there are messages, or at the deadline."""
     deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     while not found.count:
         if found.moved and not _is_over(message_log, control, deadline_ms):
-            await asyncio.sleep(0)  # one look does not go through all that is not wanted
+            await asyncio.sleep(0)  # one step does not scan all messages that do not match
             came = not message_log.arrivals.waiters.is_closed
         else:
             came = await _wait(message_log, control, asked, found, deadline_ms)
@@ -157,7 +157,7 @@ async def _watch(
     asked: PopRequest,
     found: PopCollector,
 ) -> NotificationReply:
-    """Whether there is something once there is, or when the time for it is over."""
+    """The reply once there is a message, or at the deadline."""
     deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     has_any = came = False
     while not has_any and (came or not _is_over(message_log, control, deadline_ms)):
@@ -165,7 +165,7 @@ async def _watch(
         found = PopCollector(message_log, delivery, tables, control, asked)
         has_any = found.has_any()
     if came:
-        _wake_others(message_log, asked, found)  # we only look, it is there for another
+        _wake_others(message_log, asked, found)  # it was not taken: another pop can have it
     return NotificationReply(has_msg=has_any)
 
 
@@ -176,7 +176,7 @@ async def _wait(
     found: PopCollector,
     deadline_ms: int,
 ) -> bool:
-    """Wait until it is worth looking again; an ordered queue that is held may be so by itself."""
+    """Wait until messages may be available, or the lock of an ordered queue ends."""
     until_ms, clock = deadline_ms, control.clock
     if found.blocked_until_ms is not None:
         left_ms = max(1, found.blocked_until_ms - clock.now_ms())
@@ -229,7 +229,7 @@ def _reply(asked: PopRequest, found: PopCollector) -> PopReply:
     )
 
 
-# -- what may be asked -----------------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------
 
 
 def _asked(
@@ -266,7 +266,7 @@ def _asked(
 def _wanted(
     message_log: MessageLog, control: ControlPlane, call: Pop | Notification
 ) -> TagCodes | CompiledFilter:
-    """Tag codes or an expression; without one everything is wanted, whatever kind it is of."""
+    """The tag codes or compiled expression; without an expression every message matches."""
     if not call.exp or call.exp_type in TAG_TYPES:
         return parse_tag_codes(call.exp)
     return message_log.filters.find(control.settings.config, call.exp_type, call.exp)
@@ -303,7 +303,7 @@ def _check_count(count: int) -> None:
 def _check(
     delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: AnyPop
 ) -> TopicConfig:
-    """The topic, if the group may read it; refuses in the genuine order."""
+    """The topic's settings; CallRefused, in the order of the genuine broker's checks."""
     topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(

@@ -1,4 +1,4 @@
-"""Pull and suspend."""
+"""Pull: returns messages of a queue, or holds the request until some arrive."""
 
 from typing import Final, NoReturn, cast
 
@@ -28,18 +28,18 @@ from roquet.wire.codes import HELP, Language, ResponseCode
 from roquet.wire.request_body import decode_body
 
 SCAN_MAX: Final = 32_768
-"""Entries that a pull with tags looks at when few are wanted: half a millisecond. The genuine
-broker gives up after 800, which makes forty answers of one."""
+"""Entries that a pull with tags scans: half a millisecond. The genuine broker gives up after 800,
+which takes forty replies for the same entries."""
 
 SUSPEND_MS_MAX: Final = 300_000
-"""Nobody is held longer; clients ask for 15 s and give up after 30 s."""
+"""Longest wait in ms; clients ask for 15 s and give up after 30 s."""
 
 FORBIDDEN_BROKER: Final = 1
 FORBIDDEN_GROUP: Final = 2
 FORBIDDEN_TOPIC: Final = 3
 FORBIDDEN_BROADCAST: Final = 4
 FORBIDDEN_SUBSCRIPTION: Final = 5
-"""What the wire calls the reason of a refused pull."""
+"""Reasons of a refused pull, as on the wire."""
 
 NO_MATCH: Final = "NO_MATCHED_MESSAGE"
 
@@ -62,7 +62,7 @@ def pull(
     call: Pull,
     peer: Peer,
 ) -> HandlerReply:
-    """Messages of one queue, or a wait for them."""
+    """Return messages of one queue, or wait for them."""
     if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
     wanted = _wanted(message_log, tables, control, call)
@@ -86,9 +86,9 @@ def pull(
 
 
 def _limited(message_log: MessageLog, control: ControlPlane, call: Pull) -> Pull:
-    """The pull with no more asked for than the transfer limits give to clients of other languages.
+    """The pull, limited to what the transfer limits allow clients of other languages.
 
-    Programs count on these limits: Java clients ask for what fits in one reply.
+    Programs rely on these limits: Java clients ask for what fits in one reply.
     """
     config = control.settings.config
     count, size = config.pull_count_memory, config.pull_bytes_memory
@@ -102,7 +102,7 @@ def _limited(message_log: MessageLog, control: ControlPlane, call: Pull) -> Pull
 
 
 def _is_cold(message_log: MessageLog, control: ControlPlane, call: Pull) -> bool:
-    """Whether what a pull asks for is likely to be on the disk alone."""
+    """Whether the messages of a pull are likely to be on the disk alone."""
     store, memory, share = (
         message_log.store,
         message_log.memory,
@@ -121,7 +121,7 @@ async def _hold(
     call: Pull,
     wanted: TagCodes,
 ) -> PullReply:
-    """What a queue holds once there is something new, or when the time for it is over."""
+    """The reply once there is a new message, or at the deadline."""
     next_offset = call.queue_offset + 1
     if message_log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
         deadline_ms = _deadline_ms(control, call)
@@ -134,7 +134,7 @@ async def _hold(
 
 
 def _deadline_ms(control: ControlPlane, call: Pull) -> int:
-    """Until when a pull that finds nothing is held."""
+    """Monotonic ms until which a pull without messages is held."""
     hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
     if not control.settings.config.long_polling:
         hold_ms = min(hold_ms, control.settings.config.short_polling)
@@ -144,14 +144,14 @@ def _deadline_ms(control: ControlPlane, call: Pull) -> int:
 def _changed(
     message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
 ) -> PullReply | None:
-    """While it waited the topic may have been deleted or forbidden, or the group's offset reset."""
+    """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
     if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
     return _moved(message_log, tables, call) if tables.offset_resets.pending else None
 
 
 def _moved(message_log: MessageLog, tables: BrokerTables, call: Pull) -> PullReply | None:
-    """Where an operator wants the group to go on, told once."""
+    """The reply that sends the group to the offset of an operator's reset, once."""
     offset = tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
     if offset is None:
         return None
@@ -159,19 +159,19 @@ def _moved(message_log: MessageLog, tables: BrokerTables, call: Pull) -> PullRep
 
 
 def _is_late(tables: BrokerTables, call: Pull, peer: Peer) -> bool:
-    """Whether it is the first pull since the topic was deleted, of who knows no topic ids."""
+    """Whether it is the first pull since the topic was deleted, of a client without topic ids."""
     return call.topic_id is None and tables.former_readers.tell(
         call.topic, call.consumer_group, call.queue_id, peer
     )
 
 
 def _begun_anew(message_log: MessageLog, call: Pull) -> PullReply:
-    """Where a reader of a deleted topic goes on in the one that was made anew, told once."""
+    """The reply that sends a reader of a deleted topic to the first offset of the new one, once."""
     return _sent_to(message_log, call, None, "the topic was deleted and made anew")
 
 
 def _sent_to(message_log: MessageLog, call: Pull, offset: int | None, remark: str) -> PullReply:
-    """The answer that has a reader go on at an offset; None is the queue's first."""
+    """The reply that sends a reader to an offset; None is the queue's first."""
     minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     return PullReply(
         code=MOVED,
@@ -189,7 +189,7 @@ def _look(
     call: Pull,
     wanted: TagCodes,
 ) -> PullReply:
-    """What a queue holds now."""
+    """The reply with what a queue holds now."""
     asked = call.queue_offset
     minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     if isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
@@ -200,7 +200,7 @@ def _look(
 def _elsewhere(
     tables: BrokerTables, control: ControlPlane, call: Pull, asked: int, minimum: int, maximum: int
 ) -> PullReply:
-    """The answer to an offset that the queue does not hold."""
+    """The reply for an offset outside the queue."""
     committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
     match pull_outcome(asked, minimum, maximum, committed):
         case OffsetCorrected(offset, reason):
@@ -226,7 +226,7 @@ def _found(
     minimum: int,
     maximum: int,
 ) -> PullReply:
-    """The records of a queue that a subscription wants, if there are any among the next ones."""
+    """The reply with the next records that match the tags."""
     count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
     together = _together(message_log, tables, call, size) if call.body and wanted is None else None
     found = together or message_log.store.read(
@@ -244,7 +244,7 @@ def _found(
 def _given(
     control: ControlPlane, call: Pull, found: Slice, minimum: int, maximum: int
 ) -> PullReply:
-    """The answer with what was found, and where to go on."""
+    """The reply with a slice of records and the next offset."""
     if found.count:
         tally = control.statistics.got(call.topic, call.consumer_group, found.count, found.size)
         tally.pulled[call.queue_id] = found.next_offset
@@ -270,7 +270,7 @@ async def _sifted(
     wanted: CompiledFilter,
     peer: Peer,
 ) -> PullReply:
-    """What of a queue an expression wants; waits as any pull, but for a message that matches."""
+    """The reply with records that match an expression; waits for one that matches."""
     at = call.queue_offset
     reply = await _sift(message_log, tables, control, call, wanted, at)
     if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
@@ -283,12 +283,14 @@ async def _sifted(
             came = await message_log.arrivals.reach(
                 call.topic, call.queue_id, at + 1, None, deadline_ms
             )
-        else:  # more comes than can be looked through: its client would wait for ever
+        else:  # more messages come than can be scanned: the client would wait forever
             came = control.clock.monotonic_ms() < deadline_ms
         if (changed := _changed(message_log, tables, control, call)) is not None:
             return changed
         reply = await _sift(message_log, tables, control, call, wanted, at)
-    if reply.code == NOT_FOUND and at > call.queue_offset:  # others came, and need no second look
+    if (
+        reply.code == NOT_FOUND and at > call.queue_offset
+    ):  # only other messages came, and need no second scan
         return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
     return reply
 
@@ -301,18 +303,18 @@ async def _sift(
     wanted: CompiledFilter,
     asked: int,
 ) -> PullReply:
-    """What of a queue an expression wants now, if there is any among the next messages."""
+    """The reply with the next records that match an expression now."""
     minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     if not isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
         return _elsewhere(tables, control, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
     size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    found = await scan(message_log.store, message_log.filters.turn, place, wanted, size)
+    found = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
     return _given(control, call, found, minimum, maximum)
 
 
 def _together(message_log: MessageLog, tables: BrokerTables, call: Pull, size: int) -> Slice | None:
-    """What the queue and others hold, as it lies in the log; the size alone is its limit."""
+    """Records of this queue and others, in log order, limited by size; None for a plain pull."""
     try:
         others = decode_body(call.body, MultiQueueOffsets).offsets
     except FieldError:
@@ -326,12 +328,12 @@ def _together(message_log: MessageLog, tables: BrokerTables, call: Pull, size: i
 
 
 def _body(parts: list[memoryview]) -> bytes:
-    """Records as a reply takes them: a single part is not copied before it is in its frame."""
+    """The records as a reply's body: a single part is not copied before it is in its frame."""
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
 def _check(tables: BrokerTables, control: ControlPlane, call: Pull) -> PullReply | None:
-    """Refuses in the genuine order; gives the answer that names a forbidden kind."""
+    """CallRefused, or the reply for a forbidden pull, in the genuine broker's order."""
     if not control.settings.config.readable:
         name = control.settings.config.broker_name
         return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
@@ -376,7 +378,7 @@ def _check_broadcast(tables: BrokerTables, call: Pull) -> PullReply | None:
 
 
 def _group(tables: BrokerTables, control: ControlPlane, name: str) -> SubscriptionGroup:
-    """A group's settings, made at its first pull."""
+    """A group's settings, created at its first pull."""
     group = tables.groups.find(name, control.clock.now_ms())
     if group is None:
         _refuse(
@@ -389,7 +391,7 @@ def _group(tables: BrokerTables, control: ControlPlane, name: str) -> Subscripti
 def _wanted(
     message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
 ) -> TagCodes | CompiledFilter:
-    """What the pull, or the group's heartbeats, ask for: tag codes or an expression."""
+    """The tag codes or expression of the pull, else of the group's heartbeats."""
     if call.sys_flag & SUBSCRIPTION:
         if call.expression_type in TAG_TYPES:
             return parse_tag_codes(call.subscription)
@@ -400,12 +402,12 @@ def _wanted(
     if subscription.expression_type in TAG_TYPES:
         return parse_tag_codes(
             subscription.sub_string
-        )  # its codes are not believed: C++ sends wrong ones
-    return message_log.filters.told(control.settings.config, subscription)
+        )  # its codes are ignored: C++ sends wrong ones
+    return message_log.filters.of_subscription(control.settings.config, subscription)
 
 
 def _subscription(tables: BrokerTables, call: Pull) -> Subscription:
-    """What the group said that it listens to."""
+    """The group's subscription to the topic. CallRefused without a current one."""
     members = tables.clients.consumers(call.consumer_group)
     if members is None:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")

@@ -1,4 +1,4 @@
-"""By key, by tag, by id."""
+"""Query: messages by key, by tag and by position."""
 
 import asyncio
 from typing import Final
@@ -25,20 +25,20 @@ TAG: Final = "T"
 """The index type of a tag."""
 
 TAG_LOOK_COUNT: Final = 100_000
-"""Queue entries, the newest, among which a tag is looked for: they are not in the key index."""
+"""Newest queue entries that are searched for a tag: tags are not in the key index."""
 
 LOOK_COUNT: Final = 1_024
 """Entries read before others have their turn: less than half a millisecond."""
 
 MATCH_COUNT: Final = 4
-"""Messages with the tag's hash that are looked at before others have their turn: small ones take
-a tenth of a millisecond, the largest some milliseconds each."""
+"""Messages with the tag's hash that are decoded before others have their turn: small ones take a
+tenth of a millisecond, the largest some milliseconds each."""
 
 
 def by_key(
     message_log: MessageLog, control: ControlPlane, call: QueryByKey, _peer: Peer
 ) -> HandlerReply:
-    """The newest messages of a topic that carry a key, as many as fit in an answer."""
+    """Return the newest messages of a topic with a key, as many as fit in a reply."""
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
     if wished < 0:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
@@ -48,7 +48,7 @@ def by_key(
         return _by_tag(
             message_log.store, call, min(wished, control.settings.config.query_count_max)
         )
-    message_log.store.dispatch()  # whoever asks finds what was acknowledged just before
+    message_log.store.dispatch()  # messages that were just acknowledged are found
     found = message_log.store.query(
         call.topic,
         call.key,
@@ -61,7 +61,7 @@ def by_key(
 
 
 def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
-    """The record at a position of the commit log."""
+    """Return the record at a position of the commit log."""
     record = message_log.store.message_at(call.offset) if call.offset >= 0 else None
     if record is None:
         raise CallRefused(
@@ -89,7 +89,7 @@ async def _by_tag(store: Store, call: QueryByKey, count_max: int) -> QueryReply:
 
 
 async def _tagged(store: Store, topic: str, code: int) -> list[int]:
-    """Where messages lie whose tags may be the right one; among the newest of each queue."""
+    """Positions of messages whose tag has this hash, among the newest of each queue."""
     queue_ids = store.queue_ids(topic)
     positions: list[int] = []
     for queue_id in queue_ids:
@@ -105,7 +105,7 @@ async def _tagged(store: Store, topic: str, code: int) -> list[int]:
 
 
 def _wanted(raw: bytes, call: QueryByKey) -> Record | None:
-    """A record with the very tag, of the right time."""
+    """The record, if its tag and time match; else None."""
     try:
         record = decode(raw)
         tag = decode_properties(record.properties).get(names.TAGS)
@@ -116,7 +116,10 @@ def _wanted(raw: bytes, call: QueryByKey) -> Record | None:
 
 
 def _answer(records: list[bytes], last_ms: int, last_position: int) -> QueryReply:
-    """As the genuine broker, which says how far its index is only with something found."""
+    """The reply.
+
+    The progress of the index is included only if there are messages, as at Apache's.
+    """
     if not records:
         return QueryReply(
             code=ResponseCode.QUERY_NOT_FOUND,

@@ -1,4 +1,4 @@
-"""Replies to requests, handed to the client that waits."""
+"""Reply: a consumer's reply to a request, pushed to the requester."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ from roquet.wire.records.property_text import decode_properties
 log = logger(__name__)
 
 PUSH_TIMEOUT_MS: Final = 10_000
-"""How long a requester may take to take an answer, as on genuine brokers."""
+"""Timeout of a push in ms, as in genuine brokers."""
 
 ReplyCall = SendReplyMessage | SendReplyLongNames
 
@@ -34,7 +34,7 @@ def reply(
     call: ReplyCall,
     peer: Peer,
 ) -> HandlerReply:
-    """Pushes an answer to the requester; keeps it, too, when the settings say so."""
+    """Push a reply to the requester; also store it if the settings say so."""
     try:
         queue_id = select_queue(tables, control, call)
         properties = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
@@ -74,7 +74,7 @@ async def _push(
     properties: dict[str, str],
     peer: Peer,
 ) -> str | None:
-    """Hand the answer to who waits; None, or why that did not work, in genuine words."""
+    """Push to the requester; returns None, or the error in the genuine broker's words."""
     client = properties.get(names.REPLY_TO_CLIENT)
     if client is None:
         return f"reply message properties[{names.REPLY_TO_CLIENT}] is null"
@@ -120,9 +120,9 @@ def _pushed(
 def _store(
     message_log: MessageLog, control: ControlPlane, call: ReplyCall, peer: Peer
 ) -> SendReply | None:
-    """Keep the answer; one that cannot be kept has arrived nevertheless."""
+    """Store the reply; None on an error, since the requester has it already."""
     try:
-        stored = message_log.ingest.one(call, call.queue_id, peer)
+        stored = message_log.ingest.append(call, call.queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         log.warning("a reply is pushed, but not kept in %s: %s", call.topic, error)
         return None

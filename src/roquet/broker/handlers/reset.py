@@ -1,7 +1,7 @@
-"""A group's offsets set by an operator: to a time, to an offset, or to where another group is.
+"""Reset: an operator sets a group's offsets to a time, an offset, or those of another group.
 
-server_side_reset    the broker notes where to go on; the next pull or pop of each queue is told
-else                 the members are told, and note it themselves; the broker changes nothing
+server_side_reset    the broker sets the offsets, and sends the next pull or pop of each queue there
+else                 the members are notified and set the offsets; the broker changes nothing
 """
 
 import asyncio
@@ -30,10 +30,10 @@ from roquet.wire.request_body import decode_body
 log = logger(__name__)
 
 VERSION_TOLD: Final = 28
-"""From this version on (V3_0_7_SNAPSHOT) a client can be told to set its offsets, and asked."""
+"""First version (V3_0_7_SNAPSHOT) of clients that know these requests."""
 
 STATUS_TIMEOUT_MS: Final = 5_000
-"""For a member to say how far it is: the genuine broker's; C++ clients never answer."""
+"""Timeout of a member's status in ms, as in the genuine broker; C++ clients never reply."""
 
 TOO_OLD: Final = "the client does not support this feature. version={}"
 
@@ -45,7 +45,7 @@ async def reset(
     call: calls.ResetOffset,
     _peer: Peer,
 ) -> Reply:
-    """Has a group go on elsewhere."""
+    """Reset a group's offsets in a topic."""
     log.info(
         "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
         call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
@@ -65,12 +65,12 @@ async def reset(
 async def _reset(
     message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset
 ) -> Mapping[int, int]:
-    """Note where the group goes on; gives that by queue. Nothing changes if the disk refuses it."""
+    """Set the offsets; returns them by queue. Nothing changes when the save fails."""
     group, topic = call.group, call.topic
     found = await _wanted(message_log, call, _topic_of(tables, call))
     if not found:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-    _topic_of(tables, call)  # it may have been deleted meanwhile
+    _topic_of(tables, call)  # the topic may have been deleted meanwhile
     before = {queue_id: tables.offsets.get(group, topic, queue_id) for queue_id in found}
     for queue_id, offset in found.items():
         tables.offsets.commit(group, topic, queue_id, offset)
@@ -98,7 +98,7 @@ def _topic_of(tables: BrokerTables, call: calls.ResetOffset) -> TopicConfig:
 
 
 def _undo(tables: BrokerTables, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
-    """Take a reset back in those queues whose readers were not told of it yet."""
+    """Undo a reset in the queues whose readers do not know it yet."""
     group, topic = call.group, call.topic
     for queue_id, offset in before.items():
         if tables.offset_resets.take(group, topic, queue_id) is not None:
@@ -130,12 +130,12 @@ async def _wanted(
 
 
 def _is_offset(offset: int | None) -> TypeGuard[int]:
-    """Whether an offset was asked for; else the time says where to go on."""
+    """Whether the request has an offset; else its time counts."""
     return offset is not None and offset != -1
 
 
 def _at_time(message_log: MessageLog, topic: str, queue_id: int, *, ms: int) -> int:
-    """The first offset stored then or later; behind all of them when there is none."""
+    """The offset of the first message at a time or later; the queue's end when there is none."""
     if ms < 0:
         return message_log.store.bounds(topic, queue_id)[1]
     return message_log.store.offset_by_time(topic, queue_id, ms)
@@ -147,7 +147,7 @@ def _at_time(message_log: MessageLog, topic: str, queue_id: int, *, ms: int) -> 
 async def _tell(
     message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.ResetOffset
 ) -> Mapping[int, int]:
-    """Tell every member where to go on; gives that by queue."""
+    """Send the offsets to every member; returns them by queue."""
     topic, group = call.topic, call.group
     config = tables.topics.get(topic)
     if config is None:
@@ -166,7 +166,7 @@ async def _tell(
     for member in members:
         _check_version(member.peer)
     name = control.settings.config.broker_name
-    # Once for all members: there may be thousands, and as many queues.
+    # Encoded once for all members: there may be thousands, and as many queues.
     bodies = {as_list: _body(found, topic, name, as_list=as_list) for as_list in (False, True)}
     for member in members:
         member.peer.oneway(
@@ -184,10 +184,10 @@ async def _tell(
 async def _targets(
     message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset, config: TopicConfig
 ) -> dict[int, int]:
-    """Where queues go on: by a time and without force only back, and never where nobody has been.
+    """The offsets by queue: a time without force only moves offsets back.
 
-    Genuine brokers know a time and all queues alone here. Ours tells of the queue and the offset
-    that were asked for; an offset says by itself where to go on.
+    CallRefused for a group without progress. Genuine brokers support only a time and all queues
+    here; ours also supports one queue and an offset, which needs no force.
     """
     progress = [
         tables.offsets.get(call.group, call.topic, n) for n in range(config.read_queue_nums)
@@ -214,11 +214,11 @@ def _body(found: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -
     return codec.dumps(ResetOffsetBody(offset_table=table))
 
 
-# -- how far members are -------------------------------------------------------------------------
+# -- status of members ---------------------------------------------------------------------------
 
 
 async def status(tables: BrokerTables, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
-    """How far the members of a group are, as they say themselves; who is silent is left out."""
+    """Return the offsets that the members of a group report; silent members are left out."""
     members = _members(tables, call.group)
     if not members:
         raise CallRefused(
@@ -255,13 +255,13 @@ def _check_version(peer: Peer) -> None:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, TOO_OLD.format(peer.version))
 
 
-# -- where another group is ----------------------------------------------------------------------
+# -- offsets of another group --------------------------------------------------------------------
 
 
 async def clone(
     message_log: MessageLog, tables: BrokerTables, call: calls.CloneOffsets, _peer: Peer
 ) -> Reply:
-    """Has a group go on where another one is."""
+    """Copy the offsets of one group to another."""
     for topic in _cloned(tables, call):
         tables.offsets.clone(call.src_group, call.dest_group, topic)
     await save_progress_in_threads(message_log, tables)
@@ -269,7 +269,7 @@ async def clone(
 
 
 def _cloned(tables: BrokerTables, call: calls.CloneOffsets) -> Iterable[str]:
-    """The topics that count: they exist, and unless offline the first group listens to them."""
+    """The topics to copy: they exist, and unless `offline` the source group subscribes to them."""
     members = tables.clients.consumers(call.src_group)
     for topic in [call.topic] if call.topic else tables.offsets.topics(call.src_group):
         if tables.topics.get(topic) is None:

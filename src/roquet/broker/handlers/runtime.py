@@ -1,7 +1,7 @@
-"""Runtime info: how a broker does, in the words of the genuine one's tools.
+"""Runtime: runtime info of the broker, under the keys of Apache's tools.
 
-Each value is a text. What only threads, locks or a garbage collector could make worth measuring
-stands there with the number of a broker that has none of them.
+Each value is a text. Measures of threads, locks or garbage collection have the values of a broker
+that has none of them.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,7 +24,7 @@ from roquet.wire.fastjson import codec
 from roquet.wire.records.record import decode
 
 VERSION_NAME: Final = "V5_5_0"
-"""What the genuine tools call the version that we say we are."""
+"""The version name that Apache's tools show for our version number."""
 
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
@@ -35,7 +35,7 @@ POOLS: Final[Mapping[str, str]] = {
     "query": admission.QUERY,
     "ack": admission.ACK,
 }
-"""The genuine broker's queues in front of its threads, and our gates for the same requests."""
+"""The genuine broker's thread pools, and our limits for the same requests."""
 
 
 async def runtime_info(
@@ -46,7 +46,7 @@ async def runtime_info(
     _call: GetRuntimeInfo,
     _peer: Peer,
 ) -> Reply:
-    """How the broker does."""
+    """Return the runtime info."""
     await control.sampler.look()
     table = {
         **_identity(control),
@@ -75,7 +75,7 @@ def _identity(control: ControlPlane) -> dict[str, str]:
 
 
 def _rates(control: ControlPlane) -> dict[str, str]:
-    """How much a second, in the last ten seconds, minute and ten minutes."""
+    """Rates a second in the last ten seconds, minute and ten minutes."""
     statistics = control.statistics
     puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
@@ -149,9 +149,9 @@ def _timer(delivery: DeliveryServices) -> dict[str, str]:
 
 
 def _set_aside(delivery: DeliveryServices) -> dict[str, str]:
-    """Messages that services could not handle: kept in all, and by service since the start.
+    """Messages set aside: in all, and by service since the start.
 
-    A genuine broker has no such words, and ours says them only if there is something to be told.
+    A genuine broker has no such keys; ours has them only if there are any.
     """
     kept = delivery.set_aside
     if not kept.total:
@@ -161,7 +161,7 @@ def _set_aside(delivery: DeliveryServices) -> dict[str, str]:
 
 
 def _levels(message_log: MessageLog, tables: BrokerTables) -> dict[str, str]:
-    """How far each delay level is, and how far it could be."""
+    """The progress of each delay level, and the end of its queue."""
     return {
         f"scheduleMessageOffset_{level}": (
             f"{offset},{message_log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
@@ -173,7 +173,7 @@ def _levels(message_log: MessageLog, tables: BrokerTables) -> dict[str, str]:
 def _pools(control: ControlPlane) -> Iterator[tuple[str, str]]:
     for name, kind in POOLS.items():
         gate = control.admission.gates[kind]
-        # Who waits for new messages does not wait for the broker.
+        # Pulls that wait for new messages do not wait for the broker.
         count = 0 if kind == admission.PULL else gate.count
         yield f"{name}ThreadPoolQueueSize", str(count)
         yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
@@ -184,7 +184,7 @@ def _pools(control: ControlPlane) -> Iterator[tuple[str, str]]:
 
 
 def _slow_requests(control: ControlPlane) -> dict[str, str]:
-    """Ours: requests that held all others up, once there was one."""
+    """Ours: requests that held up all others, if there were any."""
     share = control.slow_requests
     if not share.count:
         return {}
@@ -196,13 +196,13 @@ def _slow_requests(control: ControlPlane) -> dict[str, str]:
 
 
 def earliest_ms(store: Store) -> int:
-    """When the first message of the log was stored; -1 when there is none."""
+    """When the first message of the log was stored, in ms; -1 for an empty log."""
     record = store.message_at(store.begin_position)
     return decode(record).stored_ms if record else -1
 
 
 def sized(count: int) -> str:
-    """Bytes as people read them: 1.5 KiB."""
+    """Bytes in a readable form: 1.5 KiB."""
     if count < 1024:
         return f"{count} B"
     power = min((count.bit_length() - 1) // 10, len(UNITS) - 1)
@@ -210,7 +210,7 @@ def sized(count: int) -> str:
 
 
 def lasted(ms: int) -> str:
-    """A time that has passed, as the genuine broker writes it."""
+    """A duration, as the genuine broker writes it."""
     minutes, seconds = divmod(ms // 1000, 60)
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)

@@ -1,6 +1,6 @@
-"""Send, batch.
+"""Send: stores messages of producers, one at a time or in batches.
 
-Every answer names the region, refusals as well: the C++ client looks for it.
+Every reply names the region, refusals as well: the C++ client reads it.
 """
 
 from msgspec.structs import replace
@@ -19,26 +19,26 @@ from roquet.wire.codes import ResponseCode
 def send(
     message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: SendCall, peer: Peer
 ) -> HandlerReply:
-    """Stores one message, or those of a batch that comes under the same code."""
+    """Store one message, or the messages of a batch that is sent under the same code."""
     try:
         queue_id = select_queue(tables, control, call)
         if call.batch:
             return _batch(message_log, control, call, queue_id, peer)
-        stored = message_log.ingest.one(call, queue_id, peer)
+        stored = message_log.ingest.append(call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
-    appended = stored.appended
+    appended, config = stored.appended, control.settings.config
     reply = SendReply(
         msg_id=message_log.ingest.message_id(appended.position),
         queue_id=queue_id,
         queue_offset=appended.queue_offset,
         transaction_id=stored.unique_key,
-        region=control.settings.config.region,
-        trace_on=control.settings.config.trace_on,
+        region=config.region,
+        trace_on=config.trace_on,
     )
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
-    if control.settings.config.sync_flush and stored.waits:
+    if config.sync_flush and stored.waits:
         return _when_durable(message_log, reply, appended.position + appended.size)
     return reply
 
@@ -46,7 +46,7 @@ def send(
 def send_batch(
     message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: SendCall, peer: Peer
 ) -> HandlerReply:
-    """Stores several messages of one queue: all of them or none."""
+    """Store several messages in one queue: all of them or none."""
     try:
         return _batch(message_log, control, call, select_queue(tables, control, call), peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
@@ -56,24 +56,24 @@ def send_batch(
 def _batch(
     message_log: MessageLog, control: ControlPlane, call: SendCall, queue_id: int, peer: Peer
 ) -> HandlerReply:
-    stored = message_log.ingest.batch(call, queue_id, peer)
-    appended = stored.appended
+    stored = message_log.ingest.append_batch(call, queue_id, peer)
+    appended, config = stored.appended, control.settings.config
     reply = SendReply(
         msg_id=message_log.ingest.message_ids(appended.positions),
         queue_id=queue_id,
         queue_offset=appended.queue_offset,
-        region=control.settings.config.region,
-        trace_on=control.settings.config.trace_on,
+        region=config.region,
+        trace_on=config.trace_on,
     )
-    if control.settings.config.sync_flush and stored.waits:
+    if config.sync_flush and stored.waits:
         return _when_durable(message_log, reply, appended.end)
     return reply
 
 
 async def _when_durable(message_log: MessageLog, reply: SendReply, position: int) -> SendReply:
-    """The reply, once the message is on the disk; it says so when that takes too long.
+    """The reply, once the message is on the disk; FLUSH_DISK_TIMEOUT when that takes too long.
 
-    Where the disk has failed the code is the one that leaves open whether the message is stored.
+    When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.
     """
     try:
         if await message_log.flush.durable(position):

@@ -1,7 +1,7 @@
-"""Send back: a message that its handler failed on comes again later, or ends as a dead letter.
+"""Send back: a message whose handler failed is retried later, or becomes a dead letter.
 
-A retry waits by delay level, 10 s at first and two hours at last; the group's `groupRetryPolicy`
-has no say here, as in the genuine broker: it is for messages that were popped.
+Retries wait by delay level, from 10 s to two hours. The group's `groupRetryPolicy` has no effect
+here, as in the genuine broker: it is for popped messages.
 """
 
 from typing import NoReturn
@@ -41,14 +41,14 @@ def send_back(
     call: SendBack,
     _peer: Peer,
 ) -> HandlerReply:
-    """Stores the message once more; the answer comes when it is as durable as any message."""
+    """Store the message again; the reply comes when it is as durable as any message."""
     group = delivery.retry_topics.group(call.group)
     if not control.settings.config.writable:
         _refuse(
             ResponseCode.NO_PERMISSION,
             f"the broker[{control.settings.config.broker_name}] is not writable",
         )
-    if group.retry_queue_nums <= 0:  # the group wants no retries: the message is done with
+    if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
         return Reply()
     try:
         appended = _stored(message_log, delivery, control, call, group)
@@ -66,7 +66,7 @@ def _stored(
     call: SendBack,
     group: SubscriptionGroup,
 ) -> AppendResult:
-    """The message stored anew: to wait for its next try, or among the dead."""
+    """Store the message for its next try, or as a dead letter."""
     record = _record(message_log, call.offset)
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
@@ -80,18 +80,18 @@ def _stored(
         properties = retry_properties(held, record.topic, own_id, level)
     times = times_after(record.reconsume_times)
     try:
-        return message_log.ingest.again(
+        return message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),
             properties=properties,
             reconsume_times=times,
         )
-    except MessageIllegal as error:  # no room for what a retry has to say: its own words do fit
+    except MessageIllegal as error:  # no room for the properties of a retry: its own fit
         topic = delivery.retry_topics.dlq_topic(group.group_name)
         log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
         held.pop(props.DELAY, None)
-        return message_log.ingest.again(
+        return message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),
@@ -105,7 +105,7 @@ def _record(message_log: MessageLog, position: int) -> Record:
     if found is None:
         _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
     record = decode(found)
-    # No member has got these: they would come before their time, or with their transaction open.
+    # No member got these: they would be delivered too early, or with an open transaction.
     if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
         _refuse(ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody")
     return record
@@ -117,7 +117,7 @@ def _properties(record: Record) -> tuple[dict[str, str], str]:
 
 
 def _queue(control: ControlPlane, topic: TopicConfig) -> int:
-    """Any queue of a topic that can be both written and read."""
+    """A random queue of a topic that can be both written and read."""
     count = min(topic.write_queue_nums, topic.read_queue_nums)
     if not topic.writable or count <= 0:
         _refuse(
@@ -128,7 +128,7 @@ def _queue(control: ControlPlane, topic: TopicConfig) -> int:
 
 
 async def _when_durable(message_log: MessageLog, position: int) -> Reply:
-    """Yes, once the message is on the disk: who hears a no keeps the message and tries again."""
+    """The reply once the message is on the disk; a client that is refused tries again."""
     if not await message_log.flush.durable(position):
         _refuse(ResponseCode.SYSTEM_ERROR, "the message is stored, but not yet on the disk")
     return Reply()

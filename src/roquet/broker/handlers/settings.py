@@ -1,4 +1,4 @@
-"""The broker's settings, read and changed while it runs."""
+"""Settings of the broker, read and changed at run time."""
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
@@ -13,7 +13,7 @@ from roquet.wire.properties_file import read_properties, write_properties
 
 
 def update(control: ControlPlane, call: UpdateSettings, _peer: Peer) -> Reply:
-    """Changes settings: all that are named, or none."""
+    """Change settings: all named ones, or none."""
     try:
         wanted = read_properties(call.body.decode())
     except (UnicodeDecodeError, FieldError) as error:
@@ -25,7 +25,7 @@ def update(control: ControlPlane, call: UpdateSettings, _peer: Peer) -> Reply:
 def settings(
     message_log: MessageLog, control: ControlPlane, _call: GetSettings, _peer: Peer
 ) -> SettingsReply:
-    """All settings, in genuine words where there are any."""
+    """Return all settings, by Apache's keys where there are any."""
     ip = message_log.address.rpartition(":")[0].strip("[]")
     found = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
     return SettingsReply(

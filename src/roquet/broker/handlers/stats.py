@@ -1,4 +1,4 @@
-"""Statistics and progress in numbers."""
+"""Stats: statistics of topics and groups, and their progress."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -33,7 +33,7 @@ def topic_stats(
     call: calls.GetTopicStats,
     _peer: Peer,
 ) -> HandlerReply:
-    """What each queue of a topic holds."""
+    """Return the bounds and last store time of each queue of a topic."""
     config = _topic(tables, call.topic)
     queues = [_queue(control, call.topic, number) for number in range(config.write_queue_nums)]
     known_as = tables.topics.ids.get(call.topic)
@@ -53,7 +53,7 @@ def time_span(
     call: calls.GetTimeSpan,
     _peer: Peer,
 ) -> HandlerReply:
-    """Of which time the messages of a topic's queues are, and how late a group is in each."""
+    """Return the time span of the messages of each queue, and how late a group is."""
     config = _topic(tables, call.topic)
     return each_queue(
         range(config.write_queue_nums),
@@ -65,9 +65,9 @@ def time_span(
 async def corrections(
     message_log: MessageLog, tables: BrokerTables, call: calls.GetCorrections, _peer: Peer
 ) -> Reply:
-    """The least progress of all groups in each queue of a topic.
+    """Return the least offset of all groups in each queue of a topic.
 
-    Where the compared group is behind it, the highest number stands instead.
+    Where the compared group is behind it, the value is OFFSET_MAX.
     """
     least: dict[int, int] = {}
     ignored = set((call.filter_groups or "").split(","))
@@ -89,7 +89,7 @@ async def corrections(
 
 
 async def view(control: ControlPlane, call: calls.ViewStats, _peer: Peer) -> Reply:
-    """What was counted under one name and key."""
+    """Return the statistics of one name and key."""
     name, key = call.stats_name, call.stats_key
     statistics = control.statistics
     if (whole := _WHOLE.get(name)) and key == control.settings.config.cluster_name:
@@ -106,7 +106,7 @@ async def view(control: ControlPlane, call: calls.ViewStats, _peer: Peer) -> Rep
 
 
 _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_gets"}
-"""What is counted for the broker as a whole; its key is the name of the cluster."""
+"""Statistics of the whole broker; their key is the name of the cluster."""
 
 
 async def all_consume_stats(
@@ -116,7 +116,7 @@ async def all_consume_stats(
     call: calls.GetAllConsumeStats,
     _peer: Peer,
 ) -> Reply:
-    """The progress of all groups, each in its turn: others are served between them."""
+    """Return the progress of all groups; other requests are served in between."""
     topics, parts = tables.offsets.by_group(), []
     total = inflight = count = 0
     for group in [settings.group_name for settings in tables.groups]:
@@ -140,11 +140,11 @@ async def all_consume_stats(
 
 
 _NO_GROUPS: Final = b'"consumeStatsList":[]'
-"""What stands for the groups before they are put in."""
+"""The empty list in the JSON that is replaced by the groups."""
 
 
 def ha_status(message_log: MessageLog, _call: calls.GetHaStatus, _peer: Peer) -> Reply:
-    """A leader without followers."""
+    """Return the status of a leader without followers."""
     status = calls.HaStatus(
         master=True, master_commit_log_max_offset=message_log.store.end_position
     )
@@ -152,7 +152,7 @@ def ha_status(message_log: MessageLog, _call: calls.GetHaStatus, _peer: Peer) ->
 
 
 def epochs(_call: calls.GetEpochs, _peer: Peer) -> Reply:
-    """Known where a controller elects leaders, which this broker has not."""
+    """Refuse: only brokers with a controller have epochs."""
     raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
 
 
@@ -163,7 +163,7 @@ def _group_queues(
     topic: str,
     call: calls.GetAllConsumeStats,
 ) -> list[MessageQueue]:
-    """The queues of a topic that count for a group; none of one that it has left."""
+    """The queues of a topic for a group; none if the group no longer subscribes to it."""
     config = tables.topics.get(topic)
     if (
         config is None
@@ -244,7 +244,7 @@ def _queue(control: ControlPlane, topic: str, number: int) -> MessageQueue:
 
 
 def _without_average(found: calls.StatsData) -> calls.StatsData:
-    """As the genuine broker, which does not count how often for the broker as a whole."""
+    """Without the average per operation, which the genuine broker lacks for the whole broker."""
     parts = [found.stats_minute, found.stats_hour, found.stats_day]
     minute, hour, day = (
         calls.StatsItem(sum=part.sum, tps=part.tps) if part else None for part in parts
@@ -253,6 +253,6 @@ def _without_average(found: calls.StatsData) -> calls.StatsData:
 
 
 def _time_text(ms: int) -> str:
-    """A time by the machine's own clock, as Java's tools print it."""
+    """A time in the machine's time zone, as Java's tools print it."""
     moment = datetime.fromtimestamp(ms // 1000, tz=UTC).astimezone()
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""Taking a message back before its time, and how far the wheel of delivery times is."""
+"""Timer: recalls a message before its delivery time; progress and metrics of the timer."""
 
 from typing import Final
 
@@ -20,7 +20,7 @@ from roquet.wire.records.host_bytes import HOST_SIZES
 from roquet.wire.records.record import Record
 
 BODY: Final = b"0"
-"""Of the message that takes another back: nobody reads it, but none is empty."""
+"""Body of a recall: it is never read, but no message may be empty."""
 
 
 def recall(
@@ -31,7 +31,7 @@ def recall(
     call: Recall,
     peer: Peer,
 ) -> HandlerReply:
-    """Takes a message back that waits for its delivery time."""
+    """Recall a message that waits for its delivery time."""
     region = control.settings.config.region
     try:
         handle = _allowed(delivery, tables, control, call)
@@ -48,19 +48,19 @@ def recall(
 
 
 def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
-    """How far the wheel was read and written."""
+    """Return the checkpoint of the timer."""
     return Reply(body=encode_checkpoint(delivery.timer.checkpoint))
 
 
 def metrics(delivery: DeliveryServices, _call: GetTimerMetrics, _peer: Peer) -> Reply:
-    """How many messages wait for which topic."""
-    return Reply(body=codec.dumps(delivery.timer.parts.timings.content()))
+    """Return the number of waiting messages by topic."""
+    return Reply(body=codec.dumps(delivery.timer.context.metrics.content()))
 
 
 def _allowed(
     delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: Recall
 ) -> RecallHandle:
-    """The handle, if what it names may be taken back here and now."""
+    """Decode the recall handle. CallRefused if its message cannot be recalled."""
     config = control.settings.config
     if not config.recall_message:
         raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -87,7 +87,10 @@ def _allowed(
 def _note(
     message_log: MessageLog, control: ControlPlane, call: Recall, handle: RecallHandle, peer: Peer
 ) -> int:
-    """Store what takes the message back: it waits for the same second, and is looked at first."""
+    """Store the recall: it waits for the same second and is read first.
+
+    Returns its end position.
+    """
     now_ms, key = control.clock.now_ms(), handle.unique_key
     properties = {
         names.TAGS: TAG,
@@ -119,14 +122,14 @@ def _note(
         prepared_position=0,
         crc=0,
     )
-    stored = message_log.ingest.again(
+    stored = message_log.ingest.reappend(
         record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
     )
     return stored.position + stored.size
 
 
 async def _when_durable(message_log: MessageLog, reply: RecallReply, position: int) -> RecallReply:
-    """The reply, once it is on the disk; as in the genuine broker also when that takes long."""
+    """The reply once it is on the disk, or after the timeout, as in the genuine broker."""
     try:
         await message_log.flush.durable(position)
     except StoreFailed as error:

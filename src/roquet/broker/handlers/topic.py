@@ -1,4 +1,4 @@
-"""Topic and group configuration."""
+"""Topic: creates, deletes and lists topics and consumer groups."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -39,7 +39,7 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 async def create_topic(
     tables: BrokerTables, control: ControlPlane, call: calls.CreateTopic, _peer: Peer
 ) -> Reply:
-    """Creates a topic, or changes its settings; name servers know it before the creator does."""
+    """Create a topic or change its settings; name servers know it before the reply."""
     if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
         fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
         raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
@@ -68,7 +68,7 @@ async def create_topic(
 async def create_topics(
     tables: BrokerTables, control: ControlPlane, call: calls.CreateTopics, _peer: Peer
 ) -> Reply:
-    """Creates topics, or changes their settings: all of them or none."""
+    """Create topics or change their settings: all of them or none."""
     wanted = decode_body(call.body, TopicConfigs).topic_config_list
 
     def begin() -> TableChange:
@@ -96,11 +96,13 @@ async def delete_topic(
     call: calls.DeleteTopic,
     _peer: Peer,
 ) -> Reply:
-    """Deletes a topic with its messages, its groups' progress and what waits for its next try."""
+    """Delete a topic with its messages, its groups' progress and its POP retry topics."""
     if not call.topic or call.topic.isspace():
         raise _invalid("The specified topic is blank.")
     _check_topic(control, call.topic)
-    await message_log.flush.step()  # most of the log is on the disk then: what follows is quick
+    await (
+        message_log.flush.step()
+    )  # most of the log is on the disk then, so the next steps are quick
     groups = tables.offsets.groups_of(call.topic)
     retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
     delete_topics(
@@ -115,12 +117,12 @@ async def delete_topic(
 
 
 def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
-    """Where popped messages come again: our name for it, and one of newer genuine brokers."""
+    """Retry topics of popped messages: our name, and the one of newer genuine brokers."""
     return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
 def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
-    """All topics of this broker, or a page of them."""
+    """Return all topics of this broker, or a page of them."""
     table = tables.topics.content()
     version, configs = table.data_version, table.topic_config_table
     some = page(
@@ -151,7 +153,7 @@ def topic(tables: BrokerTables, call: calls.GetTopic, _peer: Peer) -> Reply:
 async def create_group(
     tables: BrokerTables, control: ControlPlane, call: calls.CreateGroup, _peer: Peer
 ) -> Reply:
-    """Creates a consumer group, or changes its settings."""
+    """Create a consumer group or change its settings."""
     made = decode_body(call.body, SubscriptionGroup)
     await tables.groups.change(
         lambda: tables.groups.begin_put([_checked_group(tables, made)], control.clock.now_ms())
@@ -162,7 +164,7 @@ async def create_group(
 async def create_groups(
     tables: BrokerTables, control: ControlPlane, call: calls.CreateGroups, _peer: Peer
 ) -> Reply:
-    """Creates consumer groups, or changes their settings: all of them or none."""
+    """Create consumer groups or change their settings: all of them or none."""
     wanted = decode_body(call.body, SubscriptionGroups).group_config_list
 
     def begin() -> TableChange:
@@ -180,7 +182,7 @@ async def delete_group(
     call: calls.DeleteGroup,
     _peer: Peer,
 ) -> Reply:
-    """Deletes a consumer group, and its progress when asked to."""
+    """Delete a consumer group, and its progress if requested."""
     if names.is_system_group(call.group_name):
         raise _invalid(f"the group {call.group_name} belongs to the system")
     await tables.groups.change(
@@ -202,7 +204,7 @@ async def forbid_group(
     call: ForbidGroup,
     _peer: Peer,
 ) -> Reply:
-    """Forbids a group to read a topic, or allows it; tells how it is now."""
+    """Forbid or allow a group to read a topic; returns the current state."""
     if (readable := call.readable) is not None:
         now_ms = control.clock.now_ms()
         await tables.groups.change(
@@ -219,7 +221,7 @@ async def forbid_group(
 
 
 def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
-    """All consumer groups of this broker, or a page of them."""
+    """Return all consumer groups of this broker, or a page of them."""
     table = tables.groups.content()
     configs = table.subscription_group_table
     some = page(
@@ -237,11 +239,10 @@ def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerR
 
 
 def group(tables: BrokerTables, call: calls.GetGroup, peer: Peer) -> Reply:
-    """One consumer group's settings.
+    """Return one consumer group's settings.
 
-    Clients in other languages are told the defaults of one that is not there, but would be made
-    by its first consumer, as by a genuine broker (which makes it at this question). Ours ask
-    whether there is one.
+    For a group that its first consumer would create, clients in other languages get the defaults,
+    as from a genuine broker, which creates it at this request. Ours ask whether it exists.
     """
     found = tables.groups.get(call.group)
     if found is None and peer.language != Language.PYTHON:
@@ -264,7 +265,7 @@ def _check_topic(control: ControlPlane, topic: str) -> None:
 def _checked(
     tables: BrokerTables, control: ControlPlane, topic: TopicConfig, changes: Mapping[str, str]
 ) -> TopicConfig:
-    """The settings that a topic gets; refused when they cannot be."""
+    """The settings that a topic gets. CallRefused for illegal ones."""
     name, known = topic.topic_name, tables.topics.get(topic.topic_name)
     _check_topic(control, name)
     if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
@@ -285,7 +286,7 @@ def _checked(
 
 
 def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> SubscriptionGroup:
-    """The settings that a group gets: those it had, where signed attributes change them."""
+    """The settings that a group gets; signed attributes change its present ones."""
     if fault := names.group_fault(group.group_name):
         raise _invalid(fault)
     if not any(key[:1] in ("+", "-") for key in group.attributes):

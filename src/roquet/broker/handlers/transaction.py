@@ -1,6 +1,6 @@
-"""End transaction; put back what was given up.
+"""Transaction: commits and rolls back half messages, and puts back those that were given up.
 
-An end mostly comes one way: what is refused here is known to the log alone, and to the next check.
+An end is mostly one-way: a refusal is only logged, and the next check asks again.
 """
 
 from typing import Final, NoReturn
@@ -30,18 +30,18 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 CODES: Final = {TransactionFault.LATE: ResponseCode.ILLEGAL_OPERATION}
-"""Of all others the genuine broker says 1, and only the remark tells them apart."""
+"""Codes of faults; all others are SYSTEM_ERROR in the genuine broker, with different remarks."""
 
 PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
-"""Topics from which messages are put back, one by one."""
+"""Topics from which single messages are put back."""
 
 
 def end(
     delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
 ) -> HandlerReply:
-    """Delivers a half message, or sees that nobody gets it; each only once."""
+    """Commit or roll back a half message; each ends only once."""
     if call.commit_or_rollback == UNKNOWN:
-        return None  # its producer does not know either: it is asked again
+        return None  # its producer does not know either: it is checked again
     if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
         _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
     try:
@@ -54,7 +54,7 @@ def end(
 async def _end_later(
     delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
 ) -> None:
-    """The same, once it can be known what became of the half message."""
+    """End the transaction once the key index is up to date."""
     await delivery.transactions.queue.index()
     _end(delivery, control, call, peer)
 
@@ -62,7 +62,7 @@ async def _end_later(
 def _end(
     delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
 ) -> None:
-    """All at once, so that nothing else ends it meanwhile."""
+    """End the transaction without a pause, so that nothing else ends it meanwhile."""
     half = _found(delivery, control, call, peer)
     transactions = delivery.transactions
     try:
@@ -81,7 +81,7 @@ def _end(
 def _found(
     delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
 ) -> HalfMessage:
-    """The half message that a call may end, wherever it stands by now."""
+    """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
     transactions = delivery.transactions
     half = transactions.queue.find(call.position)
     if half is None or not half.topic or not names.can_clients_send_to(half.topic):
@@ -100,16 +100,16 @@ def _found(
 
 
 def _is_doubtful(delivery: DeliveryServices, call: EndTransaction, half: HalfMessage) -> bool:
-    """Whether it may have been delivered before: what is new and unasked for has not been."""
+    """Whether it may have been delivered before; a new message that was never checked was not."""
     return call.from_transaction_check or half.was_put_back or delivery.transactions.is_old(half)
 
 
 def resume(
     message_log: MessageLog, delivery: DeliveryServices, call: ResumeCheck, _peer: Peer
 ) -> HandlerReply:
-    """Has the producer of a message that was given up asked from the beginning.
+    """Put back a message: one that was given up is checked again from the beginning.
 
-    A message that a service has set aside goes back to that service, likewise.
+    A message that a service has set aside goes back to that service.
     """
     record = _put_away(message_log, call.msg_id or "")
     is_set_aside = record.topic == names.SET_ASIDE_TOPIC
@@ -123,7 +123,7 @@ def resume(
 
 
 def _put_away(message_log: MessageLog, message_id: str) -> Record:
-    """The message of an id, which was given up or set aside."""
+    """The record of a message that was given up or set aside. CallRefused for any other id."""
     try:
         _, position = parse_offset_message_id(message_id)
     except RecordError as error:

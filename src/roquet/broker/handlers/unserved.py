@@ -1,6 +1,6 @@
-"""Unserved: every request of the protocol that nobody here answers, and why; they get a 3.
+"""Unserved: requests of the protocol that are not served, and the reasons.
 
-The reason is in the remark, behind the genuine words.
+The reply is REQUEST_CODE_NOT_SUPPORTED, with the reason after the genuine broker's remark.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The one way a message takes into the store: limits, delay, half, retry, batch."""
+"""Ingest: the only way into the store; applies limits, delays, transactions and retries."""
 
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,14 +39,14 @@ from roquet.wire.records.record import Record
 SendCall = Send | SendLongNames
 
 DeadLetterRouter = Callable[[SendCall], str | None]
-"""Told of what a client sends to a retry topic: gives the dead-letter topic to store it in instead,
-None if it may be tried again; may raise CallRefused."""
+"""Called for a message that a client sends to a retry topic: returns the dead-letter topic to store
+it in instead, None if it may be retried; may raise CallRefused."""
 
 ArrivalListener = Callable[[str, int, int, Sequence[int]], object]
-"""Told of what is stored: topic, queue id, the first message's offset, each one's tag code."""
+"""Called after each append: topic, queue id, the first offset, and the tag code of each message."""
 
 BATCH_COUNT_MAX: Final = 16_384
-"""Messages of one batch: they take some 50 ms, in which nobody else is served."""
+"""Messages of one batch: they hold the event loop for about 50 ms."""
 
 WHOLE_DAY_MS: Final = 24 * 3_600_000
 
@@ -61,12 +61,12 @@ FROM_CLIENTS: Final = ~int(
     | SysFlag.INNER_BATCH
     | SysFlag.TRANSACTION_ROLLBACK
 )
-"""All bits but those that say how the broker stored a message: a client's are not believed."""
+"""All bits except those that tell how the broker stored a message: a client may not set them."""
 
 POSITION: Final = struct.Struct(">q")
 PAIR_END: Final = ord(names.PROPERTY_SEPARATOR)
 ENDED: Final = frozenset({b"", names.PROPERTY_SEPARATOR.encode()})
-"""How texts end to which another property can be added."""
+"""Ends of property texts to which a property can be appended."""
 
 _MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
 _END: Final = names.PROPERTY_SEPARATOR.encode()
@@ -78,41 +78,41 @@ _REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
 _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
 
 ANY_DELAY_MS: Final = 2**63 - 1
-"""Farther than any delivery time."""
+"""Ms beyond any delivery time."""
 
 TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
 
 
 class BrokerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What this broker writes into every message it stores, and makes keys of."""
+    """What this process writes into stored messages, and derives unique keys from."""
 
     store_host: bytes
     """Its advertised address: ip (4 or 16 bytes) and port (4 bytes)."""
     pid: int
     seed: int
-    """Tells the keys of two processes of one machine and pid apart."""
+    """Distinguishes the keys of two processes with the same machine and pid."""
 
 
 class IngestResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of one message."""
+    """The result of storing one message."""
 
     appended: AppendResult
     unique_key: str
     waits: bool
-    """Whether its sender wants to wait until it is durable."""
+    """Whether its sender waits until it is durable."""
     recall_handle: str = ""
-    """What takes it back before its delivery time; empty unless it has one."""
+    """Handle to recall it before its delivery time; empty without one."""
 
 
 class IngestBatchResult(msgspec.Struct, frozen=True, gc=False):
-    """What became of the messages of a batch."""
+    """The result of storing a batch."""
 
     appended: AppendBatchResult
     waits: bool
 
 
 class Ingest:
-    """Stores what clients send, and what the broker itself stores again."""
+    """Stores messages of clients, and messages that the broker stores again."""
 
     def __init__(
         self,
@@ -130,18 +130,18 @@ class Ingest:
         self._levels = config.message_delay_levels
         self._size_max = config.max_message_size
         self._config = config
-        self._stamps = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
-        self._stamps.configure(config.region, traced=config.trace_on)
-        self.settle(origin)
+        self._normalizer = PropertyNormalizer(config.cluster_name, lambda: next(self._keys))
+        self._normalizer.configure(config.region, traced=config.trace_on)
+        self.set_origin(origin)
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed."""
+        """Apply changed settings."""
         self._size_max = config.max_message_size
         self._config = config
-        self._stamps.configure(config.region, traced=config.trace_on)
+        self._normalizer.configure(config.region, traced=config.trace_on)
 
-    def settle(self, origin: BrokerOrigin) -> None:
-        """Write this address into messages from now on: the port may be known late."""
+    def set_origin(self, origin: BrokerOrigin) -> None:
+        """Set the address for messages from now on; the port is known late."""
         self._origin = origin
         self._keys = self._unique_keys()
         self._store_flag = 0 if len(origin.store_host) == IPV4_SIZE else STORE_HOST_V6
@@ -149,33 +149,35 @@ class Ingest:
 
     @property
     def store_host(self) -> bytes:
-        """The address that is written into messages: ip and port."""
+        """The address that is stored with messages: ip and port."""
         return self._store_host
 
     def check_size(self, body: bytes) -> None:
-        """MessageIllegal when a message with this body could not be stored."""
+        """MessageIllegal when a body is empty or too long."""
         if not 0 < len(body) <= self._size_max:
             raise self._illegal_size(len(body))
 
-    def one(self, call: SendCall, queue_id: int, peer: Peer) -> IngestResult:
-        """Store one message; MessageIllegal, CallRefused or StoreError say that it was not."""
+    def append(self, call: SendCall, queue_id: int, peer: Peer) -> IngestResult:
+        """Store one message of a client. Raises MessageIllegal, CallRefused or StoreError."""
         body = call.body
         if not 0 < len(body) <= self._size_max:
             raise self._illegal_size(len(body))
-        stamped = self._stamps.stamp(call.properties.encode("utf-8", "surrogatepass"), True)
-        draft = self._draft(call, queue_id, peer, body, stamped.text, stamped.tag_code)
+        normalized = self._normalizer.normalize(
+            call.properties.encode("utf-8", "surrogatepass"), True
+        )
+        draft = self._draft(call, queue_id, peer, body, normalized.text, normalized.tag_code)
         now_ms, recall = self._clock.now_ms(), ""
-        if stamped.apart or draft.topic[:1] == "%":
-            draft = self._diverted(draft, call, stamped, now_ms)
-            recall = self._recall_handle(draft, call.topic, stamped.unique_key)
+        if normalized.is_special or draft.topic[:1] == "%":
+            draft = self._diverted(draft, call, normalized, now_ms)
+            recall = self._recall_handle(draft, call.topic, normalized.unique_key)
         try:
             appended = self._store.append(draft, now_ms)
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
-        return IngestResult(appended, decode_text(stamped.unique_key), stamped.waits, recall)
+        return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
-    def again(
+    def reappend(
         self,
         record: Record,
         *,
@@ -185,13 +187,12 @@ class Ingest:
         reconsume_times: int,
         settles: int | None = None,
     ) -> AppendResult:
-        """Store a stored message once more, elsewhere or with other properties.
+        """Store a stored message again, elsewhere or with other properties.
 
-        Its body is taken as it lies there, compressed or not; flag, born time and born host stay.
-        When the properties ask for a delay level it waits there first, unless it is for one of the
-        broker's own topics. `settles` is the position of the half message that has ended with
-        this: how far away its delivery time may be was judged when that was sent. StoreError and
-        MessageIllegal say that it was not stored.
+        The body is copied as it is, compressed or not; flag, born time and born host stay. With a
+        delay level or delivery time in its properties it waits first, unless it goes to one of the
+        broker's own topics. `settles` is the position of the half message that this ends: its
+        delivery time was checked when that was sent. Raises StoreError or MessageIllegal.
         """
         draft = self._copy(record, topic, queue_id, properties)
         draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles or 0)
@@ -205,18 +206,18 @@ class Ingest:
                 draft = self._waiting(draft, level, now_ms)
         return self._kept(draft, now_ms)
 
-    def delivered(
+    def append_due(
         self, record: Record, *, topic: str, queue_id: int, properties: Mapping[str, str]
     ) -> AppendResult:
-        """Store a message that has waited at its delay level where it was sent to.
+        """Store a message that has waited at its delay level in the queue that it was sent to.
 
-        What it asked for stays in its properties, as with the genuine broker, whose consumers read
-        the level there; it delays nothing any more. StoreError and MessageIllegal as above.
+        The level stays in its properties, as in the genuine broker, whose consumers read it there;
+        it does not delay the message again. Raises StoreError or MessageIllegal.
         """
         return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
 
-    def as_it_is(self, draft: Draft) -> AppendResult:
-        """Store a draft of the broker's own, unchanged. StoreError and MessageIllegal as above."""
+    def append_draft(self, draft: Draft) -> AppendResult:
+        """Store a draft of the broker's own unchanged. Raises StoreError or MessageIllegal."""
         return self._kept(draft, self._clock.now_ms())
 
     def _copy(
@@ -245,13 +246,13 @@ class Ingest:
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         return appended
 
-    def batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
-        """Store the messages of one batch, one behind the other: all of them or none."""
+    def append_batch(self, call: SendCall, queue_id: int, peer: Peer) -> IngestBatchResult:
+        """Store the messages of a batch at consecutive offsets: all of them or none."""
         flags, bodies, texts = self._columns(call)
         shared = _shared_text(call.properties)
         if shared or not {text[-1:] for text in texts} <= ENDED:
             texts = [_ended(text) + shared for text in texts]
-        texts, tag_codes, waits = self._stamps.stamp_all(texts)
+        texts, tag_codes, waits = self._normalizer.normalize_batch(texts)
         parts = BatchColumns(flags, bodies, texts, tag_codes)
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
         try:
@@ -262,36 +263,36 @@ class Ingest:
         return IngestBatchResult(appended, waits)
 
     def message_id(self, position: int) -> str:
-        """The broker's own id of the message at a position."""
+        """The offset message id of the message at a position."""
         return (self._store_host + POSITION.pack(position)).hex().upper()
 
     def message_ids(self, positions: Sequence[int]) -> str:
-        """The ids of several messages, joined by commas."""
+        """The offset message ids of several messages, joined by commas."""
         host = self._store_host
         raw = host.join([b"", *map(POSITION.pack, positions)])
         return raw.hex(",", len(host) + POSITION.size).upper()
 
     def _diverted(
-        self, draft: Draft, call: SendCall, stamped: NormalizedProperties, now_ms: int
+        self, draft: Draft, call: SendCall, normalized: NormalizedProperties, now_ms: int
     ) -> Draft:
-        """A client's message that has failed too often, or is not to be delivered at once."""
+        """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
             found = decode_properties(draft.properties)
             found = dead_letter_properties(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
             text = properties_text(found).encode("utf-8", "surrogatepass")
             return replace(draft, topic=topic, queue_id=0, properties=text)
-        # A client whose message failed may send it again as it got it, transaction and all.
-        if stamped.is_half and not (draft.reconsume_times > 0 and stamped.delay_level > 0):
-            if stamped.timed:
-                # Refused now, since it could not be when it is committed.
+        # A client may send a failed message back as it got it, with its transaction properties.
+        if normalized.is_half and not (draft.reconsume_times > 0 and normalized.delay_level > 0):
+            if normalized.timed:
+                # A bad delivery time is refused now: at the commit it could not be.
                 self._timed(draft, now_ms, self._config.timer_max_delay)
-            return self._half(draft, call, stamped.unique_key)
-        if stamped.timed:
+            return self._half(draft, call, normalized.unique_key)
+        if normalized.timed:
             return self._timed(draft, now_ms, self._config.timer_max_delay)
-        return self._waiting(draft, stamped.delay_level, now_ms)
+        return self._waiting(draft, normalized.delay_level, now_ms)
 
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
-        """The same where half messages wait for their transaction's end."""
+        """The draft in the topic of half messages, until its transaction ends."""
         if self._config.reject_transactions:
             raise CallRefused(
                 ResponseCode.NO_PERMISSION,
@@ -305,7 +306,7 @@ class Ingest:
         return replace(draft, topic=HALF_TOPIC, queue_id=0, properties=b"".join(text))
 
     def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
-        """The same where messages of its delay level wait for their time; itself without one."""
+        """The draft in the queue of its delay level; unchanged without one."""
         if not (level := effective_level(asked, self._levels)):
             return draft
         found = decode_properties(draft.properties)
@@ -323,9 +324,9 @@ class Ingest:
         )
 
     def _timed(self, draft: Draft, now_ms: int, max_delay_ms: int) -> Draft:
-        """The same on its way to the wheel; itself when the time has come.
+        """The draft in the timer topic; unchanged when its delivery time has come.
 
-        MessageIllegal for a time that is none, or is too far away.
+        MessageIllegal for a time that is no number or too far away.
         """
         found = decode_properties(draft.properties)
         out = out_ms(found, now_ms, max_delay_ms)
@@ -344,7 +345,7 @@ class Ingest:
         if draft.topic != TIMER_TOPIC or is_retry(topic):
             return ""
         out = int(property_value(draft.properties, _OUT) or b"0")
-        # The genuine broker adds one: the time must lie in the message's slot, not before it.
+        # The genuine broker adds one: the time must be in the message's slot, not before it.
         handle = RecallHandle(topic, self._config.broker_name, out + 1, decode_text(key))
         return handle.text()
 
@@ -359,19 +360,19 @@ class Ingest:
     ) -> Draft:
         sys_flag = call.sys_flag
         if sys_flag & PREPARED and not _is_half(properties):
-            raise half_message_refusal()  # stored as it is, it would be delivered at once
+            raise half_message_refusal()  # without the property it would be delivered at once
         sys_flag = sys_flag & FROM_CLIENTS | self._store_flag
         born_host = peer.host_bytes
         if len(born_host) != IPV4_SIZE:
             sys_flag |= BORN_HOST_V6
-        # By their places, not their names, in a third of the time.
+        # Positional arguments take a third of the time of keywords.
         return Draft(
             call.topic, queue_id, body, properties, tag_code, call.flag, sys_flag,
             call.born_timestamp, born_host, self._store_host, call.reconsume_times,
         )  # fmt: skip
 
     def _columns(self, call: SendCall) -> tuple[list[int], list[bytes], list[bytes]]:
-        """Flags, bodies and properties of a batch's messages."""
+        """Flags, bodies and property texts of a batch's messages."""
         if is_retry(call.topic):
             raise MessageIllegal("a batch cannot be sent to a retry topic")
         if not 0 < len(call.body) <= self._size_max:
@@ -386,7 +387,7 @@ class Ingest:
         return MessageIllegal(text)
 
     def _unique_keys(self) -> Iterator[str]:
-        """Keys for messages whose senders made none."""
+        """Unique keys for messages without one."""
         ip, origin, counter = self._origin.store_host[:-4], self._origin, 0
         month_ms = month_ends_ms = 0
         while True:
@@ -399,17 +400,17 @@ class Ingest:
 
 
 def _is_half(properties: bytes) -> bool:
-    """Whether a text says that its message belongs to a transaction."""
+    """Whether a property text marks a half message."""
     return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
 
 
 def _ended(text: bytes) -> bytes:
-    """The text with an end, as other properties need it that follow."""
+    """The text with a separator at its end, so that properties can be appended."""
     return text if not text or text[-1] == PAIR_END else text + b"\x02"
 
 
 def _shared_text(text: str) -> bytes:
-    """What the batch as a whole says goes for each message; but its key names only the whole."""
+    """The properties of a whole batch, which every message gets, without its unique key."""
     shared = decode_properties(text)
     shared.pop(names.UNIQUE_KEY, None)
     return properties_text(shared).encode("utf-8", "surrogatepass")

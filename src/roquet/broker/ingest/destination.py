@@ -1,7 +1,7 @@
-"""Homes: the queue that a message was sent to, for those that the broker kept for a while.
+"""Destinations: the queue that a delayed, timed or half message is delivered to.
 
-Meanwhile its topic may have been deleted, or made anew with fewer queues. What was acknowledged
-is never thrown away for that.
+Meanwhile its topic may have been deleted, or created again with fewer queues. An acknowledged
+message is never dropped for that.
 """
 
 from typing import Final
@@ -18,14 +18,14 @@ from roquet.net.clock import Clock
 log = logger(__name__)
 
 QUEUES_MAX: Final = 16_384
-"""Of one topic on one broker: some requests look at each of them, so more would stop the others."""
+"""Queues of one topic on one broker: some requests read each, and more would hold up others."""
 
 QUEUE_DIGITS_MAX: Final = 10
-"""Of a queue's number in a property; longer ones are not worth reading."""
+"""Digits of a queue id in a property; longer ones are invalid."""
 
 
 class Destinations(msgspec.Struct, kw_only=True):
-    """Where messages that waited go."""
+    """Finds the queues of messages that have waited."""
 
     topics: Topics
     clock: Clock
@@ -33,26 +33,25 @@ class Destinations(msgspec.Struct, kw_only=True):
     auto_create: bool
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed."""
+        """Apply changed settings."""
         self.default_queue_count = config.default_queue_count
         self.auto_create = config.auto_create_topic
 
     def queue(self, topic: str, text: str) -> int:
-        """The queue it was sent to, or one that takes messages if that one does not any more.
+        """The queue that a message was sent to, or another writable one.
 
-        Queues that can only be read are on their way out: whoever is through leaves them.
+        Queues that can only be read are about to be removed once they are consumed.
         """
         queue_id = parse_queue_id(text)
-        found = self.topics.get(topic) or self._made(topic, queue_id)
-        if found is None or queue_id < found.write_queue_nums:
+        config = self.topics.get(topic) or self._create(topic, queue_id)
+        if config is None or queue_id < config.write_queue_nums:
             return queue_id
-        return queue_id % max(1, found.write_queue_nums)
+        return queue_id % max(1, config.write_queue_nums)
 
-    def _made(self, topic: str, queue_id: int) -> TopicConfig | None:
-        """A topic that was deleted while messages to it waited, made again.
+    def _create(self, topic: str, queue_id: int) -> TopicConfig | None:
+        """Create a topic again that was deleted while messages to it waited.
 
-        Where topics do not come by themselves it stays away; what is stored can be read as soon as
-        somebody creates it.
+        None without automatic creation; the messages can be read as soon as it is created.
         """
         now_ms = self.clock.now_ms()
         if (names.is_retry(topic) or names.is_dlq(topic)) and not names.topic_fault(topic):
@@ -68,6 +67,6 @@ class Destinations(msgspec.Struct, kw_only=True):
 
 
 def parse_queue_id(text: str) -> int:
-    """The queue that a property names; 0 for a number that no queue can have."""
+    """The queue id of a property; 0 for a number that no queue can have."""
     is_number = text.isascii() and text.isdecimal() and len(text) <= QUEUE_DIGITS_MAX
     return int(text) if is_number and int(text) < QUEUES_MAX else 0

@@ -1,12 +1,12 @@
-r"""Stamp: a message's property text made ready to be stored.
+r"""PropertyNormalizer: brings the property text of a message into the form that is stored.
 
-It gets a unique key if its sender gave none, and the name of this cluster; a message that is sent
-alone, not in a batch, also its region and whether it may be traced (as in stores of the genuine
-broker 5.5.0, whose batches lack both). Every piece of what is
-stored is `name \x01 value \x02`, so that recovery can tell a whole last record from a torn one.
+The text gets a unique key if it has none, and the name of this cluster. A single message, not a
+batch, also gets its region and whether it may be traced (as in stores of the genuine broker 5.5.0,
+whose batches lack both). Every stored property is `name \x01 value \x02`, so that recovery can
+tell a whole last record from a torn one.
 
-The texts of one producer differ in their keys alone. With the keys cut out they are the same a
-million times, so what was found out of one text answers for all that are like it:
+The texts of one producer differ only in their keys. With the keys cut out they are equal, so the
+facts read from one text are cached for all texts like it:
 
     UNIQ_KEY \x01 7F00…01 \x02 TAGS \x01 red \x02 WAIT \x01 true \x02
                   └ cut ─┘
@@ -27,16 +27,16 @@ from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties, decode_text
 
 TAG_CODES_MAX: Final = 4_096
-"""Tags whose hashes are remembered: topics have few, and a tag that is a key must not fill us."""
+"""Tags whose hashes are cached: topics have few, and tags used as keys must not fill the memory."""
 
 PAIRS: Final = re.compile("(?:[^\x01\x02]++\x01[^\x01\x02]*+\x02)*+")
-"""Names and values that pair as they should; with possessive repeats it never looks back."""
+"""Well-formed pairs of names and values; the possessive repeats never backtrack."""
 
 CACHE_MAX: Final = 4_096
-"""Texts without their keys that are remembered: a broker serves fewer kinds of messages."""
+"""Cached texts without their keys: a broker serves fewer kinds of messages."""
 
 CACHED_SIZE_MAX: Final = 512
-"""Bytes of a text that is remembered; longer ones seldom come again, and must not fill us."""
+"""Bytes of a cached text; longer ones are seldom repeated, and must not fill the memory."""
 
 _END: Final = b"\x02"
 _UNIQUE_KEY: Final = names.UNIQUE_KEY.encode() + b"\x01"
@@ -47,8 +47,8 @@ _MIDDLE_BYTE: Final = _KEYS[-1]
 
 FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER, names.MSG_REGION, names.TRACE_ON})
 BROKER_ONLY: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
-"""What only brokers may say. The last of them alone means nothing; beside a delay it is what a
-received message says, and who sends that once more does not want it at once."""
+"""Properties that only brokers set. TIMER_OUT_MS alone means nothing; with a delay it is part of a
+received message, and a client that sends that again does not want it at once."""
 
 RECALL_KEY: Final = names.TIMER_DELETE_UNIQUE_KEY
 SPECIAL: Final = FROM_BROKERS | {
@@ -57,7 +57,7 @@ SPECIAL: Final = FROM_BROKERS | {
     names.DELAY,
     names.TRANSACTION_PREPARED,
 }
-"""Properties that most messages lack, and that need a closer look."""
+"""Properties that most messages lack and that need handling."""
 
 HALF: Final = frozenset({names.TRANSACTION_PREPARED})
 """The one of them that is the same in every text of a producer."""
@@ -67,25 +67,25 @@ DELAYED_BATCH: Final = "a property asks for a later delivery, which no batch can
 
 
 class NormalizedProperties(msgspec.Struct, frozen=True, gc=False):
-    """A property text that is ready to be stored, and what was read on the way."""
+    """A property text ready to be stored, and the facts read from it."""
 
     text: bytes
     tag_code: int
     waits: bool
-    """Whether the sender wants to wait until the message is durable."""
+    """Whether the sender waits until the message is durable."""
     unique_key: bytes
-    apart: bool = False
-    """Whether it is not simply stored where it was sent to: one of what follows says more."""
+    is_special: bool = False
+    """Whether it is delayed, timed or a half message, as the next fields tell."""
     delay_level: int = 0
-    """The level that the sender asks for; there may be no such. 0: it is not to wait."""
+    """The requested delay level, which may not exist; 0 without one."""
     is_half: bool = False
-    """Whether it belongs to a transaction: nobody gets it before its sender commits."""
+    """Whether it belongs to a transaction: it is not delivered before its producer commits."""
     timed: bool = False
-    """Whether the sender asks for a delivery time, and for no delay level."""
+    """Whether a delivery time is requested, and no delay level."""
 
 
 class PropertyNormalizer:
-    """Makes property texts ready, for one cluster."""
+    """Normalizes the property texts of one broker."""
 
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
         self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
@@ -94,35 +94,34 @@ class PropertyNormalizer:
         self._new_key = new_key
         self._tag_code = lru_cache(TAG_CODES_MAX)(hash_code)
         self._known: dict[tuple[bytes, bytes], tuple[int, bool, bool]] = {}
-        """Tag code, wish to wait and whether it is a half message, by what stands before and
-        behind the unique key."""
+        """(tag code, waits, is half message), by the text before and after the unique key."""
 
     def configure(self, region: str, *, traced: bool) -> None:
-        """Have messages that are sent alone say their region, and whether they may be traced."""
+        """Set the region and the trace flag that single messages get."""
         told = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
         self._tail = self._cluster + told.encode("utf-8", "surrogatepass")
         self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
 
-    def stamp(self, text: bytes, alone: bool = False) -> NormalizedProperties:
-        """The property text as it is stored; refused, when it asks for what we cannot do.
+    def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
+        """The normalized property text. MessageIllegal for one that cannot be stored.
 
-        A delay level or a transaction is such, unless the message is sent `alone`.
+        A delay level, delivery time or transaction is allowed only for a single message (`alone`).
         """
         if text and text[-1] != _END_BYTE:
             text += _END
         before, _, behind = text.partition(_UNIQUE_KEY)
         key, _, behind = behind.partition(_END)
-        # A number is looked for in bytes in a tenth of the time that a piece of one byte takes.
+        # Searching bytes for an int takes a tenth of the time of searching for one byte of bytes.
         if not key or _MIDDLE_BYTE in key or not key.isascii() or len(text) > self._size_max:
-            return self._stamp_anew(text, alone)
+            return self._normalize_text(text, alone)
         facts = self._known.get((before, behind))
         if facts is None:
             before, behind = _without_keys(before), _without_keys(behind)
             facts = self._known.get((before, behind))
             if facts is None:
-                stamped = self._stamp_anew(text, alone)
+                normalized = self._normalize_text(text, alone)
                 self._learn(before, behind)
-                return stamped
+                return normalized
         tag_code, waits, is_half = facts
         if is_half:
             if not alone:
@@ -132,29 +131,29 @@ class PropertyNormalizer:
             text + (self._tail if alone else self._cluster), tag_code, waits, key
         )
 
-    def stamp_all(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
-        """A batch's texts as they are stored, their tag codes, and the first one's wish to wait.
+    def normalize_batch(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
+        """The normalized texts of a batch, their tag codes, and whether the first one waits.
 
-        One that is refused spoils the whole batch.
+        One illegal text refuses the whole batch.
         """
-        first = self.stamp(texts[0])
-        # One that is stored as it came was not looked into for what differs from text to text.
+        first = self.normalize(texts[0])
+        # The first text must be stored unchanged: then the others are, too.
         if first.text == texts[0] + self._cluster and have_one_shape(texts):
             cluster = self._cluster
             stored = [text + cluster for text in texts]
             return stored, [first.tag_code] * len(texts), first.waits
-        stamped = [first, *map(self.stamp, texts[1:])]
-        return [one.text for one in stamped], [one.tag_code for one in stamped], first.waits
+        normalized = [first, *map(self.normalize, texts[1:])]
+        return [one.text for one in normalized], [one.tag_code for one in normalized], first.waits
 
-    def _stamp_anew(self, raw: bytes, alone: bool) -> NormalizedProperties:
-        """The same for any text; it ends as it should."""
+    def _normalize_text(self, raw: bytes, alone: bool) -> NormalizedProperties:
+        """Normalize a text that is not cached; it ends with a separator."""
         try:
             text = decode_text(raw)
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
         if PAIRS.fullmatch(text):
             found = _pairs(text)
-        else:  # stored as it is, a piece without a name would look like a torn record
+        else:  # stored unchanged, a part without a name would look like a torn record
             found = _readable(text)
             text = properties_text(found)
         level, half, timed = 0, False, False
@@ -180,14 +179,14 @@ class PropertyNormalizer:
             )
         code, waits = self._facts(found)
         key_raw = key.encode("utf-8", "surrogatepass")
-        apart = half or timed or level > 0
-        return NormalizedProperties(raw, code, waits, key_raw, apart, level, half, timed)
+        is_special = half or timed or level > 0
+        return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
 
     def _learn(self, before: bytes, behind: bytes) -> None:
-        """Remember what a text says, unless one like it could say something else.
+        """Cache the facts of a text, unless a text like it could have other facts.
 
-        The cut must have been in the unique key and no other name that ends like it, and nothing
-        else may need a look: whatever else stands there stands there in every text like it.
+        The cut must be in the unique key, not in another name with that ending, and there must be
+        no special property: everything else is equal in every text like it.
         """
         if len(before) + len(behind) > CACHED_SIZE_MAX:
             return
@@ -201,19 +200,19 @@ class PropertyNormalizer:
             self._known[before, behind] = *self._facts(found), is_half(found)
 
     def _facts(self, found: dict[str, str]) -> tuple[int, bool]:
-        """The tag code, and whether the sender wants to wait."""
+        """The tag code, and whether the sender waits."""
         tag = found.get(names.TAGS)
         return self._tag_code(tag) if tag else 0, found.get(names.WAIT) != "false"
 
 
 def _pairs(text: str) -> dict[str, str]:
-    """The properties of a text that pairs well; empty ones too, and of two the last."""
+    """The properties of a well-formed text, with empty ones; of two with one name the last."""
     words = iter(text.replace("\x01", "\x02").split("\x02"))
     return dict(zip(words, words, strict=False))
 
 
 def _readable(text: str) -> dict[str, str]:
-    """The properties of any text; refused when readers would not agree on one."""
+    """The properties of any text. MessageIllegal for a value that readers parse differently."""
     found = decode_properties(text)
     for name, value in found.items():
         if names.NAME_VALUE_SEPARATOR in value:
@@ -222,7 +221,7 @@ def _readable(text: str) -> dict[str, str]:
 
 
 def _without_keys(text: bytes) -> bytes:
-    """The text without the values that like the unique key differ each time."""
+    """The text without the values of keys, which differ in every message."""
     for key in (_KEYS, _ROW):
         before, name, behind = text.partition(key)
         if name:
@@ -233,12 +232,12 @@ def _without_keys(text: bytes) -> bytes:
 
 
 def properties_text(properties: Mapping[str, str]) -> str:
-    """The text of properties that were read from one."""
+    """The text of decoded properties."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 
 def half_message_refusal() -> MessageIllegal:
-    """The refusal of a batch that belongs to a transaction, or of one that only half says so."""
+    """The error for a half message in a batch, or with the flag or the property alone."""
     return MessageIllegal(
         f"a message of a transaction is sent alone, with property {names.TRANSACTION_PREPARED}"
     )
@@ -250,7 +249,7 @@ def is_half(found: Mapping[str, str]) -> bool:
 
 
 def _special(found: dict[str, str], text: str) -> tuple[dict[str, str], str]:
-    """Both without what only brokers may say; refused, when it asks for what we cannot do."""
+    """Properties and text without those that only brokers set. MessageIllegal for a recall."""
     if RECALL_KEY in found:
         raise MessageIllegal(RECALL_REFUSED)
     if BROKER_ONLY.isdisjoint(found):
@@ -260,7 +259,7 @@ def _special(found: dict[str, str], text: str) -> tuple[dict[str, str], str]:
 
 
 def delay_level(found: Mapping[str, str]) -> int:
-    """The level that properties ask for; 0 for those that ask for none."""
+    """The requested delay level; 0 without one. MessageIllegal if it is no number."""
     text = found.get(names.DELAY, "0")
     try:
         return max(0, int(text))

@@ -1,4 +1,4 @@
-"""Retries: where a group's failed messages go: its retry topic, or its dead-letter topic."""
+"""RetryTopics: the retry and dead-letter topics of groups, for failed messages."""
 
 from typing import Final
 
@@ -16,11 +16,11 @@ from roquet.rules.delay.retry import tries_limit
 from roquet.wire.codes import ResponseCode
 
 DLQ_QUEUES: Final = 1
-"""Of a dead-letter topic: somebody looks at what ends there, one after the other."""
+"""Queues of a dead-letter topic: operators read them one message at a time."""
 
 
 class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
-    """Makes the topics of failed messages, and knows when a message has failed too often."""
+    """Creates the topics of failed messages, and decides when a message is a dead letter."""
 
     topics: Topics
     groups: Groups
@@ -28,7 +28,7 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock
 
     def group(self, name: str) -> SubscriptionGroup:
-        """A group's settings; CallRefused when there is no such group and none may be made."""
+        """A group's settings, created if allowed; CallRefused for an unknown group."""
         found = self.groups.find(name, self.clock.now_ms())
         if found is None:
             raise CallRefused(
@@ -37,22 +37,22 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def retry_topic(self, group: SubscriptionGroup, unit_mode: bool = False) -> TopicConfig:
-        """Where a group's messages come again, made if it is not there."""
+        """The retry topic of a group, created if it does not exist."""
         flag = UNIT_SUBSCRIPTION if unit_mode else 0
         topic = names.retry_topic(group.group_name)
         count = max(1, group.retry_queue_nums)
         return self.topics.create_for_group(topic, count, self.clock.now_ms(), flag)
 
     def dlq_topic(self, group: str) -> TopicConfig:
-        """Where a group's messages end, made if it is not there."""
+        """The dead-letter topic of a group, created if it does not exist."""
         topic = names.dlq_topic(group)
         return self.topics.create_for_group(topic, DLQ_QUEUES, self.clock.now_ms())
 
     def dead_letter_topic(self, call: SendCall) -> str | None:
-        """The dead-letter topic for what a client itself sends to a retry topic; None: not yet.
+        """The dead-letter topic for a message that a client sends to a retry topic; None to retry.
 
-        A consumer does that when it could not send a message back. One of an ordered group tries
-        in place and sends only what it has given up, so all that it sends goes there.
+        A consumer does that when it could not send a message back. A consumer of an ordered group
+        retries locally and sends only messages that it has given up.
         """
         name = call.topic.removeprefix(names.RETRY_PREFIX)
         group = self.group(name)

@@ -1,12 +1,12 @@
-"""Set aside: messages that a service cannot handle, kept where operators find and retry them.
+"""SetAside: messages that a service cannot handle, stored where operators find and retry them.
 
     a service ──▶ message ──▶ handled
                      └──────▶ error of this message ──▶ rmq_sys_roquet_set_aside, and the next one
 
-What is kept is a copy of the whole record, byte by byte: retention may delete the original before
-an operator looks. The copy lies in the commit log before the service moves on, and a service saves
-its progress only once the log is durable: after a kill a message may be set aside twice, and none
-is lost. An error of the disk says nothing of a message: the service waits, and tries it again.
+A byte-by-byte copy of the record is stored, since retention may delete the original before an
+operator looks. The copy is in the commit log before the service moves on, and a service saves its
+progress only once the log is durable: after a kill a message may be set aside twice, and none is
+lost. After an error of the disk the service waits and tries the message again.
 """
 
 from collections import Counter
@@ -38,20 +38,20 @@ INDEX: Final = "index"
 """The services that set messages aside."""
 
 REASON_SIZE_MAX: Final = 500
-"""Characters of a reason that are kept: enough to tell one cause from another."""
+"""Characters of a stored reason: enough to tell one cause from another."""
 
 NAME_SIZE_MAX: Final = 300
-"""Characters of a topic in a place, escaped: longer ones are cut."""
+"""Characters of a topic in a location, escaped: longer ones are cut."""
 
 HOSTS_V6: Final = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)
 IPV4_SIZE: Final = 8
 
 RetryListener = Callable[[Record], object]
-"""Told of a record that was put back: as it lies in its topic now."""
+"""Called for a record that was put back, as it is in its topic now."""
 
 
 class RecordLocation(msgspec.Struct, frozen=True):
-    """Where a message lies that cannot be handled."""
+    """The location of a message that cannot be handled."""
 
     topic: str
     queue_id: int
@@ -60,33 +60,33 @@ class RecordLocation(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, record: Record) -> "RecordLocation":
-        """The place that a record says of itself."""
+        """The location that a record names."""
         return cls(record.topic, record.queue_id, record.queue_offset, record.position)
 
     def text(self) -> str:
-        """TOPIC/QUEUE/OFFSET/POSITION, with nothing in it that a terminal would obey."""
+        """TOPIC/QUEUE/OFFSET/POSITION, with control characters escaped."""
         topic = printable(self.topic)[:NAME_SIZE_MAX]
         return f"{topic}/{self.queue_id}/{self.offset}/{self.position}"
 
 
 class SetAside:
-    """Keeps what cannot be handled, and puts it back when an operator asks for that."""
+    """Stores messages that cannot be handled, and puts them back on request."""
 
-    def __init__(self, store: Store, put: Ingest, topics: Topics, clock: Clock) -> None:
+    def __init__(self, store: Store, ingest: Ingest, topics: Topics, clock: Clock) -> None:
         self._store = store
         self._topics = topics
-        self._put = put
+        self._ingest = ingest
         self._clock = clock
         self.counts: Counter[str] = Counter()
-        """By service, how many this process has set aside."""
+        """Messages set aside by this process, by service."""
         self.on_retry: dict[str, RetryListener] = {}
-        """By topic, the service that is told of what is put back there, if it reads no queue."""
+        """By topic, the listener of a service that does not read its queue while running."""
         self.on_index: Callable[[int], object] = lambda _: None
-        """Indexes the record at a position once more."""
+        """Indexes the record at a position again."""
 
     @property
     def total(self) -> int:
-        """How many are kept: those set aside and not yet deleted by retention."""
+        """Messages set aside and not yet deleted by retention."""
         begin, end = self._store.bounds(names.SET_ASIDE_TOPIC, 0)
         return end - begin
 
@@ -98,12 +98,11 @@ class SetAside:
         raw: bytes | None = None,
         goal: tuple[str, int] | None = None,
     ) -> None:
-        """Keep the message at a place, which failed with an error.
+        """Set aside the message at a location, which failed with an error.
 
-        Raises the error again when it does not speak of the message but of the disk or of this
-        moment, and StoreError when the copy cannot be stored: the service has to wait. `raw` is
-        the record for callers that have it; `goal` is the topic and queue to which it is to be
-        sent when it is tried again, if that is not where it lies.
+        Raises the error again if it is transient, not caused by the message, and StoreError when
+        the copy cannot be stored: the service has to wait. `raw` is the record, for callers that
+        have it; `goal` is the topic and queue to retry in, if it is another than its own.
         """
         if is_transient(error):
             raise error
@@ -120,9 +119,9 @@ class SetAside:
         text = encode_properties(properties)
         self._topics.create_for_group(names.SET_ASIDE_TOPIC, 1, self._clock.now_ms())
         try:
-            self._put.as_it_is(self._draft(raw, text))
-        except MessageIllegal:  # no file of the log holds a copy and what is said of it
-            self._put.as_it_is(self._draft(b"", text))
+            self._ingest.append_draft(self._draft(raw, text))
+        except MessageIllegal:  # the copy with its properties does not fit in a file of the log
+            self._ingest.append_draft(self._draft(b"", text))
         self.counts[service] += 1
         log.error(
             "%s set a message aside: %s (%s); see `roquet set-aside ls`",
@@ -136,40 +135,40 @@ class SetAside:
         error: Exception,
         goal: tuple[str, int] | None = None,
     ) -> None:
-        """Keep a record that could be read, and that its service cannot handle; as `keep`."""
+        """Set aside a decoded record; see `keep`."""
         self.keep(service, RecordLocation.of(record), error, goal=goal)
 
     def retry(self, kept: Record) -> None:
-        """Put a message back to its service's work; the copy stays where it is.
+        """Put a message back to its service; the copy stays where it is.
 
-        Raises RecordError for one that cannot be read, StoreError and MessageIllegal for one that
+        Raises RecordError for one that cannot be decoded, StoreError or MessageIllegal for one that
         cannot be stored.
         """
-        said = decode_properties(kept.properties)
-        position = said.get(props.SET_ASIDE_PLACE, "").rpartition("/")[2]
-        if said.get(props.SET_ASIDE_SERVICE) == INDEX:
+        properties = decode_properties(kept.properties)
+        position = properties.get(props.SET_ASIDE_PLACE, "").rpartition("/")[2]
+        if properties.get(props.SET_ASIDE_SERVICE) == INDEX:
             self.on_index(int(position))
             return
         raw = kept.body or self._store.message_at(int(position))
         if raw is None:
             raise RecordError("neither the message nor a copy of it is left")
         original = decode(raw)
-        queue, _, topic = said.get(props.SET_ASIDE_GOAL, "").partition("/")
+        queue, _, topic = properties.get(props.SET_ASIDE_GOAL, "").partition("/")
         if not topic:
             topic, queue = original.topic, str(original.queue_id)
         self._put_back(original, topic, int(queue))
 
     def _put_back(self, original: Record, topic: str, queue_id: int) -> None:
-        """Store a record as it was, in a topic that a service reads."""
+        """Store a record unchanged in a topic that a service reads."""
         is_delayed = topic == names.SCHEDULE_TOPIC
         draft = Draft(
             topic, queue_id, original.body, original.properties,
             self._clock.now_ms() if is_delayed else 0, original.flag,
             original.sys_flag & ~int(SysFlag.STORE_HOST_V6) | self._store_flag,
-            original.born_ms, original.born_host, self._put.store_host,
+            original.born_ms, original.born_host, self._ingest.store_host,
             original.reconsume_times, original.prepared_position,
         )  # fmt: skip
-        appended = self._put.as_it_is(draft)
+        appended = self._ingest.append_draft(draft)
         if (tell := self.on_retry.get(topic)) is not None:
             stored = self._store.message_at(appended.position)
             assert stored is not None, "it was stored this moment"
@@ -177,11 +176,11 @@ class SetAside:
 
     @property
     def _store_flag(self) -> int:
-        is_v4 = len(self._put.store_host) == IPV4_SIZE
+        is_v4 = len(self._ingest.store_host) == IPV4_SIZE
         return 0 if is_v4 else int(SysFlag.STORE_HOST_V6)
 
     def _draft(self, body: bytes, properties: bytes) -> Draft:
-        host = self._put.store_host
+        host = self._ingest.store_host
         return Draft(
             names.SET_ASIDE_TOPIC, 0, body, properties, 0,
             sys_flag=0 if len(host) == IPV4_SIZE else HOSTS_V6,
@@ -190,11 +189,11 @@ class SetAside:
 
 
 def location_in(raw: bytes, topic: str, queue_id: int) -> RecordLocation:
-    """Where a record of a queue lies, as far as its head can be believed: it may be damaged."""
+    """The location that a record's head names; a damaged one may be wrong."""
     _, _, _, _, _, offset, position, _, _ = HEAD.unpack_from(raw)
     return RecordLocation(topic, queue_id, offset, position)
 
 
 def is_transient(error: Exception) -> bool:
-    """Whether an error speaks of the disk or of this moment, and not of one message."""
+    """Whether an error is caused by the disk or the moment, not by the message."""
     return isinstance(error, StoreError | OSError | MemoryError | CallRefused)

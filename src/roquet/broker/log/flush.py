@@ -1,12 +1,12 @@
-"""Flush: stored messages become durable; everyone who waits is released by one flush.
+"""Flush: makes stored messages durable; one flush completes all waiting sends.
 
-    append ──▶ end ............ flushed ──▶ mark ──▶ those who wait for it
+    append ──▶ end ............ flushed ──▶ watermark ──▶ waiting sends
                      one flush, in a thread
 
-With sync flush somebody waits for every message, and a flush begins as soon as one does; whoever
-comes while it runs is served by the next one. Otherwise the log is flushed at intervals.
+With sync flush every send waits, and a flush begins as soon as one does; sends that come while it
+runs are completed by the next flush. Otherwise the log is flushed at intervals.
 
-Once the disk has failed nobody waits any more: all are told, and what was not durable never is.
+Once the disk has failed all waiting sends fail, and what was not durable never becomes so.
 """
 
 import asyncio
@@ -23,31 +23,31 @@ from roquet.store.store import Store
 log = logger(__name__)
 
 CHECKPOINT_MS: Final = 5_000
-"""Between two flushes of everything: what is younger is read again after a crash."""
+"""Ms between two checkpoints (flushes of everything); recovery reads the log after the last one."""
 
 CHECKPOINT_MS_MAX: Final = 60_000
-"""Between two flushes of everything at most, as in the genuine broker: reading the log of so long
-again takes a few seconds."""
+"""Longest time between two checkpoints in ms, as in the genuine broker: reading the log of that
+time again takes a few seconds."""
 
 FILES_A_SECOND: Final = 400
-"""Files that are flushed for each second between two checkpoints: with 40,000 queues in use, every
-message would else cost a flush of its own, and that costs as much as the message."""
+"""Files that a checkpoint may flush for each second since the last one: with 40,000 queues in use,
+every message would otherwise cost a flush, which costs as much as the message."""
 
 FILES_AT_ONCE: Final = 64
-"""Files that are written to in one go: about a millisecond."""
+"""Files that are written before others have their turn: about a millisecond."""
 
 PAUSE_MS: Final = 2
-"""Between two times that some files are written to: those who wait are served."""
+"""Ms of pause between two such groups of files."""
 
 THREADS: Final = 2
-"""A flush that somebody waits for must not queue behind that of a thousand queue files."""
+"""Threads: a flush that a send waits for must not queue behind that of a thousand queue files."""
 
 FAILURE_PAUSE_MS: Final = 1_000
-"""After a flush that failed: the disk is asked again, and not a thousand times a second."""
+"""Ms of pause after a failed flush."""
 
 
 class Flush:
-    """Carries the log to the disk."""
+    """Flushes the log, on demand and at intervals."""
 
     def __init__(self, store: Store, config: BrokerConfig, clock: Clock) -> None:
         self._store = store
@@ -61,13 +61,13 @@ class Flush:
         self._complete_ms = clock.monotonic_ms()
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed."""
+        """Apply changed settings."""
         self._timeout_ms = config.sync_flush_timeout
 
     async def durable(self, position: int) -> bool:
-        """Wait until the log is durable up to a position; False when the time for it is over.
+        """Wait until the log is durable up to a position; False after `sync_flush_timeout`.
 
-        Raises StoreFailed when it will never be: whether the message survives is unknown.
+        Raises StoreFailed once the disk has failed: whether the message survives is unknown.
         """
         if self._mark.value >= position:
             return True
@@ -83,13 +83,13 @@ class Flush:
             raise StoreFailed(*failure.args)
 
     async def serve(self) -> None:
-        """Flush whenever somebody waits, for ever."""
+        """Flush whenever a send waits, forever."""
         while True:
             await self._asked.wait()
             self._asked.clear()
             try:
                 await self.step()
-            except StoreFailed:  # the store has said so
+            except StoreFailed:  # the store has logged it
                 self._mark.release()
             except Exception:
                 log.exception("the log could not be flushed; it is tried again")
@@ -97,7 +97,7 @@ class Flush:
                 self._asked.set()
 
     async def step(self, _now_ms: int = 0) -> None:
-        """Flush the log, if it holds something new."""
+        """Flush the log, if it has grown."""
         try:
             if self._store.flushed_position < self._store.end_position:
                 loop = asyncio.get_running_loop()
@@ -106,10 +106,10 @@ class Flush:
             self._mark.advance(self._store.flushed_position)
 
     async def checkpoint(self, now_ms: int, *, at_once: bool = False) -> None:
-        """Flush everything, and note how far: recovery begins there.
+        """Flush everything and write a checkpoint, at which recovery begins.
 
-        Where very many files are to be flushed it waits for more, unless `at_once`. One is taken
-        after the other: an older one must not replace a newer one that retention has gone by.
+        With very many files to flush it is postponed, unless `at_once`. Checkpoints are taken one
+        after the other: an older one must not replace a newer one that retention has relied on.
         """
         async with self._checkpointing:
             await self._take_checkpoint(now_ms, at_once=at_once)
@@ -130,11 +130,11 @@ class Flush:
         self._mark.advance(self._store.flushed_position)
 
     def _is_too_soon(self) -> bool:
-        """Whether so many files are to be flushed that it is worth waiting for more."""
+        """Whether so many files are to be flushed that the checkpoint is postponed."""
         since_ms = self._clock.monotonic_ms() - self._complete_ms
         wanted_ms = self._store.dirty_files * 1_000 // FILES_A_SECOND
         return since_ms < min(wanted_ms, CHECKPOINT_MS_MAX)
 
     def close(self) -> None:
-        """End the threads, when their last flush is done."""
+        """End the threads after their last flush."""
         self._threads.shutdown()

@@ -1,7 +1,7 @@
-"""Arrivals: a watermark for each queue: what a suspended pull or pop waits on.
+"""LongPolling: suspended pulls and pops, woken when messages arrive in their queues.
 
-Those who want the same tags of one queue share a mark. It advances with the messages that they
-may want, so nobody is woken by others.
+Pulls with the same tags of one queue share a watermark. It advances with messages of those tags
+alone, so other messages do not wake them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -14,15 +14,15 @@ from roquet.rules.tag_filter import matches
 
 
 class LongPolling:
-    """Who waits for the next message of which queue."""
+    """Watermarks of the queues that pulls wait for, and the waiting pops."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._marks: dict[str, dict[int, dict[TagCodes, AsyncWatermark]]] = {}
-        """By topic, queue id and tags; kept while somebody comes back to wait."""
+        """By topic, queue id and tags; kept while a pull returns to wait."""
         self._closed = False
         self.waiters = PopWaiters(clock)
-        """Pops that wait: for any queue of a topic."""
+        """Waiting pops; they may wait for any queue of a topic."""
         self._polled = self.waiters.watched
 
     def __len__(self) -> int:
@@ -34,7 +34,7 @@ class LongPolling:
         )
 
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
-        """Messages with these tags were stored from this offset on; told of every message."""
+        """Wake the waiters for messages stored from `offset` on; called for every append."""
         if self._polled and topic in self._polled:
             self.waiters.arrived(topic, queue_id, len(tag_codes))
         queues = self._marks.get(topic)
@@ -49,7 +49,10 @@ class LongPolling:
     async def reach(
         self, topic: str, queue_id: int, next_offset: int, wanted: TagCodes, deadline_ms: int
     ) -> bool:
-        """Wait for a wanted message before `next_offset`, or later ones; False: none in time."""
+        """Wait until a message with these tags is stored at `next_offset - 1` or later.
+
+        False when the deadline, a monotonic time, comes first.
+        """
         if self._closed:
             return False
         marks = self._marks.setdefault(topic, {}).setdefault(queue_id, {})
@@ -59,7 +62,7 @@ class LongPolling:
         return await mark.reach(next_offset, deadline_ms)
 
     def look_again(self, topics: Iterable[str]) -> None:
-        """Whoever waits for messages of these looks again: something else has happened to them."""
+        """Wake all waiters of these topics: settings or progress have changed."""
         for topic in topics:
             for marks in self._marks.pop(topic, {}).values():
                 for mark in marks.values():
@@ -67,7 +70,7 @@ class LongPolling:
             self.waiters.look_again(topic)
 
     def sweep(self) -> None:
-        """Forget the marks on which nobody waits."""
+        """Remove watermarks without a waiter."""
         for topic, queues in list(self._marks.items()):
             for queue_id, marks in list(queues.items()):
                 for wanted in [wanted for wanted, mark in marks.items() if not mark.waiting]:
@@ -78,7 +81,7 @@ class LongPolling:
                 del self._marks[topic]
 
     def close(self) -> None:
-        """Nobody waits any longer: there will be no more messages."""
+        """Wake all waiters, and refuse new ones: the broker is stopping."""
         self._closed = True
         self.waiters.close()
         for queues in self._marks.values():

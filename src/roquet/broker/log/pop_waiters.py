@@ -1,7 +1,7 @@
-"""Polls: pops that found nothing and wait, the first come first.
+"""PopWaiters: pops that found no message and wait, in order of arrival.
 
-A message that comes wakes one pop of each group: it may not be there for a second one. Whoever
-finds more than it can take wakes the next.
+A message wakes one waiting pop of each group, since a second one may not find it. A pop that finds
+more than it can take wakes the next one.
 """
 
 import asyncio
@@ -18,47 +18,47 @@ ANY_QUEUE: Final = -1
 TIMED_OUT: Final = -2
 
 PopWaiter = tuple[int, asyncio.Future[int]]
-"""The queue that is waited for, and who waits: told for which queue it is woken, or GAVE_UP."""
+"""The awaited queue, and a future of the queue it is woken for, or TIMED_OUT."""
 
 
 class PopWaiters:
-    """Who waits for a message of which topic, by group."""
+    """Waiting pops by group and topic."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._waiting: dict[tuple[str, str], deque[PopWaiter]] = {}
         """By group and topic."""
         self.watched: dict[str, dict[tuple[str, str], bool]] = {}
-        """By the topic in which something may arrive: whom that concerns, and whether it is their
-        retry topic, any queue of which will do."""
+        """By topic in which messages may arrive: the keys to wake, and whether it is their retry
+        topic, any queue of which counts."""
         self.is_closed = False
 
     def waiting(self, group: str, topic: str) -> int:
-        """How many pops of a group wait."""
+        """Waiting pops of a group."""
         return sum(not place[1].done() for place in self._waiting.get((group, topic), ()))
 
     def is_full(self, group: str, topic: str) -> bool:
-        """Whether nobody else may wait."""
+        """Whether the group's limit of waiting pops is reached."""
         return len(self._waiting.get((group, topic), ())) >= POLLING_MAX
 
     def arrived(self, topic: str, queue_id: int, count: int) -> None:
-        """So many messages were stored; told of every message while anybody waits."""
+        """Wake pops for `count` stored messages; called for every append while a pop waits."""
         watched = self.watched.get(topic)
         if watched is not None:
             for key, is_retry in list(watched.items()):
                 self._wake(key, ANY_QUEUE if is_retry else queue_id, count)
 
     def wake(self, group: str, topic: str, queue_id: int = ANY_QUEUE) -> None:
-        """There is something for one more pop of a group: of one queue, or for whoever it be."""
+        """Wake one more pop of a group, for one queue or for any."""
         self._wake((group, topic), queue_id, 1)
 
     def look_again(self, topic: str) -> None:
-        """All pops that wait for messages of a topic look again."""
+        """Wake all pops that wait for messages of a topic."""
         for key in list(self.watched.get(topic, ())):
             self._wake(key, ANY_QUEUE, len(self._waiting.get(key, ())))
 
     async def wait(self, group: str, topic: str, queue_id: int, deadline_ms: int) -> bool:
-        """Wait until it is worth looking again; False when the deadline came first."""
+        """Wait until messages may be available; False when the deadline came first."""
         left_ms = deadline_ms - self._clock.monotonic_ms()
         if left_ms <= 0 or self.is_closed:
             return False
@@ -71,7 +71,7 @@ class PopWaiters:
             return await woken != TIMED_OUT
         except asyncio.CancelledError:
             if woken.done() and not woken.cancelled() and woken.result() != TIMED_OUT:
-                self._wake(key, woken.result(), 1)  # it was meant for us: another shall look
+                self._wake(key, woken.result(), 1)  # pass the message on to another pop
             raise
         finally:
             timer.cancel()
@@ -113,7 +113,7 @@ class PopWaiters:
 
 
 def _topics(key: tuple[str, str]) -> Iterator[tuple[str, bool]]:
-    """What a group's pops of a topic watch."""
+    """The topics that a group's pops of a topic wait for."""
     group, topic = key
     yield topic, False
     yield pop_retry_topic(group, topic), True

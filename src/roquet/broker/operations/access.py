@@ -5,9 +5,9 @@ from roquet.model.names import INTERNAL_TOPICS
 
 
 def internal_topic_fault(control: ControlPlane, topic: str) -> str | None:
-    """Why clients may not read a topic's messages: they are not delivered yet. None: they may.
+    """Why clients may not read a topic whose messages are not delivered yet; None when they may.
 
-    Records stay readable by their position, which only who sent or lists them knows.
+    Records stay readable by their position, which only their sender and operators know.
     """
     if topic not in INTERNAL_TOPICS or control.settings.config.read_internal_topics:
         return None

@@ -1,4 +1,4 @@
-"""Paging: large tables told in parts, or looked at and written without holding up others."""
+"""Large replies: tables in pages, or collected and encoded without holding up the event loop."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,8 +20,8 @@ V = TypeVar("V")
 R = TypeVar("R", bound=Reply)
 
 ROWS_MAX: Final = 200
-"""Rows of a table that are written at once: some milliseconds. More are written in a thread, which
-shares Python's lock with the event loop a few milliseconds at a time."""
+"""Rows of a table that are encoded at once, in some milliseconds. More are encoded in a thread,
+which shares Python's lock with the event loop a few milliseconds at a time."""
 
 QUEUES_MAX: Final = 100_000
 """Queues in one answer: more would not fit in the longest frame that clients accept."""
@@ -35,10 +35,10 @@ def page(
     most: int | None,
     seen_version: str | None,
 ) -> dict[str, V]:
-    """The rows of a table from a number on, `most` of them, by name.
+    """At most `most` rows of a table, in the order of their names, from row `first` on.
 
-    Whoever saw another edition of the table begins again, as at the genuine broker: its numbers
-    would count other rows.
+    `seen_version` is the table's version of the page before. When the table has changed since, the
+    first page is returned, as by the genuine broker: the row numbers would count other rows.
     """
     first = first or 0
     if first < 0 or (most is not None and most < 1):
@@ -52,7 +52,7 @@ def page(
 
 
 def written(rows: int, value: msgspec.Struct, reply: Callable[[bytes], R]) -> R | Awaitable[R]:
-    """The reply whose body is a frozen value of so many rows; many are not written at once."""
+    """The reply whose body is a frozen value of `rows` rows; a large one is encoded in a thread."""
     if rows <= ROWS_MAX:
         return reply(codec.dumps(value))
     return _written(value, reply)
@@ -63,7 +63,7 @@ async def _written(value: msgspec.Struct, reply: Callable[[bytes], R]) -> R:
 
 
 async def dumped(rows: int, value: object) -> bytes:
-    """The JSON of a value of so many rows, which must not change; many are written in a thread."""
+    """The JSON of a value of `rows` rows, which must not change; encoded in a thread if large."""
     if rows <= ROWS_MAX:
         return codec.dumps(value)
     return await in_thread(partial(codec.dumps, value))
@@ -72,9 +72,9 @@ async def dumped(rows: int, value: object) -> bytes:
 def each_queue(
     queues: Sequence[P], look: Callable[[P], V], body: Callable[[list[V]], msgspec.Struct]
 ) -> Reply | Awaitable[Reply]:
-    """The reply whose body is made of a frozen value for each queue.
+    """The reply whose body is made from one frozen value for each queue.
 
-    Of many queues ROWS_MAX are looked at before others have their turn. `check_queues` comes first.
+    ROWS_MAX queues are read before others have their turn. Call `check_queues` first.
     """
     if len(queues) <= ROWS_MAX:
         return Reply(body=codec.dumps(body([look(queue) for queue in queues])))
@@ -84,21 +84,21 @@ def each_queue(
 async def _each_queue(
     queues: Sequence[P], look: Callable[[P], V], body: Callable[[list[V]], msgspec.Struct]
 ) -> Reply:
-    found = await in_slices(queues, look)
-    return Reply(body=await in_thread(lambda: codec.dumps(body(found))))
+    values = await in_slices(queues, look)
+    return Reply(body=await in_thread(lambda: codec.dumps(body(values))))
 
 
 async def in_slices(items: Sequence[P], look: Callable[[P], V]) -> list[V]:
-    """A value for each item, ROWS_MAX of them before others have their turn."""
-    found: list[V] = []
+    """A value for each item; others have their turn after every ROWS_MAX items."""
+    values: list[V] = []
     for start in range(0, len(items), ROWS_MAX):
-        found += [look(item) for item in items[start : start + ROWS_MAX]]
+        values += [look(item) for item in items[start : start + ROWS_MAX]]
         await asyncio.sleep(0)
-    return found
+    return values
 
 
 def check_queues(count: int) -> None:
-    """Refuse to tell of so many queues at once, before any of them is looked at."""
+    """CallRefused when a reply would cover more than QUEUES_MAX queues."""
     if count > QUEUES_MAX:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR,

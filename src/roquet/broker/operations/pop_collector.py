@@ -1,4 +1,4 @@
-"""Popping: takes messages from the queues of a topic, and of its retry topic.
+"""PopCollector: takes messages for one pop from a topic's queues and from its retry topic.
 
 retry topic, one time in five ─▶ queues, from a random one ─▶ retry topic, to fill up
 """
@@ -40,20 +40,20 @@ from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 LENGTH: Final = Struct(">i")
 
 NOTIFICATION_SCAN_MAX: Final = 64
-"""Messages of a queue that are looked at before somebody is told that there may be some: the
+"""Messages of a queue that are scanned before a notification says that there may be some: the
 genuine broker's maxMessageFilterNumForNotification."""
 
 MAX_MODE: Final = 1
-"""A new group begins with the next message, not with the oldest."""
+"""Init mode of a new group that begins with the next message, not with the oldest."""
 
 
 class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What one pop wants, checked."""
+    """A validated pop."""
 
     group: str
     topic: str
     queue_id: int
-    """-1 for any."""
+    """-1 for any queue."""
     queue_count: int
     count: int
     invisible_ms: int
@@ -65,7 +65,7 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PopCollector:
-    """What one pop has found so far."""
+    """The messages that one pop has collected so far."""
 
     def __init__(
         self,
@@ -88,16 +88,17 @@ class PopCollector:
         self.offsets: list[str] = []
         self.times: list[str] = []
         self.blocked_until_ms: int | None = None
-        """When an ordered queue may be free again."""
+        """Wall-clock ms at which a blocked ordered queue may be free; None without one."""
         self.moved = False
-        """Whether messages that are not wanted were passed over, and more are behind them."""
+        """Whether messages that the filter rejects were skipped, and more follow them."""
         self._looks = scan_count(asked.wanted) if isinstance(asked.wanted, CompiledFilter) else 0
-        """Messages that may still be looked at for what an expression wants."""
+        """Messages that may still be scanned with the filter expression."""
         self.others: set[int] = set()
-        """For whom there is something left: who waits for this queue, or ANY_QUEUE for anybody."""
+        """Queues of which messages are left for other waiting pops; ANY_QUEUE for the retry
+        topic."""
 
     def look(self) -> None:
-        """Take what there is."""
+        """Take the available messages."""
         asked, rng = self._asked, self._control.rng
         retry_topic = names.pop_retry_topic(asked.group, asked.topic)
         has_retry = not asked.order and self._tables.topics.get(retry_topic) is not None
@@ -114,7 +115,7 @@ class PopCollector:
             self._take(retry_topic, 0)
 
     def has_any(self) -> bool:
-        """Whether there is something to take, without taking it."""
+        """Whether there is a message to take, without taking it."""
         asked = self._asked
         retry_topic = names.pop_retry_topic(asked.group, asked.topic)
         queue_ids = range(asked.queue_count) if asked.queue_id < 0 else [asked.queue_id]
@@ -164,7 +165,7 @@ class PopCollector:
             self.moved = self.moved or found.next_offset < maximum
 
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
-        """What is wanted of the next messages; everything, of what was given out before."""
+        """Read the next messages that match the filter; those of the retry topic all match."""
         size = BYTES_DEFAULT - self.size
         wanted = self._asked.wanted if topic == self._asked.topic else None
         if isinstance(wanted, CompiledFilter):
@@ -182,13 +183,13 @@ class PopCollector:
         )
 
     def _leave(self, topic: str, count: int) -> None:
-        """So many messages stay for others."""
+        """Count messages that are left for other pops."""
         self.rest += count
         if count > 0:
             self.others.add(self._asked.queue_id if topic == self._asked.topic else ANY_QUEUE)
 
     def _keep(self, topic: str, queue_id: int, start: int, found: Slice) -> None:
-        """Give out what was found: noted first, then it counts as given."""
+        """Deliver messages: the checkpoint is stored first, then the progress advances."""
         asked = self._asked
         offsets = _offsets(found, start)
         if not asked.peek:
@@ -214,13 +215,13 @@ class PopCollector:
             self.parts += [self._renamed(part, start) for part in found.parts]
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Where the group stands in a queue, and where the queue ends."""
+        """The group's next offset in a queue, and the queue's end."""
         asked = self._asked
         minimum, maximum = self._log.store.bounds(topic, queue_id)
         if self._tables.offset_resets.pending and not asked.peek:
             self._tables.offset_resets.take(
                 asked.group, topic, queue_id
-            )  # the progress says it already
+            )  # the progress includes it already
         committed = self._tables.offsets.get(asked.group, topic, queue_id)
         if committed is None:
             is_young = minimum <= 0 and is_start_in_memory(
@@ -266,7 +267,7 @@ class PopCollector:
     # -- from the retry topic ----------------------------------------------------------------
 
     def _renamed(self, part: memoryview, start: int) -> bytes:
-        """Records of the retry topic as clients want them: under the topic they asked for."""
+        """Records of the retry topic under the name of the topic that the client pops."""
         return b"".join([self._renamed_one(part, at, start) for at in _places(part)])
 
     def _renamed_one(self, part: memoryview, at: int, start: int) -> bytes:
@@ -298,7 +299,7 @@ class PopCollector:
 
 
 def _places(part: memoryview) -> list[int]:
-    """Where the records of a part begin."""
+    """Positions at which the records of a part begin."""
     found, at = [], 0
     while at < len(part):
         found.append(at)
@@ -307,7 +308,7 @@ def _places(part: memoryview) -> list[int]:
 
 
 def _offsets(found: Slice, start: int) -> Sequence[int]:
-    """The offsets of what was found."""
+    """The offsets of the records of a slice."""
     if found.next_offset - start == found.count:
         return range(start, found.next_offset)
     return [HEAD.unpack_from(part, at)[5] for part in found.parts for at in _places(part)]

@@ -61,7 +61,7 @@ def queue_progress(
     topic: str,
     number: int,
 ) -> QueueProgress:
-    """How far a queue is, and a group in it: with what it has handled, with what it was given."""
+    """The end of a queue, and a group's progress in it: handled and delivered messages."""
     store = message_log.store
     committed = max(tables.offsets.get(group, topic, number) or 0, 0)
     least, most = store.bounds(topic, number)
@@ -77,7 +77,7 @@ def queue_progress(
 
 
 def has_unsubscribed(tables: BrokerTables, group: str, topic: str) -> bool:
-    """Whether a group that is online listens to other topics, and not to this one any more."""
+    """Whether a group that is online subscribes to other topics, and no longer to this one."""
     members = tables.clients.consumers(group)
     return bool(members and members.subscriptions and topic not in members.subscriptions)
 
@@ -85,7 +85,7 @@ def has_unsubscribed(tables: BrokerTables, group: str, topic: str) -> bool:
 def is_start_in_memory(
     message_log: MessageLog, control: ControlPlane, topic: str, queue_id: int
 ) -> bool:
-    """Whether the queue's first message is likely to be in memory; so is one yet to come."""
+    """Whether a queue's first message is likely to be in memory; True for an empty queue."""
     first = message_log.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
     if not first.parts:
         return True

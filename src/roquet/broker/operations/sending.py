@@ -13,7 +13,10 @@ from roquet.wire.codes import ResponseCode
 
 
 def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) -> int:
-    """The queue to store in: the one asked for, or any."""
+    """The queue to store in: the one asked for, any for a negative id.
+
+    Creates the topic at its first message. CallRefused for a queue or topic that takes no messages.
+    """
     topic = tables.topics.sendable.get(call.topic)
     if topic is None or not control.settings.config.permission & 2:
         topic = _create_topic(tables, control, call)
@@ -34,7 +37,7 @@ def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) ->
 def send_refusal(
     control: ControlPlane, error: CallRefused | MessageIllegal | StoreError
 ) -> SendReply:
-    """The answer to a message that was certainly not stored."""
+    """The reply to a message that was certainly not stored."""
     match error:
         case CallRefused():
             code, remark = error.code, error.remark
@@ -47,7 +50,7 @@ def send_refusal(
 
 
 def _create_topic(tables: BrokerTables, control: ControlPlane, call: SendCall) -> TopicConfig:
-    """The topic that a client may send to, made when it does not exist."""
+    """The topic, created if it does not exist. CallRefused when clients may not send to it."""
     topic = call.topic
     if not control.settings.config.writable:
         _refuse(

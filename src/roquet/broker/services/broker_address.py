@@ -1,4 +1,4 @@
-"""The address under which others reach this broker."""
+"""Broker address: the host and port that clients are told, and its encoding in records."""
 
 import socket
 from ipaddress import ip_address
@@ -17,7 +17,7 @@ CONTAINER_SIGNS: Final = (Path("/.dockerenv"), Path("/run/.containerenv"))
 
 
 def advertised_address(config: BrokerConfig, port: int) -> str:
-    """HOST:PORT to tell clients; `port` is the one that the broker listens on."""
+    """HOST:PORT that clients are told; `port` is the one that the broker listens on."""
     if config.advertise is not None:
         return join_address(*parse_address(config.advertise, "advertise", port=port))
     host = config.host if is_specific(config.host) else routable_address()
@@ -25,7 +25,7 @@ def advertised_address(config: BrokerConfig, port: int) -> str:
 
 
 def warn_of_container_address(config: BrokerConfig, address: str) -> None:
-    """Say that nobody outside a container can reach an address that was found inside it."""
+    """Warn that clients outside a container cannot reach an address found inside it."""
     if config.advertise is None and in_container() and not address.startswith(f"{LOOPBACK}:"):
         log.warning(
             "this broker tells its clients to connect to %s, an address inside the container: "
@@ -35,7 +35,7 @@ def warn_of_container_address(config: BrokerConfig, address: str) -> None:
 
 
 def encode_address(address: str) -> bytes:
-    """The address as records hold it: a name becomes the number it stands for."""
+    """An address as records store it; a host name is resolved. ConfigError if it cannot be."""
     host, port = parse_address(address)
     try:
         ip = ip_address(host)
@@ -50,5 +50,5 @@ def encode_address(address: str) -> bytes:
 
 
 def in_container() -> bool:
-    """Whether this process sees a container's network instead of the machine's."""
+    """Whether this process runs in a container."""
     return any(sign.exists() for sign in CONTAINER_SIGNS)

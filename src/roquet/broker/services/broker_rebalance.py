@@ -1,11 +1,11 @@
-"""Assign: the broker divides a group's queues from a numbered snapshot.
+"""BrokerRebalance: the broker divides a group's queues, and keeps each decision as a snapshot.
 
-The first broker, by name, that holds a topic decides for a group: it knows all members, since they
-tell every broker of their topics that they live; who had which queue before, since it decided that,
-too, or has seen who works on its own queues; and how much waits, since it asks the others.
+The first broker by name that holds a topic decides. It knows all members, since they send
+heartbeats to every broker of their topics. It knows the former owners, since it decided before or
+has observed activity on its own queues. It knows the lag, since it asks the other brokers.
 
-Of a queue whose broker does not say what waits in it the mean of the others is believed: it then
-neither draws members nor drives them away.
+A queue of unknown lag counts with the mean of the others, so that it neither attracts members nor
+repels them.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.handover import Handover
 from roquet.broker.services.peer_brokers import PeerBrokers, TopicLocation
 from roquet.broker.tables.assignments import AssignmentSnapshot, AssignmentTable
-from roquet.broker.tables.clients import Clients
-from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
@@ -31,41 +31,39 @@ from roquet.rules.allocate import (
     sticky,
 )
 from roquet.rules.balance.lag_facts import QueueLag, estimated_lag, is_worth_moving
-from roquet.store.store import Store
 
 log = logger(__name__)
 
 REVIEW_MS: Final = 20_000
-"""What waits changes all the time: looked at again when a member asks, and so often at most."""
+"""Ms after which a lag-weighted decision is reviewed, when a member asks."""
 
 STICKY: Final = "STICKY"
 LAG_WEIGHTED: Final = "LAG_WEIGHTED"
 
 
 class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
-    """Decides for groups; who asks twice gets the same answer until something has changed."""
+    """Decides for groups; repeated requests get the same snapshot until something changes."""
 
-    clock: Clock
-    store: Store
-    offsets: ConsumerOffsets
-    clients: Clients
-    neighbours: PeerBrokers
+    message_log: MessageLog
+    tables: BrokerTables
+    peer_brokers: PeerBrokers
     handover: Handover
-    table: AssignmentTable = msgspec.field(default_factory=AssignmentTable)
+    clock: Clock
+    assignments: AssignmentTable = msgspec.field(default_factory=AssignmentTable)
     on_change: list[Callable[[Sequence[str]], object]] = msgspec.field(default_factory=list)
-    """Called with groups whose members have to ask again."""
+    """Called with groups whose members have to query again."""
     deciding: dict[tuple[str, str], asyncio.Lock] = msgspec.field(default_factory=dict)
 
     async def decide(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> AssignmentSnapshot | None:
-        """Whose queue is whose; None when the group has no members or the topic no queues."""
+        """The current decision; None when the group has no members or the topic no queues."""
         known = self._good(group, topic, strategy, home)
         if known is not None:
             return known
         lock = self.deciding.setdefault((group, topic), asyncio.Lock())
         try:
-            async with lock:  # those who asked meanwhile take what the first one found
+            async with lock:  # concurrent requests share one decision
                 known = self._good(group, topic, strategy, home)
                 return known or await self._decide(group, topic, strategy, home)
         finally:
@@ -75,21 +73,21 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
     def by_rule(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> GroupAssignment:
-        """Everybody's share by a rule that members could follow themselves; worked out once."""
-        members, known = self._members(group), self.table.worked_out(group, topic, strategy)
+        """The assignment by a strategy that members could compute themselves; computed once."""
+        members, known = self._members(group), self.assignments.worked_out(group, topic, strategy)
         if known is None or known.members != members or known.queues != home.queues:
             shares = allocate(home.queues, members, STRATEGIES[strategy])
             known = AssignmentSnapshot(
                 strategy=strategy, members=members, queues=home.queues, shares=shares
             )
-            self.table.work_out(group, topic, known)
+            self.assignments.work_out(group, topic, known)
         return known.shares
 
     def _good(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> AssignmentSnapshot | None:
-        """The snapshot, if nothing has changed since."""
-        known = self.table.get(group, topic)
+        """The snapshot, if nothing has changed since; else None."""
+        known = self.assignments.get(group, topic)
         if (
             known is None
             or known.members != self._members(group)
@@ -101,22 +99,22 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return None if stale and known.strategy == LAG_WEIGHTED else known
 
     def _strategy(self, group: str, wanted: str, known: AssignmentSnapshot | None) -> str:
-        """The one that counts: while members differ, the one that was there first."""
-        if known is None or known.strategy not in self.table.strategies(group).values():
+        """The strategy that counts: while members ask for different ones, the earlier one."""
+        if known is None or known.strategy not in self.assignments.strategies(group).values():
             return wanted
         return known.strategy
 
     def _members(self, group: str) -> tuple[str, ...]:
-        found = self.clients.consumers(group)
+        found = self.tables.clients.consumers(group)
         return tuple(found.client_ids) if found else ()
 
     async def _decide(
         self, group: str, topic: str, strategy: str, home: TopicLocation
     ) -> AssignmentSnapshot | None:
         lag: dict[MessageQueue, int] = {}
-        if self._strategy(group, strategy, self.table.get(group, topic)) == LAG_WEIGHTED:
+        if self._strategy(group, strategy, self.assignments.get(group, topic)) == LAG_WEIGHTED:
             lag = await self._lag(group, topic, home)
-        known, members = self.table.get(group, topic), self._members(group)
+        known, members = self.assignments.get(group, topic), self._members(group)
         if not members or not home.queues:
             return None
         strategy = self._strategy(group, strategy, known)
@@ -135,30 +133,30 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
                 shares=shares,
                 decided_ms=now_ms,
             )
-        self.table.put(group, topic, made)
+        self.assignments.put(group, topic, made)
         if known is not None and made.shares != known.shares and made.members == known.members:
             log.info("%s of %s is divided anew: number %d", topic, group, made.number)
-            for tell in self.on_change:  # of other members all have heard already
+            for tell in self.on_change:  # changed members have been notified already
                 tell([group])
         return made
 
     def _seen(self, group: str, home: TopicLocation) -> dict[MessageQueue, str]:
-        """Who is at work on the queues here: what was before, for who has decided nothing yet."""
+        """Observed owners of our queues: the former assignment for a broker without a decision."""
         found = {}
         for queue in home.queues:
-            if queue.broker_name == self.neighbours.own_name:
+            if queue.broker_name == self.peer_brokers.own_name:
                 owners = self.handover.owners(group, queue.topic, queue.queue_id)
                 if len(owners) == 1:
                     found[queue] = owners[0]
         return found
 
     async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
-        """What waits in each queue."""
-        known = await self.neighbours.lag(group, topic, home)
+        """The lag of each queue."""
+        known = await self.peer_brokers.lag(group, topic, home)
         for queue in home.queues:
-            if queue.broker_name == self.neighbours.own_name:
-                least, most = self.store.bounds(topic, queue.queue_id)
-                committed = self.offsets.get(group, topic, queue.queue_id) or 0
+            if queue.broker_name == self.peer_brokers.own_name:
+                least, most = self.message_log.store.bounds(topic, queue.queue_id)
+                committed = self.tables.offsets.get(group, topic, queue.queue_id) or 0
                 known[queue] = max(most - max(committed, least), 0)
         return estimated_lag(home.queues, known)
 
@@ -178,7 +176,7 @@ def _shares(
 def _same_but_time(
     known: AssignmentSnapshot | None, strategy: str, members: tuple[str, ...], home: TopicLocation
 ) -> bool:
-    """Whether only what waits can have changed."""
+    """Whether only the lag can have changed."""
     return known is not None and (known.strategy, known.members, known.queues) == (
         strategy,
         members,

@@ -1,11 +1,12 @@
-"""Delay: messages that wait at a delay level, brought to their queues when they are due.
+"""DelayedDelivery: messages that wait at a delay level, delivered to their queues when due.
 
     SCHEDULE_TOPIC_XXXX   queue 0 │ level 1 │ due 10:00:01 │ due 10:00:04 │ …      one loop a level:
                           queue 1 │ level 2 │ due 10:00:07 │ …                     the first is due
                           …                                                        first
 
-A queue entry's tag code says when its message is due. How far each level is gets saved only after
-what was delivered is on the disk: after a crash some messages come twice, and none is lost.
+The tag code of a queue entry is the time at which its message is due. The progress of a level is
+saved only after the delivered messages are on the disk: after a crash some messages come twice, and
+none is lost.
 """
 
 import asyncio
@@ -14,11 +15,9 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
-from roquet.broker.log.flush import Flush
-from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.log_records import logger
 from roquet.model import names
@@ -27,52 +26,50 @@ from roquet.model.errors import MessageIllegal, RecordError, StoreFailed
 from roquet.net.clock import Clock
 from roquet.net.threads import in_thread
 from roquet.rules.delay.delay_levels import excess_delay_ms
-from roquet.store.store import Store
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import RECORD_SIZE_MIN, TOTAL_AND_MAGIC, Record, decode
 
 log = logger(__name__)
 
 SAVE_MS: Final = 10_000
-"""Between two saves of the progress, as in the genuine broker."""
+"""Ms between two saves of the progress, as in the genuine broker."""
 
 STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
 
 STEP_BYTES: Final = 1024 * 1024
-"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 NAP_MS: Final = 1_000
-"""The longest sleep while a message waits: the wall's clock may be set forward meanwhile."""
+"""Longest sleep in ms while a message waits: the wall clock may be set forward meanwhile."""
 
 QUIET_MS: Final = 3_600_000
-"""The longest wait for a level's first message."""
+"""Longest wait in ms for a level's first message."""
 
 FAILURE_PAUSE_MS: Final = 10_000
-"""After a delivery that failed, as in the genuine broker: the level goes on where it was."""
+"""Ms of pause after a failed delivery, as in the genuine broker; the level goes on where it was."""
 
 
 class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
-    """Delivers what waits at the delay levels."""
+    """Delivers the messages of all delay levels."""
 
-    store: Store
-    put: Ingest
-    homes: Destinations
+    message_log: MessageLog
+    delay_offsets: DelayOffsets
+    destinations: Destinations
     set_aside: SetAside
-    delays: DelayOffsets
-    arrivals: LongPolling
-    flush: Flush
     clock: Clock
     levels: tuple[int, ...]
     firsts: dict[int, tuple[int, int]] = {}
-    """Level → the offset that was looked at last, and by how much its time was ahead."""
+    """Level → the last offset looked at, and by how many ms its time was ahead."""
 
     def work(self) -> Iterator[Coroutine[Any, Any, None]]:
-        """What has to run, for ever: one loop for each level.
+        """The loops to run, one for each level.
 
-        Messages may wait at a level that the settings had once: what is due stands beside them.
+        Messages may also wait at a level that the settings no longer have: each entry has its time.
         """
-        waiting = {queue_id + 1 for queue_id in self.store.queue_ids(names.SCHEDULE_TOPIC)}
+        waiting = {
+            queue_id + 1 for queue_id in self.message_log.store.queue_ids(names.SCHEDULE_TOPIC)
+        }
         levels = waiting.union(range(1, len(self.levels) + 1))
         return (self.serve(level) for level in sorted(levels))
 
@@ -81,31 +78,31 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         while True:
             try:
                 await self._round(level)
-            except StoreFailed:  # the store has said so
+            except StoreFailed:  # the store has logged it
                 await self.clock.sleep(FAILURE_PAUSE_MS)
             except Exception:
                 log.exception("messages of delay level %d wait longer than they should", level)
                 await self.clock.sleep(FAILURE_PAUSE_MS)
 
     async def save(self, now_ms: int) -> None:
-        """Write the progress, once all that it speaks of is on the disk."""
-        if not self.delays.unsaved:
+        """Save the progress, once all delivered messages are on the disk."""
+        if not self.delay_offsets.unsaved:
             return
-        self.delays.touch(now_ms)
-        work = self.delays.saving()
+        self.delay_offsets.touch(now_ms)
+        work = self.delay_offsets.saving()
         try:
-            await self.flush.step()
+            await self.message_log.flush.step()
             if work is not None:
                 await in_thread(work)
         except BaseException:
-            self.delays.unsaved = True
+            self.delay_offsets.unsaved = True
             raise
 
     def step(self, level: int, now_ms: int) -> int | None:
-        """Deliver some that are due; gives when the next one is, None when none waits."""
+        """Deliver some due messages; returns when the next one is due, None when none waits."""
         queue_id, offset = level - 1, self._offset(level)
         due: list[int] = []
-        found = self.store.read(
+        found = self.message_log.store.read(
             names.SCHEDULE_TOPIC,
             queue_id,
             offset,
@@ -124,18 +121,18 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
                 self._deliver(record)
             except Exception as error:  # the others must not wait behind it
                 self.set_aside.keep_record(DELAY, record, error)
-            self.delays.advance(level, record.queue_offset + 1)
-        self.delays.advance(level, found.next_offset)  # past what cannot be read
-        more = found.next_offset < self.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+            self.delay_offsets.advance(level, record.queue_offset + 1)
+        self.delay_offsets.advance(level, found.next_offset)  # past what cannot be read
+        more = found.next_offset < self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
         return now_ms if more else None
 
     async def _round(self, level: int) -> None:
-        """One step, and the pause until the next one has something to do."""
+        """One step, then a pause until the next message is due or stored."""
         at = self.step(level, self.clock.now_ms())
         if at is None:
             deadline_ms = self.clock.monotonic_ms() + QUIET_MS
-            behind = self.delays.get(level) + 1
-            if not await self.arrivals.reach(
+            behind = self.delay_offsets.get(level) + 1
+            if not await self.message_log.arrivals.reach(
                 names.SCHEDULE_TOPIC, level - 1, behind, None, deadline_ms
             ):
                 await self.clock.sleep(NAP_MS)  # nothing came, or the broker is about to stop
@@ -145,15 +142,15 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         await (self.clock.sleep(min(left, NAP_MS)) if left > 0 else asyncio.sleep(0))
 
     def _offset(self, level: int) -> int:
-        """Where a level goes on: within what its queue holds, whatever the file said."""
-        least, end = self.store.bounds(names.SCHEDULE_TOPIC, level - 1)
-        offset = min(max(self.delays.get(level), least), end)
-        if offset != self.delays.get(level):
-            self.delays.advance(level, offset)
+        """The next offset of a level, within the bounds of its queue whatever the file says."""
+        least, end = self.message_log.store.bounds(names.SCHEDULE_TOPIC, level - 1)
+        offset = min(max(self.delay_offsets.get(level), least), end)
+        if offset != self.delay_offsets.get(level):
+            self.delay_offsets.advance(level, offset)
         return offset
 
     def _due(self, level: int, record: Record, noted_ms: int, now_ms: int) -> int:
-        """When a message is due: what was noted as it was stored, unless the clock went back."""
+        """When a message is due: the noted time, corrected if the clock was set back since."""
         offset, ahead = self.firsts.get(level, (-1, 0))
         known = level <= len(self.levels)
         longest_ms = max(self.levels[level - 1] if known else max(self.levels), 0)
@@ -163,21 +160,21 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         return noted_ms - ahead
 
     def _deliver(self, record: Record) -> None:
-        """Store a message where it was sent to."""
+        """Store a message in the queue that it was sent to."""
         found = decode_properties(record.properties)
         topic = found.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
-        self.put.delivered(
+        self.message_log.ingest.append_due(
             record,
             topic=topic,
-            queue_id=self.homes.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
+            queue_id=self.destinations.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
             properties=found,
         )
 
 
 def _noting(found: list[int]) -> Callable[[int], bool]:
-    """A filter that takes every message and writes down its code."""
+    """A filter that accepts every message and collects its tag code."""
 
     def note(code: int) -> bool:
         found.append(code)
@@ -189,7 +186,7 @@ def _noting(found: list[int]) -> Callable[[int], bool]:
 def decode_records(
     parts: Sequence[memoryview], unreadable: Callable[[bytes, RecordError], object]
 ) -> Iterator[Record]:
-    """The records of what was read; `unreadable` is told of each that is damaged."""
+    """The records of a slice; `unreadable` is called for each damaged one."""
     for view in parts:
         part, at = bytes(view), 0  # a record is read from bytes in half the time
         while len(part) - at >= RECORD_SIZE_MIN:

@@ -1,6 +1,6 @@
-"""Handover: who takes a queue over reads on where the one before it stopped.
+"""Handover: a member that takes over a queue waits for the commit of the member before it.
 
-What happens is told here; `rules.balance.handover` says who waits, and how long.
+Activity of members is reported here; rules.balance.handover decides who waits, and how long.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ class QueueTakeover(msgspec.Struct, frozen=True):
 
 
 class Handover:
-    """Sees who works on which queue, and lets takers wait."""
+    """Observes which member is active on which queue, and holds back its successor."""
 
     def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
@@ -60,7 +60,7 @@ class Handover:
         return QueueTakeover(group, place, loser, now_ms + wait_ms)
 
     async def wait(self, taking: QueueTakeover) -> None:
-        """Return at the commit, when it can no longer come, or when the time is over."""
+        """Return at the commit, when it can no longer come, or at the deadline."""
         event = asyncio.Event()
         self._waiting[event] = taking
         left_ms = taking.deadline_ms - self._clock.monotonic_ms()
@@ -73,17 +73,17 @@ class Handover:
             del self._waiting[event]
 
     def changed(self, groups: Iterable[str]) -> None:
-        """Members came, went or listen to something else: queues may change hands now."""
+        """Note that members or subscriptions of groups changed: queues may change owners now."""
         now_ms = self._clock.monotonic_ms()
         for group in groups:
             self._holders.changed(group, now_ms)
 
     def queues_changed(self) -> None:
-        """A topic has other queues now: those of any group may change hands."""
+        """Note that a topic has other queues now: those of any group may change owners."""
         self.changed(self._holders.groups())
 
     def left(self, group: str, member: str) -> None:
-        """A member has left: its commit will not come."""
+        """Wake the waits for a member that has left: its commit will not come."""
         if self._clients.consumers(group) is None:
             self._holders.ended(group)
         else:
@@ -93,11 +93,11 @@ class Handover:
                 event.set()
 
     def owners(self, group: str, topic: str, queue_id: int) -> list[str]:
-        """Who works on a queue, as far as was seen."""
+        """The members observed on a queue."""
         return self._holders.owners(group, (topic, queue_id), self._clock.monotonic_ms())
 
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Wake all waits: the broker is stopping."""
         self._closed = True
         for event in self._waiting:
             event.set()

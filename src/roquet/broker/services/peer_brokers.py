@@ -1,7 +1,7 @@
-"""Neighbours: where a topic lives besides here, and how much waits there.
+"""PeerBrokers: the locations of topics on other brokers, and the lag there.
 
-The name servers and the other brokers are asked when somebody wants to know, by everyone at one
-time only once, and what they said counts for some seconds.
+Name servers and brokers are asked on demand. Concurrent requests share one call, and answers are
+cached for some seconds.
 """
 
 import asyncio
@@ -31,32 +31,32 @@ T = TypeVar("T")
 K = TypeVar("K")
 
 FRESH_MS: Final = 3_000
-"""What was heard so long ago still counts: members ask each 20 s, all at once after a change."""
+"""Ms for which an answer is cached: members ask every 20 s, and all at once after a change."""
 
 ROUTE_TIMEOUT_MS: Final = 1_000
 LAG_TIMEOUT_MS: Final = 500
-"""A member waits for its answer meanwhile, 3 s at most."""
+"""A member waits meanwhile, for 3 s at most."""
 
 REMEMBERED_MAX: Final = 1_024
-"""Topics, or topics of groups, of which the latest answer is kept."""
+"""Cached answers, by topic or by group and topic."""
 
 
 class TopicLocation(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a topic can be read."""
+    """The readable queues of a topic and the addresses of their brokers."""
 
     queues: tuple[MessageQueue, ...]
     """Sorted."""
     addresses: Mapping[str, str] = {}
-    """By the names of the brokers, as far as known."""
+    """By broker name, as far as known."""
 
     @property
     def first(self) -> str | None:
-        """The broker that decides for groups: the first by name."""
+        """The broker that divides the queues: the first by name."""
         return min((queue.broker_name for queue in self.queues), default=None)
 
 
 class PeerBrokers:
-    """What others know: the name servers of routes, the brokers of progress."""
+    """Asks name servers for routes, and other brokers for lag."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics) -> None:
         self._config = config
@@ -64,21 +64,22 @@ class PeerBrokers:
         self._topics = topics
         self._pool = ChannelPool(clock=clock, security=config.calls())
         self._homes: dict[str, tuple[TopicRoute | None, TopicConfig | None, TopicLocation]] = {}
-        """What was worked out last, and from what: a topic may have thousands of queues."""
+        """Cached locations, and what they were computed from: topics may have thousands of
+        queues."""
         self._routes: _SingleFlightCache[str, TopicRoute | None] = _SingleFlightCache(clock)
         self._lags: _SingleFlightCache[tuple[str, str, str], Mapping[MessageQueue, int]] = (
             _SingleFlightCache(clock)
         )
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed: there may be other name servers."""
+        """Apply changed settings: there may be other name servers."""
         self._config = config
 
     async def home(self, topic: str) -> TopicLocation | None:
-        """Where a topic can be read; None when nobody can say.
+        """The location of a topic; None when it is unknown.
 
-        Of our own queues we know best. Of the others the name servers do; what they last said
-        counts while none of them answers.
+        Our own queues are those of our tables, the others those of the name servers. Their last
+        answer counts while none of them answers.
         """
         route = None
         if self._config.name_servers:
@@ -113,17 +114,17 @@ class PeerBrokers:
         )
 
     async def lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
-        """How many messages wait in the queues of other brokers; those that do not answer lack."""
+        """The lag of the queues of other brokers, without those of brokers that do not answer."""
         addresses = {n: a for n, a in home.addresses.items() if n != self.own_name}
         found = await asyncio.gather(*(self._lag(a, group, topic) for a in addresses.values()))
         return {queue: count for lags in found for queue, count in lags.items()}
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         await self._pool.close()
 
     async def _route(self, topic: str) -> TopicRoute | None:
-        """What a name server says; None when the first that answers knows no such topic."""
+        """The route from the first name server that answers; None if it knows no such topic."""
         reason: CallError | FieldError | None = None
         for server in self._config.name_servers:
             try:
@@ -152,7 +153,7 @@ class PeerBrokers:
 
 
 class _SingleFlightCache(Generic[K, T]):
-    """Answers that count for a while; everyone who asks at one time shares one question."""
+    """A cache of answers for FRESH_MS; concurrent requests for a key share one call."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -160,7 +161,7 @@ class _SingleFlightCache(Generic[K, T]):
         self._asking: dict[K, asyncio.Task[T]] = {}
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]]) -> T:
-        """A fresh answer; when there is none to be had, the last one."""
+        """A fresh answer; the last one when the call fails."""
         known = self._answers.get(key)
         if known is not None and self._clock.monotonic_ms() - known[1] < FRESH_MS:
             return known[0]
@@ -185,4 +186,4 @@ class _SingleFlightCache(Generic[K, T]):
     def _asked(self, key: K, task: asyncio.Task[T]) -> None:
         del self._asking[key]
         if not task.cancelled():
-            task.exception()  # is told to those who wait; it need not be told to nobody
+            task.exception()  # those who wait raise it; asyncio must not log it

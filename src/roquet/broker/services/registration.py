@@ -1,8 +1,8 @@
-"""Register: tells the name servers what we hold.
+"""Registration: registers the broker's topics at all name servers.
 
-news ──────────────────▶ told at once; who made it may wait until it has been told
-every 30 s ────────────▶ all is told
-a connection that ends ▶ all is told, again and again until the name server is back
+a changed topic ───────▶ registered at once; its creator may wait for that
+every 30 s ────────────▶ registered again
+a closed connection ───▶ registered again, repeatedly until the name server is back
 """
 
 import asyncio
@@ -27,21 +27,21 @@ from roquet.wire.registration import checksum
 log = logger(__name__)
 
 TIMEOUT_MS: Final = 3_000
-"""For one name server to answer: the others are told meanwhile."""
+"""Timeout in ms for one name server; the others are called meanwhile."""
 
 AGAIN_MS: Final = 1_000
-"""Between two tries to reach a name server that has gone: as long as it does not know us, it hides
-us from clients."""
+"""Ms between two tries to reach a name server that is away: until it knows us, its clients do
+not."""
 
 PAUSE_MS: Final = 20
-"""Between two tellings of news: a burst of new topics is told at once and once more."""
+"""Ms between two registrations of changes: a burst of new topics takes two registrations."""
 
 HEARD_MS: Final = 1_000
-"""How long who made news waits for name servers that do not answer."""
+"""Longest wait in ms of a creator for name servers that do not answer."""
 
 
 class RegistrationTrigger:
-    """That there is something to tell, and whether it has been heard."""
+    """Triggers a registration, and lets callers wait until it is done."""
 
     def __init__(self) -> None:
         self.latest = 0
@@ -51,18 +51,18 @@ class RegistrationTrigger:
         self._told = asyncio.Event()
 
     def add(self) -> None:
-        """There is news: tell it soon."""
+        """Request a registration soon."""
         self.latest += 1
         self.changed.set()
 
     def heard(self, latest: int) -> None:
-        """All that can hear it have heard the news up to this."""
+        """Note that the changes up to `latest` are registered at all reachable name servers."""
         self._heard = latest
         told, self._told = self._told, asyncio.Event()
         told.set()
 
     async def told(self) -> None:
-        """Until name servers know what there is by now, or do not answer."""
+        """Wait until the changes so far are registered, HEARD_MS at most."""
         latest = self.latest
         with suppress(TimeoutError):
             async with asyncio.timeout(HEARD_MS / 1000):
@@ -71,7 +71,7 @@ class RegistrationTrigger:
 
 
 class NameServerRegistration:
-    """Keeps every name server informed."""
+    """Keeps the registration at every name server up to date."""
 
     def __init__(
         self,
@@ -91,18 +91,21 @@ class NameServerRegistration:
         news.has_teller = True
         self._unreachable: set[str] = set()
         self._away: dict[str, None] = {}
-        """Name servers that have not answered, in the order in which they went."""
+        """Name servers that did not answer, in the order in which they failed."""
         self._missed = asyncio.Event()
         self._left = False
         self._kept = codec.EncodedTextCache()
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed: tell it soon, to other name servers perhaps."""
+        """Apply changed settings: register soon, perhaps at other name servers."""
         self._config = config
         self._news.add()
 
     async def serve(self) -> None:
-        """Tell news at once, and everything at intervals and to who returns, for ever."""
+        """Register changes at once, everything at intervals, and at name servers that return.
+
+        Forever.
+        """
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tell_news())
             group.create_task(self._call_again())
@@ -116,14 +119,14 @@ class NameServerRegistration:
                 pass
             try:
                 await self.step()
-            except Exception:  # the next time there may be other news
+            except Exception:  # later changes are registered all the same
                 log.exception("the name servers could not be told; they are told again")
                 await self._clock.sleep(AGAIN_MS)
                 self._news.add()
             await self._clock.sleep(PAUSE_MS)
 
     async def _call_again(self) -> None:
-        """By itself: who does not answer must not hold up the news for others."""
+        """Retry name servers that are away, in a task of its own."""
         while True:
             await self._missed.wait()
             await self._clock.sleep(AGAIN_MS)
@@ -135,23 +138,23 @@ class NameServerRegistration:
                 self._missed.set()
 
     async def _call(self, server: str) -> None:
-        """Tell a name server everything, if it is there again."""
+        """Register at a name server that was away, if it can be reached again."""
         if self._left or server not in self._config.name_servers:
             self._away.pop(server, None)
             return
-        with suppress(CallError):  # then there is nobody to be told
+        with suppress(CallError):  # it is still away
             await self._pool.get(server, timeout_ms=TIMEOUT_MS)
             await self._tell(server, self._registration())
         if server in self._away:
             self._missed.set()
 
     def _hung_up(self, _channel: object) -> None:
-        """A name server may have died, and forgotten us: who comes up in its place is told."""
+        """Register again: a name server may have died, and its successor does not know us."""
         if not self._left:
             self._news.add()
 
     async def step(self, _now_ms: int = 0) -> None:
-        """Tell every name server what we hold; those that are away are called by themselves."""
+        """Register at every name server, except those that are away, which are retried apart."""
         self._news.changed.clear()
         latest, servers = self._news.latest, self._config.name_servers
         if servers and not self._left:
@@ -161,7 +164,7 @@ class NameServerRegistration:
         self._news.heard(latest)
 
     async def unregister(self) -> None:
-        """Tell every name server that we go, and hang up."""
+        """Unregister at every name server, and close the connections."""
         self._left, config = True, self._config
         call = UnregisterBroker(
             broker_name=config.broker_name,
@@ -213,5 +216,5 @@ class NameServerRegistration:
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:
-    """A topic on a broker where not all may be done that the topic allows."""
+    """A topic's settings with the permissions that the broker grants."""
     return msgspec.structs.replace(topic, perm=topic.perm & (permission | ~READ_WRITE))

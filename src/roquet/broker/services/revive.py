@@ -1,12 +1,12 @@
-"""Revive: what was popped and not acknowledged in time comes again.
+"""PopRevive: redelivers popped messages that were not acknowledged in time.
 
     pop ──▶ ck ─┐                                    ┌─▶ %RETRY%group_topic
     ack ──▶ ack ┼─▶ rmq_sys_REVIVE_LOG_cluster ──▶ time passed
     acks ─▶ bAck┘         │                          └─▶ %DLQ%group, after the last try
                           └─▶ read again after a restart
 
-What was given out and what was acknowledged is noted in the revive topic before the client hears
-of it. Memory holds the same, so that nothing is searched for on the disk but what comes again.
+Pops and acknowledgements are appended to the revive topic before the client gets a reply. Memory
+holds the same checkpoints, so only redelivered messages are read from the disk.
 """
 
 import asyncio
@@ -16,12 +16,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
-from roquet.broker.tables.groups import Groups
-from roquet.broker.tables.offsets import ConsumerOffsets
-from roquet.broker.tables.topics import Topics
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -29,7 +28,7 @@ from roquet.model.errors import FieldError, MessageIllegal, RecordError, StoreEr
 from roquet.net.clock import Clock
 from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint, bits_of, offsets_of
 from roquet.rules.delay.retry import dead_letter_properties, times_after
-from roquet.store.store import Draft, Store
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.receipt_handle import (
     ACK_TAG,
@@ -50,82 +49,78 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 REVIVE_MS: Final = 200
-"""How often it is looked at whose time has passed."""
+"""Ms between two checks for checkpoints whose time has passed."""
 
 REVIVE_COUNT: Final = 64
-"""Messages that come again in one stroke; then others have their turn."""
+"""Messages redelivered before others have their turn."""
 
 RENOTE_COUNT: Final = 256
-"""Notes that are written anew in one stroke, all lanes together; the rest the next time."""
+"""Checkpoints appended again in one step, all revive queues together; the rest the next time."""
 
 FAILURE_PAUSE_MS: Final = 1_000
-"""After what could not be stored: the disk may be full."""
+"""Ms of pause after a failed append: the disk may be full."""
 
 BACK_MS: Final = 60_000
-"""A clock that was set back by more must not keep messages invisible for so much longer."""
+"""A clock set back by more ms than this must not keep messages invisible for that much longer."""
 
 READ_BYTES: Final = 1024 * 1024
-"""Of the revive topic that are read at one time after a restart."""
+"""Bytes of the revive topic that are read at once after a restart."""
 
 NOTED_GRACE_MS: Final = 3_000
-"""What a note that waited is kept longer: the acknowledgements lie in the next second of the wheel,
-and after a long rest both are taken from it at once."""
+"""Extra ms for a checkpoint that waited in the timer: its acknowledgements are in the next second
+of the wheel, and after a long pause both are taken from it at once."""
 
 NOTED_GROUP: Final = "CID_RMQ_SYS_REVIVE_NOTED"
-"""Whose progress in the revive topic tells how far the saved progress of all groups is."""
+"""Group whose offsets in the revive topic tell which checkpoints the saved progress includes."""
 
 DELAYS: Final = (props.DELAY, props.POP_CK)
-"""Properties that a message loses when it comes again."""
+"""Properties that a message loses when it is redelivered."""
 
 CODES: Final = {tag: hash_code(tag) for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
 
 
 class PopRevive:
-    """What is given out, and gives out again what was not acknowledged."""
+    """Tracks popped messages, and redelivers those that were not acknowledged."""
 
-    def __init__(  # noqa: PLR0913 - each is a part of its own
+    def __init__(
         self,
-        *,
-        store: Store,
-        put: Ingest,
-        topics: Topics,
-        groups: Groups,
-        offsets: ConsumerOffsets,
-        clock: Clock,
-        broker: tuple[str, str],
+        message_log: MessageLog,
+        tables: BrokerTables,
         set_aside: SetAside,
+        clock: Clock,
+        config: BrokerConfig,
     ) -> None:
-        cluster, self._broker_name = broker
-        self.topic = self._topic = names.revive_topic(cluster)
+        self._broker_name = config.broker_name
+        self.topic = self._topic = names.revive_topic(config.cluster_name)
         self._set_aside = set_aside
         self._seen_ms = 0
-        """The latest time at which it was looked for what is due."""
-        self._store = store
-        self._put = put
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        """The latest time at which due checkpoints were looked for."""
+        self._store = message_log.store
+        self._ingest = message_log.ingest
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clock = clock
-        config = topics.get(self._topic)
-        self._lanes = max(1, config.write_queue_nums if config else 1)
+        topic = self._topics.get(self._topic)
+        self._queue_count = max(1, topic.write_queue_nums if topic else 1)
         self._turn = 0
         self._complained: set[type[Exception]] = set()
         self.in_flight = OpenCheckpoints()
 
-    # -- given out and acknowledged ----------------------------------------------------------
+    # -- popped and acknowledged --------------------------------------------------------------
 
     def next_lane(self) -> int:
-        """The revive queue of the next pop: all in turn."""
-        self._turn = revive_queue_id = (self._turn + 1) % self._lanes
+        """The revive queue of the next pop, round robin."""
+        self._turn = revive_queue_id = (self._turn + 1) % self._queue_count
         return revive_queue_id
 
     def give(self, found: PopCheckpoint) -> None:
-        """Note what is given out; StoreError says that it must not be."""
+        """Store a checkpoint. After a StoreError its messages must not be delivered."""
         self._note(found)
         self.in_flight.add(found)
 
     def settle(self, found: PopCheckpoint, bits: int) -> None:
-        """Note what was acknowledged; StoreError says that it was not."""
+        """Store an acknowledgement. After a StoreError it does not count."""
         bits &= found.left
         if not bits:
             return
@@ -145,13 +140,13 @@ class PopRevive:
         self.in_flight.settle(found, bits)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Topics are deleted: nothing of them comes again."""
+        """Drop the checkpoints of deleted topics."""
         gone = set(topics)
         for found in [found for found in self.in_flight if found.topic in gone]:
             self.in_flight.settle(found, found.left)
 
     def fresh_pop_ms(self, found: tuple[str, str, int, int], now_ms: int) -> int:
-        """A time that makes the key of a new checkpoint unlike any other."""
+        """A pop time from `now_ms` on that makes the key of a new checkpoint unique."""
         while self.in_flight.find((*found, now_ms)) is not None:
             now_ms += 1
         return now_ms
@@ -230,12 +225,12 @@ class PopRevive:
         self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
 
     def commit(self) -> None:
-        """Note how far the revive topic is settled."""
-        for revive_queue_id in range(self._lanes):
+        """Commit the progress in the revive topic; old open checkpoints are appended again."""
+        for revive_queue_id in range(self._queue_count):
             _, end = self._store.bounds(self._topic, revive_queue_id)
             oldest = self.in_flight.oldest(revive_queue_id)
             first = end - self.in_flight.lag_max()
-            for _ in range(max(1, RENOTE_COUNT // self._lanes)):
+            for _ in range(max(1, RENOTE_COUNT // self._queue_count)):
                 if oldest is None or oldest.revive_offset >= first:
                     break
                 self._note(oldest)
@@ -244,16 +239,16 @@ class PopRevive:
             self._settled(revive_queue_id, end if oldest is None else oldest.revive_offset)
 
     def _settled(self, revive_queue_id: int, offset: int) -> None:
-        """Everything before an offset is done.
+        """Commit that everything before an offset is done.
 
-        Genuine brokers read it, too: their progress here is the last note that is done with, not
-        the next one.
+        Genuine brokers read this as well: for them it is the last record that is done, not the next
+        one.
         """
         if offset > 0:
             self._offsets.commit(names.REVIVE_GROUP, self._topic, revive_queue_id, offset - 1)
 
     def _revive(self, found: PopCheckpoint) -> None:
-        """Some of what is left of a checkpoint comes again."""
+        """Redeliver some of the open messages of a checkpoint."""
         done = 0
         try:
             for offset in offsets_of(found.left, found.start)[:REVIVE_COUNT]:
@@ -268,8 +263,11 @@ class PopRevive:
             self.settle(found, done)
 
     def _again(self, found: PopCheckpoint, offset: int) -> None:
-        """One message comes again, or is a dead letter; one that retention deleted is neither."""
-        # A kill may have forgotten a group that was made at first sight, with its heartbeat or pop.
+        """Redeliver one message or make it a dead letter.
+
+        One that retention has deleted is skipped.
+        """
+        # A kill may have lost a group that was created by a heartbeat or pop.
         group = self._groups.get(found.group) or self._groups.default(found.group)
         record = self._record(found.topic, found.queue_id, offset)
         if group is None or record is None:
@@ -296,22 +294,24 @@ class PopRevive:
     ) -> None:
         times = times_after(record.reconsume_times)
         try:
-            self._put.again(record, topic=topic, queue_id=0, properties=kept, reconsume_times=times)
+            self._ingest.reappend(
+                record, topic=topic, queue_id=0, properties=kept, reconsume_times=times
+            )
         except MessageIllegal:  # no room for another property: those it has do fit
             plain = _without_delays(given)
-            self._put.again(
+            self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
 
     def _bury(self, found: PopCheckpoint, offset: int, why: Exception) -> None:
-        """What cannot come again is a dead letter, with no more properties than it has."""
+        """Make a message that cannot be redelivered a dead letter, without further properties."""
         log.error(
             "offset %d of %s queue %d cannot come again: %s",
             offset, found.topic, found.queue_id, why,
         )  # fmt: skip
         try:
             self._store_among_dead(found, offset)
-        except Exception as error:  # nor can it be a dead letter
+        except Exception as error:  # it cannot be a dead letter either
             self._keep(found, offset, error)
 
     def _store_among_dead(self, found: PopCheckpoint, offset: int) -> None:
@@ -322,14 +322,16 @@ class PopRevive:
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
             plain = _without_delays(decode_properties(record.properties))
-            self._put.again(
+            self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
-        except (MessageIllegal, RecordError):  # its body is what counts
-            self._put.again(record, topic=topic, queue_id=0, properties={}, reconsume_times=times)
+        except (MessageIllegal, RecordError):  # without properties: its body is what counts
+            self._ingest.reappend(
+                record, topic=topic, queue_id=0, properties={}, reconsume_times=times
+            )
 
     def _record(self, topic: str, queue_id: int, offset: int) -> Record | None:
-        """The message of an offset; None for one that is gone. RecordError if it is unreadable."""
+        """The record at an offset; None for one that is gone. RecordError if it is damaged."""
         raw = self._raw(topic, queue_id, offset)
         record = None if raw is None else decode(raw)
         return record if record is not None and record.queue_offset == offset else None
@@ -347,7 +349,7 @@ class PopRevive:
     # -- after a restart ---------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Read what was noted: what was given out is so still, and no group gets it twice."""
+        """Read the revive topic: popped messages stay in flight, and no group gets them twice."""
         for revive_queue_id in self._store.queue_ids(self._topic):
             begin, end = self._store.bounds(self._topic, revive_queue_id)
             settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)
@@ -368,14 +370,14 @@ class PopRevive:
         self._set_aside.keep(REVIVE, location_in(raw, self._topic, revive_queue_id), error, raw)
 
     def retried(self, record: Record) -> None:
-        """A note that had been set aside was put back."""
+        """Take a record of the revive topic that had been set aside and was put back."""
         self._take(record, record.queue_id, is_new=True)
 
     def noted(self, record: Record, revive_queue_id: int, offset: int) -> None:
-        """A note of a genuine broker came, which had waited in its timer until now.
+        """Take a record of a genuine broker that had waited in its timer.
 
-        What was given out is waited for a little longer: acknowledgements come the same way, at
-        the same time.
+        Its checkpoint stays open a little longer: acknowledgements come the same way, at the same
+        time.
         """
         note = replace(record, queue_offset=offset)
         waits_until_ms = self._clock.now_ms() + NOTED_GRACE_MS
@@ -391,7 +393,7 @@ class PopRevive:
                 self._take_checkpoint(record, revive_queue_id, is_new, waits_until_ms)
             elif tag in (ACK_TAG, BATCH_ACK_TAG):
                 self._take_ack(decode_ack(record.body))
-        except Exception as error:  # the other notes count
+        except Exception as error:  # the other records count
             self._set_aside.keep_record(REVIVE, record, error)
 
     def _take_checkpoint(
@@ -399,7 +401,7 @@ class PopRevive:
     ) -> None:
         body = decode_checkpoint(record.body)
         if record.position < self._store.deleted_before(body.topic):
-            return  # it speaks of messages that were deleted with their topic
+            return  # its messages were deleted with their topic
         end = self._store.bounds(body.topic, body.queue_id)[1]
         offsets = body.offsets()
         if max(offsets) >= end:
@@ -421,7 +423,7 @@ class PopRevive:
         self.in_flight.add(found)
         progress = self._offsets.get(body.group, body.topic, body.queue_id)
         if is_new and (progress is None or progress < found.next_offset):
-            # What it gave out was given after the progress of all groups was saved.
+            # Its messages were delivered after the progress of all groups was saved.
             self._offsets.commit(body.group, body.topic, body.queue_id, found.next_offset)
 
     def _take_ack(self, body: AckBody) -> None:

@@ -1,48 +1,48 @@
-"""Sampling: finds what was put by looking where each queue ends, and takes the samples."""
+"""StatisticsSampler: counts stored messages from the ends of queues, and takes samples."""
 
 import asyncio
 from typing import Final
 
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.statistics import Statistics
 from roquet.log_records import logger
 from roquet.model.names import OP_HALF_TOPIC, REVIVE_PREFIX
-from roquet.store.store import Store
 
 log = logger(__name__)
 
 LOOK_COUNT: Final = 4_096
-"""Entries whose sizes are added up before others have their turn: a third of a millisecond."""
+"""Entries whose sizes are summed before others have their turn: a third of a millisecond."""
 
 QUEUES_COUNT: Final = 2_000
-"""Queues looked at before others have their turn: about half a millisecond."""
+"""Queues checked before others have their turn: about half a millisecond."""
 
 
 ENDS_SPARE: Final = 1_000
-"""Queues known that are no longer there, before they are forgotten."""
+"""Deleted queues that may be remembered before they are removed."""
 
 
 class StatisticsSampler:
-    """Counts what reaches the queues, behind the senders' backs."""
+    """Counts messages in the queues, so that the path of a send counts nothing."""
 
-    def __init__(self, store: Store, statistics: Statistics) -> None:
-        self._store = store
+    def __init__(self, message_log: MessageLog, statistics: Statistics) -> None:
+        self._store = message_log.store
         self._statistics = statistics
-        self._begin = store.end_position
-        """What lies behind it was put by this process."""
+        self._begin = self._store.end_position
+        """Log position of the start: later messages were stored by this process."""
         self._ends: dict[tuple[str, int], int] = {}
         self._uncounted: set[tuple[str, int]] = set()
-        """Queues that could not be counted once, each told once."""
+        """Queues that could not be counted; each is logged once."""
         self._turn = asyncio.Lock()
-        """Who looks: another, who knows of other ends, would count the same again."""
+        """Serializes sampling: two concurrent passes would count the same messages twice."""
 
     async def step(self, now_ms: int) -> None:
-        """Count, and take a sample of it."""
+        """Count stored messages, and take a sample."""
         await self.look()
         for _ in self._statistics.tick(now_ms):
             await asyncio.sleep(0)
 
     async def look(self, topic: str | None = None) -> None:
-        """Count what was put since the last look, to one topic or to all."""
+        """Count messages stored since the last pass, in one topic or in all."""
         async with self._turn:
             await self._look(topic)
 
@@ -56,7 +56,7 @@ class StatisticsSampler:
             self._forget_deleted()
 
     async def _count_all(self, place: tuple[str, int, int]) -> None:
-        """All new messages of a queue; one that cannot be counted does not hold up the others."""
+        """Count the new messages of a queue; an error does not hold up the other queues."""
         try:
             while self._count(*place):  # noqa: ASYNC110 - lets others go first
                 await asyncio.sleep(0)
@@ -71,7 +71,7 @@ class StatisticsSampler:
         return [(topic, n, store.bounds(topic, n)[1]) for n in store.queue_ids(topic)]
 
     def _count(self, topic: str, queue_id: int, end: int) -> bool:
-        """Some messages of a queue; whether there are more."""
+        """Count some messages of a queue; whether there are more."""
         known = self._ends.get((topic, queue_id))
         if known == end:
             return False

@@ -1,6 +1,6 @@
-"""Apache's settings without effect here: every other key of its broker.conf, its default, and why.
+"""Apache settings without effect: every other key of its broker.conf, its default, and the reason.
 
-`apache-settings.txt` beside this module has a heading for each reason, and below it a line
+`apache-settings.txt` in this folder has a heading for each reason, and below it a line
 `key=default`, or the key alone where the default depends on the machine.
 """
 
@@ -19,22 +19,22 @@ _TRUTHS: Final = frozenset({"true", "false"})
 
 
 class UnusedSetting(msgspec.Struct, frozen=True):
-    """One setting of Apache RocketMQ that changes nothing here."""
+    """One setting of Apache RocketMQ without effect here."""
 
     reason: str
     """Why it has no effect, in one sentence."""
     default: str | None = None
-    """What Apache's broker has when nobody sets it; None where that depends on the machine."""
+    """The default of Apache's broker; None if it depends on the machine."""
 
 
 @cache
 def unused_settings() -> Mapping[str, UnusedSetting]:
-    """Every such setting by its key."""
+    """All settings without effect, by key."""
     return parse_unused_settings(files("roquet.broker.settings").joinpath(FILE).read_text("ascii"))
 
 
 def parse_unused_settings(text: str) -> dict[str, UnusedSetting]:
-    """The settings of the file's text: `## reason`, then keys with their defaults."""
+    """Parse the file: `## reason` lines, each followed by keys with their defaults."""
     found, reason = dict[str, UnusedSetting](), ""
     for line in text.splitlines():
         if line.startswith("## "):
@@ -46,7 +46,7 @@ def parse_unused_settings(text: str) -> dict[str, UnusedSetting]:
 
 
 def check_unused_setting(key: str, value: str) -> None:
-    """ConfigError when a value is not of the kind that the default is of: truth, number or text."""
+    """ConfigError for a value that is not of the default's type: boolean, number or text."""
     default = unused_settings()[key].default
     if default in _TRUTHS and value.lower() not in _TRUTHS:
         raise ConfigError(f"{key}: {value!r} is neither true nor false")

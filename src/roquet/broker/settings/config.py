@@ -1,8 +1,8 @@
-"""BrokerConfig: what an operator sets, read from broker.conf in genuine or in our own words.
+"""BrokerConfig: the settings of a broker, read from broker.conf by our keys or Apache's.
 
-A line is `key = value`. A key is one of ours (flush_interval, flush-interval) or a genuine one
-(flushIntervalCommitLog); our own times and sizes carry a unit (500ms, 1GiB), genuine ones are the
-bare numbers that Java reads. An environment variable ROQUET_FLUSH_INTERVAL wins over the file.
+A line is `key = value`. A key is ours (flush_interval, flush-interval) or Apache's
+(flushIntervalCommitLog); our times and sizes carry a unit (500ms, 1GiB), Apache's are the bare
+numbers that Java reads. An environment variable ROQUET_FLUSH_INTERVAL wins over the file.
 """
 
 import re
@@ -36,7 +36,7 @@ MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 
 _READ: Final = int(Permission.READ)
 _WRITE: Final = int(Permission.WRITE)
-"""As plain numbers: every send and every pull asks."""
+"""As plain numbers: every send and every pull reads them."""
 
 ENVIRONMENT_PREFIX: Final = "ROQUET_"
 
@@ -239,7 +239,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
 
 
 def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
-    """The settings of a broker.conf; `source` names it in what goes wrong."""
+    """The settings of a broker.conf; `source` names the file in errors."""
     found: dict[str, Any] = {"store_dir": Path.home() / "store", "broker_name": _default_name()}
     if servers := environ.get("NAMESRV_ADDR"):
         found["name_servers"] = parse_addresses(servers, "NAMESRV_ADDR")
@@ -261,7 +261,7 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
 
 
 def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
-    """The settings of a file."""
+    """The settings of a file. Raises ConfigError."""
     try:
         found = read(path.read_text("utf-8"), str(path), environ)
     except (OSError, UnicodeDecodeError) as error:
@@ -294,7 +294,7 @@ def _split(line: str) -> tuple[str, str, str]:
 
 
 def _setting(key: str, value: str, where: str) -> dict[str, Any]:
-    """What one line sets: nothing, when its key only promises what is so anyway."""
+    """The setting of one line; empty for a key that only confirms a fixed value."""
     ours = key.replace("-", "_")
     if (setting := SETTINGS.get(ours)) is not None:
         return {ours: setting.parse(value, where)}

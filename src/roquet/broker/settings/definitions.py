@@ -1,7 +1,6 @@
-"""Settings: every key of broker.conf, in our own and in genuine words, and how it is read.
+"""Definitions: every key of broker.conf, ours and Apache's, and how its value is parsed.
 
-Our own times and sizes carry a unit (500ms, 1GiB), genuine ones are the bare numbers that Java
-reads.
+Our times and sizes carry a unit (500ms, 1GiB); Apache's are the bare numbers that Java reads.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,20 +24,20 @@ FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
 """The longest frame that Java peers accept."""
 
 FRAME_HEADROOM: Final = 1024 * 1024
-"""Below the longest frame: what a header with its properties may take at most."""
+"""Bytes of a frame reserved for the header with its properties."""
 
 REGION_LENGTH_MAX: Final = 255
 """Characters of a region's name, which every message carries."""
 
 ENTRY_SIZE: Final = 20
-"""Bytes of one queue entry: genuine settings count a queue's file in bytes."""
+"""Bytes of one queue entry: Apache's settings count a queue's file in bytes."""
 
 SettingParser = Callable[[str, str], Any]
-"""(value, where it stands) to a setting; raises ConfigError."""
+"""Parses (value, its place in the file); raises ConfigError."""
 
 
 class Setting(msgspec.Struct, frozen=True):
-    """One key: how our own spelling is read, and the genuine spellings with theirs."""
+    """One setting: the parser of our key, and Apache's keys with their parser."""
 
     parse: SettingParser
     apache_keys: tuple[str, ...] = ()
@@ -81,7 +80,7 @@ def _servers(value: str, where: str) -> tuple[str, ...]:
 
 
 def _number(value: str, where: str, *, least: int = 1, factor: int = 1) -> int:
-    """A bare number, as Java reads it; `factor` brings it to our unit."""
+    """A bare number, as Java reads it; `factor` converts it to our unit."""
     return settings.parse_int(value, where, least=least) * factor
 
 
@@ -279,10 +278,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "tls_ca": Setting(_path),
     "server_side_reset": Setting(_switch, ("useServerSideResetOffset",)),
 }
-"""Every key that has an effect. `log_path` is only compared with where the log lies anyway."""
+"""Every setting with an effect. `log_path` is only compared with the actual path of the log."""
 
 OWN_NAMES: Final = {key: name for name, setting in SETTINGS.items() for key in setting.apache_keys}
-"""The genuine keys of what we have, and our names for it."""
+"""Our setting names by Apache's keys."""
 
 CHECKED: Final[Mapping[str, Callable[[str, str], None]]] = {
     "brokerId": _must_lead,
@@ -292,9 +291,9 @@ CHECKED: Final[Mapping[str, Callable[[str, str], None]]] = {
     "authenticationEnabled": _must_be_off,
     "authorizationEnabled": _must_be_off,
 }
-"""Genuine keys that promise something only one value of which is kept here."""
+"""Apache's keys for which only one value is accepted here."""
 
 
 def apache_keys() -> frozenset[str]:
-    """Every key that the genuine broker knows."""
+    """Every key of the genuine broker."""
     return frozenset({*unused_settings(), *OWN_NAMES, *CHECKED})

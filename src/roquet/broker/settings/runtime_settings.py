@@ -1,10 +1,9 @@
-"""Live: the settings of a running broker, replaced as one, and told to whom they concern.
+"""RuntimeSettings: the settings of a running broker, and their subscribers.
 
-    names and values ──▶ judged ──▶ the broker's file ──▶ in force
+    names and values ──▶ checked ──▶ the broker's file ──▶ in force ──▶ subscribers
                             │ all or none    │ or nothing
 
-A value that somebody holds for speed is set anew through `on_change`; all others look at
-`Broker.config` each time.
+A part that copies a value for speed subscribes to its changes; others read `config` each time.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -87,14 +86,14 @@ CHANGEABLE: Final = frozenset(
         "transaction_wait_max",
     }
 )
-"""What may change while the broker runs. Names, addresses, files and delay levels may not: what is
-stored, or what others hold, was made by them."""
+"""Settings that may change while the broker runs. Names, addresses, files and delay levels may not:
+stored messages and other processes depend on them."""
 
 BLACK_LIST: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
-"""Keys that nobody may change from afar: the genuine broker's."""
+"""Keys that cannot be changed over the network, as in the genuine broker."""
 
 RequestedSettings = dict[str, tuple[str, str]]
-"""By our name of a setting: the key and the value in the words of who sets it."""
+"""Maps our setting name to the (key, value) pair as the operator wrote it."""
 
 SettingsCheck = Callable[[BrokerConfig, BrokerConfig], str | None]
 """From the settings in force and the new ones: why these cannot be in force; None when they can."""
@@ -113,16 +112,16 @@ class RuntimeSettings:
         self._listeners: list[tuple[frozenset[str], SettingsListener]] = []
         self._files = files or RealFiles()
         self._warned = set(config.unused)
-        """Settings without effect of which it was said: those of the file, when it was read."""
+        """Settings without effect that were warned of: those of the file when it was read."""
 
     def subscribe(self, listener: SettingsListener, *names: str) -> None:
         """Call back when one of these settings has changed; without names, when any has."""
         self._listeners.append((frozenset(names), listener))
 
     def change(self, wanted: Mapping[str, str], now_ms: int) -> bool:
-        """Take settings in genuine words or in ours: all of them or, raising CallRefused, none.
+        """Change settings, by Apache's keys or ours: all of them or, raising CallRefused, none.
 
-        The broker's file says them afterwards. Tells whether anything is another now.
+        They are written to the broker's file. Returns whether any setting has changed.
         """
         given, values = self._wanted(wanted)
         config = msgspec.structs.replace(self.config, **values)
@@ -142,7 +141,7 @@ class RuntimeSettings:
         return True
 
     def _wanted(self, wanted: Mapping[str, str]) -> tuple[RequestedSettings, dict[str, Any]]:
-        """What is to change: as it was given, and by the fields of the settings."""
+        """The changes, as given and by field of the config."""
         given: RequestedSettings = {}
         values: dict[str, Any] = {}
         unused = dict(self.config.unused)
@@ -150,13 +149,16 @@ class RuntimeSettings:
             if key in unused_settings():
                 if self._is_other(key, value):
                     given[key], unused[key] = (key, value), value
-            elif (found := self._judged(key, value)) is not None:
+            elif (found := self._parse_change(key, value)) is not None:
                 name, values[name] = found
                 given[name] = (key, value)
         return given, values | {"unused": unused}
 
     def _is_other(self, key: str, value: str) -> bool:
-        """Whether a setting without effect is told otherwise; CallRefused: it cannot be so."""
+        """Whether the value of a setting without effect changes.
+
+        CallRefused for an illegal value.
+        """
         _check_text(key, value)
         try:
             check_unused_setting(key, value)
@@ -165,14 +167,17 @@ class RuntimeSettings:
         return value != self.config.unused.get(key, unused_settings()[key].default)
 
     def _warn(self, given: RequestedSettings) -> None:
-        """Say it once of each setting that it has no effect."""
+        """Warn once of each setting that it has no effect."""
         for key in sorted(given.keys() & unused_settings().keys() - self._warned):
             self._warned.add(key)
             reason = unused_settings()[key].reason
             log.warning("%s=%s has no effect here. %s", key, given[key][1], reason)
 
-    def _judged(self, key: str, value: str) -> tuple[str, Any] | None:
-        """Our name and the value of what changes something; CallRefused: it cannot be."""
+    def _parse_change(self, key: str, value: str) -> tuple[str, Any] | None:
+        """Our name and the value of a setting that changes; None if it does not.
+
+        CallRefused if illegal.
+        """
         _check_text(key, value)
         try:
             found = _read(key, value)
@@ -188,12 +193,12 @@ class RuntimeSettings:
         return found
 
     def _in_force(self, name: str) -> object:
-        if name == "log_path":  # it is where it is, by the directory of everything
+        if name == "log_path":  # it follows from store_dir
             return self.config.store_dir and self.config.store_dir / "commitlog"
         return getattr(self.config, name)
 
     def _keep(self, given: RequestedSettings) -> None:
-        """Have the broker's file say it: whoever restarts the broker must not lose it."""
+        """Write the changes to the broker's file, so that a restart keeps them."""
         if (path := self.config.source) is None:
             return
         try:
@@ -207,12 +212,12 @@ class RuntimeSettings:
     def _tell(self, listener: SettingsListener) -> None:
         try:
             listener(self.config)
-        except StoreError as error:  # a table that cannot be saved now is saved later
+        except StoreError as error:  # a failed table is saved later
             log.warning("the settings are changed, but not all is saved: %s", error)
 
 
 def _read(key: str, value: str) -> tuple[str, Any] | None:
-    """Our name of a setting and its value; None when that says what is so anyway."""
+    """Our name of a setting and its value; None for a key that only confirms a fixed value."""
     ours = key.replace("-", "_")
     if (setting := SETTINGS.get(ours)) is not None:
         return ours, setting.parse(value, key)
@@ -229,7 +234,7 @@ def _read(key: str, value: str) -> tuple[str, Any] | None:
 
 
 def _check_text(key: str, value: str) -> None:
-    """CallRefused for a key that nobody may change from afar, or a value of several lines."""
+    """CallRefused for a key of the black list, or a value of several lines."""
     if key in BLACK_LIST:
         raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
     if not value.isprintable() or value.endswith("\\"):
@@ -241,7 +246,7 @@ def _refuse(remark: str) -> NoReturn:
 
 
 def rewrite_properties(text: str, given: Mapping[str, tuple[str, str]]) -> str:
-    """A properties file that says other values: where it said them before, or else at its end."""
+    """A properties file with changed values: replaced in place, new ones at the end."""
     left, found = dict(given), list[str]()
     for piece in reversed(list(_pieces(text))):
         key = next((key for _, key, _ in lines(piece)), "")
@@ -260,7 +265,7 @@ def _line(given: tuple[str, str]) -> str:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """The lines of a file, those together of which one goes on in the next."""
+    """The logical lines of a file: a line and its continuations together."""
     piece = ""
     for line in text.splitlines(keepends=True):
         piece += line

@@ -1,4 +1,4 @@
-"""Spelling: settings written out, in genuine words and in our own, as they are read again."""
+"""Settings format: settings written as text, by Apache's keys and ours, as they are read again."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -27,7 +27,7 @@ APACHE_FORMATS: Final[Mapping[str, SettingWriter]] = {
     "force_ratio": lambda ratio: str(round(ratio * 100)),
     "refuse_ratio": lambda ratio: str(round(ratio * 100)),
 }
-"""Settings whose genuine spelling is not just the value."""
+"""Writers of settings whose text for Apache is not just the value."""
 
 FIXED: Final[Mapping[str, str]] = {
     "aclEnable": "false",
@@ -36,11 +36,11 @@ FIXED: Final[Mapping[str, str]] = {
     "brokerId": "0",
     "brokerRole": "ASYNC_MASTER",
 }
-"""Genuine settings of which this broker knows one value: tools look for some of them."""
+"""Apache's settings with one fixed value here; its tools read some of them."""
 
 
 def apache_text(name: str, value: object) -> str:
-    """A setting's value as the genuine broker writes it: in whatever unit reads back as it is."""
+    """A setting's value as the genuine broker writes it, in a unit that reads back unchanged."""
     if (write := APACHE_FORMATS.get(name)) is not None:
         return write(value)
     text, setting = _plain(value), SETTINGS[name]
@@ -52,7 +52,7 @@ def apache_text(name: str, value: object) -> str:
 
 
 def own_text(name: str, value: object) -> str:
-    """A setting's value as we write it: a time says its unit."""
+    """A setting's value as we write it; times have a unit."""
     if name in ("name_servers", "message_delay_levels"):
         return apache_text(name, value)
     text = _plain(value)
@@ -60,9 +60,9 @@ def own_text(name: str, value: object) -> str:
 
 
 def all_settings(config: BrokerConfig) -> Iterator[tuple[str, str]]:
-    """All settings, in genuine words; in our own those that are ours alone. None is left out.
+    """All settings with a value, by Apache's keys; by ours where Apache has none.
 
-    Those of Apache RocketMQ without effect here come as they were given, or with their default.
+    Apache's settings without effect here are included as given, or with their defaults.
     """
     yield from FIXED.items()
     yield from _unused(config).items()
@@ -77,15 +77,15 @@ def all_settings(config: BrokerConfig) -> Iterator[tuple[str, str]]:
 
 
 def _unused(config: BrokerConfig) -> dict[str, str]:
-    """Settings without effect, as they were given or by default."""
-    found = {k: s.default for k, s in unused_settings().items() if s.default is not None}
+    """Settings without effect, as given or by default."""
+    texts = {k: s.default for k, s in unused_settings().items() if s.default is not None}
     if config.source is not None:
-        found["brokerConfigPath"] = str(config.source)
-    return found | dict(config.unused)
+        texts["brokerConfigPath"] = str(config.source)
+    return texts | dict(config.unused)
 
 
 def _reads(parse: SettingParser, text: str) -> object:
-    """What a text is read as; None when it cannot be."""
+    """The value that a text is parsed as; None if it cannot be."""
     try:
         return parse(text, "")
     except ConfigError:

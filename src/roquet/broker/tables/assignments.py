@@ -1,7 +1,7 @@
-"""Assignments: how the broker divided the queues of groups (never saved).
+"""AssignmentTable: how the broker divided the queues of groups (in memory only).
 
-A snapshot says for which members and queues it holds; whoever asks while these are the same gets
-the same one. After a restart there are none.
+A snapshot names the members and queues that it holds for; while these stay the same, every request
+gets the same snapshot. After a restart there are none.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ from roquet.rules.allocate import GroupAssignment
 
 
 class AssignmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One decision: whose queue is whose."""
+    """One decision: the queues of each member."""
 
     number: int = 0
     strategy: str
@@ -21,7 +21,7 @@ class AssignmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     queues: tuple[MessageQueue, ...]
     shares: GroupAssignment
     decided_ms: int = 0
-    """When it was made, or last found to be good still."""
+    """Monotonic ms when it was made or last confirmed."""
 
     @property
     def owners(self) -> dict[MessageQueue, str]:
@@ -30,7 +30,7 @@ class AssignmentSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AssignmentTable:
-    """The latest snapshot of each group and topic, and which strategy each member asked for."""
+    """The latest snapshot of each group and topic, and the strategy that each member asked for."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, dict[str, AssignmentSnapshot]] = {}
@@ -38,35 +38,35 @@ class AssignmentTable:
         self._worked_out: dict[str, dict[tuple[str, str], AssignmentSnapshot]] = {}
 
     def get(self, group: str, topic: str) -> AssignmentSnapshot | None:
-        """How a topic is divided now."""
+        """The current snapshot of a group and topic; None without one."""
         return self._snapshots.get(group, {}).get(topic)
 
     def put(self, group: str, topic: str, snapshot: AssignmentSnapshot) -> None:
-        """Note a decision."""
+        """Store a decision."""
         self._snapshots.setdefault(group, {})[topic] = snapshot
 
     def worked_out(self, group: str, topic: str, strategy: str) -> AssignmentSnapshot | None:
-        """What a rule that members could follow themselves gave last."""
+        """The last result of a strategy that members could also compute themselves."""
         return self._worked_out.get(group, {}).get((topic, strategy))
 
     def work_out(self, group: str, topic: str, snapshot: AssignmentSnapshot) -> None:
-        """Note that, for the others who will ask."""
+        """Store such a result, for the other members that will ask."""
         self._worked_out.setdefault(group, {})[topic, snapshot.strategy] = snapshot
 
     def of(self, group: str) -> Mapping[str, AssignmentSnapshot]:
-        """How a group's topics are divided."""
+        """The snapshots of a group, by topic."""
         return self._snapshots.get(group, {})
 
     def asked(self, group: str, member: str, strategy: str) -> None:
-        """Note what a member asks for."""
+        """Note the strategy that a member asks for."""
         self._asked.setdefault(group, {})[member] = strategy
 
     def strategies(self, group: str) -> Mapping[str, str]:
-        """What the members asked for: all should want the same."""
+        """The strategies that members asked for; all should be the same."""
         return self._asked.get(group, {})
 
     def left(self, group: str, member: str, rest: Sequence[str]) -> None:
-        """Forget what a member asked for that has gone, and all when it was the last one."""
+        """Forget the strategy of a member that has left; forget everything with the last member."""
         if rest:
             self._asked.get(group, {}).pop(member, None)
         else:

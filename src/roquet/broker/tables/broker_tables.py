@@ -5,6 +5,8 @@ Kept in memory alone: clients, locks, resets that a reader has not been told of,
 limits of cold reads.
 """
 
+from typing import Any
+
 import msgspec
 
 from roquet.broker.tables.clients import Clients
@@ -17,6 +19,7 @@ from roquet.broker.tables.offset_resets import OffsetResets
 from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.ordered_pops import OrderedPops
 from roquet.broker.tables.request_modes import RequestModes
+from roquet.broker.tables.saved_table import SavedTable
 from roquet.broker.tables.topics import Topics
 
 
@@ -34,3 +37,8 @@ class BrokerTables(msgspec.Struct, frozen=True, kw_only=True):
     offset_resets: OffsetResets = msgspec.field(default_factory=OffsetResets)
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
+
+    @property
+    def saved_at_intervals(self) -> tuple[SavedTable[Any], ...]:
+        """The tables that change with every message or client; others are saved at each change."""
+        return self.topics, self.groups, self.offsets, self.ordered_pops

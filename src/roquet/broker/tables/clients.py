@@ -1,4 +1,4 @@
-"""Live producers and consumers (never saved): who is connected, and what each group listens to."""
+"""Clients: connected producers and consumers, and the subscriptions of groups (in memory only)."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -24,15 +24,15 @@ class GroupMember(msgspec.Struct):
     peer: Peer
     message_model: MessageModel = MessageModel.CLUSTERING
     wishes: dict[str, str] = {}
-    """The topics that it listens to, and which of their messages it wants."""
+    """Its subscriptions: topic → filter expression."""
     strategy: str | None = None
-    """How it says that it shares the queues; genuine clients do not say."""
+    """The allocation strategy that it names; None for genuine clients, which name none."""
     own_wish: int = 0
-    """Equal for equal `wishes` without the retry topic, in this process."""
+    """Hash of `wishes` without the retry topic: equal for equal subscriptions."""
 
 
 class ConsumerGroup:
-    """The members of a consumer group and what they listen to."""
+    """The members of a consumer group and their subscriptions."""
 
     def __init__(self) -> None:
         self.members: dict[Peer, GroupMember] = {}
@@ -41,22 +41,25 @@ class ConsumerGroup:
         self.message_model = MessageModel.CLUSTERING
         self.consume_from_where = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
         self.is_divided = False
-        """Whether members were last seen to want different things."""
+        """Whether members last had different subscriptions."""
         self.is_changed = False
-        """Whether members have come, gone or changed their wishes since that look."""
+        """Whether members have come, gone or changed subscriptions since that check."""
 
     @property
     def client_ids(self) -> list[str]:
-        """The members' ids, each once: a client that reconnects may be on two connections."""
+        """The members' ids, sorted; a client on two connections counts once."""
         return sorted({member.client_id for member in self.members.values()})
 
     def wants_different_things(self) -> bool:
-        """Whether members want different things: there may be thousands, with as many wishes."""
+        """Whether members have different subscriptions.
+
+        Compares hashes, as there may be thousands.
+        """
         wishes = {member.client_id: member.own_wish for member in self.members.values()}
         return len(set(wishes.values())) > 1
 
     def subscribe(self, data: ConsumerData) -> bool:
-        """Take what a member listens to; whether that is news."""
+        """Take the subscriptions of a member's heartbeat; whether they have changed."""
         self.consume_type, self.message_model = data.consume_type, data.message_model
         self.consume_from_where = data.consume_from_where
         wanted = {subscription.topic: subscription for subscription in data.subscription_data_set}
@@ -70,17 +73,17 @@ class ConsumerGroup:
 
 
 class Clients:
-    """Who is connected: groups by name, their members by connection."""
+    """Connected clients: groups by name, their members by connection."""
 
     def __init__(self) -> None:
         self._producers: dict[str, dict[Peer, str]] = {}
         self._by_id: dict[str, Peer] = {}
-        """The latest connection of each client that is a producer."""
+        """The latest connection of each producer, by client id."""
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producing: dict[Peer, dict[str, None]] = {}
         self._consuming: dict[Peer, dict[str, None]] = {}
-        """The groups of each connection, so that its end costs what it had, whatever others have.
-        In the order in which they came: what happens must not depend on a set's."""
+        """The groups of each connection, so that its end costs no more than it had. Ordered by
+        arrival: behaviour must not depend on the order of a set."""
         self._signs: dict[Peer, LastSeen] = {}
         self._fingerprints: dict[Peer, int] = {}
 
@@ -122,7 +125,7 @@ class Clients:
         return self._by_id.get(client_id)
 
     def producer_ids(self, group: str) -> Mapping[Peer, str] | None:
-        """The connections of a producer group and the clients on them; None without any."""
+        """The connections of a producer group and their client ids; None for an unknown group."""
         return self._producers.get(group)
 
     def producer_groups(self) -> list[str]:
@@ -130,16 +133,16 @@ class Clients:
         return list(self._producers)
 
     def listeners(self, topic: str) -> list[str]:
-        """The groups whose members listen to a topic."""
+        """The groups that subscribe to a topic."""
         return [name for name, group in self._consumers.items() if topic in group.subscriptions]
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What the members of a group want of a topic."""
+        """A group's subscription to a topic."""
         members = self._consumers.get(group)
         return members.subscriptions.get(topic) if members else None
 
     def seen_ms(self, peer: Peer) -> int | None:
-        """When a client gave its last sign of life, by a clock that only grows."""
+        """Monotonic ms of a client's last sign of life; None for an unknown client."""
         sign = self._signs.get(peer)
         return sign.seen_ms if sign else None
 
@@ -148,11 +151,11 @@ class Clients:
         self._signs[peer] = sign
 
     def same_as_before(self, peer: Peer, fingerprint: int) -> bool:
-        """Whether the client listens to what it said in its last full heartbeat."""
+        """Whether the client's subscriptions are those of its last full heartbeat."""
         return fingerprint != 0 and self._fingerprints.get(peer) == fingerprint
 
     def beat(self, peer: Peer, data: HeartbeatData) -> list[str]:
-        """Take a heartbeat; gives the groups whose members or subscriptions changed."""
+        """Take a heartbeat; returns the consumer groups whose members or subscriptions changed."""
         self._fingerprints[peer] = data.heartbeat_fingerprint
         for producer in data.producer_data_set:
             self._producers.setdefault(producer.group_name, {})[peer] = data.client_id
@@ -178,7 +181,7 @@ class Clients:
         return False
 
     def drop(self, peer: Peer) -> list[str]:
-        """Forget a connection; gives the consumer groups that changed."""
+        """Forget a connection; returns the consumer groups that changed."""
         self._signs.pop(peer, None)
         self._fingerprints.pop(peer, None)
         for group in tuple(self._producing.get(peer, ())):
@@ -187,11 +190,11 @@ class Clients:
         return [g for g in mine if self.leave(peer, producer=None, consumer=g)]
 
     def silent(self, now_ms: int) -> list[Peer]:
-        """The connections whose clients have been silent for too long."""
+        """Connections whose clients have been silent for longer than their limits."""
         return [peer for peer, sign in self._signs.items() if sign.expired(now_ms)]
 
     def members(self, groups: Iterable[str]) -> Iterator[tuple[str, Peer]]:
-        """Everyone who has to hear of changed groups."""
+        """The groups and connections of all members of these groups."""
         for name in groups:
             group = self._consumers.get(name)
             for peer in tuple(group.members) if group else ():
@@ -214,7 +217,7 @@ class Clients:
         return news or known is None or known.client_id != client_id
 
     def _forget_producer(self, client_id: str, peer: Peer) -> None:
-        """It left a group: it may be in others, and on a newer connection."""
+        """Forget a producer's id, unless it is in other groups or on a newer connection."""
         if peer not in self._producing and self._by_id.get(client_id) is peer:
             del self._by_id[client_id]
 
@@ -229,12 +232,12 @@ class Clients:
 
 
 def _discard(groups: dict[Peer, dict[str, None]], peer: Peer, name: str) -> None:
-    """Take a group from those of a connection, which is in it."""
+    """Remove a group from those of a connection."""
     del groups[peer][name]
     if not groups[peer]:
         del groups[peer]
 
 
 def _newer(known: Subscription | None, given: Subscription) -> Subscription:
-    """Members learn of a new expression one after another: the newest one counts."""
+    """The subscription with the higher version: members switch to a new one at different times."""
     return known if known is not None and known.sub_version > given.sub_version else given

@@ -1,7 +1,7 @@
-"""Cold read limits: what operators set for groups; it has no effect here (never saved).
+"""ColdReadLimits: limits that operators set for groups; they have no effect (in memory only).
 
 The genuine broker bounds the memory that a group's reads of old messages take. Reads here go
-through the page cache, which the kernel bounds, so limits are kept, told and otherwise passed over.
+through the page cache, which the kernel bounds, so limits are stored and returned, but ignored.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from typing import Final
 from roquet.model.errors import UsageError
 
 GROUPS_MAX: Final = 1_000
-"""Groups with a limit: operators name few, and a table that a stranger fills needs an end."""
+"""Groups with a limit: operators set few, and a table that clients can fill needs a bound."""
 
 
 class ColdReadLimits:
@@ -35,5 +35,5 @@ class ColdReadLimits:
         self._limits = together
 
     def remove(self, group: str) -> None:
-        """Forget a group's limit, if it has one."""
+        """Remove a group's limit, if it has one."""
         self._limits.pop(group, None)

@@ -37,10 +37,10 @@ class DelayOffsets(SavedTable[DelayOffsetTable]):
         return {level: offset for level, offset in self._offsets.items() if offset}
 
     def take(self, found: DelayOffsetTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self.version = found.data_version
         self._offsets = dict(found.offset_table)
 
     def content(self) -> DelayOffsetTable:
-        """What the file should say."""
+        """The content to save."""
         return DelayOffsetTable(offset_table=dict(self._offsets), data_version=self.version)

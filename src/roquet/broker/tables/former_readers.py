@@ -1,11 +1,11 @@
-"""Former readers: whose offsets may be of a deleted topic (never saved).
+"""FormerReaders: clients whose offsets may belong to a deleted topic (in memory only).
 
-A client that was reading when its topic was deleted goes on at the offset that it had reached, also
-when the topic is made anew: genuine clients know no topic ids. Each of its queues is told once to
-begin at the beginning; until then, or until it asks where its group is, it may note no progress.
+A client that was reading when its topic was deleted goes on at the offset that it had reached, even
+if the topic is created again: genuine clients know no topic ids. For each queue it is sent to the
+first offset once; until then, or until it queries its group's offset, it may not commit.
 
-A client that reconnects is another connection and names its group alone. So the group's queues
-count as read by former readers until one of its members was told, or has asked.
+A client that reconnects has another connection and names its group alone. So a group's queues count
+as read by former readers until one of its members was sent back or has queried.
 """
 
 from collections.abc import Iterable
@@ -14,11 +14,11 @@ from typing import Final
 from roquet.net.router import Peer
 
 TOPICS_MAX: Final = 1_000
-"""Deleted topics whose readers are remembered, the newest ones: a pull follows within seconds."""
+"""Deleted topics whose readers are remembered, the latest ones: readers pull within seconds."""
 
 
 class _Former:
-    """Readers of one deleted topic, and the queues that each has been told since."""
+    """Readers of one deleted topic, and the queues for which each was sent back."""
 
     def __init__(self, peers: Iterable[Peer], groups: Iterable[str]) -> None:
         self.peers: dict[Peer, set[int]] = {peer: set() for peer in peers}
@@ -30,10 +30,10 @@ class FormerReaders:
 
     def __init__(self) -> None:
         self.pending: dict[str, _Former] = {}
-        """Mostly empty, so hot paths look here first."""
+        """By topic; mostly empty, so hot paths check it first."""
 
     def add(self, topic: str, peers: Iterable[Peer], groups: Iterable[str]) -> None:
-        """A topic is deleted while these may be reading it."""
+        """Remember connections and groups that may be reading a topic that is deleted."""
         self.pending.pop(topic, None)
         found = _Former(peers, groups)
         if found.peers or found.groups:
@@ -42,7 +42,7 @@ class FormerReaders:
                 del self.pending[next(iter(self.pending))]
 
     def is_late(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
-        """Whether offsets of a group that come on a connection are of the deleted topic."""
+        """Whether offsets that a group sends on a connection belong to the deleted topic."""
         former = self.pending.get(topic)
         if former is None:
             return False
@@ -52,7 +52,7 @@ class FormerReaders:
         return told is not None and queue_id not in told
 
     def tell(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
-        """Whether a reader has to be told to begin anew; that it is told, or knows, is noted."""
+        """Whether to send a reader back to the first offset; afterwards it counts as sent back."""
         if not self.is_late(topic, group, queue_id, peer):
             return False
         former = self.pending[topic]
@@ -62,7 +62,7 @@ class FormerReaders:
         return True
 
     def forget(self, peer: Peer) -> None:
-        """A connection has ended."""
+        """Forget a closed connection."""
         for topic in [topic for topic, former in self.pending.items() if peer in former.peers]:
             former = self.pending[topic]
             del former.peers[peer]

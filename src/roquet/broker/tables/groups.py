@@ -1,4 +1,4 @@
-"""Subscription groups: what each consumer group may do."""
+"""Groups: the settings of consumer groups."""
 
 from collections.abc import Iterable, Iterator
 from typing import Final
@@ -11,7 +11,7 @@ from roquet.model import names
 from roquet.model.topic import GroupTable, SubscriptionGroup
 
 FORBIDDEN_READ: Final = 1 << 2
-"""The bit of a forbidden table that says: not to be read (Java's PermName.INDEX_PERM_READ)."""
+"""Bit of the forbidden table: reading is forbidden (Java's PermName.INDEX_PERM_READ)."""
 
 
 class Groups(SavedTable[GroupTable]):
@@ -22,7 +22,7 @@ class Groups(SavedTable[GroupTable]):
     def __init__(self, file: TableFile | None, config: BrokerConfig, now_ms: int) -> None:
         self._configs: dict[str, SubscriptionGroup] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
-        """By group and topic, what is forbidden, as bits; mostly empty: pulls look here first."""
+        """By group and topic, bits of what is forbidden; mostly empty, so pulls check it first."""
         self._auto_create = config.auto_create_group
         super().__init__(file)
         self._add_system_groups(now_ms)
@@ -35,9 +35,9 @@ class Groups(SavedTable[GroupTable]):
         return self._configs.get(group)
 
     def find(self, group: str, now_ms: int) -> SubscriptionGroup | None:
-        """A group's settings; made at first sight, where that is allowed and the name is legal.
+        """A group's settings, created if automatic creation is on and the name is legal.
 
-        A new one is saved with the next save: one that a crash forgets is made again as easily.
+        A new one is saved with the next save: a group that a crash loses is created again.
         """
         found = self._configs.get(group)
         if found is not None:
@@ -46,7 +46,7 @@ class Groups(SavedTable[GroupTable]):
         return made[0] if made else None
 
     def default(self, group: str) -> SubscriptionGroup | None:
-        """The settings that a group is made with at first sight; None when it would not be."""
+        """The settings of an automatically created group; None when it would not be created."""
         if not self._may_make(group):
             return None
         return SubscriptionGroup(group_name=group)
@@ -54,7 +54,7 @@ class Groups(SavedTable[GroupTable]):
     def announce(self, groups: Iterable[str], now_ms: int) -> list[SubscriptionGroup]:
         """The settings of the groups of a heartbeat; new ones are saved with the next save.
 
-        A group that a crash forgets is made again by its clients' next heartbeat.
+        A group that a crash loses is created again by its clients' next heartbeat.
         """
         wanted = dict.fromkeys(groups)
         fresh = [g for g in wanted if g not in self._configs and self._may_make(g)]
@@ -64,11 +64,11 @@ class Groups(SavedTable[GroupTable]):
         return [self._configs[group] for group in wanted if group in self._configs]
 
     def put(self, config: SubscriptionGroup, now_ms: int) -> None:
-        """Create a group, or change its settings; not at all when the disk does not take it."""
+        """Create a group, or change its settings. Nothing changes when the save fails."""
         self.change_now(self.begin_put([config], now_ms))
 
     def begin_put(self, configs: Iterable[SubscriptionGroup], now_ms: int) -> TableChange:
-        """Begin to create groups, or to change their settings: all of them or none."""
+        """Begin to create groups or change their settings: all of them or none."""
         fresh = {c.group_name: c for c in configs if self._configs.get(c.group_name) != c}
         if not fresh:
             return NO_CHANGE
@@ -86,7 +86,7 @@ class Groups(SavedTable[GroupTable]):
         return TableChange(undo, NO_CHANGE.done)
 
     def begin_remove(self, group: str, now_ms: int) -> TableChange:
-        """Begin to forget a group."""
+        """Begin to remove a group."""
         config, forbidden = self._configs.pop(group, None), self.forbidden.pop(group, None)
         if config is None:
             return NO_CHANGE
@@ -101,12 +101,12 @@ class Groups(SavedTable[GroupTable]):
         return TableChange(undo, NO_CHANGE.done)
 
     def may_read(self, group: str, topic: str) -> bool:
-        """Whether nobody forbade a group to read a topic."""
+        """Whether a group may read a topic."""
         topics = self.forbidden.get(group)
         return topics is None or not topics.get(topic, 0) & FORBIDDEN_READ
 
     def begin_forbid(self, group: str, topic: str, now_ms: int, *, readable: bool) -> TableChange:
-        """Begin to allow a group to read a topic, or to forbid it."""
+        """Begin to allow or forbid a group to read a topic."""
         if self.may_read(group, topic) == readable:
             return NO_CHANGE
         self._flip(group, topic, now_ms)
@@ -127,7 +127,7 @@ class Groups(SavedTable[GroupTable]):
         self.touch(now_ms)
 
     def forget_topics(self, topics: Iterable[str], now_ms: int) -> None:
-        """Topics are deleted: nobody is forbidden to read what will have their names."""
+        """Remove what was forbidden of deleted topics: later topics may have the same names."""
         gone = frozenset(topics)
         if any(gone & forbidden.keys() for forbidden in self.forbidden.values()):
             left = {
@@ -139,11 +139,11 @@ class Groups(SavedTable[GroupTable]):
             self.save()
 
     def configure(self, config: BrokerConfig) -> None:
-        """The broker's settings have changed."""
+        """Apply changed settings."""
         self._auto_create = config.auto_create_group
 
     def take(self, found: GroupTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self.version = found.data_version
         self._configs = {
             name: config if config.group_name else replace(config, group_name=name)
@@ -152,7 +152,7 @@ class Groups(SavedTable[GroupTable]):
         self.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
 
     def content(self) -> GroupTable:
-        """What the file should say."""
+        """The content to save."""
         return GroupTable(
             subscription_group_table=dict(self._configs),
             forbidden_table={group: dict(topics) for group, topics in self.forbidden.items()},

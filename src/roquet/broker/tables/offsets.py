@@ -1,4 +1,4 @@
-"""Consumer offsets: how far each group is in each queue."""
+"""ConsumerOffsets: the progress of each group in each queue."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
@@ -6,11 +6,11 @@ from roquet.broker.tables.saved_table import SavedTable, TableFile
 from roquet.model.topic import OffsetTable
 
 SEPARATOR = "@"
-"""Between topic and group in a key: neither may hold it."""
+"""Separates topic and group in a key; neither may contain it."""
 
 
 class ConsumerOffsets(SavedTable[OffsetTable]):
-    """Progress by group, topic and queue: the offset of the next message to handle."""
+    """Offsets of the next message to handle, by group, topic and queue."""
 
     kind = OffsetTable
 
@@ -19,12 +19,12 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
         super().__init__(file)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """A group's progress in a queue."""
+        """A group's offset in a queue; None without progress."""
         queues = self._offsets.get(f"{topic}{SEPARATOR}{group}")
         return queues.get(queue_id) if queues is not None else None
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Note a group's progress; it may go back, when an operator wants it to."""
+        """Set a group's offset in a queue; an operator may also move it back."""
         key = f"{topic}{SEPARATOR}{group}"
         queues = self._offsets.get(key)
         if queues is None:
@@ -34,7 +34,7 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
             self.unsaved = True
 
     def restore(self, group: str, topic: str, queue_id: int, offset: int | None) -> None:
-        """Note the progress that a group had before; None where it had none."""
+        """Restore an earlier offset of a group; None removes it."""
         if offset is not None:
             self.commit(group, topic, queue_id, offset)
             return
@@ -43,7 +43,7 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
             self.unsaved = True
 
     def lower(self, end: Callable[[str, int], int]) -> int:
-        """Take progress beyond the ends of queues back to them; the number of entries changed."""
+        """Lower offsets beyond the ends of queues to the ends; returns how many changed."""
         beyond = [
             (queues, queue_id, until)
             for key, queues in self._offsets.items()
@@ -66,11 +66,11 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
         return [group for name, _, group in keys if name == topic]
 
     def by_place(self) -> Iterable[tuple[str, Mapping[int, int]]]:
-        """All progress: "topic@group", and the queues."""
+        """All offsets: "topic@group", and the offsets by queue id."""
         return self._offsets.items()
 
     def queues(self, group: str, topic: str) -> Mapping[int, int]:
-        """A group's progress in all queues of a topic."""
+        """A group's offsets in a topic, by queue id."""
         return self._offsets.get(f"{topic}{SEPARATOR}{group}", {})
 
     def by_group(self) -> dict[str, list[str]]:
@@ -86,33 +86,33 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
         return sorted({key.rpartition(SEPARATOR)[2] for key in self._offsets})
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """One group's progress in a topic becomes another's, too."""
+        """Copy one group's progress in a topic to another group."""
         if queues := self._offsets.get(f"{topic}{SEPARATOR}{source}"):
             self._offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
             self.unsaved = True
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Forget all progress in one queue."""
+        """Remove all progress in a queue."""
         for key, queues in self._offsets.items():
             if key.rpartition(SEPARATOR)[0] == topic and queues.pop(queue_id, None) is not None:
                 self.unsaved = True
 
     def remove_topics(self, topics: Collection[str]) -> None:
-        """Forget all progress in topics."""
+        """Remove all progress in topics."""
         gone = frozenset(topics)
         self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[0] in gone])
 
     def remove_group(self, group: str) -> None:
-        """Forget all progress of a group."""
+        """Remove all progress of a group."""
         self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[2] == group])
 
     def take(self, found: OffsetTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self.version = found.data_version
         self._offsets = {key: dict(queues) for key, queues in found.offset_table.items()}
 
     def content(self) -> OffsetTable:
-        """What the file should say."""
+        """The content to save."""
         offsets = {key: dict(queues) for key, queues in self._offsets.items()}
         return OffsetTable(offset_table=offsets, data_version=self.version)
 

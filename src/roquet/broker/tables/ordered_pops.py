@@ -1,4 +1,4 @@
-"""Ordered pops: which messages of a queue a member holds (config/consumerOrderInfo.json)."""
+"""OrderedPops: messages of a queue that an ordered pop holds (config/consumerOrderInfo.json)."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from roquet.rules.consumption.ordered_pop import OrderedPopLock
 
 
 class OrderInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What is held of one queue, as the genuine broker saves it."""
+    """The lock of one queue, as the genuine broker saves it."""
 
     pop_ms: int = msgspec.field(default=0, name="popTime")
     invisible_ms: int | None = msgspec.field(default=None, name="i")
     offsets: list[int] | None = msgspec.field(default=None, name="o")
-    """The first one; of the others, how far behind the first one they are."""
+    """The first offset, then the distances of the others from it."""
     visible_ms: dict[int, int] | None = msgspec.field(default=None, name="ot")
     times: dict[int, int] | None = msgspec.field(default=None, name="oc")
     taken_ms: int = msgspec.field(default=0, name="l")
@@ -24,13 +24,13 @@ class OrderInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OrderTable(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is held: "topic@group" → queue id → what."""
+    """All locks: "topic@group" → queue id → lock."""
 
     table: dict[str, dict[int, OrderInfo]] = {}
 
 
 class OrderedPops(SavedTable[OrderTable]):
-    """Who holds the messages of which queue, by group."""
+    """Locks of ordered pops, by group and queue."""
 
     kind = OrderTable
 
@@ -39,17 +39,17 @@ class OrderedPops(SavedTable[OrderTable]):
         super().__init__(file)
 
     def get(self, group: str, topic: str, queue_id: int) -> OrderedPopLock | None:
-        """What is held of a queue."""
+        """The lock of a queue; None without one."""
         queues = self._held.get(f"{topic}{SEPARATOR}{group}")
         return None if queues is None else queues.get(queue_id)
 
     def put(self, group: str, topic: str, queue_id: int, held: OrderedPopLock) -> None:
-        """A member holds messages of a queue."""
+        """Set the lock of a queue."""
         self._held.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = held
         self.unsaved = True
 
     def free(self, group: str, topic: str, queue_id: int) -> None:
-        """Nothing of a queue is held."""
+        """Remove the lock of a queue."""
         queues = self._held.get(key := f"{topic}{SEPARATOR}{group}")
         if queues is not None and queues.pop(queue_id, None) is not None:
             self.unsaved = True
@@ -57,7 +57,7 @@ class OrderedPops(SavedTable[OrderTable]):
                 del self._held[key]
 
     def forget(self, *, topics: Iterable[str] = (), group: str | None = None) -> None:
-        """Topics, or a group, are deleted."""
+        """Remove the locks of deleted topics, or of a deleted group."""
         gone = set(topics)
         for key in list(self._held):
             topic, _, name = key.rpartition(SEPARATOR)
@@ -66,14 +66,14 @@ class OrderedPops(SavedTable[OrderTable]):
                 self.unsaved = True
 
     def take(self, found: OrderTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self._held = {
             key: {queue_id: _held(info) for queue_id, info in queues.items() if info.offsets}
             for key, queues in found.table.items()
         }
 
     def content(self) -> OrderTable:
-        """What the file should say."""
+        """The content to save."""
         return OrderTable(
             table={
                 key: {queue_id: _info(held) for queue_id, held in queues.items()}

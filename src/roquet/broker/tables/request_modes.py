@@ -1,4 +1,4 @@
-"""Request modes: whether a group pulls or pops a topic."""
+"""RequestModes: whether a group pulls or pops a topic."""
 
 import msgspec
 
@@ -14,7 +14,7 @@ class RequestModeTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 
 
 class RequestModes(SavedTable[RequestModeTable]):
-    """What an operator set; other groups do as the broker's settings say."""
+    """Modes that operators set; other groups follow the broker's settings."""
 
     kind = RequestModeTable
 
@@ -23,11 +23,14 @@ class RequestModes(SavedTable[RequestModeTable]):
         super().__init__(file)
 
     def get(self, topic: str, group: str) -> RequestMode | None:
-        """What was set for a group and a topic."""
+        """The mode set for a group and a topic; None without one."""
         return self._modes.get(topic, {}).get(group)
 
     def put(self, mode: RequestMode) -> None:
-        """Set a group's mode; it is on the disk when this returns, or not set at all."""
+        """Set a group's mode; it is on the disk when this returns.
+
+        Nothing changes when the save fails.
+        """
         self.change_now(self.begin_put(mode))
 
     def begin_put(self, mode: RequestMode) -> TableChange:
@@ -46,11 +49,11 @@ class RequestModes(SavedTable[RequestModeTable]):
         return TableChange(undo, NO_CHANGE.done)
 
     def take(self, found: RequestModeTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self._modes = {t: dict(groups) for t, groups in found.message_request_mode_map.items()}
 
     def content(self) -> RequestModeTable:
-        """What the file should say."""
+        """The content to save."""
         modes = {topic: dict(groups) for topic, groups in self._modes.items()}
         return RequestModeTable(message_request_mode_map=modes)
 

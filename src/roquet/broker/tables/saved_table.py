@@ -1,7 +1,7 @@
-"""Table: a dict with a version, saved atomically.
+"""SavedTable: a table with a version, saved atomically as JSON.
 
-The files are the genuine broker's: JSON in Java's dialect below `config/`, the edition before
-beside it as `.bak`.
+The files are those of the genuine broker: JSON in fastjson's dialect below `config/`, with the
+previous edition as `.bak`.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class _Unreadable(StoreError):
-    """A file that is there and may not be read, or is none."""
+    """A file that exists and cannot be read."""
 
 
 class TableFile:
@@ -42,9 +42,9 @@ class TableFile:
         self._has_backup = True
 
     def read(self, wanted: type[S]) -> S | None:
-        """What the file says, else its `.bak`; None when there is neither.
+        """The content of the file, else of its `.bak`; None when there is neither.
 
-        Raises StoreError when neither can be used, and for a file that may not be read: it may be
+        Raises StoreError when neither can be parsed, and for a file that cannot be read: it may be
         newer than its `.bak`.
         """
         try:
@@ -65,14 +65,14 @@ class TableFile:
         return found
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
-        """The work of replacing what the file says: it may be done in another thread.
+        """The work of replacing the file's content; it may be done in another thread.
 
         The value must not change meanwhile.
         """
         self._given = turn = self._given + 1
 
         def work() -> None:
-            # A save in another thread may be late: what is newer stays.
+            # A save in another thread may be late: a newer one stays.
             with self._lock:
                 if turn > self._written:
                     data = codec.dumps(value, pretty=True, text_cache=self._kept)
@@ -91,7 +91,7 @@ class TableFile:
             return None
         except OSError as error:
             raise _Unreadable(str(store_error(path, error))) from error
-        # Another table is JSON as well: all of it would be passed over, and nothing be left.
+        # Another table is JSON as well: all its keys would be ignored, and the table be empty.
         key = wanted.__struct_encode_fields__[0]
         try:
             found, fault = codec.loads(data, wanted), f"there is no {key} in it"
@@ -105,12 +105,12 @@ class TableFile:
 
 
 class TableChange(NamedTuple):
-    """A change of a table that is made in memory and not saved yet."""
+    """A change of a table in memory that is not saved yet."""
 
     undo: Callable[[], object]
-    """Take it back, where nobody has changed the same since: the disk does not take it."""
+    """Undo it, where nothing else has changed the same since: the save has failed."""
     done: Callable[[], object]
-    """It is on the disk."""
+    """Called when it is on the disk."""
 
 
 def _nothing() -> None:
@@ -121,7 +121,7 @@ NO_CHANGE: Final = TableChange(_nothing, _nothing)
 
 
 class SavedTable(Generic[S]):
-    """What tables share: a version, and when to save."""
+    """Base of the tables: a version, and saving."""
 
     kind: type[S]
 
@@ -131,7 +131,7 @@ class SavedTable(Generic[S]):
         self.unsaved = False
         self._changing = asyncio.Lock()
         self._threads = 0
-        """Saves that are under way in threads: what they write is not on the disk yet."""
+        """Saves running in threads: what they write is not on the disk yet."""
         found = file.read(self.kind) if file else None
         self.is_new = file is not None and found is None
         """Whether there was no file: the broker is new, or the file was lost."""
@@ -139,20 +139,20 @@ class SavedTable(Generic[S]):
             self.take(found)
 
     def take(self, found: S) -> None:
-        """Hold what a file said."""
+        """Take the content of a file."""
         raise NotImplementedError
 
     def content(self) -> S:
-        """What the file should say."""
+        """The content to save."""
         raise NotImplementedError
 
     def touch(self, now_ms: int) -> None:
-        """Note that the table is another edition now."""
+        """Raise the version, and note that the table is not saved."""
         self.version = self.version.next(now_ms)
         self.unsaved = True
 
     def save(self) -> None:
-        """Write the file, if it does not say what the table holds."""
+        """Write the file, if the table has changed."""
         if self._threads:
             self.unsaved = True
         if work := self.saving():
@@ -163,9 +163,9 @@ class SavedTable(Generic[S]):
                 raise
 
     async def saved(self, before: Callable[[], object] = _nothing) -> None:
-        """Write the file in a thread, after `before`, and return when it says what it has to.
+        """Write the file in a thread, after `before`; returns when the file is up to date.
 
-        A save that is under way may fail yet, so what it writes does not count.
+        A save that is still running may fail, so its content counts as not saved.
         """
         if self._threads:
             self.unsaved = True
@@ -186,9 +186,9 @@ class SavedTable(Generic[S]):
             self._threads -= 1
 
     async def change(self, begin: Callable[[], TableChange]) -> None:
-        """Make a change and save it in a thread: all of it, or none when the disk refuses it.
+        """Make a change and save it in a thread; undo it when the save fails.
 
-        Changes wait for each other: each begins with what is on the disk.
+        Changes are serialized: each starts from what is on the disk.
         """
         async with self._changing:
             change = begin()
@@ -200,7 +200,7 @@ class SavedTable(Generic[S]):
             change.done()
 
     def change_now(self, change: TableChange) -> None:
-        """Save a change at once, for who cannot wait; take it back when the disk refuses it."""
+        """Save a change at once, for callers that cannot wait; undo it when the save fails."""
         try:
             self.save()
         except BaseException:
@@ -209,9 +209,9 @@ class SavedTable(Generic[S]):
         change.done()
 
     def saving(self) -> Callable[[], None] | None:
-        """The work of `save`, to be done at once or in another thread; None without any.
+        """The work of `save`, for this or another thread; None when nothing has changed.
 
-        Who does the work sets `unsaved` again should it fail.
+        The caller sets `unsaved` again if the work fails.
         """
         if not self.unsaved:
             return None

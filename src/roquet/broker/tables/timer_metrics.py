@@ -1,4 +1,4 @@
-"""Timings: how many messages wait for their delivery time, by the topic they are for."""
+"""TimerMetrics: messages that wait for their delivery time, counted by topic."""
 
 from roquet.broker.tables.saved_table import SavedTable, TableFile
 from roquet.wire.calls.timer import TimerMetricsBody, TopicTimerCount
@@ -12,25 +12,25 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
     def __init__(self, file: TableFile | None) -> None:
         self._found: dict[str, TopicTimerCount] = {}
         self.leaps: tuple[tuple[int, int], ...] = ()
-        """How the clock leapt ahead and was not set back yet: from which time to which."""
+        """Leaps of the clock that were not set back yet: (from, to) in wall-clock ms."""
         super().__init__(file)
 
     def get(self, topic: str) -> int:
-        """How many wait for a topic."""
+        """Waiting messages of a topic."""
         return max(0, self._count(topic))
 
     @property
     def total(self) -> int:
-        """How many wait for any topic."""
+        """Waiting messages of all topics."""
         return sum(max(0, found.count) for found in self._found.values())
 
     def add(self, topic: str, count: int, now_ms: int) -> None:
-        """So many more, or fewer: for a while there may be more taken back than wait."""
+        """Add `count`, which may be negative; for a while more may be recalled than wait."""
         self._found[topic] = TopicTimerCount(count=self._count(topic) + count, time_stamp=now_ms)
         self.unsaved = True
 
     def leapt(self, leaps: tuple[tuple[int, int], ...]) -> None:
-        """Keep these leaps of the clock: the next process may be the one that sees it set back."""
+        """Save these leaps of the clock: the next process may see it set back."""
         if leaps != self.leaps:
             self.leaps = leaps
             self.unsaved = True
@@ -40,13 +40,13 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
         return found.count if found else 0
 
     def take(self, found: TimerMetricsBody) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self.version = found.data_version
         self._found = dict(found.timing_count)
         self.leaps = found.clock_leaps or ()
 
     def content(self) -> TimerMetricsBody:
-        """What the file should say."""
+        """The content to save."""
         return TimerMetricsBody(
             timing_count=dict(self._found),
             data_version=self.version,

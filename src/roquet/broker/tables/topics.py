@@ -1,4 +1,4 @@
-"""Topics: how many queues each has here, and what may be done with them."""
+"""Topics: the queue counts and permissions of the topics on this broker."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -17,13 +17,13 @@ from roquet.wire.codes import ResponseCode
 
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
-"""Topic flags of a client in unit mode: of an ordinary topic, and of a retry topic."""
+"""Topic flags of a client in unit mode: for an ordinary topic, and for a retry topic."""
 
 INHERITABLE: Final = READ_WRITE | Permission.INHERIT
 
 
 class Topics(SavedTable[TopicTable]):
-    """The topics of this broker; a new one is on the disk before its first message is."""
+    """The topics of this broker; a new one is saved before its first message is stored."""
 
     kind = TopicTable
 
@@ -34,18 +34,18 @@ class Topics(SavedTable[TopicTable]):
         now_ms: int,
         has_messages: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`has_messages` says that the store holds messages of a topic, and no deleted ones."""
+        """`has_messages` tells whether the store holds messages of a topic that are not deleted."""
         self._configs: dict[str, TopicConfig] = {}
         self._has_messages = has_messages
         self.ids: dict[str, str] = {}
-        """By topic its id: one that is deleted and made anew gets another. System topics, which
+        """Topic ids: a topic that is deleted and created again gets another. System topics, which
         cannot be deleted, have none."""
         self._auto_create = config.auto_create_topic
         self.sendable: dict[str, TopicConfig] = {}
-        """Those to which a client may send: a send looks here first, and mostly only here."""
+        """Topics that clients may send to: the hot path of a send reads only this."""
         self.on_change: list[Callable[[], object]] = []
         self._provisional: set[str] = set()
-        """Topics that may not be on the disk yet: they are before their first message is."""
+        """Topics that may not be saved yet; they are saved before their first message."""
         super().__init__(file)
         self._add_system_topics(config, now_ms)
         self._adopt(config, now_ms)
@@ -69,7 +69,7 @@ class Topics(SavedTable[TopicTable]):
             )
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
-        """Create a topic, or change its settings; not at all when the disk does not take it."""
+        """Create a topic, or change its settings. Nothing changes when the save fails."""
         self.put_all([config], now_ms)
 
     def put_all(self, configs: Iterable[TopicConfig], now_ms: int) -> None:
@@ -78,7 +78,7 @@ class Topics(SavedTable[TopicTable]):
         self._confirm(list(self._provisional))
 
     def begin_put(self, configs: Iterable[TopicConfig], now_ms: int) -> TableChange:
-        """Begin to create topics, or to change their settings: senders see them when it is done."""
+        """Begin to create topics or change their settings; senders see them when it is saved."""
         fresh = {c.topic_name: c for c in configs if self._configs.get(c.topic_name) != c}
         if not fresh:
             return NO_CHANGE
@@ -103,11 +103,11 @@ class Topics(SavedTable[TopicTable]):
         return TableChange(undo, done)
 
     def remove(self, topic: str, now_ms: int) -> None:
-        """Forget a topic."""
+        """Remove a topic."""
         self.remove_all([topic], now_ms)
 
     def remove_all(self, topics: Iterable[str], now_ms: int) -> None:
-        """Forget topics."""
+        """Remove topics."""
         gone = [topic for topic in topics if topic in self._configs]
         for topic in gone:
             self._drop(topic)
@@ -117,9 +117,10 @@ class Topics(SavedTable[TopicTable]):
             self.save()
 
     def renew_ids(self, topics: Iterable[str], now_ms: int) -> None:
-        """Topics are about to be deleted: what is left of them is another topic, on the disk too.
+        """Give topics new ids before they are deleted, and save them.
 
-        A kill in the middle of the deletion may leave a topic whose offsets begin at 0 again.
+        A kill in the middle of the deletion may leave a topic whose offsets begin at 0 again: it
+        must not look like the one before.
         """
         known = [topic for topic in topics if topic in self._configs]
         edition = self.version.counter + 1
@@ -129,7 +130,7 @@ class Topics(SavedTable[TopicTable]):
             self.save()
 
     def configure(self, config: BrokerConfig, now_ms: int) -> None:
-        """The broker's settings have changed: name servers hear of it; topics may be missing."""
+        """Apply changed settings: add missing system topics, and register at name servers again."""
         self._auto_create = config.auto_create_topic
         for topic in system_topics(config):
             if topic.topic_name not in self._configs:
@@ -139,7 +140,10 @@ class Topics(SavedTable[TopicTable]):
     def create_for_send(
         self, topic: str, default_topic: str, queue_count: int, unit_mode: bool, now_ms: int
     ) -> TopicConfig | None:
-        """The topic made as its first sender wishes; None when it has to be created first."""
+        """The topic, created with the settings of its first sender.
+
+        None when that is not allowed.
+        """
         if names.is_retry(topic):
             flag = UNIT_SUBSCRIPTION if unit_mode else 0
             return self.create_for_group(topic, 1, now_ms, flag)
@@ -166,7 +170,7 @@ class Topics(SavedTable[TopicTable]):
     def create_for_group(
         self, topic: str, queue_count: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig:
-        """A group's retry topic: there as soon as the group is."""
+        """A topic of a group (retry or dead-letter), created if it does not exist."""
         found = self._configs.get(topic)
         if found is None:
             found = _retry_topic(topic, queue_count, sys_flag)
@@ -176,7 +180,7 @@ class Topics(SavedTable[TopicTable]):
         return found
 
     def announce_for_groups(self, queue_counts: Mapping[str, int], now_ms: int) -> None:
-        """Retry topics of groups that are new, by topic: saved with the next save of the table.
+        """Create the retry topics of new groups; they are saved with the next save of the table.
 
         Hundreds of groups may come in one heartbeat. A topic that gets a message before that save
         is saved first.
@@ -192,14 +196,14 @@ class Topics(SavedTable[TopicTable]):
         self._tell()
 
     def take(self, found: TopicTable) -> None:
-        """Hold what the file said."""
+        """Take the content of the file."""
         self.version = found.data_version
         for name, config in found.topic_config_table.items():
             self._keep(config if config.topic_name else replace(config, topic_name=name))
         self.ids = dict(found.topic_ids or {})
 
     def content(self) -> TopicTable:
-        """What the file should say, and a name server be told."""
+        """The content to save, and to register at name servers."""
         return TopicTable(
             topic_config_table=dict(self._configs),
             data_version=self.version,
@@ -219,13 +223,13 @@ class Topics(SavedTable[TopicTable]):
         self._provisional.discard(topic)
 
     def _save_provisional(self) -> None:
-        """A topic gets its first message now: a save in another thread may not have ended."""
+        """Save topics before a first message: a save in another thread may not have ended."""
         self.unsaved = True
         self.save()
         self._confirm(list(self._provisional))
 
     def _restore(self, topic: str, config: TopicConfig | None) -> None:
-        """A topic is as it was before a change; None: it was not there."""
+        """Restore a topic's settings from before a change; None removes it."""
         if config is None:
             self._drop(topic)
         else:
@@ -233,7 +237,7 @@ class Topics(SavedTable[TopicTable]):
             self._keep(config)
 
     def _confirm(self, topics: Iterable[str]) -> None:
-        """Topics are on the disk: clients may send to those that waited for that."""
+        """Note that topics are saved: clients may send to them."""
         for topic in topics:
             self._provisional.discard(topic)
             self._keep(self._configs[topic])
@@ -256,15 +260,15 @@ class Topics(SavedTable[TopicTable]):
             self._changed(now_ms)
 
     def _identify(self, topic: str, now_ms: int) -> None:
-        """Give a new topic its id; messages that lie there already are of the one it was before.
+        """Give a new topic its id; a topic with stored messages keeps being the one before.
 
-        A table of topics that was lost is made anew by those who send: that makes no other topics.
+        A lost table of topics is created again by senders: these are not other topics.
         """
         give = topic_id.adopted_id if self._has_messages(topic) else topic_id.new_id
         self.ids[topic] = give(now_ms, self.version.counter + 1)
 
     def _adopt(self, config: BrokerConfig, now_ms: int) -> None:
-        """Give ids to topics of a directory that has none, of a genuine broker for example."""
+        """Give ids to the topics of a directory without ids, as a genuine broker leaves it."""
         edition = self.version.counter + 1
         system = {topic.topic_name for topic in system_topics(config)}
         without = self._configs.keys() - self.ids.keys() - system
@@ -301,12 +305,12 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
 
 
 def system_topic_names(config: BrokerConfig) -> frozenset[str]:
-    """What the genuine broker calls system topics; some of them exist on no broker of ours."""
+    """The topics that the genuine broker calls system topics; some exist on no broker of ours."""
     return names.SYSTEM_TOPICS.union(topic.topic_name for topic in system_topics(config))
 
 
 def is_system_topic(topic: str, config: BrokerConfig) -> bool:
-    """Whether a topic belongs to the broker itself: nobody may create or delete it."""
+    """Whether a topic is the broker's own: clients may not create or delete it."""
     return (
         topic in names.BROKER_ONLY_TOPICS
         or topic.startswith(names.SYSTEM_TOPIC_PREFIX)

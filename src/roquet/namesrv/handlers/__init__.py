@@ -1,4 +1,4 @@
-"""Call to reply: what a name server answers."""
+"""The handlers of a name server, by call type."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -40,4 +40,4 @@ HANDLERS: Final[Mapping[type[Call[Any]], Callable[[NameServerState, Any, Peer], 
         }
     )
 )
-"""What a name server answers."""
+"""The handler of each call."""

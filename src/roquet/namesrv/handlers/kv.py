@@ -1,4 +1,4 @@
-"""Named values that operators keep."""
+"""Key-value settings: set, read, deleted and listed by operators."""
 
 from roquet.model.errors import CallRefused
 from roquet.namesrv.state import NameServerState
@@ -12,15 +12,15 @@ from roquet.wire.fastjson import codec
 
 
 async def put_value(state: NameServerState, call: calls.PutKV, _peer: Peer) -> Reply:
-    """Keeps a value; it is on the disk when this is answered."""
-    state.values.put(call.namespace, call.key, call.value)
+    """Set a value; it is on the disk when this returns."""
+    state.kv_store.put(call.namespace, call.key, call.value)
     await _saved(state)
     return Reply()
 
 
 def get_value(state: NameServerState, call: calls.GetKV, _peer: Peer) -> calls.ValueReply:
-    """Gives a kept value back."""
-    value = state.values.get(call.namespace, call.key)
+    """Read a value."""
+    value = state.kv_store.get(call.namespace, call.key)
     if value is None:
         raise CallRefused(
             ResponseCode.QUERY_NOT_FOUND,
@@ -30,15 +30,15 @@ def get_value(state: NameServerState, call: calls.GetKV, _peer: Peer) -> calls.V
 
 
 async def delete_value(state: NameServerState, call: calls.DeleteKV, _peer: Peer) -> Reply:
-    """Forgets a kept value, on the disk as well."""
-    state.values.delete(call.namespace, call.key)
+    """Delete a value, on the disk as well."""
+    state.kv_store.delete(call.namespace, call.key)
     await _saved(state)
     return Reply()
 
 
 def list_values(state: NameServerState, call: calls.ListKV, _peer: Peer) -> Reply:
-    """All values of a namespace."""
-    values = state.values.all(call.namespace)
+    """List the values of a namespace."""
+    values = state.kv_store.all(call.namespace)
     if not values:
         raise CallRefused(
             ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {call.namespace}"
@@ -47,7 +47,7 @@ def list_values(state: NameServerState, call: calls.ListKV, _peer: Peer) -> Repl
 
 
 async def _saved(state: NameServerState) -> None:
-    """Wait until the disk has the values as they are now; those who wait share one write."""
+    """Wait until the disk has the values as they are now; concurrent callers share one write."""
     async with state.saving:
-        if work := state.values.saving():
+        if work := state.kv_store.saving():
             await in_thread(work)

@@ -1,4 +1,4 @@
-"""Brokers come, live and go: their registrations."""
+"""Registrations of brokers: register, heartbeat, unregister."""
 
 import asyncio
 from typing import Final
@@ -21,15 +21,15 @@ from roquet.wire.fastjson import codec
 from roquet.wire.request_body import decode_body
 
 UNFOLD_SIZE: Final = 4 * 1024
-"""Bytes of a compressed registration that are unfolded at once, to at most 4 MiB; more are
-unfolded in a thread."""
+"""Bytes of a compressed registration that are decompressed at once, to at most 4 MiB; longer ones
+are decompressed in a thread."""
 
 
 def register(state: NameServerState, call: calls.RegisterBroker, peer: Peer) -> HandlerReply:
-    """Takes what a broker says of itself; tells a follower who leads.
+    """Accept a broker's registration; the reply names the leader to a follower.
 
-    Large registrations are decoded in slices, one after the other, and those that come meanwhile
-    wait: of one broker the latest has to be taken last.
+    Large registrations are decoded in slices, one after the other. Others that come meanwhile
+    wait, so that the latest one of a broker is accepted last.
     """
     if call.body_crc32 and registration.checksum(call.body) != call.body_crc32:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "crc32 not match")
@@ -69,7 +69,7 @@ def _undecodable(error: FieldError) -> CallRefused:
 def _taken(
     state: NameServerState, call: calls.RegisterBroker, peer: Peer, body: RegisterBrokerBody
 ) -> calls.RegisterBrokerReply:
-    """The answer to a registration, which counts from now on."""
+    """Accept a decoded registration; returns the reply."""
     new = _registration(call, body)
     sign = LastSeen(
         seen_ms=state.clock.monotonic_ms(),
@@ -83,19 +83,19 @@ def _taken(
     return calls.RegisterBrokerReply(
         master_addr=leader.address if leader and follows else None,
         ha_server_addr=leader.ha_address if leader and follows else None,
-        body=codec.dumps(KVTable(table=dict(state.values.all(ORDER_NAMESPACE)))),
+        body=codec.dumps(KVTable(table=dict(state.kv_store.all(ORDER_NAMESPACE)))),
     )
 
 
 def unregister(state: NameServerState, call: calls.UnregisterBroker, _peer: Peer) -> Reply:
-    """Forgets a broker that leaves."""
+    """Remove a broker that stops."""
     if broker_key := state.brokers.key_of(call.broker_name, call.broker_addr):
         state.brokers.forget([broker_key], "leaves")
     return Reply()
 
 
 def heartbeat(state: NameServerState, call: calls.BrokerHeartbeat, _peer: Peer) -> Reply:
-    """Notes that a broker lives."""
+    """Note a sign of life of a broker."""
     if broker_key := state.brokers.key_of(call.broker_name, call.broker_addr):
         now_ms = state.clock.monotonic_ms()
         state.brokers.spoke(broker_key, now_ms, call.heartbeat_timeout_mills)
@@ -105,7 +105,7 @@ def heartbeat(state: NameServerState, call: calls.BrokerHeartbeat, _peer: Peer) 
 def data_version(
     state: NameServerState, call: calls.QueryDataVersion, _peer: Peer
 ) -> calls.DataVersionReply:
-    """Whether a broker has to register again; if not, that it lives."""
+    """Whether a broker has to register again; if not, this counts as a sign of life."""
     broker_key = state.brokers.key_of(call.broker_name, call.broker_addr)
     if broker_key is None:
         return calls.DataVersionReply(changed=True)
@@ -117,10 +117,10 @@ def data_version(
 
 
 def members(state: NameServerState, call: GetBrokerMembers, _peer: Peer) -> Reply:
-    """The brokers of one name."""
-    found = routing.members(state.brokers.registrations, call.broker_name)
+    """The addresses of the brokers of one name."""
+    addresses = routing.members(state.brokers.registrations, call.broker_name)
     group = BrokerMembers(
-        cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=found
+        cluster=call.cluster_name, broker_name=call.broker_name, broker_addrs=addresses
     )
     return Reply(body=codec.dumps(BrokerMembersBody(broker_member_group=group)))
 

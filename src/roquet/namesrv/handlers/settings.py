@@ -1,4 +1,4 @@
-"""The name server's own settings, told and changed while it runs."""
+"""Settings of the name server, read and changed at run time."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -28,13 +28,13 @@ KEYS: Final = {
     "enableAllTopicList": "all_topics",
     "deleteTopicWithBrokerRegistration": "whole_registrations",
 }
-"""The genuine names of our settings."""
+"""Apache's keys of our settings."""
 
 CHANGEABLE: Final = frozenset({"order_messages", "all_topics", "whole_registrations"})
-"""What is looked up each time that it matters; the others are read at the start."""
+"""Settings that are read at each use; the others are read at the start."""
 
 BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
-"""What nobody may change over the network, as on genuine name servers: files would be written."""
+"""Keys that cannot be changed over the network, as on genuine name servers: they name files."""
 
 
 UNUSED: Final[Mapping[str, str]] = MappingProxyType(
@@ -71,23 +71,23 @@ UNUSED: Final[Mapping[str, str]] = MappingProxyType(
         "writeBufferLowWaterMark": "0",
     }
 )
-"""Settings of genuine name servers (5.5.0) that have no effect here, and their defaults: of those
-that depend on the machine, which count threads, 1 for the one loop."""
+"""Settings of genuine name servers (5.5.0) without effect here, and their defaults. Thread counts,
+which depend on the machine there, are 1 for the one event loop."""
 
 
 def settings(state: NameServerState, _call: GetNameServerSettings, _peer: Peer) -> Reply:
-    """All settings that genuine tools know."""
-    told = {**UNUSED, "rocketmqHome": "", "configStorePath": ""}
-    told |= {key: _text(getattr(state.config, name)) for key, name in KEYS.items()}
-    told |= state.config.unused
-    told["configBlackList"] = ";".join(BLACK_LIST[:-1])
+    """All settings that Apache's tools know."""
+    values = {**UNUSED, "rocketmqHome": "", "configStorePath": ""}
+    values |= {key: _text(getattr(state.config, name)) for key, name in KEYS.items()}
+    values |= state.config.unused
+    values["configBlackList"] = ";".join(BLACK_LIST[:-1])
     directory = state.config.directory
-    told["kvConfigPath"] = str(directory / FILE) if directory else ""
-    return Reply(body=write_properties(told).encode())
+    values["kvConfigPath"] = str(directory / FILE) if directory else ""
+    return Reply(body=write_properties(values).encode())
 
 
 def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -> Reply:
-    """Changes settings until the next start: all of those that are given, or none."""
+    """Change settings until the next start: all of the given ones, or none."""
     try:
         given = read_properties(call.body.decode())
     except (UnicodeDecodeError, FieldError) as error:
@@ -100,10 +100,10 @@ def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -
 
 
 def _changed(config: NameServerConfig, given: dict[str, str]) -> NameServerConfig:
-    """The settings with those that are given.
+    """The settings with the given ones.
 
-    Names that mean nothing to us are passed over, as on genuine name servers; those that mean
-    something to them are kept and told, with a warning the first time.
+    Unknown keys are ignored, as on genuine name servers. Keys that only those know are kept and
+    returned by queries, with a warning the first time.
     """
     news: dict[str, Any] = {}
     unused = {key: text for key, text in given.items() if key in UNUSED}

@@ -1,4 +1,4 @@
-"""Where topics live, which there are, and who may write to them."""
+"""Routes and lists of topics, and write permissions of brokers."""
 
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
@@ -19,16 +19,16 @@ log = logger(__name__)
 
 
 def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
-    """Where a topic lives, in the JSON that the client can read."""
-    order = state.values.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
-    found = routing.route(state.brokers.registrations, call.topic, order)
-    if found is None:
+    """The route of a topic, in the JSON dialect that the client can read."""
+    order = state.kv_store.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
+    topic_route = routing.route(state.brokers.registrations, call.topic, order)
+    if topic_route is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,
             f"No topic route info in name server for the topic: {call.topic}{HELP}",
         )
     standard = bool(call.accept_standard_json_only) or peer.version >= VERSION_STANDARD_JSON
-    return Reply(body=codec.dumps(found, standard=standard))
+    return Reply(body=codec.dumps(topic_route, standard=standard))
 
 
 def cluster(state: NameServerState, _call: calls.GetClusterInfo, _peer: Peer) -> Reply:
@@ -50,7 +50,7 @@ def topics_of_cluster(state: NameServerState, call: admin.TopicsOfCluster, _peer
 
 
 def system_topics(state: NameServerState, _call: admin.SystemTopics, _peer: Peer) -> Reply:
-    """The topics named after clusters and brokers, and one broker who knows the others."""
+    """The topics named after clusters and brokers, and the address of one broker."""
     known = state.brokers.registrations
     names = sorted({name for r in known.values() for name in (r.cluster, r.broker_name)})
     address = next((known[broker_key].address for broker_key in sorted(known)), None)
@@ -65,14 +65,14 @@ def unit_topics(state: NameServerState, _call: admin.UnitTopics, _peer: Peer) ->
 def unit_subscribed(
     state: NameServerState, _call: admin.UnitSubscribedTopics, _peer: Peer
 ) -> Reply:
-    """The topics that groups of a unit listen to."""
+    """The topics that groups of a unit subscribe to."""
     return _names(routing.topics_with(state.brokers.registrations, routing.UNIT_SUBSCRIBED))
 
 
 def others_subscribed(
     state: NameServerState, _call: admin.OthersSubscribedTopics, _peer: Peer
 ) -> Reply:
-    """Those of them that are of no unit."""
+    """The topics that groups of a unit subscribe to and that belong to no unit."""
     known = state.brokers.registrations
     of_units = set(routing.topics_with(known, routing.UNIT))
     subscribed = routing.topics_with(known, routing.UNIT_SUBSCRIBED)
@@ -82,7 +82,7 @@ def others_subscribed(
 def wipe(
     state: NameServerState, call: admin.WipeWritePermission, peer: Peer
 ) -> admin.WipeWritePermissionReply:
-    """Lets nobody write to a broker."""
+    """Remove the write permission of a broker from its topics."""
     count = _permit(state, call.broker_name, peer, may_write=False)
     return admin.WipeWritePermissionReply(wipe_topic_count=count)
 
@@ -90,7 +90,7 @@ def wipe(
 def permit(
     state: NameServerState, call: admin.AddWritePermission, peer: Peer
 ) -> admin.AddWritePermissionReply:
-    """Lets everybody write to a broker again."""
+    """Restore the write permission of a broker."""
     count = _permit(state, call.broker_name, peer, may_write=True)
     return admin.AddWritePermissionReply(add_topic_count=count)
 
@@ -106,7 +106,7 @@ def _permit(state: NameServerState, broker_name: str, peer: Peer, *, may_write: 
 
 
 def forget(state: NameServerState, call: admin.ForgetTopic, peer: Peer) -> Reply:
-    """Forgets where a topic lives, until a broker registers it anew."""
+    """Remove the route of a topic until a broker registers it again."""
     log.info("%s forgets topic %s", peer.address, call.topic)
     known = state.brokers.registrations
     state.brokers.registrations = routing.without_topic(known, call.topic, call.cluster_name)
@@ -114,14 +114,14 @@ def forget(state: NameServerState, call: admin.ForgetTopic, peer: Peer) -> Reply
 
 
 def register(state: NameServerState, call: admin.RegisterTopic, peer: Peer) -> Reply:
-    """Believes that a topic lives on some brokers; on none, when one of them is not known."""
+    """Set the brokers of a topic; none of them when one is unknown."""
     try:
-        given = decode_body(call.body, TopicRoute).queue_datas if call.body else []
+        queues = decode_body(call.body, TopicRoute).queue_datas if call.body else []
     except FieldError as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from error
-    log.info("%s registers topic %s on %d brokers", peer.address, call.topic, len(given))
+    log.info("%s registers topic %s on %d brokers", peer.address, call.topic, len(queues))
     known = state.brokers.registrations
-    state.brokers.registrations = routing.with_topic(known, call.topic, given)
+    state.brokers.registrations = routing.with_topic(known, call.topic, queues)
     return Reply()
 
 

@@ -21,14 +21,14 @@ SMALL = StoreConfig(log_file_size=1 << 20, queue_file_entries=1000)
 COMMIT = 8
 
 
-class Desk:
+class HalfQueueHarness:
     """A store with half messages, and what comes of them."""
 
     def __init__(self) -> None:
         self.store = Store.open(None, SMALL, now_ms=0)
         origin = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1)
         clock = VirtualClock()
-        self.put = Ingest(self.store, BrokerConfig(), clock, origin, lambda *_: None)
+        self.ingest = Ingest(self.store, BrokerConfig(), clock, origin, lambda *_: None)
         self.queue = HalfQueue(self.store)
 
     def append(
@@ -48,79 +48,83 @@ class Desk:
 
 
 @pytest.fixture
-def desk() -> Iterator[Desk]:
-    desk = Desk()
-    yield desk
-    desk.store.close(0)
+def harness() -> Iterator[HalfQueueHarness]:
+    harness = HalfQueueHarness()
+    yield harness
+    harness.store.close(0)
 
 
-def test_a_half_message_is_found_by_its_position_and_by_its_offset(desk: Desk) -> None:
-    desk.append(topic="t")
-    first, second = desk.half(body=b"1"), desk.half(body=b"2")
+def test_a_half_message_is_found_by_its_position_and_by_its_offset(
+    harness: HalfQueueHarness,
+) -> None:
+    harness.append(topic="t")
+    first, second = harness.half(body=b"1"), harness.half(body=b"2")
     assert (first.offset, second.offset) == (0, 1)
-    assert desk.queue.at(1) == second
-    assert desk.queue.bounds() == (0, 2)
+    assert harness.queue.at(1) == second
+    assert harness.queue.bounds() == (0, 2)
     assert (first.topic, first.unique_key) == ("t", "k")
     place = second.place
     assert (place.group, place.offset, place.position) == ("g", 1, second.record.position)
 
 
-def test_what_is_no_half_message_is_not_found(desk: Desk) -> None:
-    plain = desk.append(topic="t")
-    half = desk.half()
+def test_what_is_no_half_message_is_not_found(harness: HalfQueueHarness) -> None:
+    plain = harness.append(topic="t")
+    half = harness.half()
     for position in (-1, plain.position, half.record.position + 1, 2**62):
-        assert desk.queue.find(position) is None
+        assert harness.queue.find(position) is None
     for offset in (-1, 1, 10**9):
-        assert desk.queue.at(offset) is None
+        assert harness.queue.at(offset) is None
 
 
 def test_a_damaged_one_is_not_found(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    half = desk.half()
-    raw = bytearray(desk.store.message_at(half.record.position) or b"")
+    half = harness.half()
+    raw = bytearray(harness.store.message_at(half.record.position) or b"")
     raw[88] ^= 1
-    monkeypatch.setattr(desk.store, "message_at", lambda _: bytes(raw))
-    assert desk.queue.find(half.record.position) is None
+    monkeypatch.setattr(harness.store, "message_at", lambda _: bytes(raw))
+    assert harness.queue.find(half.record.position) is None
     assert "checksum" in caplog.text
 
 
-def test_what_a_half_message_says_of_its_checks(desk: Desk) -> None:
+def test_what_a_half_message_says_of_its_checks(harness: HalfQueueHarness) -> None:
     extra = "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02TRANSACTION_CHECK_TIMES\x013\x02"
-    half = desk.half(extra=extra, born_ms=77)
+    half = harness.half(extra=extra, born_ms=77)
     facts = half.facts
     assert (facts.born_ms, facts.stored_ms, facts.immunity, facts.checked) == (77, 1_000, "60", "3")
     assert half.has_immunity
     assert half.was_put_back
-    plain = desk.half()
+    plain = harness.half()
     assert not plain.has_immunity
     assert not plain.was_put_back
-    assert desk.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02").was_put_back
+    assert harness.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02").was_put_back
 
 
-def test_a_body_that_looks_like_a_half_message_is_none(desk: Desk) -> None:
+def test_a_body_that_looks_like_a_half_message_is_none(harness: HalfQueueHarness) -> None:
     """Whoever could name it would end others' transactions, or have us count to its offset."""
-    first = desk.half()
-    raw = desk.store.message_at(first.record.position)
+    first = harness.half()
+    raw = harness.store.message_at(first.record.position)
     assert raw is not None
-    carrier = desk.append(topic="t", body=b"mark" + raw)
-    whole = desk.store.message_at(carrier.position)
+    carrier = harness.append(topic="t", body=b"mark" + raw)
+    whole = harness.store.message_at(carrier.position)
     assert whole is not None
     at = whole.index(b"mark") + 4
-    place = desk.store.end_position + at
+    place = harness.store.end_position + at
     forged = raw[:POSITION_AT] + place.to_bytes(8, "big") + raw[POSITION_AT + 8 :]
-    desk.append(topic="t", body=b"mark" + forged)
-    assert desk.store.message_at(place) is not None, "it is a record to those who only look at it"
-    assert desk.queue.find(place) is None
+    harness.append(topic="t", body=b"mark" + forged)
+    assert harness.store.message_at(place) is not None, (
+        "it is a record to those who only look at it"
+    )
+    assert harness.queue.find(place) is None
 
 
-def test_a_commit_is_found_wherever_it_waits(desk: Desk) -> None:
+def test_a_commit_is_found_wherever_it_waits(harness: HalfQueueHarness) -> None:
     for number, topic in enumerate(("t", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")):
-        half = desk.half(key=f"k{number}")
-        assert not desk.queue.was_delivered(half)
-        desk.append(topic=topic, key=f"k{number}", sys_flag=COMMIT)
-        assert desk.queue.was_delivered(half)
-        assert desk.queue.was_settled(half)
+        half = harness.half(key=f"k{number}")
+        assert not harness.queue.was_delivered(half)
+        harness.append(topic=topic, key=f"k{number}", sys_flag=COMMIT)
+        assert harness.queue.was_delivered(half)
+        assert harness.queue.was_settled(half)
 
 
 @pytest.mark.parametrize(
@@ -134,112 +138,114 @@ def test_a_commit_is_found_wherever_it_waits(desk: Desk) -> None:
         {"born_ms": -1},
     ],
 )
-def test_what_differs_is_another_message(desk: Desk, fields: dict[str, Any]) -> None:
-    half = desk.half()
-    desk.append(**{"topic": "t", "sys_flag": COMMIT, **fields})
-    assert not desk.queue.was_delivered(half)
-    assert not desk.queue.was_settled(half)
+def test_what_differs_is_another_message(harness: HalfQueueHarness, fields: dict[str, Any]) -> None:
+    half = harness.half()
+    harness.append(**{"topic": "t", "sys_flag": COMMIT, **fields})
+    assert not harness.queue.was_delivered(half)
+    assert not harness.queue.was_settled(half)
 
 
-def test_another_row_of_a_table_is_another_message(desk: Desk) -> None:
-    first, second = (desk.half(extra=f"ROQUET_ROW\x01q/1/0/{row}\x02") for row in (1, 2))
-    desk.append(topic="t", sys_flag=COMMIT, extra="ROQUET_ROW\x01q/1/0/1\x02")
-    assert desk.queue.was_delivered(first)
-    assert not desk.queue.was_delivered(second)
+def test_another_row_of_a_table_is_another_message(harness: HalfQueueHarness) -> None:
+    first, second = (harness.half(extra=f"ROQUET_ROW\x01q/1/0/{row}\x02") for row in (1, 2))
+    harness.append(topic="t", sys_flag=COMMIT, extra="ROQUET_ROW\x01q/1/0/1\x02")
+    assert harness.queue.was_delivered(first)
+    assert not harness.queue.was_delivered(second)
 
 
-def test_without_a_key_nothing_can_be_found(desk: Desk) -> None:
-    half = desk.half()
+def test_without_a_key_nothing_can_be_found(harness: HalfQueueHarness) -> None:
+    half = harness.half()
     half.properties.pop("UNIQ_KEY")
-    desk.append(topic="t", sys_flag=COMMIT)
-    assert not desk.queue.was_delivered(half)
+    harness.append(topic="t", sys_flag=COMMIT)
+    assert not harness.queue.was_delivered(half)
 
 
-def test_where_a_message_was_put_back(desk: Desk) -> None:
-    half = desk.half()
-    desk.half()  # sent twice, which is something else
+def test_where_a_message_was_put_back(harness: HalfQueueHarness) -> None:
+    half = harness.half()
+    harness.half()  # sent twice, which is something else
     moved = [
-        desk.half(extra=f"TRANSACTION_CHECK_TIMES\x01{times}\x02", prepared_position=times)
+        harness.half(extra=f"TRANSACTION_CHECK_TIMES\x01{times}\x02", prepared_position=times)
         for times in (1, 2)
     ]
-    assert desk.queue.put_back_since(half) == moved
-    assert desk.queue.put_back_since(moved[0]) == moved[1:]
-    assert desk.queue.put_back_since(moved[1]) == []
+    assert harness.queue.put_back_since(half) == moved
+    assert harness.queue.put_back_since(moved[0]) == moved[1:]
+    assert harness.queue.put_back_since(moved[1]) == []
 
 
-def test_ours_says_from_where_it_was_put_back_and_a_genuine_one_counts(desk: Desk) -> None:
-    first = desk.half()
-    assert not desk.queue.was_settled(first)
+def test_ours_says_from_where_it_was_put_back_and_a_genuine_one_counts(
+    harness: HalfQueueHarness,
+) -> None:
+    first = harness.half()
+    assert not harness.queue.was_settled(first)
     position = first.record.position
     assert position == 0, "which says nothing by itself"
-    desk.half()
-    assert not desk.queue.was_settled(first)
-    kept = desk.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02", prepared_position=position)
-    assert desk.queue.was_settled(first)
-    assert not desk.queue.was_settled(kept)
-    desk.half(extra="TRANSACTION_CHECK_TIMES\x011\x02")
-    assert desk.queue.was_settled(kept)
+    harness.half()
+    assert not harness.queue.was_settled(first)
+    kept = harness.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02", prepared_position=position)
+    assert harness.queue.was_settled(first)
+    assert not harness.queue.was_settled(kept)
+    harness.half(extra="TRANSACTION_CHECK_TIMES\x011\x02")
+    assert harness.queue.was_settled(kept)
 
 
-def test_what_was_given_up_is_settled_until_it_is_put_back(desk: Desk) -> None:
-    half = desk.half()
-    desk.append(topic=GIVEN_UP)
-    resumed = desk.half(extra="TRANSACTION_CHECK_TIMES\x010\x02")
-    assert desk.queue.was_settled(half)
-    assert not desk.queue.was_settled(resumed)
+def test_what_was_given_up_is_settled_until_it_is_put_back(harness: HalfQueueHarness) -> None:
+    half = harness.half()
+    harness.append(topic=GIVEN_UP)
+    resumed = harness.half(extra="TRANSACTION_CHECK_TIMES\x010\x02")
+    assert harness.queue.was_settled(half)
+    assert not harness.queue.was_settled(resumed)
 
 
 def test_nothing_is_judged_by_an_index_that_lacks_something(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = desk.half()
-    desk.append(topic="t", sys_flag=COMMIT)
+    half = harness.half()
+    harness.append(topic="t", sys_flag=COMMIT)
     monkeypatch.setattr(half_messages, "INDEX_STEPS", 1)
     monkeypatch.setattr(half_messages, "INDEX_COUNT", 1)
     with pytest.raises(CallRefused) as refused:
-        desk.queue.was_delivered(half)
+        harness.queue.was_delivered(half)
     assert refused.value.code == ResponseCode.SYSTEM_BUSY
-    desk.store.dispatch()
-    assert desk.queue.was_delivered(half)
+    harness.store.dispatch()
+    assert harness.queue.was_delivered(half)
 
 
-async def test_the_index_is_made_a_millisecond_at_a_time(desk: Desk) -> None:
-    half = desk.half()
+async def test_the_index_is_made_a_millisecond_at_a_time(harness: HalfQueueHarness) -> None:
+    half = harness.half()
     for _ in range(1_000):
-        desk.append(topic="t", key="another")
-    desk.append(topic="t", sys_flag=COMMIT)
+        harness.append(topic="t", key="another")
+    harness.append(topic="t", sys_flag=COMMIT)
     turns = list[int]()
 
     async def other() -> None:
-        while desk.store.indexed_position < desk.store.end_position:
-            turns.append(desk.store.indexed_position)
+        while harness.store.indexed_position < harness.store.end_position:
+            turns.append(harness.store.indexed_position)
             await asyncio.sleep(0)
 
-    await asyncio.gather(desk.queue.index(), other())
+    await asyncio.gather(harness.queue.index(), other())
     assert len(set(turns)) > 2
-    assert desk.queue.was_delivered(half)
+    assert harness.queue.was_delivered(half)
 
 
 async def test_an_index_that_takes_long_is_not_waited_for(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(half_messages, "INDEX_STEPS", 2)
     monkeypatch.setattr(half_messages, "INDEX_COUNT", 1)
-    half = desk.half()
+    half = harness.half()
     for _ in range(5):
-        desk.append(topic="t")
-    await desk.queue.index()
+        harness.append(topic="t")
+    await harness.queue.index()
     with pytest.raises(CallRefused):
-        desk.queue.was_delivered(half)
+        harness.queue.was_delivered(half)
 
 
 def test_the_newest_messages_of_a_key_are_looked_at(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
+    harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = desk.half()
-    desk.append(topic="t", sys_flag=COMMIT)
+    half = harness.half()
+    harness.append(topic="t", sys_flag=COMMIT)
     for _ in range(3):
-        desk.append(topic="t")
-    assert desk.queue.was_delivered(half)
+        harness.append(topic="t")
+    assert harness.queue.was_delivered(half)
     monkeypatch.setattr(half_messages, "SAME_KEY_BYTES", 1)
-    assert not desk.queue.was_delivered(half)
+    assert not harness.queue.was_delivered(half)

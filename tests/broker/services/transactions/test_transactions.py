@@ -3,13 +3,23 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.transactions import transactions as module
 from roquet.broker.services.transactions.half_messages import HalfMessage
 from roquet.broker.services.transactions.transactions import GROUP, Transactions
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.delay_offsets import DelayOffsets
+from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.request_modes import RequestModes
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import MessageIllegal, StoreFull
 from roquet.model.topic import TopicConfig
@@ -27,7 +37,7 @@ HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
 HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
 
 
-class Bank:
+class TransactionsHarness:
     """Transactions with all that they need, in memory."""
 
     def __init__(self, host: bytes = HOST, **settings: Any) -> None:
@@ -37,16 +47,29 @@ class Bank:
         self.topics = Topics(None, self.config, 0)
         self.topics.put(TopicConfig(topic_name="t", read_queue_nums=4, write_queue_nums=4), 0)
         origin = BrokerOrigin(store_host=host, pid=7, seed=1)
-        self.put = Ingest(self.store, self.config, self.clock, origin, lambda *_: None)
+        self.ingest = Ingest(self.store, self.config, self.clock, origin, lambda *_: None)
         self.offsets = ConsumerOffsets(None)
-        self.set_aside = SetAside(self.store, self.put, self.topics, self.clock)
+        self.message_log = MessageLog(
+            store=self.store, ingest=self.ingest, flush=Flush(self.store, self.config, self.clock),
+            arrivals=LongPolling(self.clock), filters=FilterCache(), memory=0,
+        )  # fmt: skip
+        self.tables = BrokerTables(
+            topics=self.topics, groups=Groups(None, self.config, 0), offsets=self.offsets,
+            request_modes=RequestModes(None), ordered_pops=OrderedPops(None),
+            delay_offsets=DelayOffsets(None),
+        )  # fmt: skip
+        self.destinations = Destinations(
+            topics=self.topics, clock=self.clock, auto_create=self.config.auto_create_topic,
+            default_queue_count=self.config.default_queue_count,
+        )  # fmt: skip
+        self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.transactions = self.started()
 
     def started(self) -> Transactions:
         """As after a restart."""
         transactions = Transactions(
-            store=self.store, put=self.put, topics=self.topics, offsets=self.offsets,
-            clock=self.clock, config=self.config, set_aside=self.set_aside,
+            self.message_log, self.tables, self.destinations, self.set_aside, self.clock,
+            self.config,
         )  # fmt: skip
         transactions.restore()
         return transactions
@@ -76,16 +99,16 @@ class Bank:
 
 
 @pytest.fixture
-def bank() -> Iterator[Bank]:
-    bank = Bank()
-    yield bank
-    bank.store.close(0)
+def harness() -> Iterator[TransactionsHarness]:
+    harness = TransactionsHarness()
+    yield harness
+    harness.store.close(0)
 
 
-def test_a_commit_is_the_message_that_was_sent(bank: Bank) -> None:
-    half = bank.half(sys_flag=1)
-    bank.transactions.commit(half)
-    (found,) = bank.records("t", 2)
+def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> None:
+    half = harness.half(sys_flag=1)
+    harness.transactions.commit(half)
+    (found,) = harness.records("t", 2)
     assert (found.body, found.flag, found.reconsume_times, found.born_ms) == (b"m", 3, 1, 5)
     assert found.sys_flag == 1 | 8
     assert found.prepared_position == half.record.position
@@ -93,195 +116,203 @@ def test_a_commit_is_the_message_that_was_sent(bank: Bank) -> None:
         "TAGS": "red", "PGROUP": "g", "UNIQ_KEY": "m", "TRAN_MSG": "true",
     }  # fmt: skip
     red = hash_code("red")
-    assert bank.store.read("t", 2, 0, wanted=lambda code: code == red).count == 1
-    assert bank.transactions.current(half) is None
+    assert harness.store.read("t", 2, 0, wanted=lambda code: code == red).count == 1
+    assert harness.transactions.current(half) is None
 
 
-def test_a_commit_goes_to_a_queue_that_exists(bank: Bank) -> None:
-    bank.transactions.commit(bank.half(b"1", queue_id=6))
-    assert len(bank.records("t", 2)) == 1
-    bank.transactions.commit(bank.half(b"2", queue_id=1, topic="gone"))
-    assert bank.topics.get("gone") is not None
-    assert len(bank.records("gone", 1)) == 1
+def test_a_commit_goes_to_a_queue_that_exists(harness: TransactionsHarness) -> None:
+    harness.transactions.commit(harness.half(b"1", queue_id=6))
+    assert len(harness.records("t", 2)) == 1
+    harness.transactions.commit(harness.half(b"2", queue_id=1, topic="gone"))
+    assert harness.topics.get("gone") is not None
+    assert len(harness.records("gone", 1)) == 1
 
 
-def test_a_commit_may_wait_for_its_time(bank: Bank) -> None:
-    bank.transactions.commit(bank.half(extra="DELAY\x013\x02"))
-    assert bank.store.bounds("t", 2) == (0, 0)
-    (found,) = bank.records("SCHEDULE_TOPIC_XXXX", 2)
+def test_a_commit_may_wait_for_its_time(harness: TransactionsHarness) -> None:
+    harness.transactions.commit(harness.half(extra="DELAY\x013\x02"))
+    assert harness.store.bounds("t", 2) == (0, 0)
+    (found,) = harness.records("SCHEDULE_TOPIC_XXXX", 2)
     properties = decode_properties(found.properties)
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "2")
 
 
-def test_what_cannot_be_stored_stays_open(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
-    half = bank.half()
+def test_what_cannot_be_stored_stays_open(
+    harness: TransactionsHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = harness.half()
 
     def full(*_: object) -> None:
         raise StoreFull("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bank.store, "append", full)
+        patched.setattr(harness.store, "append", full)
         with pytest.raises(StoreFull):
-            bank.transactions.commit(half)
+            harness.transactions.commit(half)
         with pytest.raises(StoreFull):
-            bank.transactions.put_back(half, {})
+            harness.transactions.put_back(half, {})
         with pytest.raises(StoreFull):
-            bank.transactions.give_up(half)
-    assert bank.transactions.current(half) == half
+            harness.transactions.give_up(half)
+    assert harness.transactions.current(half) == half
     with pytest.raises(MessageIllegal):
-        bank.transactions.put_back(half, {"a": "x" * 40_000})
-    assert bank.transactions.current(half) == half
+        harness.transactions.put_back(half, {"a": "x" * 40_000})
+    assert harness.transactions.current(half) == half
 
 
-def test_a_half_message_that_was_put_back_stands_at_the_end(bank: Bank) -> None:
-    half = bank.half(extra="DELAY\x013\x02")
-    bank.half(b"other")
-    moved = bank.transactions.put_back(half, {"TRANSACTION_CHECK_TIMES": "1"})
-    assert moved == bank.transactions.queue.at(2)
+def test_a_half_message_that_was_put_back_stands_at_the_end(harness: TransactionsHarness) -> None:
+    half = harness.half(extra="DELAY\x013\x02")
+    harness.half(b"other")
+    moved = harness.transactions.put_back(half, {"TRANSACTION_CHECK_TIMES": "1"})
+    assert moved == harness.transactions.queue.at(2)
     assert moved.record.prepared_position == 0 == half.record.position
     assert moved.properties == half.properties | {"TRANSACTION_CHECK_TIMES": "1"}
     assert moved.record.flag == 3
-    assert bank.transactions.current(half) == moved
-    again = bank.transactions.put_back(moved, {"TRANSACTION_CHECK_TIMES": "2"})
-    assert bank.transactions.current(half) == again == bank.transactions.current(moved)
-    bank.transactions.roll_back(again)
-    assert bank.transactions.current(half) is None
+    assert harness.transactions.current(half) == moved
+    again = harness.transactions.put_back(moved, {"TRANSACTION_CHECK_TIMES": "2"})
+    assert harness.transactions.current(half) == again == harness.transactions.current(moved)
+    harness.transactions.roll_back(again)
+    assert harness.transactions.current(half) is None
 
 
-def test_what_is_given_up_lies_in_a_topic_of_its_own(bank: Bank) -> None:
-    half = bank.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
-    bank.transactions.give_up(half)
-    (found,) = bank.records(GIVEN_UP)
+def test_what_is_given_up_lies_in_a_topic_of_its_own(harness: TransactionsHarness) -> None:
+    half = harness.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
+    harness.transactions.give_up(half)
+    (found,) = harness.records(GIVEN_UP)
     assert decode_properties(found.properties) == half.properties
-    topic = bank.topics.get(GIVEN_UP)
+    topic = harness.topics.get(GIVEN_UP)
     assert topic is not None
     assert (topic.read_queue_nums, topic.perm) == (1, 6)
-    bank.transactions.resume(found)
-    resumed = bank.transactions.queue.at(1)
+    harness.transactions.resume(found)
+    resumed = harness.transactions.queue.at(1)
     assert resumed is not None
     assert resumed.properties["TRANSACTION_CHECK_TIMES"] == "0"
-    assert bank.transactions.current(resumed) == resumed
+    assert harness.transactions.current(resumed) == resumed
 
 
-def test_ends_are_noted_in_op_messages_as_genuine_brokers_write_them(bank: Bank) -> None:
+def test_ends_are_noted_in_op_messages_as_genuine_brokers_write_them(
+    harness: TransactionsHarness,
+) -> None:
     for number in range(3):
-        bank.transactions.roll_back(bank.half(b"%d" % number))
-    assert bank.ops() == b""
-    bank.clock.jump(1)
-    bank.transactions.step()
-    (found,) = bank.records(OPS)
-    assert (found.body, found.sys_flag, found.born_ms) == (b"0,1,2,", 0, bank.clock.now_ms())
+        harness.transactions.roll_back(harness.half(b"%d" % number))
+    assert harness.ops() == b""
+    harness.clock.jump(1)
+    harness.transactions.step()
+    (found,) = harness.records(OPS)
+    assert (found.body, found.sys_flag, found.born_ms) == (b"0,1,2,", 0, harness.clock.now_ms())
     assert (found.born_host, found.store_host) == (HOST, HOST)
     assert decode_properties(found.properties) == {"TAGS": "d", "WAIT": "true"}
-    assert bank.store.read(OPS, 0, 0, wanted=lambda code: code == 100).count == 1
-    bank.transactions.step()
-    assert len(bank.records(OPS)) == 1
+    assert harness.store.read(OPS, 0, 0, wanted=lambda code: code == 100).count == 1
+    harness.transactions.step()
+    assert len(harness.records(OPS)) == 1
 
 
 def test_many_ends_are_written_at_once() -> None:
-    bank = Bank(transaction_op_size=10, host=HOST_V6)
+    harness = TransactionsHarness(transaction_op_size=10, host=HOST_V6)
     for number in range(12):
-        bank.transactions.roll_back(bank.half(b"%d" % number))
-    assert [record.body for record in bank.records(OPS)] == [b"0,1,2,3,4,", b"5,6,7,8,9,"]
-    assert {record.sys_flag for record in bank.records(OPS)} == {16 | 32}
-    bank.transactions.step()
-    assert bank.ops().endswith(b"9,10,11,")
-    bank.store.close(0)
+        harness.transactions.roll_back(harness.half(b"%d" % number))
+    assert [record.body for record in harness.records(OPS)] == [b"0,1,2,3,4,", b"5,6,7,8,9,"]
+    assert {record.sys_flag for record in harness.records(OPS)} == {16 | 32}
+    harness.transactions.step()
+    assert harness.ops().endswith(b"9,10,11,")
+    harness.store.close(0)
 
 
-def test_progress_says_what_is_ended_and_which_ops_are_needed(bank: Bank) -> None:
-    halves = [bank.half(b"%d" % number) for number in range(6)]
-    bank.transactions.step()
-    assert bank.progress() == (0, 0)
-    bank.transactions.roll_back(halves[1])
-    bank.transactions.step()
-    assert bank.progress() == (0, 0)
-    bank.transactions.roll_back(halves[0])
-    bank.transactions.roll_back(halves[3])
-    bank.transactions.step()
-    assert bank.progress() == (2, 1)
-    bank.transactions.roll_back(halves[2])
-    bank.transactions.step()
-    assert bank.progress() == (4, 3)
-    assert len(bank.transactions.halves) == 0
+def test_progress_says_what_is_ended_and_which_ops_are_needed(harness: TransactionsHarness) -> None:
+    halves = [harness.half(b"%d" % number) for number in range(6)]
+    harness.transactions.step()
+    assert harness.progress() == (0, 0)
+    harness.transactions.roll_back(halves[1])
+    harness.transactions.step()
+    assert harness.progress() == (0, 0)
+    harness.transactions.roll_back(halves[0])
+    harness.transactions.roll_back(halves[3])
+    harness.transactions.step()
+    assert harness.progress() == (2, 1)
+    harness.transactions.roll_back(halves[2])
+    harness.transactions.step()
+    assert harness.progress() == (4, 3)
+    assert len(harness.transactions.halves) == 0
 
 
-def test_after_a_restart_it_is_known_what_is_open(bank: Bank) -> None:
-    halves = [bank.half(b"%d" % number) for number in range(8)]
+def test_after_a_restart_it_is_known_what_is_open(harness: TransactionsHarness) -> None:
+    halves = [harness.half(b"%d" % number) for number in range(8)]
     for number in (0, 1, 3, 6):
-        bank.transactions.roll_back(halves[number])
-        bank.transactions.step()
-    restarted = bank.started()
+        harness.transactions.roll_back(halves[number])
+        harness.transactions.step()
+    restarted = harness.started()
     assert restarted.halves.start == 2
     assert [restarted.current(half) is None for half in halves] == [
         True, True, False, True, False, False, True, False,
     ]  # fmt: skip
     assert restarted.is_old(halves[7])
-    bank.transactions = restarted
-    assert not restarted.is_old(bank.half(b"new"))
+    harness.transactions = restarted
+    assert not restarted.is_old(harness.half(b"new"))
 
 
 @pytest.mark.parametrize("saved", [(100, 100), (-3, -3), (None, None), (0, 0)])
 def test_progress_that_does_not_agree_with_the_queues_loses_nothing(
-    bank: Bank, saved: tuple[int | None, int | None]
+    harness: TransactionsHarness, saved: tuple[int | None, int | None]
 ) -> None:
     """A crash may take back messages that the progress speaks of."""
     for number in range(3):
-        bank.half(b"%d" % number)
-    bank.store.append(Draft(OPS, 0, b"0,7,900000000000000000,", b"TAGS\x01d\x02", 100), 5)
+        harness.half(b"%d" % number)
+    harness.store.append(Draft(OPS, 0, b"0,7,900000000000000000,", b"TAGS\x01d\x02", 100), 5)
     for topic, offset in zip((HALF, OPS), saved, strict=True):
         if offset is not None:
-            bank.offsets.commit(GROUP, topic, 0, offset)
-    bank.transactions = bank.started()
-    later = [bank.half(b"%d" % number) for number in range(3, 9)]
-    assert all(bank.transactions.current(half) == half for half in later)
-    assert len(bank.transactions.halves) <= 3
+            harness.offsets.commit(GROUP, topic, 0, offset)
+    harness.transactions = harness.started()
+    later = [harness.half(b"%d" % number) for number in range(3, 9)]
+    assert all(harness.transactions.current(half) == half for half in later)
+    assert len(harness.transactions.halves) <= 3
 
 
-def test_ops_of_other_kinds_are_left_out(bank: Bank) -> None:
-    halves = [bank.half(b"%d" % number) for number in range(4)]
-    bank.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01r\x02", 114), 5)
-    bank.store.append(Draft(OPS, 0, b"1", b"TAGS\x01d\x02", 100), 5)  # as version 4 writes it
-    bank.store.append(Draft(OPS, 0, b"x,,2", b"TAGS\x01d\x02", 100), 5)
-    restarted = bank.started()
+def test_ops_of_other_kinds_are_left_out(harness: TransactionsHarness) -> None:
+    halves = [harness.half(b"%d" % number) for number in range(4)]
+    harness.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01r\x02", 114), 5)
+    harness.store.append(Draft(OPS, 0, b"1", b"TAGS\x01d\x02", 100), 5)  # as version 4 writes it
+    harness.store.append(Draft(OPS, 0, b"x,,2", b"TAGS\x01d\x02", 100), 5)
+    restarted = harness.started()
     assert [restarted.current(half) is None for half in halves] == [False, True, True, False]
 
 
-def test_an_op_message_that_cannot_be_read_is_set_aside_and_the_others_count(bank: Bank) -> None:
-    halves = [bank.half(b"%d" % number) for number in range(3)]
-    bank.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01d\x02", 100), 5)
-    bank.store.append(Draft(OPS, 0, b"1,", b"TAGS\x01\xff\x02", 100), 5)
-    bank.store.append(Draft(OPS, 0, b"2,", b"TAGS\x01d\x02", 100), 5)
-    restarted = bank.started()
+def test_an_op_message_that_cannot_be_read_is_set_aside_and_the_others_count(
+    harness: TransactionsHarness,
+) -> None:
+    halves = [harness.half(b"%d" % number) for number in range(3)]
+    harness.store.append(Draft(OPS, 0, b"0,", b"TAGS\x01d\x02", 100), 5)
+    harness.store.append(Draft(OPS, 0, b"1,", b"TAGS\x01\xff\x02", 100), 5)
+    harness.store.append(Draft(OPS, 0, b"2,", b"TAGS\x01d\x02", 100), 5)
+    restarted = harness.started()
     assert [restarted.current(half) is None for half in halves] == [True, False, True]
-    assert (bank.set_aside.total, bank.set_aside.counts["transactions"]) == (1, 1)
+    assert (harness.set_aside.total, harness.set_aside.counts["transactions"]) == (1, 1)
 
 
 def test_a_disk_that_takes_no_ops_is_told_once_and_nothing_is_forgotten(
-    bank: Bank, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    harness: TransactionsHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 3)
-    halves = [bank.half(b"%d" % number) for number in range(6)]
+    halves = [harness.half(b"%d" % number) for number in range(6)]
 
     def full(*_: object) -> None:
         raise StoreFull("the disk is full")
 
     with monkeypatch.context() as patched:
-        patched.setattr(bank.store, "append", full)
+        patched.setattr(harness.store, "append", full)
         for half in halves[:3]:
-            bank.transactions.roll_back(half)
-            bank.transactions.step()
+            harness.transactions.roll_back(half)
+            harness.transactions.step()
         with pytest.raises(StoreFull):
-            bank.transactions.roll_back(halves[3])
-        assert bank.transactions.current(halves[3]) == halves[3]
+            harness.transactions.roll_back(halves[3])
+        assert harness.transactions.current(halves[3]) == halves[3]
     assert caplog.text.count("cannot be stored") == 1
-    bank.transactions.roll_back(halves[3])
-    bank.transactions.step()
-    assert bank.ops() == b"0,1,2,3,"
+    harness.transactions.roll_back(halves[3])
+    harness.transactions.step()
+    assert harness.ops() == b"0,1,2,3,"
 
 
-def test_other_settings_hold_at_once(bank: Bank) -> None:
-    bank.transactions.configure(BrokerConfig(transaction_op_size=1, auto_create_topic=False))
-    bank.transactions.commit(bank.half(topic="gone"))
-    assert bank.ops() == b"0,"
-    assert bank.topics.get("gone") is None
+def test_other_settings_hold_at_once(harness: TransactionsHarness) -> None:
+    config = BrokerConfig(transaction_op_size=1, auto_create_topic=False)
+    harness.transactions.configure(config)
+    harness.destinations.configure(config)
+    harness.transactions.commit(harness.half(topic="gone"))
+    assert harness.ops() == b"0,"
+    assert harness.topics.get("gone") is None

@@ -1,11 +1,11 @@
-"""Clock leaps: what waits for too long because the clock was ahead is written again for its time.
+"""ClockLeaps: messages that wait too long because the clock was ahead are stored again.
 
     clock   10:00 ──leap──▶ 12:00 … 12:05 ──set back──▶ 10:05
     delay of an hour, sent at 12:01:  waits for 13:01 ───────▶ 11:01
 
-A delay counts from when its message is stored, so the second on the wheel is as wrong as the clock
-was. Only a clock that leapt ahead before is believed to have been wrong: one that is set back out
-of nothing may be the wrong one, and what waits must not come early once that is mended.
+A delay counts from when its message is stored, so its second on the wheel is as wrong as the clock
+was. A set-back is followed only after a leap ahead: without one the new time may be the wrong one,
+and waiting messages must not come early once it is corrected.
 """
 
 from collections.abc import Iterator
@@ -21,54 +21,54 @@ from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import decode
 
 BACK_MS: Final = 60_000
-"""So far ahead of now the wheel may be: a clock that is set right by less makes nobody hurry."""
+"""Ms that the wheel may be ahead of now: smaller corrections of the clock are ignored."""
 
 REMEMBERED_MS: Final = 86_400_000
-"""A clock that is set back later than this after a leap was not set right because of it."""
+"""Ms after a leap within which a set-back of the clock is taken for its correction."""
 
 LEAPS_MAX: Final = 8
-"""Leaps that are remembered: a process that was away for a while has seen one, too."""
+"""Leaps that are remembered: a process that was suspended has seen one, too."""
 
 TOGETHER: Final = 64
-"""Units that are looked at before others have their turn: about a millisecond."""
+"""Units read before others have their turn: about a millisecond."""
 
 
 class ClockLeaps:
-    """Knows how far the clock leapt ahead, and writes again what waits because of that."""
+    """Tracks leaps of the clock, and stores messages again that wait because of them."""
 
-    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries, clock: Clock) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext, deliveries: TimerDeliveries, clock: Clock) -> None:
+        self._context = context
+        self._timers = context.timers
         self._deliveries = deliveries
         self._clock = clock
-        # The process before may have gone by another clock.
+        # The process before may have used another clock.
         self._seen_ms = self._timers.read_ms if self._timers.exists else 0
         self._stopwatch_ms = clock.monotonic_ms()
         self._written: set[int] = set()
         self.left: list[int] = []
-        """Seconds on the wheel in which nothing waits any more."""
+        """Seconds on the wheel that are empty now."""
 
     def see(self, now_ms: int) -> None:
-        """Note what the clock shows."""
+        """Note the time, and a leap if there was one."""
         expected_ms = self._expected_ms()
         if self._seen_ms and now_ms - expected_ms > BACK_MS:
-            found = (*self._parts.timings.leaps, (expected_ms, now_ms))
-            self._parts.timings.leapt(found[-LEAPS_MAX:])
+            found = (*self._context.metrics.leaps, (expected_ms, now_ms))
+            self._context.metrics.leapt(found[-LEAPS_MAX:])
         self._seen_ms, self._stopwatch_ms = now_ms, self._clock.monotonic_ms()
 
     def set_back(self, now_ms: int) -> ClockSetBack | None:
-        """The end of a leap, as the clock shows a time that was before; None if it did not leap."""
+        """The leap that a set-back of the clock corrects; None without one."""
         by_ms = self._expected_ms() - now_ms
-        for before_ms, after_ms in reversed(self._parts.timings.leaps):
+        for before_ms, after_ms in reversed(self._context.metrics.leaps):
             is_recent = self._seen_ms - after_ms <= REMEMBERED_MS
             if is_recent and BACK_MS < by_ms <= after_ms - before_ms + BACK_MS:
                 return ClockSetBack(before_ms=before_ms, by_ms=by_ms, now_ms=now_ms)
         return None
 
     def write_again(self, set_back: ClockSetBack | None) -> Iterator[None]:
-        """Write again what waits for too late a second, some of it at a time. Raises StoreFull.
+        """Store messages again that wait for too late a second, some at a time. Raises StoreFull.
 
-        If it fails it may be called once more: nothing is written a second time.
+        After a failure it may be called again: no message is stored a second time.
         """
         self.left.clear()
         if set_back is None:
@@ -85,12 +85,12 @@ class ClockLeaps:
                     yield
 
     def done(self, set_back: ClockSetBack | None) -> None:
-        """The wheel has followed the clock: what is left of a leap may be set back later."""
+        """Note that the wheel has followed the clock; the rest of a leap may be set back later."""
         if set_back is not None:
             before_ms = set_back.before_ms
-            ends = [(one, end) for one, end in self._parts.timings.leaps if one <= before_ms]
+            ends = [(one, end) for one, end in self._context.metrics.leaps if one <= before_ms]
             left = ((one, end - set_back.by_ms) for one, end in ends)
-            self._parts.timings.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
+            self._context.metrics.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
         self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         self._written.clear()
         self.left.clear()
@@ -99,7 +99,7 @@ class ClockLeaps:
         return self._seen_ms + self._clock.monotonic_ms() - self._stopwatch_ms
 
     def _units(self, time_ms: int) -> Iterator[tuple[int, TimerUnit]]:
-        """The units of a second, from the newest back."""
+        """The units of a second, the newest first."""
         slot = self._timers.slot(time_ms)
         position = slot.last if slot else -1
         while position >= 0 and (unit := self._timers.unit(position)) is not None:
@@ -109,7 +109,7 @@ class ClockLeaps:
     def _write_second(
         self, time_ms: int, units: Iterator[tuple[int, TimerUnit]], set_back: ClockSetBack
     ) -> Iterator[None]:
-        """Write again what is wrong in one second, and what takes back some of it."""
+        """Store again the messages of one second that are too late, and their recalls."""
         is_left, any_moved, takes_back = True, False, []
         for position, unit in units:
             if is_delete(unit.magic):
@@ -127,10 +127,10 @@ class ClockLeaps:
                 self.left.append(time_ms)
 
     def _is_moved(self, position: int, unit: TimerUnit, set_back: ClockSetBack) -> bool:
-        """Whether the message of a unit is written again; the disk may refuse that for now."""
+        """Whether the message of a unit is stored again. Raises StoreFull."""
         if position in self._written:
             return True
-        raw = raw_of(self._parts.store, unit)
+        raw = raw_of(self._context.message_log.store, unit)
         if raw is None:
             return False
         try:
@@ -144,6 +144,6 @@ class ClockLeaps:
         except (RecordError, MessageIllegal):  # it is set aside when its turn comes
             return False
         topic = found.get(props.REAL_TOPIC, "")
-        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
+        self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
         self._written.add(position)
         return True

@@ -1,7 +1,7 @@
-"""From the wheel to its queue: what is due is delivered, goes on, or was taken back.
+"""TimerDeliveries: due messages of the wheel are delivered, rolled on, or were recalled.
 
-A second begins when its time does. All its units are looked at, then its messages are delivered in
-the order in which they are due; more of them may come meanwhile.
+A second begins when its time does. All its units are read, then its messages are delivered in the
+order in which they are due; more of them may come meanwhile.
 """
 
 from collections.abc import Callable
@@ -9,9 +9,9 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.log_records import logger
 from roquet.model import names
@@ -38,45 +38,44 @@ STEP_COUNT: Final = 64
 """Messages delivered before others have their turn: about a millisecond."""
 
 LOOK_COUNT: Final = 64
-"""Units whose times are looked at before others have their turn."""
+"""Units read before others have their turn."""
 
 STEP_BYTES: Final = 1024 * 1024
-"""Bytes of their messages, for the same reason: the largest take as long as many small ones."""
+"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 EMPTY_COUNT: Final = 4_096
-"""Seconds without messages that are passed over in one step: after a long rest."""
+"""Empty seconds that are skipped in one step, after a long pause."""
 
 TIMER_PLACE: Final = (names.TIMER_TOPIC, 0)
-"""Topic and queue of all that waits."""
+"""Topic and queue of all waiting messages."""
 
 ReviveNoteListener = Callable[[Record, int, int], object]
-"""Told of a note of the revive topic that had waited: its record, and its new queue and offset."""
+"""Called for a record of the revive topic that had waited, with its new queue id and offset."""
 
 
 class TimerContext(msgspec.Struct, frozen=True, kw_only=True):
-    """What the timer works with."""
+    """The parts that the timer uses."""
 
-    store: Store
-    put: Ingest
-    homes: Destinations
+    message_log: MessageLog
+    destinations: Destinations
     set_aside: SetAside
     timers: TimerStore
-    timings: TimerMetrics
+    metrics: TimerMetrics
     window_ms: int
-    """How long a message waits in one second's place at most, to begin with."""
-    noted: ReviveNoteListener
+    """Longest time in ms that a message waits in one slot, at the start."""
+    on_revive_note: ReviveNoteListener
 
 
 class TimerDeliveries:
-    """Delivers what is due."""
+    """Delivers due messages."""
 
-    def __init__(self, parts: TimerContext) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext) -> None:
+        self._context = context
+        self._timers = context.timers
         self._second: DueQueue | None = None
 
     def step(self, now_ms: int) -> int:
-        """Some messages to their queues; gives when there is more to do."""
+        """Deliver some messages to their queues; returns when there is more to do."""
         second = self._second or self._next_second(now_ms)
         if second is None:
             read_ms = self._timers.read_ms
@@ -86,7 +85,7 @@ class TimerDeliveries:
         if not second.is_known:
             self._look(second)
             return now_ms
-        store = self._parts.store
+        store = self._context.message_log.store
         stop = store.end_position + STEP_BYTES
         for _ in range(STEP_COUNT):
             if (first := second.first()) is None:
@@ -102,9 +101,9 @@ class TimerDeliveries:
         return now_ms
 
     def leave(self) -> bool:
-        """Leave the second that is being delivered, which is ahead; whether that is done.
+        """Leave the second being delivered, which is ahead of the clock; whether that is done.
 
-        If all of it was delivered it is over, so that it does not come again as its time does.
+        If all of it was delivered it is over, so that it is not repeated when its time comes.
         """
         timers = self._timers
         slot = timers.slot(timers.read_ms)
@@ -120,13 +119,13 @@ class TimerDeliveries:
         return True
 
     def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
-        """A unit was written; if into the second that is being delivered, it is in time."""
+        """Note a unit that was written; one of the second being delivered is still in time."""
         second = self._second
         if second is not None and slot_ms == second.begin_ms:
             self._see(second, position, kind, record)
 
     def _next_second(self, now_ms: int) -> DueQueue | None:
-        """The first second of the past, or this one, that holds something."""
+        """The first second up to now that is not empty; None without one."""
         timers = self._timers
         read_ms = timers.read_ms
         for _ in range(EMPTY_COUNT):
@@ -142,7 +141,7 @@ class TimerDeliveries:
         return self._second
 
     def _leave(self, second: DueQueue, now_ms: int) -> int:
-        """Go on to the next second, unless more may come into this one."""
+        """Go on to the next second, unless more messages may come into this one."""
         following_ms = second.begin_ms + PRECISION_MS
         if following_ms > now_ms:
             return following_ms
@@ -152,7 +151,7 @@ class TimerDeliveries:
         return now_ms
 
     def _look(self, second: DueQueue) -> None:
-        """Learn of some units of a second when they are due."""
+        """Read when some units of a second are due."""
         left = STEP_BYTES
         for _ in range(LOOK_COUNT):
             position, unit = second.next, self._timers.unit(second.next)
@@ -162,7 +161,7 @@ class TimerDeliveries:
                 second.next = NONE
                 return
             second.next = unit.before if unit.before < position else NONE
-            raw = raw_of(self._parts.store, unit)
+            raw = raw_of(self._context.message_log.store, unit)
             if raw is not None:
                 self._see_raw(second, position, unit.magic, raw)
             left -= unit.size
@@ -170,48 +169,48 @@ class TimerDeliveries:
                 return
 
     def _see_raw(self, second: DueQueue, position: int, kind: int, raw: bytes) -> None:
-        """Take a unit into the order of its second; one that cannot be read is due at once."""
+        """Add a unit to the order of its second; one that cannot be read is due at once."""
         try:
             record = decode(raw)
-        except RecordError:  # it is set aside when its turn comes, and only once
+        except RecordError:  # it is set aside when it is due, and only once
             second.add(second.begin_ms, position)
         else:
             self._see(second, position, kind, record)
 
     def _see(self, second: DueQueue, position: int, kind: int, record: Record) -> None:
         if record.topic != names.TIMER_TOPIC:
-            return  # other bytes lie there now
+            return  # the position holds another record now
         try:
             _see(second, position, kind, record)
         except Exception:  # as above
             second.add(second.begin_ms, position)
 
     def _unit_due(self, second: DueQueue, position: int, now_ms: int) -> None:
-        """A unit whose time has come: its message is dealt with, or set aside."""
+        """Handle the message of a due unit, or set it aside."""
         unit = self._timers.unit(position)
-        raw = raw_of(self._parts.store, unit) if unit else None
+        raw = raw_of(self._context.message_log.store, unit) if unit else None
         if unit is None or raw is None:
             return
         try:
             self._message_due(second, unit, decode(raw), now_ms)
         except Exception as error:  # the others must not wait behind it
             place = location_in(raw, names.TIMER_TOPIC, 0)
-            self._parts.set_aside.keep(TIMER, place, error, raw)
+            self._context.set_aside.keep(TIMER, place, error, raw)
 
     def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
-        """A message whose time has come: it is delivered, or goes on, or is taken back."""
+        """Deliver a due message, roll it on, or skip it if it was recalled."""
         found = decode_properties(record.properties)
         topic = found.get(props.REAL_TOPIC, "")
         if must_roll(unit.magic):
             self._roll(record, found, unit, now_ms)
         elif second.is_recalled(topic, found.get(props.UNIQUE_KEY, "")):
-            return  # the one that took it back has counted for both
+            return  # the recall has counted for both
         else:
             self.deliver(record, found, unit.write_ms, now_ms)
-        self._parts.timings.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
+        self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
 
     def _roll(self, record: Record, found: dict[str, str], unit: TimerUnit, now_ms: int) -> None:
-        """Write a message again, for a second that is now in reach."""
+        """Store a message again, for a second that is in reach now."""
         text = found.get(props.TIMER_ROLL_TIMES, "0")
         times = int(text) + 1 if text.isascii() and text.isdecimal() and len(text) < 10 else 1
         more = {
@@ -222,31 +221,31 @@ class TimerDeliveries:
         self._store_again(record, found, more, TIMER_PLACE)
 
     def deliver(self, record: Record, found: dict[str, str], write_ms: int, now_ms: int) -> None:
-        """Store a message where it was sent to."""
+        """Store a message in the queue that it was sent to."""
         topic = found.get(props.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS or topic == names.TIMER_TOPIC:
             raise MessageIllegal(f"a timed message cannot be delivered to topic {topic!r}")
-        queue_id = self._parts.homes.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
+        queue_id = self._context.destinations.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
         more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
         offset = self._store_again(record, found, more, (topic, queue_id))
         if topic.startswith(names.REVIVE_PREFIX):
-            self._parts.noted(record, queue_id, offset)
+            self._context.on_revive_note(record, queue_id, offset)
 
     def write_again(self, record: Record, found: dict[str, str], out: int) -> None:
-        """Write a message once more, for another second than the one it says."""
+        """Store a message again, for another second than the one it names."""
         self._store_again(record, found | {props.TIMER_OUT_MS: str(out)}, {}, TIMER_PLACE)
 
     def _store_again(
         self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]
     ) -> int:
-        """The offset of a message that is stored again. Raises MessageIllegal if it cannot be."""
+        """Store a message again; returns its offset. Raises MessageIllegal."""
         try:
             return self._append(record, found | more, place)
-        except MessageIllegal:  # there may be no room for more
+        except MessageIllegal:  # there may be no room for further properties
             return self._append(record, found, place)
 
     def _append(self, record: Record, properties: dict[str, str], place: tuple[str, int]) -> int:
-        appended = self._parts.put.again(
+        appended = self._context.message_log.ingest.reappend(
             record,
             topic=place[0],
             queue_id=place[1],
@@ -257,16 +256,16 @@ class TimerDeliveries:
 
 
 def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
-    """The record that a unit speaks of, unread; None when it is gone."""
+    """The raw record of a unit; None when it is gone."""
     found = store.record_at(unit.position, unit.size)
     if found is None:
         log.warning("timed message at %d is gone", unit.position)
         return None
-    return bytes(found)  # read in half the time of a view
+    return bytes(found)  # decoding bytes takes half the time of a view
 
 
 def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
-    """Take a unit into the order of its second."""
+    """Add a unit to the order of its second."""
     found = decode_properties(record.properties)
     topic = found.get(props.REAL_TOPIC, "")
     if is_recall_due(kind):
@@ -278,14 +277,14 @@ def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
 
 
 def out_of(found: dict[str, str]) -> int | None:
-    """The second that a message waits for."""
+    """The second that a message waits for; None if its property is no time."""
     text = found.get(props.TIMER_OUT_MS, "")
     return floor_ms(int(text)) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
 def _target(found: dict[str, str], topic: str) -> str:
-    """The unique key of the message that this one takes back.
+    """The unique key of the message that this one recalls.
 
-    The topic may stand in front of it (the setting recall_key_with_topic, and brokers of 5.4).
+    The topic may precede it (the setting recall_key_with_topic, and brokers of 5.4).
     """
     return found.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")

@@ -1,7 +1,7 @@
-"""From the timer topic onto the wheel: each message to the second that it waits for.
+"""TimerIntake: moves messages from the timer topic to the wheel, each to its second.
 
-One whose second is over is delivered at once. One whose second is far ahead goes to a place on the
-way. How far the topic is read gets saved with the wheel, so that none is left out.
+A message whose second is over is delivered at once. One whose second is out of reach goes to an
+earlier slot and is rolled on. The offset reached is saved with the wheel, so that none is skipped.
 """
 
 from functools import lru_cache
@@ -34,41 +34,44 @@ STEP_COUNT: Final = 64
 """Messages taken before others have their turn: about a millisecond."""
 
 STEP_BYTES: Final = 1024 * 1024
-"""Bytes of them, for the same reason: the largest messages take as long as many small ones."""
+"""Bytes of these messages, for the same reason: the largest take as long as many small ones."""
 
 FAR_MS: Final = 366 * 86_400_000
-"""No message may wait for so long (40 days are allowed), whatever the clock did since."""
+"""Ms beyond any legal wait (40 days), whatever the clock did since."""
 
 TOPICS_MAX: Final = 1_024
-"""Topics whose hashes are remembered."""
+"""Topics whose hashes are cached."""
 
 _topic_hash: Final = lru_cache(TOPICS_MAX)(hash_code)
 
 
 class TimerIntake:
-    """Takes what comes."""
+    """Takes stored messages."""
 
-    def __init__(self, parts: TimerContext, deliveries: TimerDeliveries) -> None:
-        self._parts = parts
-        self._timers = parts.timers
+    def __init__(self, context: TimerContext, deliveries: TimerDeliveries) -> None:
+        self._context = context
+        self._timers = context.timers
         self._deliveries = deliveries
-        self.window_ms = parts.window_ms
-        """How long a message waits in one second's place at most."""
+        self.window_ms = context.window_ms
+        """Longest time in ms that a message waits in one slot."""
         self.is_held_up = False
-        """Whether the next one finds no place on the wheel before others are delivered."""
+        """Whether the next message has to wait for a free slot on the wheel."""
         self.taken_ms = 0
-        """All that was stored before this time is taken."""
+        """Wall-clock ms before which all stored messages are taken."""
         self.set_back: ClockSetBack | None = None
-        """The last time that a clock that was ahead was set back."""
+        """The last set-back of a clock that was ahead; None without one."""
         self.set_back_end = 0
-        """Where the topic ended then."""
+        """End of the timer topic at that moment."""
         self._mark = (0, 0)
-        """A time, and where the topic ended then."""
+        """A wall-clock time, and the end of the topic at that time."""
 
     def step(self, now_ms: int) -> None:
-        """Some messages from their topic onto the wheel."""
+        """Move some messages from the topic to the wheel."""
         self._step(now_ms)
-        offset, end = self._timers.offset, self._parts.store.bounds(names.TIMER_TOPIC, 0)[1]
+        offset, end = (
+            self._timers.offset,
+            self._context.message_log.store.bounds(names.TIMER_TOPIC, 0)[1],
+        )
         seen_ms, seen_end = self._mark
         if offset >= end:
             self.taken_ms = now_ms
@@ -81,7 +84,7 @@ class TimerIntake:
         self._mark = (now_ms, end)
 
     def _step(self, now_ms: int) -> None:
-        timers, store = self._timers, self._parts.store
+        timers, store = self._timers, self._context.message_log.store
         if not timers.exists:
             timers.advance_to(floor_ms(now_ms))
         least, end = store.bounds(names.TIMER_TOPIC, 0)
@@ -101,18 +104,21 @@ class TimerIntake:
         timers.advance_offset(offset)
 
     def _taken(self, record: Record, now_ms: int) -> bool:
-        """Take one message, or set it aside; False: there is no place for it yet."""
+        """Take one message, or set it aside; False if the wheel has no slot for it yet."""
         try:
             return self._take(record, now_ms)
         except Exception as error:  # the others must not wait behind it
-            self._parts.set_aside.keep_record(TIMER, record, error)
+            self._context.set_aside.keep_record(TIMER, record, error)
             return True
 
     def _unreadable(self, raw: bytes, error: RecordError) -> None:
-        self._parts.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
+        self._context.set_aside.keep(TIMER, location_in(raw, names.TIMER_TOPIC, 0), error, raw)
 
     def _take(self, record: Record, now_ms: int) -> bool:
-        """One message onto the wheel, or delivered at once; False: there is no place for it yet."""
+        """Put one message on the wheel, or deliver it.
+
+        False if the wheel has no slot for it yet.
+        """
         timers, found = self._timers, decode_properties(record.properties)
         out = out_of(found)
         if out is None:
@@ -134,9 +140,9 @@ class TimerIntake:
         return self._onto_wheel(record, found, out, now_ms)
 
     def _is_written_again(self, record: Record, found: dict[str, str], out: int) -> bool:
-        """Whether a message of a clock that was ahead is written again, for a nearer second.
+        """Whether a message stored while the clock was ahead is stored again, for a nearer second.
 
-        What takes a message back is needed in both seconds.
+        A recall is needed in both seconds.
         """
         deletes = props.TIMER_DELETE_UNIQUE_KEY in found
         if self.set_back is None or not (deletes or record.queue_offset < self.set_back_end):
@@ -147,7 +153,7 @@ class TimerIntake:
         return not deletes
 
     def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
-        # A clock that was set back must not have it wait in a second that is over.
+        # After a set-back of the clock it must not wait in a second that is over.
         timers, write_ms = self._timers, max(floor_ms(now_ms), self._timers.read_ms)
         wanted, rolls = stop_ms(out, write_ms, self.window_ms)
         if (stop := timers.free_slot_ms(wanted)) is None:
@@ -157,12 +163,12 @@ class TimerIntake:
         position = timers.add(
             TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
         )
-        self._parts.timings.add(topic, -1 if deletes else 1, now_ms)
+        self._context.metrics.add(topic, -1 if deletes else 1, now_ms)
         self._deliveries.came(stop, position, kind, record)
         return True
 
     def _too_late(self, record: Record, found: dict[str, str], now_ms: int) -> None:
-        """A message whose second is over, or to take one back that was delivered then."""
+        """Deliver a message whose second is over; a recall comes too late."""
         if props.TIMER_DELETE_UNIQUE_KEY in found:
             log.info("message at %d came too late to take another back", record.position)
         else:

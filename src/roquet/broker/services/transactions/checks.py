@@ -1,4 +1,4 @@
-"""Check: half messages that nobody has ended are asked about, and in the end given up.
+"""TransactionChecks: asks producers about open half messages, and gives up in the end.
 
 every 30 s, from the oldest open one on, until one is too young:
     put back with one check more ──▶ ask one producer of its group, whichever is there
@@ -34,23 +34,23 @@ from roquet.wire.records.record import Record, pack
 log = logger(__name__)
 
 ROUND_MS: Final = 60_000
-"""A round that takes longer ends, as in the genuine broker: the next one goes on there."""
+"""Longest round in ms, as in the genuine broker: the next one goes on there."""
 
 TOGETHER: Final = 32
-"""Half messages looked at before others have their turn: some milliseconds."""
+"""Half messages checked before others have their turn: some milliseconds."""
 
 OPEN_MAX: Final = 16 * 1024 * 1024
-"""Half messages behind the oldest open one; with more, a round begins before its time."""
+"""Half messages after the oldest open one; with more, a round begins early."""
 
 RELIEF_MS: Final = 10_000
-"""How often that is looked at."""
+"""Ms between two checks of that number."""
 
 TOO_OLD: Final = "it is too old, its file is about to be deleted"
 UNDECIDED: Final = "nobody has said whether to deliver it"
 
 
 class TransactionChecks:
-    """Asks producers what has become of their transactions."""
+    """Asks producers whether to commit their transactions."""
 
     def __init__(
         self, transactions: Transactions, clients: Clients, clock: Clock, rng: Random
@@ -61,7 +61,7 @@ class TransactionChecks:
         self._rng = rng
         self._is_at_work = False
         self._alone: set[str] = set()
-        """Groups of which no producer was there, told once."""
+        """Groups without a connected producer; each is logged once."""
 
     async def step(self, _now_ms: int = 0) -> None:
         """One round."""
@@ -75,7 +75,7 @@ class TransactionChecks:
             self._transactions.step()
 
     async def relieve(self, _now_ms: int = 0) -> None:
-        """A round at once when there is much to remember."""
+        """Begin a round early when there are many open half messages."""
         if len(self._transactions.halves) > OPEN_MAX:
             await self.step()
 
@@ -89,7 +89,7 @@ class TransactionChecks:
         while offset < end and self._clock.monotonic_ms() < deadline_ms:
             try:
                 goes_on = self._look(offset, round_ms)
-            except Exception as error:  # the others must not wait behind it
+            except Exception as error:  # it must not hold up the others
                 self._transactions.keep(offset, error)
                 goes_on = True
             if not goes_on:
@@ -100,7 +100,7 @@ class TransactionChecks:
                 await self._transactions.queue.index()
 
     def _look(self, offset: int, round_ms: int) -> bool:
-        """Do what is to be done with an open one; whether the round goes on."""
+        """Check one open half message; whether the round goes on."""
         transactions = self._transactions
         half = transactions.queue.at(offset)
         if half is None:
@@ -110,7 +110,7 @@ class TransactionChecks:
                 if transactions.queue.was_settled(half):
                     transactions.end(offset)
                     return True
-            except CallRefused as error:  # the index is not there yet: better late than twice
+            except CallRefused as error:  # the key index is behind: better late than twice
                 log.info("half messages are asked about later: %s", error)
                 return False
         return self._judge(half, round_ms)
@@ -142,14 +142,14 @@ class TransactionChecks:
         first = half.properties.get(PREPARED_OFFSET, str(half.offset))
         try:
             self._transactions.put_back(half, {PREPARED_OFFSET: first})
-        except MessageIllegal:  # no room for another property: it is asked about the earlier
+        except MessageIllegal:  # no room for another property: check it now instead
             self._check(half)
 
     def _check(self, half: HalfMessage) -> None:
         times = times_checked(half.facts.checked) + 1
         try:
             moved = self._transactions.put_back(half, {props.TRANSACTION_CHECK_TIMES: str(times)})
-        except MessageIllegal:  # no room for the count: it is asked about where it stands
+        except MessageIllegal:  # no room for the count: check it where it is
             moved = half
         self._ask(moved)
 
@@ -168,7 +168,7 @@ class TransactionChecks:
     # -- asked -------------------------------------------------------------------------------
 
     def _ask(self, half: HalfMessage) -> None:
-        """Ask a producer of its group; nobody waits for the answer."""
+        """Ask a producer of its group, without waiting for the answer."""
         group = half.properties.get(props.PRODUCER_GROUP, "")
         peer = self._producer(group)
         if peer is None:
@@ -198,13 +198,13 @@ class TransactionChecks:
         )
 
     def _producer(self, group: str) -> Peer | None:
-        """Any producer of a group that takes what it is told."""
+        """Any connected producer of a group that reads what it is sent; None without one."""
         peers = [p for p in self._clients.producers(group) if not p.closed and not p.is_full]
         return self._rng.choice(peers) if peers else None
 
 
 def _as_it_will_be(half: HalfMessage) -> bytes:
-    """The record that is shown to the producer: in its own topic and queue."""
+    """The record as the producer knows it, in its own topic and queue."""
     record = half.record
     text = half.properties.get(props.REAL_QUEUE_ID, "0")
     return pack(

@@ -1,7 +1,7 @@
-"""Halves: half messages as they lie in the store, and what the log says became of them.
+"""Half messages: their queue in the store, and how the log tells what became of them.
 
-What ends a half message says where that began (its prepared position), and carries the same unique
-key and body. So what was done is found by the key index, when no op message speaks of it yet.
+The message that ends a half message names its position (the prepared position), and carries the
+same unique key and body. So the key index finds it, even without an op message.
 """
 
 import asyncio
@@ -24,54 +24,54 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 SAME_KEY_MAX: Final = 64
-"""Messages of one unique key that are looked at: checks of a half message, and its deliveries."""
+"""Messages of one unique key that are read: checks of a half message, and its deliveries."""
 
 SENT_AGAIN_MS: Final = 60_000
-"""Between two tries of one send, at most; a program that sends one message again and again, under
-one key, is not to lose the later ones."""
+"""Most ms between two tries of one send; a program that sends a message again under the same key
+later must not lose it."""
 
 SAME_KEY_BYTES: Final = 32 * 1024 * 1024
-"""What those that are looked at may have in all, the newest of them: a hundredth of a second."""
+"""Bytes of these messages, the newest first: a hundredth of a second."""
 
 INDEX_STEPS: Final = 200
 INDEX_COUNT: Final = 250
-"""Records that are indexed before an old half message is ended: a fifth of a second at most, and
-others have their turn after each millisecond."""
+"""Records that are indexed before an old half message is ended: a fifth of a second at most; others
+have their turn after each millisecond."""
 
 COMMITTED_ELSEWHERE: Final = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC)
-"""Where a committed message may be that is to be delivered later."""
+"""Topics that may hold a committed message with a later delivery."""
 
 PREPARED_OFFSET: Final = props.TRANSACTION_PREPARED_QUEUE_OFFSET
 
 
 class IndexBehind(CallRefused):
-    """The key index does not yet say what became of a half message."""
+    """The key index is behind, so it is unknown what became of a half message."""
 
     def __init__(self) -> None:
         super().__init__(ResponseCode.SYSTEM_BUSY, "the key index is still being made")
 
 
 class HalfMessage(msgspec.Struct, frozen=True):
-    """A half message as it lies in its queue."""
+    """A half message in its queue."""
 
     record: Record
     properties: dict[str, str]
 
     @property
     def offset(self) -> int:
-        """Where it stands in its queue."""
+        """Its offset in the queue of half messages."""
         return self.record.queue_offset
 
     @property
     def place(self) -> HalfMessagePosition:
-        """What an end has to agree with."""
+        """The group, offset and position that an end has to match."""
         return HalfMessagePosition(
             self.properties.get(props.PRODUCER_GROUP), self.offset, self.record.position
         )
 
     @property
     def facts(self) -> HalfMessageFacts:
-        """What the rules look at."""
+        """The facts that rules.transaction decides by."""
         return HalfMessageFacts(
             born_ms=self.record.born_ms,
             stored_ms=self.record.stored_ms,
@@ -86,17 +86,17 @@ class HalfMessage(msgspec.Struct, frozen=True):
 
     @property
     def unique_key(self) -> str:
-        """The key that its sender gave."""
+        """The unique key from its producer."""
         return self.properties.get(props.UNIQUE_KEY, "")
 
     @property
     def has_immunity(self) -> bool:
-        """Whether its sender says when it may be asked about."""
+        """Whether its producer sets when it may be checked first."""
         return props.CHECK_IMMUNITY_TIME in self.properties
 
     @property
     def was_put_back(self) -> bool:
-        """Whether it stood elsewhere in the queue before."""
+        """Whether it was put back from an earlier place in the queue."""
         found = self.properties
         return props.TRANSACTION_CHECK_TIMES in found or PREPARED_OFFSET in found
 
@@ -112,16 +112,16 @@ class HalfQueue:
         return self._store.bounds(names.HALF_TOPIC, 0)
 
     def find(self, position: int) -> HalfMessage | None:
-        """The half message that begins at a position of the log, if one does.
+        """The half message at a position of the log; None if there is none.
 
-        Its queue has to know of it: a body may hold what looks like a half message.
+        It must be in its queue as well: a body may contain bytes that look like a half message.
         """
         found = self._store.message_at(position) if position >= 0 else None
         half = None if found is None else _half_of(found)
         return half if half is not None and self._position(half.offset) == position else None
 
     def at(self, offset: int) -> HalfMessage | None:
-        """The half message of an offset; None for one that cannot be read any more."""
+        """The half message at an offset; None for one that cannot be read any more."""
         found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         half = _half_of(bytes(found.parts[0])) if found.count else None
         return half if half is not None and half.offset == offset else None
@@ -131,15 +131,15 @@ class HalfQueue:
         return entries[0][0] if entries else None
 
     def put_back_since(self, half: HalfMessage) -> list[HalfMessage]:
-        """The same message where it was put back, the latest last."""
+        """The later copies of a half message that was put back, the latest last."""
         found = map(_parsed, self._behind(half, names.HALF_TOPIC))
         return sorted((one for one in found if one.was_put_back), key=lambda one: one.offset)
 
     def was_delivered(self, half: HalfMessage) -> bool:
-        """Whether its transaction was committed: the log holds what came of it.
+        """Whether its transaction was committed: the log holds the delivered message.
 
-        Also a producer that got no answer, and sent it once more, may have committed that. What was
-        born before this one is another: its producer knew of it, and sent the same again.
+        A producer that got no reply may have sent it again, and committed that one. A message born
+        before this one is another: its producer knew of it, and sent the same content again.
         """
         born_ms = half.record.born_ms
         return any(
@@ -150,9 +150,9 @@ class HalfQueue:
         )
 
     def was_settled(self, half: HalfMessage) -> bool:
-        """Whether anything has ended it: a broker that was killed may have had no time to note it.
+        """Whether the log shows that it was ended: a killed broker may not have recorded the end.
 
-        A genuine broker does not say from where it put a message back, but counts its checks.
+        A genuine broker does not store from where it put a message back, but counts the checks.
         """
         times = times_checked(half.facts.checked)
         if any(
@@ -164,11 +164,11 @@ class HalfQueue:
         return any(self._behind(half, names.CHECK_MAX_TIME_TOPIC)) or self.was_delivered(half)
 
     def _behind(self, half: HalfMessage, topic: str) -> Iterator[Record]:
-        """What of a topic has come of a half message: it lies behind it."""
+        """Messages of a topic that came from a half message: they are later in the log."""
         return (r for r in self._same(half, topic) if r.position > half.record.position)
 
     def _same(self, half: HalfMessage, topic: str) -> Iterator[Record]:
-        """The messages of a topic that are the same as a half message but for their place."""
+        """The messages of a topic with the unique key, body and row of a half message."""
         if not half.unique_key:
             return
         if not self._index():
@@ -176,27 +176,27 @@ class HalfQueue:
         found = self._store.query(
             topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
         )
-        # Copies of one message, which a topic may hold, are told apart by the rows they are.
+        # Equal messages of a Spark sink differ in their row.
         row = half.properties.get(props.SINK_ROW)
         for raw in found.records:
             try:
                 record = decode(raw)
                 other_row = _row_of(record)
-            except RecordError as error:  # it is another message, and this one must not wait for it
+            except RecordError as error:  # it is another message, and must not hold up this one
                 log.warning("a message of key %r cannot be read: %s", half.unique_key[:80], error)
                 continue
             if record.body == half.record.body and row in (None, other_row):
                 yield record
 
     async def index(self) -> None:
-        """See that what is stored can be found by its key, unless that takes long."""
+        """Index stored messages, so that they are found by key; gives up if that takes long."""
         for _ in range(INDEX_STEPS):
             if self._index():
                 return
             await asyncio.sleep(0)
 
     def _index(self) -> bool:
-        """Index some of what is stored; whether that was all."""
+        """Index some stored messages; whether all are indexed."""
         store = self._store
         if store.indexed_position < store.end_position:
             store.dispatch(INDEX_COUNT)

@@ -1,28 +1,28 @@
-"""Transactions: what ends half messages, and how that is noted.
+"""Transactions: commits and rolls back half messages, and records their ends in op messages.
 
     send ──▶ half queue                                 commit ──▶ the real topic ─┐
                  │ ▲                                    roll back ─────────────────┤
                  │ └── put back, to be asked about ─┐                              │
                  └──────────────────────────────────┴──▶ op queue: "40,42," ◀──────┘
 
-What ends a half message is stored first, and says where that began; then an op message says that it
-is ended. So a broker that was killed in between finds what was done, and does not do it twice.
+The message that ends a half message is stored first, with the position of that one; then an op
+message records the end. A broker that was killed in between finds what was done, and does not
+repeat it.
 
-Memory holds a byte for each half message behind the oldest open one, which moves on each round.
+Memory holds a byte for each half message after the oldest open one, which moves on each round.
 """
 
 from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TRANSACTIONS, SetAside, location_in
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.tables.offsets import ConsumerOffsets
-from roquet.broker.tables.topics import Topics
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -37,7 +37,7 @@ from roquet.rules.transaction import (
     offsets_of,
     op_bodies,
 )
-from roquet.store.store import Draft, Store
+from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
@@ -45,14 +45,14 @@ from roquet.wire.records.record import Record
 log = logger(__name__)
 
 GROUP: Final = "CID_RMQ_SYS_TRANS"
-"""Whose progress says which half messages are ended (MixAll.CID_SYS_RMQ_TRANS)."""
+"""Group whose offsets tell which half messages are ended (MixAll.CID_SYS_RMQ_TRANS)."""
 
 PENDING_MAX: Final = 100_000
-"""Ends that are noted in memory alone, when the disk takes no op messages; then none is taken."""
+"""Ends recorded in memory alone while the disk takes no op messages; then no end is accepted."""
 
 READ_COUNT: Final = 1_000
 READ_BYTES: Final = 1024 * 1024
-"""Of the op queue that are read at one time after a restart."""
+"""Bytes of the op queue that are read at once after a restart."""
 
 OP_PROPERTIES: Final = f"{props.TAGS}\x01{REMOVE_TAG}\x02{props.WAIT}\x01true\x02".encode()
 OP_CODE: Final = hash_code(REMOVE_TAG)
@@ -66,64 +66,56 @@ class Transactions:
 
     def __init__(
         self,
-        *,
-        store: Store,
-        put: Ingest,
-        topics: Topics,
-        offsets: ConsumerOffsets,
+        message_log: MessageLog,
+        tables: BrokerTables,
+        destinations: Destinations,
+        set_aside: SetAside,
         clock: Clock,
         config: BrokerConfig,
-        set_aside: SetAside,
     ) -> None:
-        self._store = store
-        self._put = put
-        self._topics = topics
-        self._offsets = offsets
+        self._store = message_log.store
+        self._ingest = message_log.ingest
+        self._topics = tables.topics
+        self._offsets = tables.offsets
+        self._destinations = destinations
+        self._set_aside = set_aside
         self._clock = clock
         self.config = config
-        self._set_aside = set_aside
-        self._homes = Destinations(
-            topics=topics,
-            clock=clock,
-            default_queue_count=config.default_queue_count,
-            auto_create=config.auto_create_topic,
-        )
-        self.queue = HalfQueue(store)
+        self.queue = HalfQueue(message_log.store)
         self.halves = EndedHalfMessages(0)
         self._ops = OpMessages(0)
         self._pending: list[int] = []
-        """Ended half messages of which no op message speaks yet, in the order of their ends."""
+        """Offsets of ended half messages without an op message yet, in the order of their ends."""
         self._pending_size = 0
         self._old_end = 0
         self._complained: set[type[Exception]] = set()
 
     def configure(self, config: BrokerConfig) -> None:
-        """Other settings from now on."""
+        """Apply changed settings."""
         self.config = config
-        self._homes.configure(config)
 
     # -- judged ------------------------------------------------------------------------------
 
     def current(self, half: HalfMessage) -> HalfMessage | None:
-        """The same message where it stands now, if it was put back since; None when it is ended."""
+        """The message at its latest place, if it was put back; None when it is ended."""
         if not self.halves.is_ended(half.offset):
             return half
         newer = self.queue.put_back_since(half)
         return next((one for one in reversed(newer) if not self.halves.is_ended(one.offset)), None)
 
     def is_old(self, half: HalfMessage) -> bool:
-        """Whether it was stored before this start: what became of it may not be noted."""
+        """Whether it was stored before this start: its end may not be recorded."""
         return half.offset < self._old_end
 
     # -- ended -------------------------------------------------------------------------------
 
     def commit(self, half: HalfMessage) -> None:
-        """Deliver it; StoreError and MessageIllegal say that it was not."""
+        """Deliver it. After a StoreError or MessageIllegal it is not delivered."""
         record, properties = half.record, half.properties
-        self._put.again(
+        self._ingest.reappend(
             replace(record, sys_flag=record.sys_flag & ~TRANSACTION_MASK | COMMIT),
             topic=half.topic,
-            queue_id=self._homes.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
+            queue_id=self._destinations.queue(half.topic, properties.get(props.REAL_QUEUE_ID, "0")),
             properties={name: properties[name] for name in properties if name not in REAL},
             reconsume_times=record.reconsume_times,
             settles=record.position,
@@ -131,13 +123,13 @@ class Transactions:
         self.end(half.offset)
 
     def roll_back(self, half: HalfMessage) -> None:
-        """Nobody will get it; StoreError says that this could not be noted."""
+        """End it without delivery. After a StoreError the end is not recorded."""
         if len(self._pending) >= PENDING_MAX:
             self._write()
         self.end(half.offset)
 
     def put_back(self, half: HalfMessage, changed: dict[str, str]) -> HalfMessage:
-        """Let it stand at the end of its queue, with other properties; gives it as it is there."""
+        """Append it to its queue again, with changed properties; returns the new half message."""
         offset = self._again(half.record, names.HALF_TOPIC, half.properties | changed)
         self.end(half.offset)
         moved = self.queue.at(offset)
@@ -145,16 +137,16 @@ class Transactions:
         return moved
 
     def give_up(self, half: HalfMessage) -> None:
-        """Lay it where operators find it."""
+        """Move it to the topic where operators find it."""
         topic = names.CHECK_MAX_TIME_TOPIC
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         self._again(half.record, topic, half.properties)
         self.end(half.offset)
 
     def keep(self, offset: int, error: Exception) -> None:
-        """Set a half message aside that cannot be handled: it counts as ended.
+        """Set aside a half message that cannot be handled: it counts as ended.
 
-        Raises StoreError as long as that cannot be stored.
+        Raises StoreError while the copy cannot be stored.
         """
         found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         if found.count:
@@ -166,13 +158,13 @@ class Transactions:
         self.end(offset)
 
     def resume(self, record: Record) -> None:
-        """Put back what was given up: its producer is asked from the beginning."""
+        """Put back a message that was given up: checks begin again."""
         properties = decode_properties(record.properties) | {props.TRANSACTION_CHECK_TIMES: "0"}
         self._again(record, names.HALF_TOPIC, properties)
 
     def _again(self, record: Record, topic: str, properties: dict[str, str]) -> int:
-        """Store it in one of the broker's own topics; gives its offset there."""
-        appended = self._put.again(
+        """Store it in one of the broker's own topics; returns its offset there."""
+        appended = self._ingest.reappend(
             record,
             topic=topic,
             queue_id=0,
@@ -183,7 +175,7 @@ class Transactions:
         return appended.queue_offset
 
     def end(self, offset: int) -> None:
-        """Note that a half message is ended: now in memory, in a moment in an op message."""
+        """Record the end of a half message: now in memory, soon in an op message."""
         self.halves.end(offset)
         self._pending.append(offset)
         self._pending_size += len(str(offset)) + 1
@@ -193,7 +185,7 @@ class Transactions:
     # -- noted -------------------------------------------------------------------------------
 
     def step(self, _now_ms: int = 0) -> None:
-        """Write op messages, and note how far all is ended."""
+        """Store op messages, and commit how far all half messages are ended."""
         if self._pending:
             self._try_to_write()
         start = self.halves.advance()
@@ -203,7 +195,7 @@ class Transactions:
     def _try_to_write(self) -> None:
         try:
             self._write()
-        except StoreError as error:  # they stay in memory, and in the log is what ended them
+        except StoreError as error:  # they stay in memory; the log holds what ended them
             if type(error) not in self._complained:
                 self._complained.add(type(error))
                 log.warning("op messages cannot be stored for now: %s", error)
@@ -211,7 +203,7 @@ class Transactions:
             self._complained.clear()
 
     def _write(self) -> None:
-        now_ms, host = self._clock.now_ms(), self._put.store_host
+        now_ms, host = self._clock.now_ms(), self._ingest.store_host
         flags = 0 if len(host) == IPV4_SIZE else HOSTS_V6
         for body in list(op_bodies(self._pending, self.config.transaction_op_size)):
             draft = Draft(
@@ -247,26 +239,26 @@ class Transactions:
             log.info("half messages are open, the first of them at offset %d of %d", start, end)
 
     def _progress(self, topic: str, least: int, end: int) -> int:
-        """How far a queue was read; never behind its end, which a crash may have taken back."""
+        """The offset up to which a queue was read; at most its end, which a crash may lower."""
         return min(max(self._offsets.get(GROUP, topic, 0) or 0, least), end)
 
     def _take(self, record: Record, end: int) -> None:
         try:
             self._take_op(record, end)
-        except Exception as error:  # producers are asked instead
+        except Exception as error:  # producers are checked instead
             self._set_aside.keep_record(TRANSACTIONS, record, error)
 
     def _take_op(self, record: Record, end: int) -> None:
         tag = decode_properties(record.properties).get(props.TAGS)
         ended = offsets_of(record.body) if tag == REMOVE_TAG else []
-        # One that is not there was lost in a crash: another message will get its offset.
+        # A missing one was lost in a crash: another message will get its offset.
         ended = [offset for offset in ended if offset < end]
         for offset in ended:
             self.halves.end(offset)
         self._ops.note(record.queue_offset, ended)
 
     def retried(self, record: Record) -> None:
-        """An op message that had been set aside was put back."""
+        """Take an op message that had been set aside and was put back."""
         self._take(record, self.queue.bounds()[1])
 
     def _unreadable(self, raw: bytes, error: RecordError) -> None:
