@@ -289,7 +289,7 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
 @in_virtual_time
 async def test_what_is_no_handle_is_refused_before_the_wire(fakes: Fakes, virtual: Fakes) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
-        with pytest.raises(UsageError, match="'nonsense' is no recall handle"):
+        with pytest.raises(UsageError, match="'nonsense' is not a recall handle"):
             await producer.recall("t", "nonsense")
         with pytest.raises(UsageError, match="only receipts of messages with delay or deliver_at"):
             await producer.recall("t", None)

@@ -196,9 +196,9 @@ def _check(config: ConsumerConfig) -> None:
     if config.message_model is MessageModel.BROADCASTING:
         raise ConfigError("message_model: a PopConsumer shares messages, it does not broadcast")
     if config.consume_from is ConsumeFrom.TIMESTAMP:
-        raise ConfigError("consume_from: a pop begins at FIRST or LAST, it knows no TIMESTAMP")
+        raise ConfigError("consume_from: a PopConsumer starts at FIRST or LAST, not at a TIMESTAMP")
     if config.invisible_ms < 1:
-        raise ConfigError(f"invisible_ms: {config.invisible_ms} is not a time over 0")
+        raise ConfigError(f"invisible_ms: {config.invisible_ms} is not greater than 0")
     if not 1 <= config.pop_count <= COUNT_MAX:
         raise ConfigError(f"pop_count: {config.pop_count}, 1 to {COUNT_MAX} are allowed")
 

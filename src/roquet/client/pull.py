@@ -80,11 +80,11 @@ class PullConsumer(RebalancedConsumer):
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
         topic = self._whole(topic)
-        while not (found := await self._session.routes.find_readable(check_topic(topic))):
+        while not (queues := await self._session.routes.find_readable(check_topic(topic))):
             if clock.monotonic_ms() >= deadline_ms:
                 break
             await clock.sleep(SEARCH_PAUSE_MS)
-        return found
+        return queues
 
     async def pull(
         self,
@@ -107,9 +107,9 @@ class PullConsumer(RebalancedConsumer):
         reply = await self._puller.pull(
             queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
-        found = [
-            record.to_message(one, broker=queue.broker_name)
-            for one in record.decode_many(reply.body)
+        messages = [
+            record.to_message(message, broker=queue.broker_name)
+            for message in record.decode_many(reply.body)
         ]
         wanted = message_filter.tags
         return PullResult(
@@ -117,7 +117,7 @@ class PullConsumer(RebalancedConsumer):
             next_offset=reply.next_begin_offset,
             min_offset=reply.min_offset,
             max_offset=reply.max_offset,
-            messages=[one for one in found if wanted is None or one.tag in wanted],
+            messages=[message for message in messages if wanted is None or message.tag in wanted],
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
@@ -150,12 +150,12 @@ class PullConsumer(RebalancedConsumer):
         if offset is None:
             self._settle_polled()
         if queue is None:
-            for one in self.assignment():
-                await self._know(one)
+            for assigned in self.assignment():
+                await self._know(assigned)
                 if (
-                    reader := self._assigned_queues.readers.get(one)
+                    reader := self._assigned_queues.readers.get(assigned)
                 ) is not None:  # the queue may have moved meanwhile
-                    await self._offsets.commit(one, reader.window.committable)
+                    await self._offsets.commit(assigned, reader.window.committable)
             return
         await self._know(queue)
         if offset is None:
@@ -172,13 +172,13 @@ class PullConsumer(RebalancedConsumer):
         """
         self._session.check()
         self._settle_polled()
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         if (message := self._inbox.pop() or await self.next(timeout_ms)) is not None:
-            found.append(message)
-            while len(found) < count and (message := self._inbox.pop()) is not None:
-                found.append(message)
-        self._polled = found
-        return found
+            messages.append(message)
+            while len(messages) < count and (message := self._inbox.pop()) is not None:
+                messages.append(message)
+        self._polled = messages
+        return messages
 
     async def assign(
         self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
@@ -194,8 +194,8 @@ class PullConsumer(RebalancedConsumer):
         await check_filters(self._session, self.group, filters.values())
         self._is_assigned = True
         readers = self._assigned_queues.readers
-        gone = [held for held in readers if held not in queues]
-        await self._assigned_queues.release(gone, save=self._saves_progress)
+        dropped = [held for held in readers if held not in queues]
+        await self._assigned_queues.release(dropped, save=self._saves_progress)
         for queue in queues:
             await self._know(queue)
             if queue not in readers:
@@ -212,7 +212,7 @@ class PullConsumer(RebalancedConsumer):
         """
         self._session.check()
         if self._is_assigned:
-            raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
+            raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
         topic = self._whole(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])

@@ -155,7 +155,7 @@ class TransactionProducer(Producer):
         config: ProducerConfig | None = None,
     ) -> None:
         if isinstance(topics, str):
-            raise UsageError(f"topics are several texts: ({topics!r},)")
+            raise UsageError(f"topics are a tuple of str: ({topics!r},)")
         config = config_or_default(_DEFAULTS, config)
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
@@ -195,13 +195,13 @@ class TransactionProducer(Producer):
         """
         if not isinstance(message, Message | str):
             raise UsageError("a transaction has one message: batches cannot be in one")
-        whole = build_message(message, body, fields)
-        if whole.delay_level or whole.delay or whole.deliver_at:
+        complete = build_message(message, body, fields)
+        if complete.delay_level or complete.delay or complete.deliver_at:
             raise UsageError(
                 "a message of a transaction cannot be delayed: Apache RocketMQ would lose it"
             )
         marks = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
-        prepared = with_system_properties(self._prepare(whole, selector), marks)
+        prepared = with_system_properties(self._prepare(complete, selector), marks)
         return Transaction(self, prepared, timeout_ms)
 
     async def send_in_transaction(
@@ -268,7 +268,7 @@ class TransactionProducer(Producer):
             if isinstance(error, CallRefused) and error.code not in LEFT_TO_CHECKS:
                 raise
             log.warning(
-                "%s of message %s was not heard, the broker will ask: %s",
+                "%s of message %s got no answer, the broker will ask: %s",
                 transaction.state.name, receipt.message_id, error,
             )  # fmt: skip
 

@@ -171,7 +171,7 @@ async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
             await asyncio.sleep(300)
             assert len(guard.seen) == before  # it is not tried for ever
             assert not consumer.is_open
-    assert "group g: no broker lets us in: code 16" in caplog.text
+    assert "group g: no broker grants access: code 16" in caplog.text
 
 
 @in_virtual_time

@@ -143,7 +143,7 @@ def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None
 async def test_one_that_nobody_can_answer_through_says_so() -> None:
     message = received(Holder(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
     assert message.wants_reply
-    with pytest.raises(UsageError, match="cannot be answered by who holds it"):
+    with pytest.raises(UsageError, match="cannot be replied to here"):
         await message.reply(b"x")
 
 

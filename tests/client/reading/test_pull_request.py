@@ -105,7 +105,7 @@ async def test_a_broker_that_is_away_need_not_answer(
     session = Session("127.0.0.1:1", config)
     session.start(lambda: HeartbeatData(client_id="me"))
     await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
-    assert "no broker says whether it can filter" in caplog.text
+    assert "no broker could be asked whether it supports the filter" in caplog.text
     await session.close()
 
 

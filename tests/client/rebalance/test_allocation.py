@@ -126,7 +126,7 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
         broker.decides = decide
         assert await shares.queues_of("t") == [QUEUES[0]]
         broker.decides = lambda query: QueueAssignments()
-        with pytest.raises(UsageError, match="broker a cannot tell yet"):
+        with pytest.raises(UsageError, match="broker a has no allocation yet"):
             await shares.queues_of("t")
 
 

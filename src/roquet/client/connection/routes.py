@@ -113,11 +113,11 @@ class Routes:
 
     async def find_readable(self, topic: str) -> list[MessageQueue]:
         """The queues to read from, refreshed if the topic is unknown; empty if it stays unknown."""
-        found = self.readable(topic)
-        if found is None:
+        queues = self.readable(topic)
+        if queues is None:
             await self.refresh(topic)
-            found = self.readable(topic)
-        return found or []
+            queues = self.readable(topic)
+        return queues or []
 
     async def find_writable(self, topic: str, new_queues: int, deadline_ms: int) -> None:
         """Wait until there is a queue to write to; ConnectFailed after the deadline.

@@ -23,11 +23,11 @@ TLS_SERVER_NAME_VARIABLE: Final = "ROCKETMQ_TLS_SERVER_NAME"
 
 def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Security:
     """The security of a client's connections; ConfigError when a setting cannot be used."""
-    found, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
+    credentials, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
     return Security(
         context=tls.context() if tls else None,
         server_name=tls.server_name if tls else None,
-        signer=Signer(found) if found else None,
+        signer=Signer(credentials) if credentials else None,
     )
 
 

@@ -124,27 +124,27 @@ class _Process:
 
     def finish(self) -> None:
         """Interrupt the main task once no consumer has running handlers."""
-        if self._interrupt is not None and all(one.is_finished for one in self._open):
+        if self._interrupt is not None and all(consumer.is_finished for consumer in self._open):
             interrupt, self._interrupt = self._interrupt, None
             interrupt(signal.SIGINT, None)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        told: list[StopSignals] = []
+        stopped: list[StopSignals] = []
         for watch in tuple(self._open):
             with suppress(RuntimeError):  # its loop is closed, but the consumer is not
                 watch.receive(number)
-                told.append(watch)
-        if not told:
+                stopped.append(watch)
+        if not stopped:
             self._give_back()
             signal.raise_signal(number)
             return
-        for taken in self._before:
-            signal.signal(taken, signal.SIG_DFL)
+        for handled_number in self._before:
+            signal.signal(handled_number, signal.SIG_DFL)
         self._received = number
         self._interrupt = self._before.get(signal.SIGINT)
         if sys.excepthook != self._show:
             self._show_others, sys.excepthook = sys.excepthook, self._show
-        for watch in told:
+        for watch in stopped:
             watch.end()
 
     def _show(

@@ -89,4 +89,6 @@ def decode_reset_offsets(body: bytes) -> Mapping[MessageQueue, int]:
         return codec.loads(body, ResetOffsetBody).offset_table
     except FieldError:
         lines = codec.loads(body, ResetOffsetList).offset_table
-    return {MessageQueue(one.topic, one.broker_name, one.queue_id): one.offset for one in lines}
+    return {
+        MessageQueue(line.topic, line.broker_name, line.queue_id): line.offset for line in lines
+    }

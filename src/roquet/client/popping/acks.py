@@ -96,23 +96,23 @@ class PopAcks:
         try:
             await self._hurry.wait(LINGER_MS)
             while pending:
-                some = pending[:BATCH_MAX]
+                batches = pending[:BATCH_MAX]
                 del pending[:BATCH_MAX]
-                acks = [batch.take_acks() for batch in some]
+                acks = [batch.take_acks() for batch in batches]
                 try:
                     await self._send(broker, acks)
                     throttle.clear()
                 except CallError as error:
                     throttle.report(error)
                     self._session.routes.invalidate()
-                    self._put_back(some, acks)
+                    self._put_back(batches, acks)
                     await self._hurry.wait(PAUSE_MS)
         finally:
             del self._telling[broker]
 
-    def _put_back(self, some: list[PopBatch], acks: list[PopAck]) -> None:
+    def _put_back(self, batches: list[PopBatch], acks: list[PopAck]) -> None:
         """Queue acknowledgements again, unless the messages' invisible time has passed."""
-        for batch, ack in zip(some, acks, strict=True):
+        for batch, ack in zip(batches, acks, strict=True):
             if batch.is_held:
                 batch.acked |= decode_bits(ack.bits)
                 if not batch.is_listed:
@@ -216,20 +216,22 @@ class PopAcks:
         return self._limit(await self._settings(broker))
 
     def _limit(self, group: SubscriptionGroup) -> int:
-        asked = self._config.retries_max
-        return group.retry_max_times if asked is None else asked
+        retries_max = self._config.retries_max
+        return group.retry_max_times if retries_max is None else retries_max
 
     async def _settings(self, broker: str) -> SubscriptionGroup:
         """The group's settings at a broker; those of a new group when it does not answer."""
-        if (found := self._groups.get(broker)) is None:
+        if (settings := self._groups.get(broker)) is None:
             try:
                 reply = await self._ask(broker, GetGroup(group=self._group))
-                found = codec.loads(reply.body, SubscriptionGroup)
+                settings = codec.loads(reply.body, SubscriptionGroup)
             except RoquetError as error:
-                log.debug("%s does not tell of group %s: %s", broker, self._group, error)
+                log.debug(
+                    "broker %s returned no settings of group %s: %s", broker, self._group, error
+                )
                 return SubscriptionGroup(group_name=self._group)
-            self._groups[broker] = found
-        return found
+            self._groups[broker] = settings
+        return settings
 
     # -- close -------------------------------------------------------------------------------
 

@@ -77,10 +77,10 @@ class ConsumeRates:
             topic: _rates(
                 before.get(topic, ConsumeCounts()),
                 hour_ago.get(topic, ConsumeCounts()),
-                found,
+                counts,
                 now_ms - since_ms,
             )
-            for topic, found in now.items()
+            for topic, counts in now.items()
         }
 
     def _now(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:

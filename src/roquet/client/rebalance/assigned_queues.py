@@ -59,7 +59,7 @@ class AssignedQueues:
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
         """Continue at another offset; messages in flight do not count any more."""
         if offset < 0:
-            raise UsageError(f"there is no offset {offset}")
+            raise UsageError(f"offset {offset} is negative")
         old = self.reader(queue)
         new = self.assign(queue, offset, message_filter)
         if old.is_paused:
@@ -75,7 +75,7 @@ class AssignedQueues:
         if first is None or self.readers.get(queue) is not reader:
             return False
         log.warning(
-            "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
+            "topic %s was deleted and made anew: %s is read from offset %d on; the former one"
             " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
         )  # fmt: skip
         self.assign(queue, first, reader.message_filter)
@@ -106,9 +106,9 @@ class AssignedQueues:
         The next owner starts after what is finished by then. Handlers that take longer are not
         awaited.
         """
-        going = list(readers)
-        await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in going))
-        await self.save_last(going)
+        released = list(readers)
+        await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in released))
+        await self.save_last(released)
 
     async def save_last(self, readers: Iterable[QueueReader]) -> None:
         """Commit the offsets of dropped queues."""
@@ -144,11 +144,11 @@ class AssignedQueues:
         """Unhandled messages of each queue."""
         wanted = list(queues)
         ends = await asyncio.gather(*map(self._offsets.max_offset, wanted), return_exceptions=True)
-        found: dict[MessageQueue, int] = {}
+        lags: dict[MessageQueue, int] = {}
         for queue, end in zip(wanted, ends, strict=True):
             reader = self.readers.get(queue)
             if isinstance(end, RoquetError):
                 raise end
             if isinstance(end, int) and reader is not None:
-                found[queue] = max(end - reader.window.committable, 0)
-        return found
+                lags[queue] = max(end - reader.window.committable, 0)
+        return lags

@@ -31,17 +31,19 @@ async def reset_offsets(
     is_ours: Callable[[MessageQueue], bool],
 ) -> None:
     """Continue at other offsets in the queues that are assigned."""
-    found = {q: offset for q, offset in wanted.items() if offset >= 0 and q in assigned_queues}
-    dropped = {reader.queue: reader for reader in assigned_queues.drop(found)}
+    new_offsets = {
+        q: offset for q, offset in wanted.items() if offset >= 0 and q in assigned_queues
+    }
+    dropped = {reader.queue: reader for reader in assigned_queues.drop(new_offsets)}
     try:
         # Before anything else: if this member dies or leaves now, the next owner starts there.
-        await asyncio.gather(*(_commit(offsets, queue, found[queue]) for queue in dropped))
+        await asyncio.gather(*(_commit(offsets, queue, new_offsets[queue]) for queue in dropped))
         await asyncio.gather(*map(_ended, dropped.values()))
     finally:
         for queue, reader in dropped.items():
             message_filter = filters.get(queue.topic)
             if message_filter is not None and is_ours(queue):
-                _take_again(assigned_queues, reader, found[queue], message_filter)
+                _take_again(assigned_queues, reader, new_offsets[queue], message_filter)
 
 
 def _take_again(
@@ -50,7 +52,7 @@ def _take_again(
     offset: int,
     message_filter: SubscriptionFilter,
 ) -> None:
-    log.info("%s goes on at offset %d, as an operator wants it", former.queue, offset)
+    log.info("%s continues at offset %d, reset by an operator", former.queue, offset)
     new = assigned_queues.assign(former.queue, offset, message_filter)
     if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
         new.begin_after(former)

@@ -201,12 +201,12 @@ class BatchQueue:
     def _batch(self) -> list[PendingSend]:
         """Take the next messages that may share a batch; empty when all their senders gave up."""
         waiting, batch = self._waiting, list[PendingSend]()
-        room = self._size_max
+        room_bytes = self._size_max
         now_ms = self._owner.config.clock.monotonic_ms()
         while waiting and len(batch) < BATCH_COUNT_MAX:
             entry = waiting[0]
-            room -= entry.prepared.batch_size
-            if batch and (room < 0 or not self._owner.fits(entry, batch[0])):
+            room_bytes -= entry.prepared.batch_size
+            if batch and (room_bytes < 0 or not self._owner.fits(entry, batch[0])):
                 break
             waiting.popleft()
             self._size -= entry.prepared.batch_size
@@ -221,7 +221,7 @@ def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
         return False
     if entry.deadline_ms > now_ms:
         return True
-    late = CallError("no time was left when its turn came; it was not sent", definite=True)
+    late = CallError("its timeout passed while it waited; it was not sent", definite=True)
     entry.answer.set_exception(late)
     return False
 

@@ -113,11 +113,11 @@ class MessageDelivery:
     async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
         """The queues of a topic for writing; waits for the first one until the deadline."""
         routes = self._session.routes
-        found = routes.writable(topic)
-        while not found:
+        queues = routes.writable(topic)
+        while not queues:
             await routes.find_writable(topic, self._config.new_topic_queues, deadline_ms)
-            found = routes.writable(topic)
-        return found
+            queues = routes.writable(topic)
+        return queues
 
     def choose(
         self,
@@ -166,12 +166,12 @@ class MessageDelivery:
             )
             queue = self.choose(queues, outgoing.lead, turn=turn)
         try:
-            found = await self._try(outgoing, queue, deadline_ms)
+            receipts = await self._try(outgoing, queue, deadline_ms)
         except CallError as error:
             return await self._retry(outgoing, queue, deadline_ms, turn, error)
-        if self._config.retry_less_durable and not found[0].ok:
-            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, found)
-        return found
+        if self._config.retry_less_durable and not receipts[0].ok:
+            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, receipts)
+        return receipts
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
         """Hand a batch to the network without an acknowledgement."""
@@ -225,7 +225,7 @@ class MessageDelivery:
         queue: MessageQueue,
         deadline_ms: int,
         turn: RoundRobin | None,
-        found: Sequence[SendReceipt],
+        receipts: Sequence[SendReceipt],
     ) -> Sequence[SendReceipt]:
         """Send a batch again to durable brokers; return the first receipts if none stores it."""
         for tries in range(1, self._config.retry_times + 1):
@@ -236,12 +236,12 @@ class MessageDelivery:
             if queue.broker_name == failed.broker_name:
                 break  # a second copy on this broker would be no more durable
             try:
-                other = await self._try(outgoing, queue, deadline_ms, tries + 1)
+                durable = await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError:
                 continue
-            if other[0].ok:
-                return other
-        return found
+            if durable[0].ok:
+                return durable
+        return receipts
 
     async def _another_queue(
         self,
@@ -271,10 +271,10 @@ class MessageDelivery:
             raise
         if config.fault_tolerance:
             self.tolerance.record_success(queue, config.clock.monotonic_ms() - began_ms)
-        found = build_receipts(outgoing, queue, reply, tries)
+        receipts = build_receipts(outgoing, queue, reply, tries)
         if self.tracer is not None:
-            self.tracer.sent(outgoing, found, address, reply.region, began_ms)
-        return found
+            self.tracer.sent(outgoing, receipts, address, reply.region, began_ms)
+        return receipts
 
     def _call(self, outgoing: OutgoingBatch, queue: MessageQueue) -> Send:
         first = outgoing.items[0]

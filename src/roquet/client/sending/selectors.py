@@ -59,7 +59,7 @@ class MachineRoom:
         rng: Random | None = None,
     ) -> None:
         if not room:
-            raise UsageError("a machine room has a name")
+            raise UsageError("the machine room has no name")
         self._room = room
         self._room_of_broker = room_of_broker or _prefix
         self._turn = (rng or Random()).getrandbits(16)
@@ -124,7 +124,7 @@ def java_hash(key: str | int | None) -> int:
     if isinstance(key, bool):
         return 1231 if key else 1237
     if not isinstance(key, int):
-        raise UsageError(f"a key is a text or a whole number, not {key!r}")
+        raise UsageError(f"a key is a str or an int, not {key!r}")
     if -(2**31) <= key < 2**31:
         return key
     folded = (key ^ key >> 32) & 0xFFFF_FFFF

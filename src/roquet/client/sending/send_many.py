@@ -74,10 +74,10 @@ class SendMany:
 
     async def _all(self) -> Sequence[SendReceipt]:
         """Return the receipts in the order of the messages."""
-        found: dict[int, SendReceipt] = {}
+        receipts: dict[int, SendReceipt] = {}
         async for sent in self._batches():
-            found.update(sent)
-        return [found[number] for number in range(len(found))]
+            receipts.update(sent)
+        return [receipts[number] for number in range(len(receipts))]
 
     async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
         feeding = asyncio.create_task(self._feed(), name="send_many")
@@ -210,11 +210,11 @@ class QueueBatcher:
         waiting = self.waiting
         batch = [waiting.popleft()]
         first = batch[0][1]
-        room = BATCH_BYTES_MAX - first.batch_size
+        room_bytes = BATCH_BYTES_MAX - first.batch_size
         while waiting and len(batch) < BATCH_COUNT_MAX and not first.is_unbatchable:
-            other = waiting[0][1]
-            room -= other.batch_size
-            if room < 0 or other.is_unbatchable or other.topic != first.topic:
+            following = waiting[0][1]
+            room_bytes -= following.batch_size
+            if room_bytes < 0 or following.is_unbatchable or following.topic != first.topic:
                 break
             batch.append(waiting.popleft())
         return batch

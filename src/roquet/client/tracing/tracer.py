@@ -113,7 +113,9 @@ class Tracer:
     ) -> None:
         """Record a stored batch; `began_ms` is on the monotonic clock."""
         clock = self._clock
-        items = [(one.topic, one.properties, len(one.body)) for one in outgoing.items]
+        items = [
+            (message.topic, message.properties, len(message.body)) for message in outgoing.items
+        ]
         took_ms = clock.monotonic_ms() - began_ms
         sends = SentMessages(items, receipts, address, region or "", clock.now_ms(), took_ms)
         if self._put(sends, len(items)):
@@ -155,19 +157,19 @@ class Tracer:
         if message.topic == self._config.trace_topic:
             return None
         try:
-            found = message.properties
+            properties = message.properties
         except RecordError:  # damaged: the handler will get the error
             return None
-        if found.get(names.TRACE_ON) == "false":
+        if properties.get(names.TRACE_ON) == "false":
             return None
         begun = ConsumeStartTrace(
             at_ms=self._clock.now_ms(),
-            region=found.get(names.MSG_REGION, ""),
+            region=properties.get(names.MSG_REGION, ""),
             group=self._group,
             request_id=f"{self._request}{next(self._requests):08X}",
             message_id=message.message_id,
             tries=message.tries,
-            keys=found.get(names.KEYS, ""),
+            keys=properties.get(names.KEYS, ""),
         )
         self._put(begun, 1)
         return begun, self._clock.monotonic_ms()
@@ -217,12 +219,12 @@ class Tracer:
         """Number of waiting records."""
         return len(self._waiting) + self._extra
 
-    def _put(self, what: SentMessages | Trace, size: int) -> bool:
+    def _put(self, entry: SentMessages | Trace, size: int) -> bool:
         """Add records; False when too many wait. Also called in handler threads."""
         if self._count + size > WAITING_MAX:
             self.lost += size
             return False
-        self._waiting.append(what)
+        self._waiting.append(entry)
         if self._count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
             self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed
@@ -248,18 +250,18 @@ class Tracer:
     def _taken(self) -> Iterator[Trace]:
         """Take waiting records, and convert sends one by one."""
         while self._waiting:
-            what = self._waiting.popleft()
-            if isinstance(what, SentMessages):
-                self._extra -= len(what.items) - 1
+            entry = self._waiting.popleft()
+            if isinstance(entry, SentMessages):
+                self._extra -= len(entry.items) - 1
                 try:
-                    words = list(to_trace_records(what, self._group))
+                    records = list(to_trace_records(entry, self._group))
                 except Exception as error:  # do not lose the records behind it
-                    self.lost += len(what.items)
+                    self.lost += len(entry.items)
                     self._throttle.report(error)
                 else:
-                    yield from words
+                    yield from records
             else:
-                yield what
+                yield entry
 
     async def _write(self, batch: Sequence[Trace]) -> None:
         try:
