@@ -1,14 +1,15 @@
-"""A small cluster that does what it is told: brokers and a name server behind the real protocol."""
+"""Fake brokers and a fake name server behind the real protocol, with faults to order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from roquet.client.config import ClientConfig
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
@@ -49,6 +50,8 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
+C = TypeVar("C", bound=ClientConfig)
+
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
@@ -66,6 +69,8 @@ class FakeBroker:
         self.committed: dict[tuple[str, str, int], int] = {}
         self.commits: list[UpdateOffset] = []
         self.members: dict[str, dict[str, Peer]] = {}
+        self.notifies = True
+        """Whether members hear when others come or go."""
         self.heartbeats: list[HeartbeatData] = []
         self.left: list[Unregister] = []
         self.send_ms = 0
@@ -217,7 +222,7 @@ class FakeBroker:
             self.notify(group)
 
     def notify(self, group: str) -> None:
-        for peer in self.members[group].values():
+        for peer in self.members[group].values() if self.notifies else ():
             peer.oneway(ConsumersChanged(consumer_group=group))
 
     def unregister(self, call: Unregister, peer: Peer) -> None:
@@ -348,16 +353,36 @@ async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
         await cluster.server.stop(0)
 
 
-@pytest.fixture
-def fakes() -> Callable[..., Any]:
+class FakeClusters(Protocol):
     """`async with fakes(topic={"a": 4, "b": 2}) as cluster`, in virtual time."""
+
+    def __call__(self, **topics: dict[str, int]) -> AbstractAsyncContextManager[FakeCluster]:
+        """A cluster with these topics: the number of queues on each broker."""
+
+
+class VirtualConfig(Protocol):
+    """`virtual(ProducerConfig, retry_times=0)`: the same configuration each time."""
+
+    def __call__(self, kind: type[C], **settings: Any) -> C:
+        """Settings of this class, with the loop's clock and a seeded random source."""
+
+
+class Until(Protocol):
+    """`await until(lambda: ...)`: lets virtual time pass until it holds."""
+
+    def __call__(
+        self, holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
+    ) -> Awaitable[None]:
+        """Fail when it does not hold in time."""
+
+
+@pytest.fixture
+def fakes() -> FakeClusters:
     return fake_cluster
 
 
 @pytest.fixture
-def until() -> Callable[..., Any]:
-    """`await until(lambda: ...)`: lets virtual time pass until it holds, two minutes at most."""
-
+def until() -> Until:
     async def wait(
         holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
     ) -> None:
@@ -371,10 +396,8 @@ def until() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def virtual() -> Callable[..., Any]:
-    """`virtual(ProducerConfig, retries=0)`: a configuration for virtual time, always the same."""
-
-    def make(kind: Any, **settings: Any) -> Any:
+def virtual() -> VirtualConfig:
+    def make(kind: type[C], **settings: Any) -> C:
         clock = this_loop().clock
         return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
 

@@ -1,11 +1,11 @@
 """Keys and TLS, from settings and the environment to what brokers see."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
@@ -19,8 +19,6 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.heartbeat import Heartbeat, HeartbeatReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-
-Fakes = Callable[..., Any]
 
 KEYS = {"access_key": "admin", "secret_key": "hush"}
 ENVIRONMENT = {"ROCKETMQ_ACCESS_KEY": "env", "ROCKETMQ_SECRET_KEY": "quiet\n"}
@@ -117,7 +115,9 @@ class Guard:
 
 
 @in_virtual_time
-async def test_every_request_of_every_client_is_signed(fakes: Fakes, virtual: Fakes) -> None:
+async def test_every_request_of_every_client_is_signed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         guard = Guard(cluster.brokers["a"], lets_in=True)
         async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
@@ -135,7 +135,7 @@ async def test_every_request_of_every_client_is_signed(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_producer_hears_what_the_broker_says_of_its_keys(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         guard = Guard(cluster.brokers["a"], lets_in=False)
@@ -150,7 +150,7 @@ async def test_a_producer_hears_what_the_broker_says_of_its_keys(
 
 @in_virtual_time
 async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         guard = Guard(cluster.brokers["a"], lets_in=False)
@@ -176,7 +176,7 @@ async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
 
 @in_virtual_time
 async def test_one_that_was_let_in_before_waits_until_it_is_again(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]

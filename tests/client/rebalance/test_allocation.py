@@ -1,11 +1,12 @@
 """Which queues are this member's."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -16,13 +17,13 @@ from roquet.model.subscription import ConsumerData, HeartbeatData, MessageModel
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 
-Fakes = Callable[..., Any]
-
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)]
 
 
 @asynccontextmanager
-async def shares_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[QueueAllocator]:
+async def shares_of(
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+) -> AsyncIterator[QueueAllocator]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(
@@ -38,7 +39,7 @@ async def shares_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncItera
 
 @in_virtual_time
 async def test_a_member_whom_no_broker_knows_introduces_itself(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, shares_of(virtual, cluster) as shares:
         assert await shares.queues_of("t") == QUEUES
@@ -47,7 +48,9 @@ async def test_a_member_whom_no_broker_knows_introduces_itself(
 
 
 @in_virtual_time
-async def test_broadcasting_gives_everybody_all(fakes: Fakes, virtual: Fakes) -> None:
+async def test_broadcasting_gives_everybody_all(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     model = MessageModel.BROADCASTING
     async with (
         fakes(t={"a": 2}) as cluster,
@@ -69,7 +72,7 @@ async def test_broadcasting_gives_everybody_all(fakes: Fakes, virtual: Fakes) ->
     ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
 )
 def test_a_strategy_that_is_wrong_gives_no_answer(
-    fakes: Fakes, virtual: Fakes, answer: Any
+    fakes: FakeClusters, virtual: VirtualConfig, answer: Any
 ) -> None:
     @in_virtual_time
     async def asked() -> None:
@@ -84,7 +87,9 @@ def test_a_strategy_that_is_wrong_gives_no_answer(
 
 
 @in_virtual_time
-async def test_the_first_broker_decides_when_asked_to(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_first_broker_decides_when_asked_to(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"b": 2, "a": 2}) as cluster,
         shares_of(virtual, cluster, strategy="STICKY") as shares,
@@ -110,7 +115,7 @@ async def test_the_first_broker_decides_when_asked_to(fakes: Fakes, virtual: Fak
 
 @in_virtual_time
 async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_us(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 2}) as cluster,
@@ -134,7 +139,7 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
     "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
 )
 def test_a_broker_that_cannot_is_an_error_at_the_start(
-    fakes: Fakes, virtual: Fakes, decides: Any
+    fakes: FakeClusters, virtual: VirtualConfig, decides: Any
 ) -> None:
     @in_virtual_time
     async def started() -> None:
@@ -150,7 +155,9 @@ def test_a_broker_that_cannot_is_an_error_at_the_start(
 
 
 @in_virtual_time
-async def test_a_cluster_that_is_not_there_yet_is_not_judged(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_cluster_that_is_not_there_yet_is_not_judged(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes() as cluster, shares_of(virtual, cluster, strategy="STICKY") as shares:
         await shares.check(["t"])
         await asyncio.sleep(0)

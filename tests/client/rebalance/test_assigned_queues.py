@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
@@ -24,15 +25,13 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 TASTE = SubscriptionFilter.by_tags("t", "*", 1)
 
 
 @asynccontextmanager
 async def holding_of(
-    virtual: Fakes, cluster: Any, **settings: Any
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
 ) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
@@ -51,7 +50,9 @@ async def holding_of(
 
 
 @in_virtual_time
-async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fakes) -> None:
+async def test_progress_is_told_once_for_each_change(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
@@ -70,7 +71,7 @@ async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_what_is_dropped_gives_nothing_more_and_is_saved(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -91,7 +92,7 @@ async def test_what_is_dropped_gives_nothing_more_and_is_saved(
 
 @in_virtual_time
 async def test_progress_that_cannot_be_saved_is_said(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
         assigned_queues.assign(MessageQueue("t", "gone", 0), 0, TASTE)
@@ -101,7 +102,9 @@ async def test_progress_that_cannot_be_saved_is_said(
 
 
 @in_virtual_time
-async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fakes) -> None:
+async def test_ordered_settings_make_ordered_readers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster, ordered=True) as (assigned_queues, _),
@@ -110,7 +113,9 @@ async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fake
 
 
 @in_virtual_time
-async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_paused_queue_stays_paused_over_a_seek(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
@@ -127,7 +132,9 @@ async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_another_taste_is_asked_for_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
@@ -144,7 +151,9 @@ async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) 
 
 
 @in_virtual_time
-async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_lag_that_cannot_be_told_is_an_error(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         assigned_queues.assign(QUEUE, 0, TASTE)
@@ -156,7 +165,7 @@ async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -176,7 +185,9 @@ async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
 
 
 @in_virtual_time
-async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_queue_that_is_held_twice_is_read_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),
@@ -191,7 +202,7 @@ async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_saved(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
         offsets, commit, tell = (
@@ -222,7 +233,7 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
 
 @in_virtual_time
 async def test_a_topic_made_anew_is_read_from_its_beginning(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -248,7 +259,9 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
 
 
 @in_virtual_time
-async def test_a_topic_that_is_gone_for_a_while_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_that_is_gone_for_a_while_is_waited_for(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         holding_of(virtual, cluster) as (assigned_queues, inbox),

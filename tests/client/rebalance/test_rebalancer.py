@@ -1,10 +1,10 @@
 """A consumer holds its share of its topics' queues."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -15,18 +15,18 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.bodies import AssignmentQuery, QueueAssignment, QueueAssignments
 from roquet.wire.codes import ResponseCode
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
 
 @in_virtual_time
-async def test_the_retry_topic_is_read_but_not_shown(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_retry_topic_is_read_but_not_shown(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster,
         consumer_of(virtual, cluster) as consumer,
@@ -40,7 +40,7 @@ async def test_the_retry_topic_is_read_but_not_shown(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_a_watcher_that_hangs_does_not_hold_a_close_up_for_ever(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def hangs(queues: Any) -> None:
         await asyncio.Event().wait()
@@ -55,7 +55,9 @@ async def test_a_watcher_that_hangs_does_not_hold_a_close_up_for_ever(
 
 
 @in_virtual_time
-async def test_a_retry_topic_that_comes_late_is_found(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_retry_topic_that_comes_late_is_found(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(100)
         asked = cluster.asked.count("%RETRY%g")
@@ -67,7 +69,7 @@ async def test_a_retry_topic_that_comes_late_is_found(fakes: Fakes, virtual: Fak
 
 @in_virtual_time
 async def test_a_queue_whose_pulls_went_silent_is_taken_again(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)
@@ -85,7 +87,9 @@ async def test_a_queue_whose_pulls_went_silent_is_taken_again(
 
 
 @in_virtual_time
-async def test_a_full_or_paused_queue_is_not_silent(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_full_or_paused_queue_is_not_silent(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2}) as cluster,
         consumer_of(virtual, cluster, in_flight_max=2) as consumer,
@@ -100,7 +104,7 @@ async def test_a_full_or_paused_queue_is_not_silent(fakes: Fakes, virtual: Fakes
 
 @in_virtual_time
 async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_once(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     faulty: list[int] = []
 
@@ -129,7 +133,7 @@ async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_o
 
 @in_virtual_time
 async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes() as cluster, consumer_of(virtual, cluster) as one:
         await asyncio.sleep(5)  # the topic does not exist
@@ -153,7 +157,7 @@ async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well
 
 @in_virtual_time
 async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         cluster.brokers["a"].locked[QUEUE] = "other"
@@ -170,7 +174,7 @@ async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
 
 @in_virtual_time
 async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         consumer = consumer_of(virtual, cluster, strategy="STICKY")
@@ -182,7 +186,9 @@ async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
 
 
 @in_virtual_time
-async def test_what_the_broker_decides_is_what_is_held(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_the_broker_decides_is_what_is_held(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
 
         def nothing(query: AssignmentQuery) -> QueueAssignments:
@@ -195,7 +201,9 @@ async def test_what_the_broker_decides_is_what_is_held(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_looks_at_one_time_take_a_queue_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_looks_at_one_time_take_a_queue_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         heard: list[Any] = []
         consumer.on_assigned(heard.append)
@@ -207,7 +215,9 @@ async def test_looks_at_one_time_take_a_queue_once(fakes: Fakes, virtual: Fakes)
 
 
 @in_virtual_time
-async def test_a_watcher_that_asks_for_a_look_gets_it_later(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_watcher_that_asks_for_a_look_gets_it_later(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         told: list[bool] = []
 
@@ -225,7 +235,7 @@ async def test_a_watcher_that_asks_for_a_look_gets_it_later(fakes: Fakes, virtua
 
 @in_virtual_time
 async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
         one.on_assigned(lambda queues: one.unsubscribe("t"))
@@ -236,7 +246,7 @@ async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
 
 @in_virtual_time
 async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
         other, begin = MessageQueue("t", "a", 1), one._offsets.start_offset
@@ -256,7 +266,9 @@ async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
 
 
 @in_virtual_time
-async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_look_that_fails_leaves_no_lock(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
 
         async def faulty(queue: MessageQueue) -> int:
@@ -271,7 +283,7 @@ async def test_a_look_that_fails_leaves_no_lock(fakes: Fakes, virtual: Fakes) ->
 
 @in_virtual_time
 async def test_when_another_broker_has_come_to_decide_the_route_is_asked_for_at_once(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"b": 1}) as cluster:
 

@@ -2,11 +2,12 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
@@ -17,14 +18,12 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 A = MessageQueue("t", "a", 0)
 
 
 @asynccontextmanager
 async def tolerance_of(
-    virtual: Fakes, address: str, **settings: Any
+    virtual: VirtualConfig, address: str, **settings: Any
 ) -> AsyncIterator[FaultTolerance]:
     config: ProducerConfig = virtual(ProducerConfig, fault_tolerance=True, **settings)
     session = Session(address, config)
@@ -36,12 +35,14 @@ async def tolerance_of(
         await session.close()
 
 
-def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
     return Producer(address, config=virtual(ProducerConfig, **settings))
 
 
 @in_virtual_time
-async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fakes) -> None:
+async def test_of_quick_brokers_nothing_is_remembered(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
         known.record_success(A, 549)
         assert known.usable() is None
@@ -64,7 +65,7 @@ async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fak
     ],
 )
 def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
-    fakes: Fakes, virtual: Fakes, error: Any, detector: bool, reachable: bool
+    fakes: FakeClusters, virtual: VirtualConfig, error: Any, detector: bool, reachable: bool
 ) -> None:
     @in_virtual_time
     async def noted() -> None:
@@ -86,7 +87,9 @@ def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
 
 
 @in_virtual_time
-async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_probe_finds_out_who_is_back_and_who_is_not(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
@@ -105,7 +108,7 @@ async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtua
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
@@ -116,7 +119,9 @@ async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> 
 
 
 @in_virtual_time
-async def test_while_it_is_off_nothing_is_noted(fakes: Fakes, virtual: Fakes) -> None:
+async def test_while_it_is_off_nothing_is_noted(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -142,7 +147,7 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 
 @pytest.mark.parametrize("tasks", [1, 8])
 def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
-    fakes: Fakes, virtual: Fakes, tasks: int
+    fakes: FakeClusters, virtual: VirtualConfig, tasks: int
 ) -> None:
     @in_virtual_time
     async def shares() -> None:
@@ -164,7 +169,7 @@ def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
 
 @in_virtual_time
 async def test_a_broker_that_fails_is_left_alone_while_another_serves(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 4, "b": 4}) as cluster,
@@ -179,7 +184,9 @@ async def test_a_broker_that_fails_is_left_alone_while_another_serves(
 
 
 @in_virtual_time
-async def test_when_all_are_at_fault_all_are_tried(fakes: Fakes, virtual: Fakes) -> None:
+async def test_when_all_are_at_fault_all_are_tried(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
@@ -192,7 +199,7 @@ async def test_when_all_are_at_fault_all_are_tried(fakes: Fakes, virtual: Fakes)
 
 @in_virtual_time
 async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
