@@ -161,7 +161,7 @@ async def test_a_broker_that_is_away_holds_requests_up_for_a_second_at_most(
             return None
 
         for broker in asked.brokers[1:]:
-            broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, hang)
+            broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, hang, None)
         asked.producer._session.membership._informed.clear()
         began = asyncio.get_running_loop().time()
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=9_000))
