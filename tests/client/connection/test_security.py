@@ -97,7 +97,7 @@ def test_secrets_are_not_printed(kind: Any) -> None:
     assert not [secret for secret in ("hush", "token'", "pass'") if f"'{secret}" in printed]
 
 
-class Guard:
+class AccessGuard:
     """Lets nobody in, or only writes down what it sees."""
 
     def __init__(self, broker: Any, *, lets_in: bool) -> None:
@@ -119,7 +119,7 @@ async def test_every_request_of_every_client_is_signed(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=True)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=True)
         async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
             await producer.send("t", b"one")
             await producer.send_oneway("t", b"two")
@@ -138,7 +138,7 @@ async def test_a_producer_hears_what_the_broker_says_of_its_keys(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=False)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=False)
         async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
             with pytest.raises(CallRefused, match="check signature failed") as told:
                 await producer.send("t", b"one")
@@ -153,7 +153,7 @@ async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=False)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=False)
         config = virtual(ConsumerConfig)
 
         async def handle(message: object) -> None:

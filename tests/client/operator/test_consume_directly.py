@@ -26,7 +26,7 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class NoReplies:
+class RecordingReplySender:
     """Who answers requests; it notes them."""
 
     def __init__(self) -> None:
@@ -43,7 +43,7 @@ def stored(body: bytes = b"body", properties: bytes = b"") -> ConsumeDirectly:
 
 
 def direct_of(handler: Any, kind: Any = ReceivedMessage, **settings: Any) -> DirectConsumer:
-    direct = DirectConsumer(ConsumerConfig(**settings), NoReplies(), kind)  # type: ignore[arg-type]
+    direct = DirectConsumer(ConsumerConfig(**settings), RecordingReplySender(), kind)  # type: ignore[arg-type]
     direct._handler = handler
     return direct
 

@@ -22,7 +22,7 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Fake:
+class FakeSession:
     """A session whose broker gives out what `replies` holds, and then keeps pops waiting."""
 
     def __init__(self, *replies: Any) -> None:
@@ -76,13 +76,13 @@ NOTHING = PopReply(code=210)
 
 def with_popper(
     *replies: Any, tags: str = "*", **settings: Any
-) -> Callable[[Callable[[Fake, PrefetchBuffer], Any]], None]:
+) -> Callable[[Callable[[FakeSession, PrefetchBuffer], Any]], None]:
     """Runs a popper for five virtual seconds, then looks."""
 
-    def check(look: Callable[[Fake, PrefetchBuffer], Any]) -> None:
+    def check(look: Callable[[FakeSession, PrefetchBuffer], Any]) -> None:
         @in_virtual_time
         async def go() -> None:
-            fake: Any = Fake(*replies)
+            fake: Any = FakeSession(*replies)
             config = ConsumerConfig(clock=this_loop().clock, **settings)
             buffer = PrefetchBuffer(config.clock, 32)
             acks = PopAcks(fake, config, "g")
@@ -104,7 +104,7 @@ def with_popper(
 @in_virtual_time
 async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_popped() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
-    fake: Any = Fake()
+    fake: Any = FakeSession()
     call = fake.call
 
     async def popped_later(address: str, asked: Any, timeout_ms: int) -> Any:
@@ -133,7 +133,7 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
 
 
 def test_what_was_found_is_stocked() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
         (call,) = fake.calls
         assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
@@ -148,7 +148,7 @@ def test_a_new_group_may_begin_at_the_oldest_message() -> None:
 
 
 def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["Aa"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
@@ -157,7 +157,7 @@ def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
 
 
 def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert fake.times[:2] == [0.0, 1.0]
         assert len(buffer) == 1
 
@@ -165,7 +165,7 @@ def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
 
 
 def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert len(fake.times) == 4
         assert fake.times[-1] >= 0.06
 
@@ -173,7 +173,7 @@ def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
 
 
 def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert len(buffer) == 0
         assert len([call for call in fake.calls if isinstance(call, SendBack)]) == 1
 
@@ -183,7 +183,7 @@ def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
 def test_a_reply_that_cannot_be_is_no_end() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"b"]
 
     with_popper(broken, found("b"))(look)
@@ -192,7 +192,7 @@ def test_a_reply_that_cannot_be_is_no_end() -> None:
 def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"c"]
         (back,) = [call for call in fake.calls if isinstance(call, SendBack)]
         assert (back.offset, back.delay_level) == (100, -1)
@@ -206,7 +206,7 @@ def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
 def test_a_tag_that_cannot_be_read_is_acknowledged_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["a", "a"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="

@@ -46,4 +46,6 @@ async def test_who_is_late_is_told_within_a_fifteenth_of_the_limit() -> None:
 
 @in_virtual_time
 async def test_ordered_workers_are_never_late() -> None:
-    await watch_timeouts([at("a")], lambda *_: None, ConsumerConfig(ordered=True))  # ends at once
+    late: list[object] = []
+    await watch_timeouts([at("a")], lambda *args: late.append(args), ConsumerConfig(ordered=True))
+    assert (late, this_loop().time()) == ([], 0), "it ends at once"

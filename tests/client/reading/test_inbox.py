@@ -6,20 +6,20 @@ from typing import Any
 from roquet.client.reading.inbox import Inbox
 from roquet.testing.clock import in_virtual_time
 
-HOLDERS: dict[str, object] = {}
+OWNERS: dict[str, object] = {}
 
 
-class Note:
+class FakeMessage:
     """As much of a message as an inbox looks at."""
 
     def __init__(self, name: str, is_held: bool = True) -> None:
         self.name = name
         self.is_held = is_held
-        self.owner = HOLDERS.setdefault(name[0], object())
+        self.owner = OWNERS.setdefault(name[0], object())
 
 
 def note(name: str, is_held: bool = True) -> Any:
-    return Note(name, is_held)
+    return FakeMessage(name, is_held)
 
 
 def taken(inbox: Inbox) -> str:

@@ -27,7 +27,7 @@ from roquet.wire.records.record import encode_properties
 QUEUE = MessageQueue("t", "a", 0)
 
 
-class Reading:
+class ReaderUnderTest:
     """A reader with its inbox."""
 
     def __init__(self, reader: QueueReader, inbox: Inbox, session: Session) -> None:
@@ -45,7 +45,7 @@ class Reading:
 @asynccontextmanager
 async def reading(
     virtual: VirtualConfig, cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
-) -> AsyncIterator[Reading]:
+) -> AsyncIterator[ReaderUnderTest]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
@@ -58,7 +58,7 @@ async def reading(
     )
     reader = QueueReader(QUEUE, offset, message_filter, context)
     try:
-        yield Reading(reader, inbox, session)
+        yield ReaderUnderTest(reader, inbox, session)
     finally:
         await background.close()
         await session.close()

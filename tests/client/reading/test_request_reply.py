@@ -27,7 +27,7 @@ def push(properties: str, body: bytes = b"answer", sys_flag: int = 0) -> PushRep
     )  # fmt: skip
 
 
-class Asked:
+class RequesterView:
     """The brokers' side of a requester: its connections and what it sent."""
 
     def __init__(self, cluster: FakeCluster, producer: Producer) -> None:
@@ -48,12 +48,12 @@ class Asked:
 @asynccontextmanager
 async def asking(
     fakes: FakeClusters, virtual: VirtualConfig, **queues: int
-) -> AsyncIterator[Asked]:
+) -> AsyncIterator[RequesterView]:
     async with (
         fakes(t=queues or {"a": 1}) as cluster,
         Producer(cluster.address, config=virtual(ProducerConfig)) as producer,
     ):
-        yield Asked(cluster, producer)
+        yield RequesterView(cluster, producer)
 
 
 @in_virtual_time

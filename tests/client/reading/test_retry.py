@@ -28,7 +28,7 @@ HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 RETRY = "%RETRY%g"
 
 
-class Holder:
+class SilentOwner:
     is_held = True
 
     def finish(self, message: InboundMessage) -> None:
@@ -43,7 +43,7 @@ def message(times: int = 0, **properties: str) -> InboundMessage:
         0, 5, 3, 4096, 0, 11, HOST, 12, HOST, times, 0, b"x", b"t",
         record.encode_properties({"UNIQ_KEY": "ID", **properties}),
     )  # fmt: skip
-    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), Holder())
+    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), SilentOwner())
 
 
 @asynccontextmanager
