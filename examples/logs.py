@@ -1,4 +1,4 @@
-"""What a client logs: its own loggers below `roquet`, shaped as the program wants them.
+"""Client logs: loggers below `roquet`, formatted as the program wants them.
 
 Needs a cluster: `roquet dev`, and NAMESRV_ADDR=127.0.0.1:9876 in the environment.
 """

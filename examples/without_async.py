@@ -1,4 +1,4 @@
-"""The same without async: a producer, and a consumer whose loop acknowledges block by block.
+"""Blocking client: a producer, and a consumer whose loop acknowledges block by block.
 
 Needs a cluster: `roquet dev`, and NAMESRV_ADDR=127.0.0.1:9876 in the environment.
 """

@@ -56,7 +56,11 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class FakeBroker:
-    """Keeps messages in lists; `faults` are raised one by one, before or after a send is stored."""
+    """A broker that keeps messages in lists.
+
+    Each send raises the next of `faults`, or stores its messages and raises the next of
+    `late_faults`.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -76,7 +80,7 @@ class FakeBroker:
         self.send_ms = 0
         self.pull_faults: list[Exception] = []
         self.topic_ids: dict[str, str] = {}
-        """Of topics whose id is told, as our brokers do."""
+        """Topic ids to return, as Roquet's brokers do."""
         self.pull_answers: list[PullReply] = []
         self.holds_pulls = True
         self.arrived = asyncio.Event()
@@ -116,12 +120,12 @@ class FakeBroker:
         return f"127.0.0.1:{self.server.port}"
 
     def bodies(self, topic: str, queue_id: int) -> list[bytes]:
-        """What a queue holds."""
+        """The bodies in a queue."""
         held = self.queues.get((topic, queue_id), [])
         return [record.to_message(record.decode(one)).body for one in held]
 
     def put(self, topic: str, queue_id: int, *bodies: bytes, properties: bytes = b"") -> None:
-        """Store messages that nobody sent."""
+        """Store messages without a send."""
         for body in bodies:
             self.store(topic, queue_id, body, properties)
 
@@ -288,7 +292,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """A name server that says what `topics` holds, and its brokers."""
+    """A name server with the routes in `topics`, and its brokers."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, FakeBroker] = {}
@@ -326,13 +330,13 @@ class FakeCluster:
         return Reply(body=codec.dumps(found))
 
     async def add(self, name: str) -> FakeBroker:
-        """One more broker."""
+        """Add a broker."""
         broker = self.brokers[name] = FakeBroker(name)
         await broker.server.start()
         return broker
 
     async def kill(self, name: str) -> None:
-        """A broker dies, and the name server notices."""
+        """Stop a broker, and remove it from all routes."""
         await self.brokers[name].server.stop(0)
         for queues in self.topics.values():
             queues.pop(name, None)

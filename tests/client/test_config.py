@@ -1,4 +1,4 @@
-"""What a user may set."""
+"""Settings of clients and their checks."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Wrong settings are named when they are made."""
+"""Wrong settings raise errors when they are given."""
 
 import inspect
 import re

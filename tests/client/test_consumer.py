@@ -1,4 +1,4 @@
-"""What all consumers share: fetch, next, messages, run."""
+"""Methods of all consumers: fetch, next, messages, run."""
 
 import asyncio
 import itertools
@@ -100,7 +100,7 @@ async def test_messages_go_on_until_the_consumer_is_closed(
 
 
 async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
-    """How often the next message was tried before; fails on it when told to."""
+    """The number of earlier tries of the next message; then fail it if asked to."""
     message = await consumer.next()
     assert message is not None
     async with message:

@@ -1,4 +1,4 @@
-"""Producer: what its user sees."""
+"""The Producer's public methods."""
 
 import asyncio
 import zlib

@@ -41,7 +41,7 @@ Fault = Exception | None
 
 
 class FaultyPool:
-    """What a producer sends; calls of one kind may fail."""
+    """Records what a producer sends; calls of one type may fail."""
 
     def __init__(self, producer: TransactionProducer) -> None:
         self.calls: list[Any] = []
@@ -150,7 +150,7 @@ async def _unsure(tx: Transaction) -> None:
 
 @in_virtual_time
 async def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
-    """Each would be asked about, and be delivered, one day."""
+    """The broker would ask about each, and could deliver both."""
     async with producing() as (running, producer, pool_calls):
         for fault in (ConnectionLost("gone"), CallTimeout("late")):
             pool_calls.faults[Send] = [fault]

@@ -1,4 +1,4 @@
-"""What a producer says when a broker asks about a half message."""
+"""A producer's answers to a broker's questions about half messages."""
 
 import asyncio
 import threading
@@ -24,7 +24,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class FakePeer:
-    """A broker's connection: remembers what it was told."""
+    """A broker's connection that records what it is sent."""
 
     def __init__(self) -> None:
         self.told: list[EndTransaction] = []

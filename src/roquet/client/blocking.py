@@ -303,8 +303,8 @@ class TransactionProducer(Producer):
     ) -> Iterator[transacting.Transaction]:
         """Commit a message at the normal end of a block, and roll it back when the block raises."""
         begin, wait = self._transactions.transaction, self._thread.wait
-        complete = build_message(message, body, fields)
-        tx = wait(_of(begin, complete, selector=selector, timeout_ms=timeout_ms))
+        whole_message = build_message(message, body, fields)
+        tx = wait(_of(begin, whole_message, selector=selector, timeout_ms=timeout_ms))
         wait(tx.__aenter__())
         try:
             yield tx

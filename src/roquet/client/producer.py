@@ -152,8 +152,8 @@ class Producer:
         selector spreads. A failed send is retried on another broker, up to `retry_times` and within
         the timeout; when a key or a selector fixes the queue, it is retried on that queue.
         """
-        complete = build_message(message, body, fields)
-        return await self.send_in_turn(self._turn, complete, selector, timeout_ms)
+        whole_message = build_message(message, body, fields)
+        return await self.send_in_turn(self._turn, whole_message, selector, timeout_ms)
 
     async def send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None

@@ -1,4 +1,4 @@
-"""Heartbeats, and who else is there."""
+"""Heartbeats to brokers, and the members of a group."""
 
 import asyncio
 from collections.abc import AsyncIterator

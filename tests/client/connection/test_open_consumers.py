@@ -1,4 +1,4 @@
-"""The consumers of this process."""
+"""No two open consumers of this process share client id and group."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_name_is_taken_while_its_consumer_lives() -> None:
     first.is_open = False
     second = FakeConsumer()
     open_consumers.register(second)
-    open_consumers.unregister(first)  # has no say in it any more
+    open_consumers.unregister(first)  # another consumer has its name
     with pytest.raises(UsageError, match="named me"):
         open_consumers.register(FakeConsumer())
     open_consumers.unregister(second)

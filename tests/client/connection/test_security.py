@@ -1,4 +1,4 @@
-"""Keys and TLS, from settings and the environment to what brokers see."""
+"""Keys and TLS, from the settings and environment to what brokers see."""
 
 import asyncio
 from pathlib import Path
@@ -98,7 +98,7 @@ def test_secrets_are_not_printed(kind: Any) -> None:
 
 
 class AccessGuard:
-    """Lets nobody in, or only writes down what it sees."""
+    """Refuses all requests, or only records them."""
 
     def __init__(self, broker: Any, *, lets_in: bool) -> None:
         self.seen: list[Command] = []

@@ -1,4 +1,4 @@
-"""One client's life."""
+"""The life of a client's session."""
 
 import pytest
 from tests.client.conftest import VirtualConfig

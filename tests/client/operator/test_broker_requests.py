@@ -1,4 +1,4 @@
-"""Notices: what a member answers brokers that ask on behalf of operators."""
+"""A member's answers to brokers that ask on behalf of operators."""
 
 import asyncio
 from typing import Any

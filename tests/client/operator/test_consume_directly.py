@@ -1,4 +1,4 @@
-"""Directly: single messages are given to a handler, and how it went is told."""
+"""A handler is called with single messages, and the result is returned."""
 
 import asyncio
 import threading
@@ -27,7 +27,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class RecordingReplySender:
-    """Who answers requests; it notes them."""
+    """Records replies."""
 
     def __init__(self) -> None:
         self.given: list[bytes] = []
@@ -53,7 +53,7 @@ async def result_of(handler: Any, **settings: Any) -> ConsumeDirectlyResult:
 
 
 async def nothing(message: ReceivedMessage) -> None:
-    """Handles it."""
+    """Handle anything."""
 
 
 async def raises(message: ReceivedMessage) -> None:

@@ -1,4 +1,4 @@
-"""Running info: how a member is doing."""
+"""Running info of a member."""
 
 import asyncio
 from typing import Any

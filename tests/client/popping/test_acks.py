@@ -1,4 +1,4 @@
-"""What a member tells the brokers of the messages that it has popped."""
+"""Acknowledgements, retries and extensions of popped messages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -32,7 +32,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class FakeSession:
-    """A session whose broker answers as it is told."""
+    """A session whose broker gives the answers that a test sets."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

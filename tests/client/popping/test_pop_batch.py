@@ -12,7 +12,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class RecordingAcknowledger:
-    """Writes down what it is told."""
+    """Records acknowledgements and retries."""
 
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []

@@ -23,7 +23,7 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class FakeSession:
-    """A session whose broker gives out what `replies` holds, and then keeps pops waiting."""
+    """A session whose broker returns `replies`, and then keeps pops waiting."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -77,7 +77,7 @@ NOTHING = PopReply(code=210)
 def with_popper(
     *replies: Any, tags: str = "*", **settings: Any
 ) -> Callable[[Callable[[FakeSession, PrefetchBuffer], Any]], None]:
-    """Runs a popper for five virtual seconds, then looks."""
+    """Run a pop loop for five virtual seconds, then check."""
 
     def check(look: Callable[[FakeSession, PrefetchBuffer], Any]) -> None:
         @in_virtual_time

@@ -1,4 +1,4 @@
-"""Programs with consumers, as processes of their own, end well on SIGTERM and on Ctrl-C."""
+"""Programs with consumers, run as processes, end well on SIGTERM and on Ctrl-C."""
 
 import os
 import signal
@@ -174,7 +174,7 @@ def cluster() -> Iterator[BlockingCluster]:
 
 
 class Program:
-    """A program that is at work on its first message."""
+    """A program that handles its first message."""
 
     def __init__(self, text: str, address: str, group: str, folder: Path) -> None:
         file = folder / "program.py"
@@ -192,13 +192,13 @@ class Program:
         self._process.send_signal(number)
 
     def ended(self) -> tuple[int, list[str], str]:
-        """The exit code, the lines that it said, and its errors."""
+        """Return the exit code, the printed lines and the errors."""
         said, errors = self._process.communicate(timeout=60)
         return self._process.returncode, (self.head + said).decode().split(), errors.decode()
 
 
 def group_of(address: str, name: str) -> GroupInfo:
-    """What brokers know of a group."""
+    """The group as brokers know it."""
     found: list[GroupInfo] = []
 
     async def ask() -> None:

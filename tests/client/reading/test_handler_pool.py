@@ -1,4 +1,4 @@
-"""Messages to a user's function, and the outcome back."""
+"""Handlers are called with messages, and their results settle them."""
 
 import asyncio
 import contextlib
@@ -25,7 +25,7 @@ HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 
 
 class RecordingOwner:
-    """Writes down how messages went."""
+    """Records how messages were settled."""
 
     def __init__(self) -> None:
         self.is_held = True
@@ -55,7 +55,7 @@ def working(handler: Any, inbox: Inbox, count: int = 1, **settings: Any) -> Hand
 async def run(
     handler: Any, inbox: Inbox, owner: RecordingOwner, total: int, count: int = 4
 ) -> None:
-    """Run until so many have ended."""
+    """Run until a number of messages has ended."""
     work = asyncio.create_task(working(handler, inbox, count).run())
     async with asyncio.timeout(20):
         while len(owner.done) + len(owner.failed) < total:  # noqa: ASYNC110 - threads, too
@@ -65,7 +65,7 @@ async def run(
 
 
 async def quick(message: ReceivedMessage) -> None:
-    """Handles anything."""
+    """Handle anything."""
 
 
 def fussy(message: ReceivedMessage) -> None:
@@ -223,7 +223,7 @@ async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
 
 
 class DelayRecordingOwner(RecordingOwner):
-    """Also writes down the delays of what failed."""
+    """Also records the delays of failed messages."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What a handler returned or raised."""
+"""Messages are settled by what their handlers returned or raised."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from roquet.client.reading.handler_result import HandlerResults, fail_message
 
 
 class FakeMessage:
-    """As much of a message as is told its outcome."""
+    """The parts of a message that settle it."""
 
     def __init__(self, tries: int = 0) -> None:
         self.tries = tries
@@ -22,7 +22,7 @@ class FakeMessage:
 
 
 async def forgotten() -> None:
-    """Nobody awaits it."""
+    """A coroutine that is never awaited."""
 
 
 @pytest.mark.parametrize(

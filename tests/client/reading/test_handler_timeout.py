@@ -1,4 +1,4 @@
-"""Handlers that hang are seen."""
+"""Handlers that hang are found."""
 
 import asyncio
 from typing import Any

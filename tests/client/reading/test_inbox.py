@@ -1,4 +1,4 @@
-"""Messages that wait for somebody who handles them."""
+"""Messages that wait for a handler or a read."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,7 @@ OWNERS: dict[str, object] = {}
 
 
 class FakeMessage:
-    """As much of a message as an inbox looks at."""
+    """The parts of a message that an inbox uses."""
 
     def __init__(self, name: str, is_held: bool = True) -> None:
         self.name = name

@@ -1,4 +1,4 @@
-"""The progress of a broadcasting member, in a file of its own."""
+"""Committed offsets of a broadcasting member, in a file."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""A message in a consumer's hands."""
+"""Received messages and their settlement."""
 
 import zlib
 from typing import Any
@@ -21,7 +21,7 @@ def packed(offset: int, body: bytes, properties: bytes = b"", sys_flag: int = 0)
 
 
 class RecordingOwner:
-    """Writes down what it hears."""
+    """Records how messages were settled."""
 
     is_held = True
 

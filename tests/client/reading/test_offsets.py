@@ -1,4 +1,4 @@
-"""Where progress is kept, and where a queue begins."""
+"""Committed offsets, and where a group starts to read."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""One queue read on, as far as flow control lets it."""
+"""One queue is read within the limits of flow control."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -289,7 +289,7 @@ async def test_a_fault_of_our_own_does_not_end_the_reading(
 
 
 class FaultyWindow(ConsumeWindow):
-    """A window whose `take` is somebody else's."""
+    """A window whose `take` a test replaces."""
 
     def __init__(self, take: Any) -> None:
         super().__init__(0)

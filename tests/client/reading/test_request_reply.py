@@ -1,4 +1,4 @@
-"""Requests that wait for answers, and the answers, without a broker that pushes them."""
+"""Requests that wait for replies, and replies, without a broker that pushes them."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -28,7 +28,7 @@ def push(properties: str, body: bytes = b"answer", sys_flag: int = 0) -> PushRep
 
 
 class RequesterView:
-    """The brokers' side of a requester: its connections and what it sent."""
+    """A requester as its brokers see it: its connections and what it sent."""
 
     def __init__(self, cluster: FakeCluster, producer: Producer) -> None:
         self.brokers = list(cluster.brokers.values())

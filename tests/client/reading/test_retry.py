@@ -1,4 +1,4 @@
-"""What becomes of messages that failed."""
+"""Failed messages are sent back, retried here or dropped."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""Which queues are this member's."""
+"""The queues that are allocated to this member."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,4 +1,4 @@
-"""The queues that a consumer reads."""
+"""Queues that a consumer reads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable

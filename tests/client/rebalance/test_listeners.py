@@ -1,4 +1,4 @@
-"""Who is told of queues that come and go."""
+"""Listeners of assigned, revoked and lost queues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Resetting: members go on where an operator wants them."""
+"""Members continue at the offsets that an operator sets."""
 
 import asyncio
 from typing import Any

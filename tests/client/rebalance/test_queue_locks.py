@@ -1,4 +1,4 @@
-"""The queues that brokers hold for one member alone."""
+"""Queues that are locked for one member at the brokers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence

@@ -1,4 +1,4 @@
-"""A consumer holds its share of its topics' queues."""
+"""A consumer reads its share of its topics' queues."""
 
 import asyncio
 from typing import Any
@@ -126,7 +126,7 @@ async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_o
         with caplog.at_level("INFO"):
             await asyncio.sleep(21)
         assert "share of t: works again" in caplog.text
-        cluster.topics["t"]["a"] = 4  # the strategy is heard again
+        cluster.topics["t"]["a"] = 4  # brokers answer for the strategy again
         await asyncio.sleep(60)
         assert len(consumer.assignment()) == 4
 

@@ -1,4 +1,4 @@
-"""Awaited sends that are under way together leave as batches."""
+"""Concurrent awaited sends leave as batches."""
 
 import asyncio
 import zlib
@@ -33,12 +33,12 @@ def producer_of(
 
 
 def sizes(broker: Any) -> list[int]:
-    """Messages of each request."""
+    """The number of messages in each request."""
     return [len(record.decode_batch(c.body)) if c.batch else 1 for c in broker.sends]
 
 
 async def together(producer: Producer, bodies: Any, **fields: Any) -> list[Any]:
-    """What becomes of sends that are made at one moment."""
+    """Send at the same moment; return receipts and errors."""
     sends = (producer.send("t", body, **fields) for body in bodies)
     return await asyncio.gather(*sends, return_exceptions=True)
 

@@ -1,4 +1,4 @@
-"""One parcel to a queue, and to another one when that fails."""
+"""A batch is sent to a queue, and retried on that or another one."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -53,7 +53,7 @@ async def delivery_of(
 
 
 def held(cluster: FakeCluster) -> list[str]:
-    """Which broker got each message that is stored."""
+    """The broker of each stored message."""
     return sorted(n for n, b in cluster.brokers.items() for q in b.queues.values() for _ in q)
 
 
@@ -284,7 +284,7 @@ async def test_a_selectors_queue_is_kept_and_chance_is_asked_again(
 
 
 def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> None:
-    """Have a broker store messages without keeping its promise."""
+    """Make a broker store messages less durably than it promises."""
     strong = broker.take
 
     async def take(call: Any, items: Any) -> SendReply:

@@ -1,4 +1,4 @@
-"""What a producer learns of its brokers' speed."""
+"""Latencies and faults of brokers, and the share of sends that they get."""
 
 import asyncio
 from collections import Counter
@@ -133,7 +133,7 @@ async def test_while_it_is_off_nothing_is_noted(
 
 
 async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[str]:
-    """Which brokers got what so many tasks sent in this time, one message after the other."""
+    """Send from several tasks for a time, one message after the other; count messages by broker."""
     loop = asyncio.get_running_loop()
     end, seen = loop.time() + seconds, Counter[str]()
 

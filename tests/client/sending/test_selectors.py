@@ -1,4 +1,4 @@
-"""Which queue a message goes to, when its sender has a say."""
+"""Selectors choose the queue of a message."""
 
 import json
 from collections import Counter
@@ -28,7 +28,7 @@ MESSAGE = Message("t", b"x", tag="new")
 
 
 def chosen(selector: Any, count: int, avoid: str | None = None) -> Counter[str]:
-    """How often each broker was chosen."""
+    """Count the choices of each broker."""
     selection = QueueSelection(selector, MESSAGE)
     return Counter(selection.among(QUEUES, avoid, None).broker_name for _ in range(count))
 

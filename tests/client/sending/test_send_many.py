@@ -1,4 +1,4 @@
-"""Any number of messages, in batches that form by themselves."""
+"""Any number of messages are sent in growing batches."""
 
 import asyncio
 from collections import defaultdict
@@ -22,7 +22,7 @@ def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Produc
 
 
 def numbered(count: int, keys: int = 7) -> Iterator[Message]:
-    """Messages whose body is their key and their number."""
+    """Messages whose body is their key and number."""
     for number in range(count):
         yield Message("t", b"%d %d" % (number % keys, number), order_key=f"k{number % keys}")
 
@@ -41,13 +41,13 @@ def count(cluster: FakeCluster) -> int:
 
 
 async def drain(sending: SendMany, seen: list[SendReceipt]) -> None:
-    """Put every receipt into `seen`, until something fails."""
+    """Append every receipt to `seen` until an error."""
     async for receipt in sending:
         seen.append(receipt)  # noqa: PERF401 - those before the failure are wanted, too
 
 
 def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
-    """One key in one queue, its numbers rising; twice is right only where `once` is not asked."""
+    """Check that each key is in one queue with rising numbers; duplicates only without `once`."""
     homes = defaultdict(set)
     for name, broker in cluster.brokers.items():
         for topic, queue_id in broker.queues:

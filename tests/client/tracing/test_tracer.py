@@ -1,4 +1,4 @@
-"""Trace: records are gathered, and never in anybody's way."""
+"""Trace records are collected, and never fail or delay a message."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ QUEUE = MessageQueue("t", "a", 0)
 
 
 class FakeDelivery:
-    """Takes what is delivered, or fails."""
+    """Records what is delivered, or fails."""
 
     def __init__(self) -> None:
         self.sent: list[PreparedMessage] = []
@@ -60,7 +60,7 @@ def tracer_of(**settings: Any) -> tuple[Tracer, FakeDelivery]:
 
 
 def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",)) -> None:
-    """A broker has taken so many messages."""
+    """Trace a stored batch of this many messages."""
     config = ClientConfig(client_ip="127.0.0.1", clock=this_loop().clock)
     assert config.trace is False
     prepared = [tracer._preparer.prepare(Message("t", b"body", keys=keys), 1) for _ in range(count)]
@@ -83,10 +83,10 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
         is_held = True
 
         def finish(self, message: Any) -> None:
-            """Hears it."""
+            """Ignore it."""
 
         def retry(self, message: Any, delay_ms: int | None) -> None:
-            """Hears it."""
+            """Ignore it."""
 
     queue = MessageQueue(topic, "a", 0)
     return ReceivedMessage(queue, record.decode(packed), Nobody())
@@ -120,7 +120,7 @@ async def test_a_message_of_records_has_limits() -> None:
 
 @in_virtual_time
 async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
-    """Many a second would not all have room until the next look."""
+    """A second's worth would not fit before the next timer."""
     tracer, delivery = tracer_of()
     tracer.start()
     traced = tracer.wrap(lambda message: None)
@@ -243,7 +243,7 @@ async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
     first = tracer._waiting[0]
     assert isinstance(first, trace_messages.SentMessages)
     assert isinstance(first.items, list)
-    first.items[0] = ("poison", *first.items[0][1:])
+    first.items[0] = first.items[0]._replace(topic="poison")
     await asyncio.sleep(2)
     assert (len(delivery.records), tracer.lost) == (1, 2)
     sends(tracer, 1)

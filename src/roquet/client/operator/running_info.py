@@ -92,7 +92,7 @@ class ConsumerStatus:
             last_lock_timestamp=now_ms if is_locked else 0,
             droped=not reader.is_held,
             last_pull_timestamp=reader.last_pull_ms + since_epoch,
-            last_consume_timestamp=reader.moved() + since_epoch,
+            last_consume_timestamp=reader.observe_progress() + since_epoch,
         )
 
 

@@ -93,7 +93,7 @@ class PopLoop:
             is_more_expected = await self._take(await self._pop(count))
             self._throttle.clear()
         except Exception as error:
-            self._say(error)
+            self._log_failure(error)
             self._session.routes.invalidate()
             self._session.membership.trigger()
             return None
@@ -101,7 +101,7 @@ class PopLoop:
             self._is_asking = False
         return is_more_expected
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pop of %s failed", self._target.topic, exc_info=error)
         self._throttle.report(error)
@@ -129,7 +129,7 @@ class PopLoop:
             return False
         messages = self._messages(reply)
         if any(message.reconsume_times for message in messages):
-            messages = await self._alive(messages)
+            messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:
             for message in messages:
                 message.fail(RELEASE_MS)
@@ -170,7 +170,7 @@ class PopLoop:
         message.settle()
         return False
 
-    async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
+    async def _within_limit(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
         """Give up messages over the retry limit: brokers without a limit return them as well."""
         limit = await self._acks.limit(self._target.broker)
         retryable = []

@@ -83,7 +83,7 @@ class QueueReader:
         self._clock = self._config.clock
         self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
         """Time of the last pull, or of the last wait for room; silence since then is a fault."""
-        self._seen_done = offset
+        self._seen_offset = offset
         self._task = self._start()
 
     def release(self) -> None:
@@ -110,11 +110,11 @@ class QueueReader:
             self._task.cancel()
             self._task = self._start()
 
-    def moved(self) -> int:
+    def observe_progress(self) -> int:
         """When handling last made progress, as observed here: at this call and at each commit."""
         handled_offset = self.window.next_offset - self.window.count
-        if handled_offset != self._seen_done:
-            self._seen_done, self.last_progress_ms = handled_offset, self._clock.monotonic_ms()
+        if handled_offset != self._seen_offset:
+            self._seen_offset, self.last_progress_ms = handled_offset, self._clock.monotonic_ms()
         return self.last_progress_ms
 
     @property
@@ -147,7 +147,7 @@ class QueueReader:
         """Pull for ever."""
         clock = self._clock
         while True:
-            await self._until_there_is_room()
+            await self._wait_for_room()
             self.last_pull_ms = before_ms = clock.monotonic_ms()
             try:
                 is_more_expected = self._take(await self._pull())
@@ -155,7 +155,7 @@ class QueueReader:
             except Exception as error:
                 if await self._is_recreated(error):
                     return
-                self._say(error)
+                self._log_failure(error)
                 self._puller.invalidate()
                 await clock.sleep(PULL_PAUSE_MS)
                 continue
@@ -172,12 +172,12 @@ class QueueReader:
         except RoquetError:
             return False
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pull of %s failed", self.queue, exc_info=error)
         self._throttle.report(error)
 
-    async def _until_there_is_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         window, limits = self.window, self._limits
         while limits.are_reached(window.count, window.size, window.span):
             self._is_waiting = True
@@ -297,11 +297,11 @@ class QueueReader:
         if self.is_held:
             await self._clock.sleep(pause_ms)
         if self.is_held:
-            self._once_more(cast("ReceivedMessage", message.next_try()))
+            self._hand_out_again(cast("ReceivedMessage", message.next_try()))
         else:
             self._abandon(message)
 
-    def _once_more(self, message: ReceivedMessage) -> None:
+    def _hand_out_again(self, message: ReceivedMessage) -> None:
         """Hand out a message whose next try is due."""
         if self._parked is None:
             self._inbox.put_first(message)

@@ -123,7 +123,7 @@ class AssignedQueues:
     async def save(self) -> None:
         """Commit the offset of each queue whose offset has changed."""
         for reader in list(self.readers.values()):
-            reader.moved()
+            reader.observe_progress()
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:

@@ -265,7 +265,8 @@ class MessageDelivery:
             address = session.routes.leader(queue.broker_name)
             reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
         except CallError as error:
-            self._doubt_route(error)
+            if needs_fresh_route(error):
+                session.routes.invalidate()
             if config.fault_tolerance:
                 self.tolerance.record_failure(queue, config.clock.monotonic_ms() - began_ms, error)
             raise
@@ -299,11 +300,6 @@ class MessageDelivery:
             queue_id=queue.queue_id,
             born_timestamp=first.born_ms,
         )
-
-    def _doubt_route(self, error: CallError) -> None:
-        """Invalidate the routes when the broker is gone, or does not know the topic or queue."""
-        if needs_fresh_route(error):
-            self._session.routes.invalidate()
 
 
 def build_receipts(

@@ -125,7 +125,9 @@ class MessagePreparer:
         delayed = bool(message.delay_level or message.delay or message.deliver_at)
         delayed = delayed and _is_delayed(message)
         properties = _properties(message, message_id, delayed=delayed)
-        size = len(properties) if properties.isascii() else _size(properties)
+        size = len(
+            properties if properties.isascii() else properties.encode("utf-8", "surrogatepass")
+        )
         if size > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
@@ -181,11 +183,6 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
             f"{_culprit(message)} holds U+0001 or U+0002: they separate properties"
         )
     return text
-
-
-def _size(properties: str) -> int:
-    """Size of the encoded properties in bytes."""
-    return len(properties.encode("utf-8", "surrogatepass"))
 
 
 def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:

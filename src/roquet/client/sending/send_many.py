@@ -57,7 +57,7 @@ class SendMany:
         self._number = 0
         self._without_route: PreparedMessage | None = None
         """A message that waits for its topic's route."""
-        self._lanes: dict[MessageQueue, QueueBatcher] = {}
+        self._batchers: dict[MessageQueue, QueueBatcher] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
         self._sent: deque[Sequence[NumberedReceipt]] = deque()
         self._changed = asyncio.Event()
@@ -95,7 +95,7 @@ class SendMany:
             await feeding
         finally:
             await cancel_and_wait(
-                feeding, *(lane.task for lane in self._lanes.values() if lane.task)
+                feeding, *(batcher.task for batcher in self._batchers.values() if batcher.task)
             )
 
     async def _feed(self) -> None:
@@ -119,12 +119,12 @@ class SendMany:
             self._without_route = prepared
             return False
         queue = self._delivery.choose(queues, prepared)
-        lane = self._lanes.get(queue)
-        if lane is None:
-            lane = self._lanes[queue] = QueueBatcher(queue, self)
-        lane.waiting.append((self._number, prepared))
-        if lane.task is None:
-            lane.start()
+        batcher = self._batchers.get(queue)
+        if batcher is None:
+            batcher = self._batchers[queue] = QueueBatcher(queue, self)
+        batcher.waiting.append((self._number, prepared))
+        if batcher.task is None:
+            batcher.start()
         self._number += 1
         self._in_flight += 1
         return self._in_flight < self._in_flight_max
@@ -157,7 +157,7 @@ class SendMany:
         return self._error is not None
 
     def _is_busy(self) -> bool:
-        return any(lane.task is not None for lane in self._lanes.values())
+        return any(batcher.task is not None for batcher in self._batchers.values())
 
     async def deliver(self, batch: Sequence[NumberedMessage], queue: MessageQueue) -> None:
         """Send one queue's batch."""
@@ -195,7 +195,7 @@ class QueueBatcher:
 
     def start(self) -> None:
         """Start a task that sends until nothing waits."""
-        self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
+        self.task = asyncio.create_task(self._run(), name=f"batches of {self._queue}")
 
     async def _run(self) -> None:
         try:

@@ -20,11 +20,18 @@ KEYS_SIZE_MAX: Final = 16_000
 _DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
 
 
+class TracedItem(NamedTuple):
+    """One message of a stored batch."""
+
+    topic: str
+    properties: str
+    body_length: int
+
+
 class SentMessages(NamedTuple):
     """A stored batch, not yet converted into trace records."""
 
-    items: Sequence[tuple[str, str, int]]
-    """Topic, properties and body length of each message."""
+    items: Sequence[TracedItem]
     receipts: Sequence[SendReceipt]
     address: str
     region: str
@@ -60,18 +67,18 @@ def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
 
 def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
     """Convert a stored batch into trace records."""
-    for (topic, text, length), receipt in zip(sends.items, sends.receipts, strict=True):
-        properties = decode_properties(text.encode("utf-8", "surrogatepass"))
+    for item, receipt in zip(sends.items, sends.receipts, strict=True):
+        properties = decode_properties(item.properties.encode("utf-8", "surrogatepass"))
         yield SendTrace(
             at_ms=sends.at_ms,
             region=sends.region,
             group=group,
-            topic=topic,
+            topic=item.topic,
             message_id=receipt.message_id,
             tag=properties.get(names.TAGS, ""),
             keys=properties.get(names.KEYS, ""),
             store_host=sends.address,
-            body_length=length,
+            body_length=item.body_length,
             took_ms=sends.took_ms // len(sends.items),
             kind=_kind(properties),
             offset_message_id=receipt.offset_message_id,

@@ -21,6 +21,7 @@ from roquet.client.sending.prepare import MessagePreparer
 from roquet.client.tracing.trace_messages import (
     BATCH_MAX,
     SentMessages,
+    TracedItem,
     split_batches,
     to_trace_records,
     trace_keys,
@@ -114,7 +115,8 @@ class Tracer:
         """Record a stored batch; `began_ms` is on the monotonic clock."""
         clock = self._clock
         items = [
-            (message.topic, message.properties, len(message.body)) for message in outgoing.items
+            TracedItem(message.topic, message.properties, len(message.body))
+            for message in outgoing.items
         ]
         took_ms = clock.monotonic_ms() - began_ms
         sends = SentMessages(items, receipts, address, region or "", clock.now_ms(), took_ms)
