@@ -185,9 +185,9 @@ class FakeBroker:
         held = self.queues.get(key, [])
         if not begin <= call.queue_offset < begin + len(held):
             return self.answer(call, ResponseCode.PULL_OFFSET_MOVED, begin)
-        found = held[call.queue_offset - begin :][: call.max_msg_nums]
-        end = call.queue_offset + len(found)
-        return self.answer(call, ResponseCode.SUCCESS, end, b"".join(found))
+        records = held[call.queue_offset - begin :][: call.max_msg_nums]
+        end = call.queue_offset + len(records)
+        return self.answer(call, ResponseCode.SUCCESS, end, b"".join(records))
 
     def refuse_pull(self, call: Pull) -> None:
         if self.pull_faults:
@@ -241,10 +241,10 @@ class FakeBroker:
         return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=members)))
 
     def query_offset(self, call: QueryOffset, peer: Peer) -> OffsetReply:
-        found = self.committed.get((call.consumer_group, call.topic, call.queue_id))
-        if found is None:
+        offset = self.committed.get((call.consumer_group, call.topic, call.queue_id))
+        if offset is None:
             raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "not found")
-        return self.offset_reply(call.topic, found)
+        return self.offset_reply(call.topic, offset)
 
     def offset_reply(self, topic: str, offset: int) -> OffsetReply:
         return OffsetReply(offset=offset, topic_id=self.topic_ids.get(topic))
@@ -315,7 +315,7 @@ class FakeCluster:
         queues = self.topics.get(call.topic)
         if not queues:
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info: {call.topic}")
-        found = TopicRoute(
+        route = TopicRoute(
             queue_datas=[
                 QueueData(broker_name=name, read_queue_nums=count, write_queue_nums=count)
                 for name, count in queues.items()
@@ -327,7 +327,7 @@ class FakeCluster:
                 for name in queues
             ],
         )
-        return Reply(body=codec.dumps(found))
+        return Reply(body=codec.dumps(route))
 
     async def add(self, name: str) -> FakeBroker:
         """Add a broker."""

@@ -227,26 +227,26 @@ async def test_watchers_hear_what_came_and_went(
 
         async def went(queues: Sequence[MessageQueue]) -> None:
             heard.append(("went", len(queues)))
-            raise ValueError("broken watcher")
+            raise ValueError("broken listener")
 
         first.on_revoked(went)
         await started(first)
         second = await started(consumer_of(virtual, cluster.address))
         assert heard == [("came", 2), ("went", 1)]
-        assert "broken watcher" in caplog.text
+        assert "broken listener" in caplog.text
         await second.close()
         await asyncio.sleep(1)
         assert heard[2:] == [("came", 1)]
         cluster.brokers["a"].put("t", 0, b"x")
         (message,) = await first.fetch(1)
         await message.ack()
-        told: list[tuple[Sequence[MessageQueue], int | None]] = []
+        calls: list[tuple[Sequence[MessageQueue], int | None]] = []
         first.on_revoked(
-            lambda queues: told.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
+            lambda queues: calls.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
         )
         await first.close()
         assert heard[3:] == [("went", 2)]
-        assert told == [((MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)), 1)]
+        assert calls == [((MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)), 1)]
 
 
 @in_virtual_time
@@ -295,11 +295,11 @@ async def test_the_log_says_who_joins_what_is_gained_and_who_leaves(
             async with PushConsumer(cluster.address, group="g", topic="t", config=config):
                 await asyncio.sleep(30)
         broker = cluster.brokers["a"].address
-    said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
-    assert said[:3] == [
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert logged[:3] == [
         f"{one.client_id} joins group g, by name servers {cluster.address}",
         f"{one.client_id} is known to the broker at {broker}",
         "group g: this member has gained t@a:0-3; it has 4 now",
     ]
-    assert "group g: this member has given away t@a:2-3; it has 2 now" in said
-    assert said[-1] == f"{one.client_id} has left group g"
+    assert "group g: this member has given away t@a:2-3; it has 2 now" in logged
+    assert logged[-1] == f"{one.client_id} has left group g"

@@ -88,13 +88,13 @@ async def producing(
 
 
 def bodies(running: Cluster, topic: str = "t") -> list[bytes]:
-    found = []
+    halves = []
     for broker in running.brokers:
         store = broker.broker.store
         for queue_id in store.queue_ids(topic):
             parts = store.read(topic, queue_id, 0, count_max=100).parts
-            found += [record.body for part in parts for record in decode_many(part)]
-    return sorted(found)
+            halves += [record.body for part in parts for record in decode_many(part)]
+    return sorted(halves)
 
 
 @in_virtual_time

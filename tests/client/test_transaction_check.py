@@ -45,8 +45,8 @@ def question(group: str = "pg", body: bytes = b"m") -> CheckTransactionState:
 async def answered(check: Callable[[StoredMessage], Any], **fields: Any) -> list[EndTransaction]:
     peer: Any = FakePeer()
     await TransactionChecker(check, "pg").answer(question(**fields), peer)
-    told: list[EndTransaction] = peer.told
-    return told
+    ends: list[EndTransaction] = peer.told
+    return ends
 
 
 @pytest.mark.parametrize(

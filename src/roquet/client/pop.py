@@ -59,7 +59,7 @@ class PopConsumer(Consumer):
         self._buffer = PrefetchBuffer(config.clock, config.pop_count)
         self._inbox = self._buffer
         self._acks = PopAcks(self._session, config, self.group)
-        self._poppers: dict[tuple[str, str], PopLoop] = {}
+        self._pop_loops: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
         self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
@@ -91,7 +91,7 @@ class PopConsumer(Consumer):
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The brokers that are popped, each as queue id -1: no member owns a queue."""
-        return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._poppers)]
+        return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._pop_loops)]
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Messages of each queue that the group has not taken, by the brokers' current offsets."""
@@ -173,20 +173,20 @@ class PopConsumer(Consumer):
             for topic in self._filters
             for queue in self._session.routes.readable(topic) or ()
         }
-        for key in [key for key in self._poppers if key not in wanted]:
-            self._poppers.pop(key).leave()
-        for topic, broker in wanted - self._poppers.keys():
+        for key in [key for key in self._pop_loops if key not in wanted]:
+            self._pop_loops.pop(key).leave()
+        for topic, broker in wanted - self._pop_loops.keys():
             target = PopTarget(broker, topic, self.group, self._acks, self._config.clock)
             target.namespace = self._config.namespace
-            popper = PopLoop(
+            pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks
             )
-            popper.start(self._session.background)
-            self._poppers[topic, broker] = popper
+            pop_loop.start(self._session.background)
+            self._pop_loops[topic, broker] = pop_loop
 
     def _stop_popping(self, topic: str) -> None:
-        for key in [key for key in self._poppers if key[0] == topic]:
-            self._poppers.pop(key).leave()
+        for key in [key for key in self._pop_loops if key[0] == topic]:
+            self._pop_loops.pop(key).leave()
 
 
 def _check(config: ConsumerConfig) -> None:

@@ -56,11 +56,13 @@ async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
     async with fakes(**topics) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")
         await asyncio.sleep(1)
-        told: list[str] = []
-        monkeypatch.setattr(session.membership, "_tell", lambda address, _: tell(told, address))
+        addresses: list[str] = []
+        monkeypatch.setattr(
+            session.membership, "_tell", lambda address, _: tell(addresses, address)
+        )
         await session.membership.send_heartbeats()
-        assert len(told) == 6
-        assert told == sorted(told)
+        assert len(addresses) == 6
+        assert addresses == sorted(addresses)
 
 
 async def tell(told: list[str], address: str) -> bool:

@@ -27,9 +27,9 @@ async def test_a_topics_queues_are_found_once_and_remembered(
     async with fakes(t={"a": 2, "b": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         assert routes.readable("t") is None
-        found = [await routes.find_readable("t") for _ in range(3)]
+        results = [await routes.find_readable("t") for _ in range(3)]
         queues = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
-        assert found == [queues] * 3
+        assert results == [queues] * 3
         assert routes.writable("t") == queues
         assert cluster.asked == ["t"]
         assert routes.leader("b") == cluster.brokers["b"].address
@@ -138,17 +138,17 @@ async def test_changes_are_told_and_nothing_else(
 ) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
-        told: list[str] = []
-        routes.on_change(told.append)
+        changed: list[str] = []
+        routes.on_change(changed.append)
         for _ in range(3):
             await routes.refresh("t")
-        assert told == ["t"]
+        assert changed == ["t"]
         cluster.topics["t"] = {"b": 1, "a": 1}  # the same in another order
         await routes.refresh("t")
-        assert told == ["t"]
+        assert changed == ["t"]
         cluster.topics["t"] = {"b": 1}
         await routes.refresh("t")
-        assert told == ["t", "t"]
+        assert changed == ["t", "t"]
         with pytest.raises(ConnectFailed, match="no address of broker a"):
             routes.leader("a")
 

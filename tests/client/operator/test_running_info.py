@@ -61,13 +61,13 @@ async def test_settings_are_told_without_secrets(
         fakes(t={"a": 1}) as cluster,
         consumer_of(virtual, cluster, access_key="AK", secret_key="SK12345") as consumer,
     ):
-        found = consumer._consumer_status.info(None).properties
-        assert found["pullCount"] == "256"
-        assert found["messageModel"] == "CLUSTERING"
-        assert found[client_forwarding.CLIENT_VERSION] == "V5_5_0"
-        assert found[client_forwarding.STARTED] == str(consumer._session.started_ms)
-        assert "SK12345" not in str(found)
-        assert "accessKey" not in found
+        properties = consumer._consumer_status.info(None).properties
+        assert properties["pullCount"] == "256"
+        assert properties["messageModel"] == "CLUSTERING"
+        assert properties[client_forwarding.CLIENT_VERSION] == "V5_5_0"
+        assert properties[client_forwarding.STARTED] == str(consumer._session.started_ms)
+        assert "SK12345" not in str(properties)
+        assert "accessKey" not in properties
 
 
 @in_virtual_time

@@ -199,14 +199,14 @@ class Program:
 
 def group_of(address: str, name: str) -> GroupInfo:
     """The group as brokers know it."""
-    found: list[GroupInfo] = []
+    infos: list[GroupInfo] = []
 
     async def ask() -> None:
         async with AdminClient(address) as reach:
-            found.append(await groups.show(reach, name))
+            infos.append(await groups.show(reach, name))
 
     run(ask())
-    return found[0]
+    return infos[0]
 
 
 @pytest.mark.parametrize(("name", "number"), CASES, ids=lambda one: getattr(one, "name", one))
@@ -222,10 +222,10 @@ def test_a_signal_lets_handlers_end_and_tells_the_group(
     assert said.count("done") == said.count("begun") > 0
     if number is signal.SIGTERM and 'say("after")' in PROGRAMS[name] and "thread" not in name:
         assert said[-1] == "after", "what follows is the program's own"
-    told = group_of(address, group)
-    assert told.members == []
+    info = group_of(address, group)
+    assert info.members == []
     if "pop" not in name:
-        assert told.lag == 40 - said.count("done"), "progress is saved"
+        assert info.lag == 40 - said.count("done"), "progress is saved"
 
 
 HANGS = """

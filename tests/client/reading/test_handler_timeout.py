@@ -29,19 +29,19 @@ def test_a_worker_is_late_when_it_is_seen_at_one_message_for_too_long() -> None:
 
 @in_virtual_time
 async def test_who_is_late_is_told_within_a_fifteenth_of_the_limit() -> None:
-    told: list[tuple[Any, int]] = []
+    reported: list[tuple[Any, int]] = []
     clock = this_loop().clock
     slot, idle = at("a"), WorkerSlot()
 
     def late(who: WorkerSlot, message: Any) -> None:
-        told.append((message, clock.monotonic_ms()))
+        reported.append((message, clock.monotonic_ms()))
         who.is_left = True
 
     config = ConsumerConfig(clock=clock, handler_limit_ms=15_000)
     watching = asyncio.create_task(watch_timeouts([slot, idle], late, config))
     await asyncio.sleep(100)
     watching.cancel()
-    assert told == [("a", 16_000)]
+    assert reported == [("a", 16_000)]
 
 
 @in_virtual_time

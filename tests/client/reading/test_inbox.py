@@ -100,8 +100,8 @@ async def test_one_queues_messages_can_be_taken_out() -> None:
     inbox.put([note("a1"), note("b1"), note("a2")])
     first: Any = inbox.pop()
     inbox.put_first(first)
-    found: Any = inbox.withdraw(first.owner)
-    assert [one.name for one in found] == ["a1", "a2"]
+    withdrawn: Any = inbox.withdraw(first.owner)
+    assert [one.name for one in withdrawn] == ["a1", "a2"]
     assert inbox.withdraw(first.owner) == []
     assert [taken(inbox) for _ in range(2)] == ["b1", ""]
 

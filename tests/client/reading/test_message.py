@@ -129,13 +129,13 @@ def test_a_record_that_cannot_be_read_is_told_and_left_out() -> None:
     damaged[-5] ^= 0xFF  # in the topic's length and beyond: the lengths disagree
     damaged[88] ^= 0xFF  # in the body: the checksum disagrees
     raw = packed(1, b"a") + bytes(damaged) + packed(3, b"b")
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
 
     def tell(offset: int, error: RecordError) -> None:
-        told.append((offset, type(error).__name__))
+        reported.append((offset, type(error).__name__))
 
     assert [one.queue_offset for one in read_records(raw, tell)] == [1, 3]
-    assert told == [(2, "RecordError")]
+    assert reported == [(2, "RecordError")]
 
 
 def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None:

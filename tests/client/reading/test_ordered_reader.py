@@ -30,9 +30,9 @@ async def test_the_next_message_waits_for_the_one_before(
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 2, 0)
         filled(cluster, 1, 1)
-        found = await consumer.fetch(3, 1_000)
-        assert sorted((m.queue_id, m.body) for m in found) == [(0, b"0"), (1, b"0")]
-        await next(m for m in found if m.queue_id == 0).ack()
+        messages = await consumer.fetch(3, 1_000)
+        assert sorted((m.queue_id, m.body) for m in messages) == [(0, b"0"), (1, b"0")]
+        await next(m for m in messages if m.queue_id == 0).ack()
         assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"1"]
 
 

@@ -41,8 +41,8 @@ class RequesterView:
 
     def peer(self, at: int = 0) -> Peer:
         (peer,) = self.brokers[at].server.peers
-        found: Peer = peer
-        return found
+        connection: Peer = peer
+        return connection
 
 
 @asynccontextmanager

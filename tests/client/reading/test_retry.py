@@ -70,8 +70,8 @@ async def test_the_broker_is_told_what_it_must_know(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster, retries_max=7) as back:
-        told: list[int] = []
-        failures = RetryByBroker(back, lambda: told.append(1))
+        sent: list[int] = []
+        failures = RetryByBroker(back, lambda: sent.append(1))
         assert await failures.settle(message(), None) is None
         assert await failures.settle(message(), DEAD_LETTER) is None
         first, last = cluster.brokers["a"].sent_back
@@ -79,7 +79,7 @@ async def test_the_broker_is_told_what_it_must_know(
         assert (first.origin_msg_id, first.origin_topic) == ("ID", "t")
         assert (first.max_reconsume_times, first.broker_name) == (7, "a")
         assert last.delay_level == -1
-        assert told == [1, 1]
+        assert sent == [1, 1]
 
 
 @in_virtual_time

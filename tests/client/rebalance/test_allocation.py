@@ -98,8 +98,8 @@ async def test_the_first_broker_decides_when_asked_to(
         def decide(query: AssignmentQuery) -> QueueAssignments:
             asked.append(query)
             other = MessageQueue("other", "a", 1)
-            found = [QueueAssignment(message_queue=queue) for queue in (QUEUES[1], other)]
-            return QueueAssignments(message_queue_assignments=found)
+            assignments = [QueueAssignment(message_queue=queue) for queue in (QUEUES[1], other)]
+            return QueueAssignments(message_queue_assignments=assignments)
 
         cluster.brokers["a"].decides = decide
         await allocator.check(["t"])
@@ -124,8 +124,8 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
 
         def decide(query: AssignmentQuery) -> QueueAssignments:
             known = query.client_id in broker.members.get("g", {})
-            found = [QueueAssignment(message_queue=QUEUES[0])] if known else []
-            return QueueAssignments(message_queue_assignments=found)
+            assignments = [QueueAssignment(message_queue=QUEUES[0])] if known else []
+            return QueueAssignments(message_queue_assignments=assignments)
 
         broker.decides = decide
         assert await allocator.queues_of("t") == [QUEUES[0]]

@@ -219,14 +219,14 @@ async def test_a_watcher_that_asks_for_a_look_gets_it_later(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
-        told: list[bool] = []
+        results: list[bool] = []
 
         async def look(queues: Any) -> None:
-            told.append(await consumer.rebalance())
+            results.append(await consumer.rebalance())
 
         consumer.on_assigned(look)
         await asyncio.sleep(1)
-        assert told == [False]
+        assert results == [False]
         assert consumer.assignment() == [QUEUE]
         consumer.unsubscribe("t")
         await asyncio.sleep(1)

@@ -213,10 +213,10 @@ async def test_a_refused_message_does_not_spoil_its_batch(
 
         monkeypatch.setattr(broker, "take", picky)
         for fields in ({}, {"order_key": "k"}):
-            found = await together(producer, numbers(20), **fields)
-            assert [n for n, one in enumerate(found) if not isinstance(one, SendReceipt)] == [7]
-            assert isinstance(found[7], CallRefused)
-            assert "no sevens" in str(found[7])
+            results = await together(producer, numbers(20), **fields)
+            assert [n for n, one in enumerate(results) if not isinstance(one, SendReceipt)] == [7]
+            assert isinstance(results[7], CallRefused)
+            assert "no sevens" in str(results[7])
 
 
 @in_virtual_time
@@ -225,9 +225,9 @@ async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
-        found = await together(producer, numbers(5))
-        assert len({id(error) for error in found}) == 5
-        assert {(type(e), str(e), e.code, e.definite) for e in found} == {
+        results = await together(producer, numbers(5))
+        assert len({id(error) for error in results}) == 5
+        assert {(type(e), str(e), e.code, e.definite) for e in results} == {
             (CallRefused, "code 2: busy", 2, True)
         }
         assert all(isinstance(one, SendReceipt) for one in await together(producer, numbers(5)))
@@ -243,8 +243,8 @@ async def test_a_retried_batch_goes_to_another_broker(
     ):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
         for _ in range(3):
-            found = await together(producer, numbers(10))
-            assert {receipt.queue.broker_name for receipt in found} == {"b"}
+            results = await together(producer, numbers(10))
+            assert {receipt.queue.broker_name for receipt in results} == {"b"}
 
 
 @in_virtual_time
@@ -252,8 +252,8 @@ async def test_selectors_choose_for_each_message(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     def by_tag(queues: Any, message: Message) -> MessageQueue:
-        found: MessageQueue = queues[int(message.tag or "0")]
-        return found
+        chosen: MessageQueue = queues[int(message.tag or "0")]
+        return chosen
 
     async with (
         fakes(t={"a": 4}) as cluster,
@@ -364,6 +364,6 @@ async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
-        found = await together(producer, [b"1", b"", b"2"])
-        assert isinstance(found[1], MessageIllegal)
+        results = await together(producer, [b"1", b"", b"2"])
+        assert isinstance(results[1], MessageIllegal)
         assert sizes(cluster.brokers["a"]) == [2]

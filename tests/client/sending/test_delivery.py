@@ -243,9 +243,9 @@ async def test_a_silent_broker_may_be_given_less_than_all_the_time(
         delivery_of(virtual, cluster.address, try_timeout_ms=500) as delivery,
     ):
         cluster.brokers["a"].send_ms = 60_000
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
-        assert {receipt.queue.broker_name for receipt in found} == {"b"}
-        assert sorted(receipt.tries for receipt in found) == [1, 2]
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
+        assert sorted(receipt.tries for receipt in receipts) == [1, 2]
         assert 500 <= this_loop().clock.monotonic_ms() < 600
 
 
@@ -319,9 +319,9 @@ async def test_when_asked_for_less_durable_is_sent_to_another_broker(
         delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
     ):
         weak(cluster.brokers["a"])
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
-        assert all(receipt.ok for receipt in found)
-        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
+        assert all(receipt.ok for receipt in receipts)
+        assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
 
 
 @in_virtual_time
@@ -334,8 +334,8 @@ async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
     ):
         weak(cluster.brokers["a"])
         cluster.brokers["b"].faults += [busy()] * 99
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
-        assert {receipt.status for receipt in found} == {SendStatus.SLAVE_NOT_AVAILABLE}
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
+        assert {receipt.status for receipt in receipts} == {SendStatus.SLAVE_NOT_AVAILABLE}
         bound = (await delivery.send(outgoing(b"y", order_hash=0)))[0]
         assert bound.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert cluster.brokers["a"].bodies("t", 0).count(b"y") == 1
@@ -364,15 +364,19 @@ def receipts_of(reply: SendReply, *bodies: bytes) -> Sequence[SendReceipt]:
 
 
 def test_each_message_of_a_batch_has_its_own_receipt() -> None:
-    found = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
-    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("B", 8), ("C", 9)]
-    assert {r.queue for r in found} == {QUEUE}
-    assert all(r.ok for r in found)
+    receipts = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
+    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [
+        ("A", 7),
+        ("B", 8),
+        ("C", 9),
+    ]
+    assert {r.queue for r in receipts} == {QUEUE}
+    assert all(r.ok for r in receipts)
 
 
 def test_a_batch_that_is_stored_as_one_has_one_id() -> None:
-    found = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
-    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("A", 8)]
+    receipts = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
+    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [("A", 7), ("A", 8)]
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,9 @@ async def test_of_quick_brokers_nothing_is_remembered(
         known.record_success(A, 549)
         assert known.usable() is None
         known.record_success(A, 550)
-        found = known.usable()
-        assert found is not None
-        assert found.out_of_use == {"a"}
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == {"a"}
         await asyncio.sleep(2)
         known.record_success(A, 1)  # healed
         assert known.faults == {}
@@ -75,13 +75,13 @@ def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
         ):
             known.record_failure(A, 3, error)
             await asyncio.sleep(9.9)
-            found = known.usable()
-            assert found is not None
-            assert found.out_of_use == {"a"}
-            assert ("a" in found.unreachable) is not reachable
+            avoided = known.usable()
+            assert avoided is not None
+            assert avoided.out_of_use == {"a"}
+            assert ("a" in avoided.unreachable) is not reachable
             await asyncio.sleep(0.2)
-            found = known.usable()
-            assert found is None or not found.out_of_use
+            avoided = known.usable()
+            assert avoided is None or not avoided.out_of_use
 
     noted()
 
@@ -101,10 +101,10 @@ async def test_a_probe_finds_out_who_is_back_and_who_is_not(
         await asyncio.sleep(9)
         await known.probe()
         await asyncio.sleep(2)  # the first ten seconds are over
-        found = known.usable()
-        assert found is not None
-        assert found.out_of_use == found.unreachable == {"b"}
-        assert "a" not in found.out_of_use
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == avoided.unreachable == {"b"}
+        assert "a" not in avoided.out_of_use
 
 
 @in_virtual_time

@@ -63,9 +63,9 @@ def test_the_order_key_is_hashed_as_java_does() -> None:
 
 @given(st.dictionaries(texts.filter(lambda n: n not in RESERVED), texts, max_size=4))
 def test_users_properties_come_back_as_they_were(properties: dict[str, str]) -> None:
-    found = decode_properties(prepare(Message("t", b"x", properties=properties)).properties)
-    del found["UNIQ_KEY"]
-    assert found == properties
+    decoded = decode_properties(prepare(Message("t", b"x", properties=properties)).properties)
+    del decoded["UNIQ_KEY"]
+    assert decoded == properties
 
 
 def test_a_long_body_travels_squeezed_when_alone() -> None:

@@ -32,15 +32,15 @@ def receipt(message_id: str) -> SendReceipt:
 @given(st.lists(st.integers(1, KEYS_SIZE_MAX * 2), max_size=30))
 def test_no_record_is_left_out_and_no_message_has_too_many_keys(sizes: list[int]) -> None:
     traces = [recalled("x" * size) for size in sizes]
-    found = list(split_batches(iter(traces)))
-    assert [one for batch in found for one in batch] == traces
-    for batch in found:
+    groups = list(split_batches(iter(traces)))
+    assert [one for batch in groups for one in batch] == traces
+    for batch in groups:
         assert len(batch) == 1 or sum(len(one.message_id) + 1 for one in batch) <= KEYS_SIZE_MAX
 
 
 def test_a_message_holds_so_many_records() -> None:
-    found = list(split_batches(iter([recalled("id")] * (2 * BATCH_MAX + 1))))
-    assert [len(batch) for batch in found] == [BATCH_MAX, BATCH_MAX, 1]
+    groups = list(split_batches(iter([recalled("id")] * (2 * BATCH_MAX + 1))))
+    assert [len(batch) for batch in groups] == [BATCH_MAX, BATCH_MAX, 1]
 
 
 def test_records_are_found_by_ids_and_keys_each_once() -> None:
