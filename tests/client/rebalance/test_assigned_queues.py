@@ -215,9 +215,9 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
         assigned_queues_of(virtual, cluster) as (assigned_queues, _),
     ):
         offsets, commit, tell = (
-            assigned_queues._offsets,
-            assigned_queues._offsets.commit,
-            assigned_queues._offsets.commit_nowait,
+            assigned_queues.offsets,
+            assigned_queues.offsets.commit,
+            assigned_queues.offsets.commit_nowait,
         )
         other = MessageQueue("t", "a", 1)
 
@@ -253,7 +253,7 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
         broker.committed["g", "t", 0] = 0
         broker.put("t", 0, b"old 0", b"old 1")
         old = assigned_queues.assign(
-            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), FILTER
+            QUEUE, await assigned_queues.offsets.start_offset(QUEUE), FILTER
         )
         for _ in range(2):
             assert (await inbox.take()) is not None
@@ -278,7 +278,7 @@ async def test_a_topic_that_is_gone_for_a_while_is_waited_for(
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
         reader = assigned_queues.assign(
-            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), FILTER
+            QUEUE, await assigned_queues.offsets.start_offset(QUEUE), FILTER
         )
         gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not exist")
         broker.pull_faults += [gone, gone]

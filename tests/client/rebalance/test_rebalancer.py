@@ -141,16 +141,16 @@ async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well
         async def faulty(topic: str) -> Any:
             raise ZeroDivisionError("of a look")
 
-        find = one._rebalancer._allocator.queues_of
-        one._rebalancer._allocator.queues_of = faulty  # type: ignore[method-assign]
+        find = one._rebalancer.allocator.queues_of
+        one._rebalancer.allocator.queues_of = faulty  # type: ignore[method-assign]
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 1
-        one._rebalancer._allocator.queues_of = find  # type: ignore[method-assign]
+        one._rebalancer.allocator.queues_of = find  # type: ignore[method-assign]
         await cluster.add("a")
         cluster.topics["t"] = {"a": 1}
         await asyncio.sleep(60)
         assert one.assignment() == [QUEUE]
-        one._rebalancer._allocator.queues_of = faulty  # type: ignore[method-assign]
+        one._rebalancer.allocator.queues_of = faulty  # type: ignore[method-assign]
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
 

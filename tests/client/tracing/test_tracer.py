@@ -97,7 +97,7 @@ async def test_records_are_written_together_with_all_ids_as_keys() -> None:
     tracer, delivery = tracer_of()
     sends(tracer, 3)
     tracer.recalled("t", "RECALLED")
-    await tracer._flush()
+    await tracer.flush()
     (prepared,) = delivery.sent
     assert prepared.topic == "RMQ_SYS_TRACE_TOPIC"
     assert [type(one) for one in delivery.records] == [SendTrace, SendTrace, SendTrace, RecallTrace]
@@ -110,7 +110,7 @@ async def test_records_are_written_together_with_all_ids_as_keys() -> None:
 async def test_a_message_of_records_has_limits() -> None:
     tracer, delivery = tracer_of()
     sends(tracer, BATCH_MAX * 2 + 1, keys=())
-    await tracer._flush()
+    await tracer.flush()
     assert [len(decode(prepared.body.decode())) for prepared in delivery.sent] == [
         BATCH_MAX,
         BATCH_MAX,
@@ -139,13 +139,13 @@ async def test_what_does_not_fit_is_dropped_and_counted() -> None:
     for _ in range(10):
         sends(tracer, 1_000, keys=())
     assert tracer.lost == 2_000
-    assert tracer._count == 8_000 <= WAITING_MAX
+    assert tracer.waiting_count == 8_000 <= WAITING_MAX
     for _ in range(WAITING_MAX):
         tracer.recalled("t", "ID")
-    assert tracer._count == WAITING_MAX
-    await tracer._flush()
+    assert tracer.waiting_count == WAITING_MAX
+    await tracer.flush()
     assert len(delivery.records) == WAITING_MAX
-    assert tracer._count == 0
+    assert tracer.waiting_count == 0
 
 
 @in_virtual_time
@@ -153,7 +153,7 @@ async def test_what_no_broker_takes_is_lost_and_the_next_is_tried() -> None:
     tracer, delivery = tracer_of()
     delivery.error = CallTimeout("no")
     sends(tracer, 5)
-    await tracer._flush()
+    await tracer.flush()
     assert tracer.lost == 5
     delivery.error = None
     sends(tracer)
@@ -194,7 +194,7 @@ async def test_handlers_are_traced_with_how_they_ended() -> None:
     with pytest.raises(TypeError):
         tracer.wrap(int)(message())  # type: ignore[arg-type]
     tracer.wrap(lambda _: False)(message())
-    await tracer._flush()
+    await tracer.flush()
     begun = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
     ended = [one for one in delivery.records if isinstance(one, ConsumeEndTrace)]
     assert [one.outcome for one in ended] == [
@@ -213,7 +213,7 @@ async def test_some_messages_are_not_traced() -> None:
     tracer, delivery = tracer_of()
     tracer.wrap(print)(message("RMQ_SYS_TRACE_TOPIC"))
     tracer.wrap(print)(message(properties=b"TRACE_ON\x01false\x02"))
-    await tracer._flush()
+    await tracer.flush()
     assert delivery.records == []
 
 
@@ -221,7 +221,7 @@ async def test_some_messages_are_not_traced() -> None:
 async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> None:
     tracer, delivery = tracer_of()
     tracer.wrap(print)(message(properties=b"\xff\xfe\x01\x01"))
-    await tracer._flush()
+    await tracer.flush()
     assert delivery.records == []
 
 

@@ -28,7 +28,7 @@ class AssignedQueues:
     ) -> None:
         self.readers: dict[MessageQueue, QueueReader] = {}
         self._context = context
-        self._offsets = offsets
+        self.offsets = offsets
         self._config = config
 
     def __contains__(self, queue: MessageQueue) -> bool:
@@ -50,7 +50,7 @@ class AssignedQueues:
             old.release()
         kind = OrderedReader if self._config.ordered else QueueReader
         new = self.readers[queue] = kind(queue, offset, message_filter, self._context)
-        new.topic_id = self._offsets.topic_ids.get(queue)
+        new.topic_id = self.offsets.topic_ids.get(queue)
         new.on_recreated = self._restart_recreated
         if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
             new.begin_after(old)
@@ -71,7 +71,7 @@ class AssignedQueues:
         Messages in flight do not count. Returns False when it is the same topic, or there is none.
         """
         queue = reader.queue
-        first = await self._offsets.restart_offset(queue)
+        first = await self.offsets.restart_offset(queue)
         if first is None or self.readers.get(queue) is not reader:
             return False
         log.warning(
@@ -116,7 +116,7 @@ class AssignedQueues:
 
     async def _save_last(self, reader: QueueReader) -> None:
         try:
-            await self._offsets.commit(reader.queue, reader.window.committable)
+            await self.offsets.commit(reader.queue, reader.window.committable)
         except RoquetError as error:
             log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
 
@@ -127,12 +127,12 @@ class AssignedQueues:
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:
-                    await self._offsets.commit_nowait(reader.queue, progress)
+                    await self.offsets.commit_nowait(reader.queue, progress)
                 except RoquetError as error:
                     log.debug("progress of %s will be saved later: %s", reader.queue, error)
                     continue
                 reader.saved = progress
-        self._offsets.flush()
+        self.offsets.flush()
 
     async def settled(self, timeout_ms: int) -> None:
         """Wait until failed messages are settled, up to a timeout."""
@@ -143,7 +143,7 @@ class AssignedQueues:
     async def lag(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Unhandled messages of each queue."""
         wanted = list(queues)
-        ends = await asyncio.gather(*map(self._offsets.max_offset, wanted), return_exceptions=True)
+        ends = await asyncio.gather(*map(self.offsets.max_offset, wanted), return_exceptions=True)
         lags: dict[MessageQueue, int] = {}
         for queue, end in zip(wanted, ends, strict=True):
             reader = self.readers.get(queue)

@@ -64,7 +64,7 @@ class Rebalancer:
         self._offsets = offsets
         self._filters = filters
         self._commits = commits
-        self._allocator = QueueAllocator(session, config, group)
+        self.allocator = QueueAllocator(session, config, group)
         self._wakeup = Wakeup()
         self._rebalance_lock = asyncio.Lock()
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -86,7 +86,7 @@ class Rebalancer:
 
     async def start(self) -> asyncio.Task[None]:
         """Start rebalancing; ConfigError when the brokers do not support the strategy."""
-        await self._allocator.check(list(self._filters))
+        await self.allocator.check(list(self._filters))
         self._session.routes.on_change(lambda _: self._wakeup.set())
         self._is_begun = True
         if self._locks is not None:
@@ -190,7 +190,7 @@ class Rebalancer:
             topic, ErrorLogThrottle(f"share of {topic}", QUIET_FAILURES)
         )
         try:
-            assigned = await self._allocator.queues_of(topic)
+            assigned = await self.allocator.queues_of(topic)
         except RoquetError as error:
             throttle.report(error)
             return False

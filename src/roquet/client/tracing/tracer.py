@@ -95,8 +95,8 @@ class Tracer:
         """Write the remaining records, within a time limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_MS / 1000):
-                await self._flush()
-        self.lost += self._count
+                await self.flush()
+        self.lost += self.waiting_count
         self._waiting.clear()
         self._extra = 0
         if self.lost:
@@ -217,17 +217,17 @@ class Tracer:
         )
 
     @property
-    def _count(self) -> int:
+    def waiting_count(self) -> int:
         """Number of waiting records."""
         return len(self._waiting) + self._extra
 
     def _put(self, entry: SentMessages | Trace, size: int) -> bool:
         """Add records; False when too many wait. Also called in handler threads."""
-        if self._count + size > WAITING_MAX:
+        if self.waiting_count + size > WAITING_MAX:
             self.lost += size
             return False
         self._waiting.append(entry)
-        if self._count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
+        if self.waiting_count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
             self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._wakeup.set)
@@ -236,9 +236,10 @@ class Tracer:
     async def _run(self) -> None:
         while True:
             await self._wakeup.wait(LINGER_MS)
-            await self._flush()
+            await self.flush()
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Write all collected records now."""
         async with self._writing:
             self._is_woken = False
             left = deque(split_batches(self._taken()))
