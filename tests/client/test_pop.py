@@ -296,7 +296,7 @@ def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyP
     assert set(given_back) == {1}
 
 
-def test_the_blocking_twin_takes_extends_and_acknowledges() -> None:
+def test_the_blocking_copy_error_takes_extends_and_acknowledges() -> None:
     with BlockingCluster() as running, BlockingProducer(running.namesrv_addr) as producer:
         for n in range(3):
             producer.send("t", b"%d" % n)

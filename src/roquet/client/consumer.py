@@ -121,7 +121,7 @@ class Consumer:
             if not is_retry(topic)
         }
 
-    def _whole(self, topic: str) -> str:
+    def _full_name(self, topic: str) -> str:
         """The topic's full name, with the namespace."""
         return wrap(self._config.namespace, topic)
 
@@ -140,7 +140,7 @@ class Consumer:
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
         self._graceful_stop.open()
-        self._session.membership.on_denied(self._denied)
+        self._session.membership.on_denied(self._fail_reads)
         try:
             open_consumers.register(self)
             if isinstance(self._offsets, LocalOffsets):
@@ -200,7 +200,7 @@ class Consumer:
         finally:
             await self._end()
 
-    def _denied(self, error: Exception) -> None:
+    def _fail_reads(self, error: Exception) -> None:
         """Fail all reads after every broker denied access, and stop all background tasks."""
         log.error("group %s: no broker grants access: %s", self.group, error)
         self._inbox.fail(error)
@@ -291,12 +291,12 @@ class Consumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop handing out messages of some queues, or of all, until `resume`."""
-        for reader in self._chosen(queues):
+        for reader in self._readers_of(queues):
             reader.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
         """Hand out messages of some queues again, or of all."""
-        for reader in self._chosen(queues):
+        for reader in self._readers_of(queues):
             reader.resume()
 
     def paused(self) -> Sequence[MessageQueue]:
@@ -328,7 +328,7 @@ class Consumer:
         self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.max_offset(queue))
 
-    def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
+    def _readers_of(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
         self._session.check()
         if not queues:
             return list(self._assigned_queues.readers.values())

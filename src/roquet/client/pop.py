@@ -72,7 +72,7 @@ class PopConsumer(Consumer):
 
         `sql` filters by properties instead, as in PushConsumer.
         """
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
             topic, tags, sql, self._config
         )
@@ -83,7 +83,7 @@ class PopConsumer(Consumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         self._filters.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:
@@ -128,7 +128,7 @@ class PopConsumer(Consumer):
         except BaseException:
             await self._end()
             raise
-        self._session.routes.on_change(lambda _: self._look())
+        self._session.routes.on_change(lambda _: self._update_pop_loops())
         self._find()
 
     async def close(self) -> None:
@@ -148,13 +148,13 @@ class PopConsumer(Consumer):
 
     def _find(self) -> None:
         """Start popping known topics, and searches for the brokers of the others."""
-        self._look()
+        self._update_pop_loops()
         if self._finding is None or self._finding.done():
             self._finding = self._session.background.start(
-                self._find_all(), f"brokers of {self.group}"
+                self._find_topics(), f"brokers of {self.group}"
             )
 
-    async def _find_all(self) -> None:
+    async def _find_topics(self) -> None:
         """Refresh routes until every topic is known."""
         while unknown := [t for t in self._filters if self._session.routes.readable(t) is None]:
             for topic in unknown:
@@ -164,9 +164,9 @@ class PopConsumer(Consumer):
                     self._throttle.report(error)
             if all(self._session.routes.readable(t) is None for t in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
-        self._look()
+        self._update_pop_loops()
 
-    def _look(self) -> None:
+    def _update_pop_loops(self) -> None:
         """Start and stop pop loops, so that there is one for each topic and broker."""
         wanted = {
             (topic, queue.broker_name)

@@ -284,7 +284,7 @@ class Producer:
         self._check_batch(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
-            return _joined(
+            return _join_receipts(
                 await self._in_order(self._turn, OutgoingBatch.of(prepared), deadline_ms)
             )
 
@@ -335,7 +335,7 @@ class Producer:
         )
 
 
-def _joined(receipts: Sequence[SendReceipt]) -> SendReceipt:
+def _join_receipts(receipts: Sequence[SendReceipt]) -> SendReceipt:
     """One receipt for a batch: the first message's offset, and the ids of all."""
     first = receipts[0]
     return SendReceipt(

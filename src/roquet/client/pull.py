@@ -79,7 +79,7 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         while not (queues := await self._session.routes.find_readable(check_topic(topic))):
             if clock.monotonic_ms() >= deadline_ms:
                 break
@@ -101,7 +101,7 @@ class PullConsumer(RebalancedConsumer):
         Raises CallRefused when the topic was deleted and created again since this consumer asked
         for an offset of the queue: ask for its new first offset.
         """
-        await self._know(queue)
+        await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.latest_topic_id(queue)
         reply = await self._puller.pull(
@@ -122,22 +122,22 @@ class PullConsumer(RebalancedConsumer):
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.by_time(queue, stored_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset; None when there is none."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.committed(queue)
 
     async def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
@@ -151,13 +151,13 @@ class PullConsumer(RebalancedConsumer):
             self._settle_polled()
         if queue is None:
             for assigned in self.assignment():
-                await self._know(assigned)
+                await self._ensure_route(assigned)
                 if (
                     reader := self._assigned_queues.readers.get(assigned)
                 ) is not None:  # the queue may have moved meanwhile
                     await self._offsets.commit(assigned, reader.window.committable)
             return
-        await self._know(queue)
+        await self._ensure_route(queue)
         if offset is None:
             offset = self._assigned_queues.reader(queue).window.committable
         await self._offsets.commit(queue, offset)
@@ -197,7 +197,7 @@ class PullConsumer(RebalancedConsumer):
         dropped = [held for held in readers if held not in queues]
         await self._assigned_queues.release(dropped, save=self._saves_progress)
         for queue in queues:
-            await self._know(queue)
+            await self._ensure_route(queue)
             if queue not in readers:
                 self._filters[queue.topic] = message_filter = filters[queue.topic]
                 self._assigned_queues.assign(
@@ -213,7 +213,7 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         if self._is_assigned:
             raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])
         self._filters[topic] = message_filter
@@ -225,7 +225,7 @@ class PullConsumer(RebalancedConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        self._filters.pop(self._whole(topic), None)
+        self._filters.pop(self._full_name(topic), None)
         if self._rebalancing is not None:
             self._session.membership.trigger()
             self._rebalancer.trigger()
@@ -239,7 +239,7 @@ class PullConsumer(RebalancedConsumer):
         for message in polled:
             message.settle()
 
-    async def _know(self, queue: MessageQueue) -> None:
+    async def _ensure_route(self, queue: MessageQueue) -> None:
         """Fetch the route of a queue's topic if it is unknown."""
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:

@@ -58,7 +58,7 @@ async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
         await asyncio.sleep(1)
         addresses: list[str] = []
         monkeypatch.setattr(
-            session.membership, "_tell", lambda address, _: tell(addresses, address)
+            session.membership, "_send_to", lambda address, _: tell(addresses, address)
         )
         await session.membership.send_heartbeats()
         assert len(addresses) == 6

@@ -409,5 +409,5 @@ async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() ->
     threads = ThreadPool(fussy, inbox, ConsumerConfig(concurrency=1))
     slot = WorkerSlot()
     slot.message = other
-    threads._leave(slot, one)
+    threads._time_out(slot, one)
     assert (slot.is_left, owner.failed) == (False, [])

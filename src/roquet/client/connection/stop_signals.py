@@ -115,7 +115,7 @@ class _Process:
             return
         self._open.remove(watch)
         if not self._open and threading.current_thread() is threading.main_thread():
-            self._give_back()
+            self._restore()
 
     def main_task(self) -> "asyncio.Task[Any] | None":
         """The task that `asyncio.run` runs; None under other runners."""
@@ -135,7 +135,7 @@ class _Process:
                 watch.receive(number)
                 stopped.append(watch)
         if not stopped:
-            self._give_back()
+            self._restore()
             signal.raise_signal(number)
             return
         for handled_number in self._before:
@@ -155,7 +155,7 @@ class _Process:
             raise SystemExit(0 if self._received == signal.SIGTERM else INTERRUPTED)
         self._show_others(kind, error, trace)
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         for number, before in self._before.items():
             if signal.getsignal(number) in {self._handle, signal.SIG_DFL}:
                 signal.signal(number, before)

@@ -48,10 +48,10 @@ class BrokerRequests:
         is_first = not self._wanted
         self._wanted.update(decode_reset_offsets(call.body))
         if is_first and self._wanted:
-            self._session.background.start(self._go_on(), f"reset of {self._group}")
+            self._session.background.start(self._apply_resets(), f"reset of {self._group}")
         return None
 
-    async def _go_on(self) -> None:
+    async def _apply_resets(self) -> None:
         while self._wanted:
             wanted, self._wanted = self._wanted, {}
             await self._rebalancer.reset(wanted)

@@ -45,22 +45,22 @@ class OrderedReader(QueueReader):
         """Whether no message of the queue is handed out."""
         return self._is_over.is_set() and (self._previous is None or self._previous.is_idle)
 
-    async def ended(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no message of the queue is handed out."""
         if self._previous is not None:
-            await self._previous.ended()
+            await self._previous.wait_until_idle()
         await self._is_over.wait()
 
-    def begin_after(self, other: "OrderedReader") -> None:
+    def start_after(self, other: "OrderedReader") -> None:
         """Hand nothing out before the last message of the queue's former reader has ended."""
         # A former reader that still waits itself has handed nothing out, and never will.
         self._previous = other._previous or other
         self._background.start(
-            self._begin_after(self._previous), f"end of the former reader of {self.queue}"
+            self._start_after(self._previous), f"end of the former reader of {self.queue}"
         )
 
-    async def _begin_after(self, previous: "OrderedReader") -> None:
-        await previous.ended()
+    async def _start_after(self, previous: "OrderedReader") -> None:
+        await previous.wait_until_idle()
         self._previous = None
         self._hand_out()
 

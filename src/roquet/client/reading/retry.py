@@ -115,7 +115,7 @@ class RetrySender:
         reason: RoquetError = ConnectFailed(f"no queue of {topic} is known")
         for queue in queues[:BROKERS_TRIED]:
             try:
-                call = self._again(message, queue, times, level, retries_max)
+                call = self._retry_call(message, queue, times, level, retries_max)
                 await self._session.pool.call(
                     routes.leader(queue.broker_name), call, self._config.timeout_ms
                 )
@@ -125,7 +125,7 @@ class RetrySender:
                 return
         raise reason
 
-    def _again(
+    def _retry_call(
         self,
         message: InboundMessage,
         queue: MessageQueue,
@@ -165,7 +165,7 @@ class RetryByBroker:
         """See FailurePolicy."""
         level = delay_level(delay_ms)
         try:
-            await self._away(message, level)
+            await self._send_to_broker(message, level)
         except RoquetError as error:
             self._throttle.report(f"{error}; failed messages are tried again here")
             return LOCAL_RETRY_MS
@@ -183,7 +183,7 @@ class RetryByBroker:
         else:
             log.info("%r comes again: try %d of %d", message, message.tries + 2, retries_max + 1)
 
-    async def _away(self, message: InboundMessage, level: int) -> None:
+    async def _send_to_broker(self, message: InboundMessage, level: int) -> None:
         try:
             await self._sender.send_back(message, level)
         except RoquetError as error:
@@ -213,13 +213,13 @@ class RetryOrdered:
         is_last = delay_ms == DEAD_LETTER or (
             retries_max is not None and message.tries >= retries_max
         )
-        if is_last and await self._has_left(message, is_dead=delay_ms == DEAD_LETTER):
+        if is_last and await self._was_sent_away(message, is_dead=delay_ms == DEAD_LETTER):
             return None
         if delay_ms is None or delay_ms == DEAD_LETTER:
             return self._config.ordered_pause_ms
         return delay_ms
 
-    async def _has_left(self, message: InboundMessage, *, is_dead: bool) -> bool:
+    async def _was_sent_away(self, message: InboundMessage, *, is_dead: bool) -> bool:
         if self._sender is None:
             log.error("%r is dropped after %d tries", message, message.tries + 1)
             return True

@@ -97,7 +97,7 @@ class QueueAllocator:
                 return
             await self._config.clock.sleep(CHECK_PAUSE_MS)
         # Apache RocketMQ's brokers return no queues for a strategy that they do not know.
-        raise self._incapable(topic)
+        raise self._unsupported(topic)
 
     @property
     def _client_id(self) -> str:
@@ -121,7 +121,7 @@ class QueueAllocator:
             await self._session.membership.send_heartbeats()
             allocated = await self._ask(topic)
         if allocated is None:
-            raise UsageError(f"broker {self._first(topic)} has no allocation yet")
+            raise UsageError(f"broker {self._deciding_broker(topic)} has no allocation yet")
         return [queue for queue in allocated if queue.topic == topic]
 
     async def _ask(self, topic: str) -> Sequence[MessageQueue] | None:
@@ -134,12 +134,12 @@ class QueueAllocator:
         )
         call = QueryAssignment(body=codec.dumps(query))
         routes = self._session.routes
-        address = routes.leader(self._first(topic))
+        address = routes.leader(self._deciding_broker(topic))
         try:
             reply = await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallRefused as error:
             if error.code in UNSUPPORTED_CODES:
-                raise self._incapable(topic) from error
+                raise self._unsupported(topic) from error
             if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
                 routes.invalidate()  # there is a new broker, which the route does not name yet
             raise
@@ -150,16 +150,16 @@ class QueueAllocator:
             else [assignment.message_queue for assignment in assignments]
         )
 
-    def _first(self, topic: str) -> str:
+    def _deciding_broker(self, topic: str) -> str:
         """The broker that allocates a topic's queues."""
         names = [broker.broker_name for broker in self._session.routes.brokers_of(topic)]
         if not names:
             raise UsageError(f"no broker of topic {topic} is known")
         return min(names)
 
-    def _incapable(self, topic: str) -> ConfigError:
+    def _unsupported(self, topic: str) -> ConfigError:
         return ConfigError(
-            f"strategy: broker {self._first(topic)} cannot work out "
+            f"strategy: broker {self._deciding_broker(topic)} cannot work out "
             f"{self._config.broker_strategy}, which only brokers can: "
             "use Roquet's brokers, or another strategy"
         )

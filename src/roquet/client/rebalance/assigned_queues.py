@@ -53,7 +53,7 @@ class AssignedQueues:
         new.topic_id = self.offsets.topic_ids.get(queue)
         new.on_recreated = self._restart_recreated
         if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
-            new.begin_after(old)
+            new.start_after(old)
         return new
 
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:

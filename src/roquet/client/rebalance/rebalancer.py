@@ -301,7 +301,7 @@ class Rebalancer:
     async def _release_when_idle(self, reader: OrderedReader, *, is_ours: bool) -> None:
         assert self._locks is not None
         try:
-            await reader.ended()
+            await reader.wait_until_idle()
             if is_ours and reader.queue in self._locks.held:
                 if self._commits:
                     await self._assigned_queues.save_last([reader])

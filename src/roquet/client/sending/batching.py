@@ -111,7 +111,7 @@ class BatchAccumulator:
                 return
             for entry in batch:
                 if not entry.answer.done():
-                    entry.answer.set_exception(_twin(error))
+                    entry.answer.set_exception(_copy_error(error))
             return
         for entry, receipt in zip(batch, receipts, strict=True):
             if not entry.answer.done():  # the sender may have been cancelled
@@ -210,12 +210,12 @@ class BatchQueue:
                 break
             waiting.popleft()
             self._size -= entry.prepared.batch_size
-            if _is_in_time(entry, now_ms):
+            if _is_awaited(entry, now_ms):
                 batch.append(entry)
         return batch
 
 
-def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
+def _is_awaited(entry: PendingSend, now_ms: int) -> bool:
     """Whether the sender still waits; a message past its deadline gets an error."""
     if entry.answer.done():
         return False
@@ -226,7 +226,7 @@ def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
     return False
 
 
-def _twin(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """Copy an error: raising one object in many tasks would make its traceback grow."""
     twin = type(error).__new__(type(error))
     twin.args = error.args

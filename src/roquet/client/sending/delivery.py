@@ -101,7 +101,7 @@ class MessageDelivery:
         """The known queues of a topic for writing; a new list whenever the route has changed."""
         return self._session.routes.writable(topic)
 
-    async def queues_in_time(self, topic: str) -> Sequence[MessageQueue]:
+    async def queues_before_timeout(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic for writing, waited for at most the time of one send."""
         return await self.queues(topic, self.deadline_ms())
 
@@ -129,7 +129,7 @@ class MessageDelivery:
         """Choose a queue by the message's selector, its order key, or round robin."""
         usable = self.tolerance.usable() if self.tolerance.faults else None
         if prepared.selection is not None:
-            return prepared.selection.among(queues, avoid, usable)
+            return prepared.selection.choose(queues, avoid, usable)
         if prepared.order_hash is not None:
             return queues[by_hash(prepared.order_hash, len(queues))]
         turn = turn or self._turn
@@ -175,7 +175,7 @@ class MessageDelivery:
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
         """Hand a batch to the network without an acknowledgement."""
-        queues = await self.queues_in_time(outgoing.topic)
+        queues = await self.queues_before_timeout(outgoing.topic)
         queue = self.choose(queues, outgoing.lead, turn=turn)
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))

@@ -163,7 +163,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     """Encode all properties: the system's and the user's."""
     text, count = f"{names.UNIQUE_KEY}\x01{message_id}\x02", 1
     if message.keys:
-        text += f"{names.KEYS}\x01{_joined(message.keys)}\x02"
+        text += f"{names.KEYS}\x01{_join_keys(message.keys)}\x02"
         count += 1
     if message.tag:
         text += f"{names.TAGS}\x01{_checked_tag(message.tag)}\x02"
@@ -175,7 +175,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
         text += _delay(message)
         count += 1
     if message.properties:
-        text += _users(message.properties)
+        text += _user_properties(message.properties)
         count += len(message.properties)
     # The generated id needs no check: most messages have no other property.
     if count > 1 and (text.count("\x01") != count or text.count("\x02") != count):
@@ -239,7 +239,7 @@ def _checked_order_key(key: str) -> str:
     return key
 
 
-def _joined(keys: Sequence[str]) -> str:
+def _join_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
         raise UsageError(f"keys are a tuple of str: ({keys!r},)")
     for key in keys:
@@ -260,7 +260,7 @@ def _checked_tag(tag: str) -> str:
     return tag
 
 
-def _users(properties: Mapping[str, str]) -> str:
+def _user_properties(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name} belongs to the system: choose another name")

@@ -99,11 +99,11 @@ class QueueSelection(msgspec.Struct, frozen=True):
         """Whether all attempts use the queue that was chosen first."""
         return not getattr(self.selector, "spreads", False)
 
-    def among(
+    def choose(
         self, queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
     ) -> MessageQueue:
         """Call the selector; UsageError when it raises or returns none of the queues."""
-        offered = tuple(queues if self.is_bound else _worth_asking(queues, avoid, usable))
+        offered = tuple(queues if self.is_bound else _usable_queues(queues, avoid, usable))
         name = getattr(self.selector, "__qualname__", type(self.selector).__qualname__)
         try:
             queue = self.selector(offered, self.message)
@@ -131,7 +131,7 @@ def java_hash(key: str | int | None) -> int:
     return folded - (2**32 if folded & 2**31 else 0)
 
 
-def _worth_asking(
+def _usable_queues(
     queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
 ) -> Sequence[MessageQueue]:
     """The queues without those of failed brokers, or all if none would be left."""

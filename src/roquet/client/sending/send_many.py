@@ -133,19 +133,19 @@ class SendMany:
         """Wait for a route, or until fewer are under way; False after a failure."""
         while (prepared := self._without_route) is not None:
             self._without_route = None
-            await self._new_route(prepared.topic)
+            await self._fetch_queues(prepared.topic)
             self._put(prepared)
         if self._in_flight >= self._in_flight_max:
-            await self._until(self._in_flight_max * 3 // 4)
+            await self._wait_until(self._in_flight_max * 3 // 4)
         return self._error is None
 
-    async def _new_route(self, topic: str) -> None:
+    async def _fetch_queues(self, topic: str) -> None:
         """Fetch the queues, after all earlier messages: a key may move to another queue."""
         if topic in self._queues:
-            await self._until(0)
-        self._queues[topic] = await self._delivery.queues_in_time(topic)
+            await self._wait_until(0)
+        self._queues[topic] = await self._delivery.queues_before_timeout(topic)
 
-    async def _until(self, count: int) -> None:
+    async def _wait_until(self, count: int) -> None:
         """Wait until at most `count` messages are under way, or one has failed."""
         while self._in_flight > count and self._error is None:
             self._room.clear()

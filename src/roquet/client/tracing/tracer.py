@@ -242,7 +242,7 @@ class Tracer:
         """Write all collected records now."""
         async with self._writing:
             self._is_woken = False
-            left = deque(split_batches(self._taken()))
+            left = deque(split_batches(self._take_records()))
             try:
                 while left:
                     await self._write(left[0])
@@ -250,7 +250,7 @@ class Tracer:
             finally:  # may be cancelled
                 self.lost += sum(map(len, left))
 
-    def _taken(self) -> Iterator[Trace]:
+    def _take_records(self) -> Iterator[Trace]:
         """Take waiting records, and convert sends one by one."""
         while self._waiting:
             entry = self._waiting.popleft()
