@@ -147,7 +147,7 @@ def test_a_broker_that_cannot_is_an_error_at_the_start(
             allocator_of(virtual, cluster, strategy="LAG_WEIGHTED") as allocator,
         ):
             cluster.brokers["a"].decides = decides
-            with pytest.raises(ConfigError, match="broker a cannot work out LAG_WEIGHTED"):
+            with pytest.raises(ConfigError, match="broker a does not support LAG_WEIGHTED"):
                 await allocator.check(["t", "%RETRY%g"])
 
     started()

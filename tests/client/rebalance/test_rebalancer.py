@@ -178,7 +178,7 @@ async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         consumer = consumer_of(virtual, cluster, strategy="STICKY")
-        with pytest.raises(ConfigError, match="cannot work out STICKY"):
+        with pytest.raises(ConfigError, match="does not support STICKY"):
             await consumer.start()
         with pytest.raises(UsageError, match="closed"):
             await consumer.next()

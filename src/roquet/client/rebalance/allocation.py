@@ -159,7 +159,7 @@ class QueueAllocator:
 
     def _unsupported(self, topic: str) -> ConfigError:
         return ConfigError(
-            f"strategy: broker {self._deciding_broker(topic)} cannot work out "
-            f"{self._config.broker_strategy}, which only brokers can: "
+            f"strategy: broker {self._deciding_broker(topic)} does not support "
+            f"{self._config.broker_strategy}, which only brokers can compute: "
             "use Roquet's brokers, or another strategy"
         )
