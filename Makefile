@@ -37,6 +37,9 @@ install: .venv/.installed ## .venv with everything in it
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
 	$(BIN)/roquet demo $(DEMO_ARGS)
 
+# Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
+# commands that tests start, would each compile everything again.
+test: export PYTHONDONTWRITEBYTECODE :=
 test: install ## every test, shared by as many processes as there are cores
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist loadgroup \
 	  --ignore tests/interop --ignore tests/spark_suite --ignore tests/attack --ignore tests/docs $(PYTEST_ARGS)
@@ -59,7 +62,7 @@ lint: install ## ruff: rules and format
 types: install ## mypy, strict
 	$(BIN)/mypy
 
-contracts: install ## the floors: who may import whom
+contracts: install ## the layers: who may import whom
 	PYTHONPATH=src $(BIN)/lint-imports
 
 coverage: install ## model, rules, wire and store, covered by their own tests
@@ -120,7 +123,7 @@ demo-without-java: install
 lock: install ## requirements/*.txt from pyproject.toml
 	tools/lock.sh
 
-map: install ## what is generated: ARCHITECTURE.md's map, the tables in docs/reference
+map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables in docs/reference
 	$(BIN)/python tools/architecture_map.py --write
 	$(BIN)/python tools/protocol_table.py --write
 	$(BIN)/python tools/settings_table.py --write

@@ -1,4 +1,4 @@
-"""What a whole group's assignment costs: milliseconds for each strategy, as one line of JSON.
+"""Cost of a whole group's assignment: milliseconds for each strategy, as one line of JSON.
 
 10,000 queues on 20 brokers and 500 members (RENDEZVOUS: 1,000 and 50), shuffled as a route may be.
 STICKY and LAG_WEIGHTED answer to a member that joins, with a lag of which a tenth of the queues
@@ -63,7 +63,7 @@ def lags(queues: Sequence[MessageQueue], rng: random.Random) -> dict[MessageQueu
 
 
 def owners_before(queues: Sequence[MessageQueue], members: Sequence[str]) -> QueueOwners:
-    """Who had what before the last member joined."""
+    """Owners of the queues before the last member joined."""
     shares = allocate(queues, members[:-1])
     return {queue: member for member, share in shares.items() for queue in share}
 

@@ -32,7 +32,7 @@ QUIET_S = 3
 
 
 def said(command: list[str], home: Path, seconds: int = 300) -> dict[str, float]:
-    """What a child measured of itself: the last line that it printed."""
+    """Figures that a child measured of itself: the last line that it printed."""
     text = genuine.run(command, seconds=seconds, home=home)
     found: dict[str, float] = json.loads([x for x in text.splitlines() if x.startswith("{")][-1])
     return found

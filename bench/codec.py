@@ -1,4 +1,4 @@
-"""What the wire codec costs: microseconds for each step of a send and of a pull, as JSON.
+"""Cost of the wire codec: microseconds for each step of a send and of a pull, as JSON.
 
 Both ends of a conversation are shown, in both forms of the header: a broker pays `feed`, `decode`,
 `decode_send` and `encode_send_reply` for every message that it takes.

@@ -17,7 +17,7 @@ import genuine  # noqa: E402
 
 @dataclass
 class Filled:
-    """What is served, and where its files are."""
+    """A served topic, and where its files are."""
 
     namesrv: str
     broker: str

@@ -65,7 +65,7 @@ class Seen:
 
 
 def messages(count: int) -> Iterator[Message]:
-    """What both sides hold; each property runs through its values at a pace of its own."""
+    """Messages that both sides hold; each property runs through its values at a pace of its own."""
     for number in range(count):
         properties = {
             "amount": str(number * 37 % KINDS),

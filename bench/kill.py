@@ -43,7 +43,7 @@ LOAD_SECONDS = (0.3, 1.5)
 
 
 class Ledger:
-    """What was acknowledged and what was only sent, per queue."""
+    """Messages acknowledged, and messages only sent, per queue."""
 
     def __init__(self) -> None:
         self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]

@@ -35,7 +35,7 @@ RUN_S_MAX = 900
 
 
 def work_of(stage: Stage, kind: str, number: int, args: argparse.Namespace) -> Work:
-    """What a round does."""
+    """The work of one round."""
     if kind == SINK:
         return Sink(stage, number, args.rows)
     return Archive(stage, kind, number, args.messages)

@@ -1,4 +1,4 @@
-"""What kill tests of Spark jobs stand on: processes that are started again, victims, a broker.
+"""Kill tests of Spark jobs share this: processes that are started again, victims, a broker.
 
 Victims are this program's own children and theirs, by their ids; a driver's are its Java, and the
 Python workers below that.
@@ -73,7 +73,7 @@ class Child:
 
 
 class Work(Protocol):
-    """What is done under kills: a driver that is started again until it ends well."""
+    """Work under kills: a driver that is started again until it ends well."""
 
     def start(self) -> Child:
         """A driver, started."""
@@ -82,7 +82,7 @@ class Work(Protocol):
         """Wait until there is something to disturb; seconds more to wait, or None: none came."""
 
     def judge(self) -> str:
-        """What there is at the end, in words; an AssertionError when that is not right."""
+        """Describe the final state; AssertionError when it is not right."""
 
 
 class Stage:
@@ -170,7 +170,7 @@ def victims(driver: int, kind: str) -> list[int]:
 
 
 def end_all(pids: dict[int, str]) -> int:
-    """What a killed driver has left, if anything is left after a while; by id and time of birth."""
+    """Wait for processes (by id and start time) to end; kill and count those that are left."""
     deadline = time.monotonic() + LEFT_S_MAX
     left = dict(pids)
     while left and time.monotonic() < deadline:

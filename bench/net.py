@@ -1,4 +1,4 @@
-"""What a request costs on its way through net: microseconds of CPU, as JSON.
+"""Cost of a request on its way through net: microseconds of CPU, as JSON.
 
 `served`: bytes in, bytes out of a server's connection whose handler does nothing, without a socket;
 by the form of the header and the number of requests that one read brings. `talked`: both ends of

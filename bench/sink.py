@@ -47,7 +47,7 @@ def ended(namesrv: str, topic: str) -> int:
 
 
 def cpu_s(pid: int) -> float:
-    """What a process has used of the processors."""
+    """CPU seconds that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -62,7 +62,7 @@ def ours(folder: Path, messages: int) -> dict[str, float]:
 
 
 def theirs(folder: Path, messages: int) -> dict[str, float]:
-    """The same over Kafka's."""
+    """Figures of the same work over Kafka's source."""
     with kafka_beside.broker(folder, partitions=8) as address:
         kafka_beside.fill(address, TOPIC, messages, SIZE, folder)
         given = ("kafka", address, TOPIC, str(messages), str(folder))

@@ -1,4 +1,4 @@
-"""The same works in Spark over Kafka's source and over ours; prints JSON: rows a second of each.
+"""Equal works in Spark over Kafka's source and over ours; prints JSON: rows a second of each.
 
     python bench/spark_jobs.py JARS kafka|roquet ADDRESS TOPIC MESSAGES FOLDER
 
@@ -18,7 +18,7 @@ COLUMNS = {
     "kafka": "key, value, topic, partition, offset, timestamp",
     "roquet": "key, body, topic, queue_id, queue_offset, stored_at",
 }
-"""What both can tell of a message."""
+"""Columns that both have of a message."""
 
 
 def options(kind: str, address: str, topic: str) -> dict[str, str]:

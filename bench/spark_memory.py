@@ -1,4 +1,4 @@
-"""What Python processes of a stream need in memory, and how that grows; prints JSON.
+"""Memory of a stream's Python processes, and how it grows; prints JSON.
 
     python bench/spark_memory.py --seconds 600
 
@@ -47,7 +47,7 @@ def below(pid: int) -> dict[int, str]:
 
 
 def resident_mib(pid: int) -> float | None:
-    """What a process holds in memory; None when it has ended."""
+    """Resident memory of a process in MiB; None when it has ended."""
     try:
         pages = int((Path("/proc") / str(pid) / "statm").read_text().split()[1])
     except (OSError, IndexError):

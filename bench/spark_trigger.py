@@ -72,13 +72,13 @@ def started(frame: Any, folder: Path) -> Any:
 
 
 def told(query: Any) -> list[Any]:
-    """What it said of batches with rows."""
+    """Progress reports of a query, of batches with rows."""
     found = [json.loads(progress.json) for progress in query.recentProgress]
     return [one for one in found if one["numInputRows"]]
 
 
 def floor_ms(spark: Any, folder: Path) -> float:
-    """What Spark itself takes for a batch of a row that its Java makes up."""
+    """Time that Spark itself takes for a batch of one row that its Java makes up."""
     frame = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
     query = started(frame, folder / "floor")
     while not taken(query, WARM_UP + FLOOR_BATCHES):

@@ -112,7 +112,7 @@ def theirs(folder: Path) -> Iterator[Side]:
 
 @dataclass
 class Load:
-    """What a benchmark client reported once warm."""
+    """Reports of a benchmark client once warm."""
 
     rate: float
     round_trip_ms: float | None

@@ -125,7 +125,7 @@ def plain_for(seconds: float) -> Iterator[Message]:
 
 
 def memory(pid: int) -> str:
-    """What resident memory is made of: ours alone, and pages of files that the system can drop."""
+    """Composition of resident memory: ours alone, and pages of files that the system can drop."""
     text = Path(f"/proc/{pid}/status").read_text()
     parts = [re.search(rf"Rss{kind}:\s+(\d+) kB", text) for kind in ("Anon", "File", "Shmem")]
     anon, file, shared = (int(part[1]) / 1024 if part else 0.0 for part in parts)

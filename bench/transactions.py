@@ -34,7 +34,7 @@ MIXED = ("-sr", "0.1", "-su", "0.2", "-cr", "0.1", "-cu", "0.2", "-i", "20")
 
 @dataclass
 class Result:
-    """What the client reported, without its first report."""
+    """Reports of the client without its first one."""
 
     side: str
     work: str

@@ -1,5 +1,6 @@
 """What holds for all tests."""
 
+import gc
 import os
 import signal
 import threading
@@ -36,6 +37,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group("spark" if asks else item.nodeid.split("::")[0]))
 
 
+def pytest_collection_finish() -> None:
+    """Freeze the collected tests: each garbage collection would walk ten thousand of them."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores: tests wait for Java, for other processes and for clocks."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     """The one Spark of all tests: it takes seconds to start."""
@@ -46,6 +59,11 @@ def spark() -> "Iterator[SparkSession]":
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "src"))
         for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
             patch.setenv(name, os.environ.get(name, ""))  # `session` sets them; put back after us
-        running = session("tests", master="local[2]", **{"spark.sql.shuffle.partitions": "2"})
+        conf = {
+            "spark.sql.shuffle.partitions": "2",
+            # The second compiler and the parallel collector cost more than they save in tests.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        }
+        running = session("tests", master="local[2]", **conf)
         yield running
         running.stop()

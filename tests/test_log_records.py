@@ -1,4 +1,4 @@
-"""A stranger's text in our log records is harmless in any handler that an application installs."""
+"""Foreign text in our log records is harmless in any handler that an application installs."""
 
 import io
 import json
@@ -18,8 +18,8 @@ HOSTILE = "g\n2026-01-01 ERROR forged\x1b]8;;http://evil\x1b\\\u202e\x85\r\ud800
 SHOWN = r"g\n2026-01-01 ERROR forged\x1b]8;;http://evil\x1b\\u202e\x85\r\ud800"
 
 
-class Kept(logging.Handler):
-    """An application's handler that looks at records itself."""
+class RecordCollector(logging.Handler):
+    """An application's handler that reads records itself."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,11 +31,11 @@ class Kept(logging.Handler):
 
 @pytest.fixture
 def log() -> Iterator[logging.Logger]:
-    found = logger("roquet.test_log_records")
-    found.propagate = False
-    yield found
-    found.handlers.clear()
-    found.propagate = True
+    test_logger = logger("roquet.test_log_records")
+    test_logger.propagate = False
+    yield test_logger
+    test_logger.handlers.clear()
+    test_logger.propagate = True
 
 
 def test_a_plain_handler_writes_one_line_in_which_nothing_is_obeyed(log: logging.Logger) -> None:
@@ -69,10 +69,10 @@ def test_a_traceback_forges_no_line(log: logging.Logger) -> None:
 
 
 def test_records_are_still_grouped_by_the_text_of_the_call(log: logging.Logger) -> None:
-    kept = Kept()
-    log.addHandler(kept)
+    collector = RecordCollector()
+    log.addHandler(collector)
     log.warning("group %s of %s", "plain", HOSTILE)
-    (record,) = kept.records
+    (record,) = collector.records
     assert record.msg == "group %s of %s"
     assert isinstance(record.args, tuple)
     assert record.args[0] == "plain"

@@ -1,12 +1,14 @@
-"""ARCHITECTURE.md's map of the rooms, drawn from every module's first docstring line.
+"""ARCHITECTURE.md's map of packages, drawn from each package's first docstring line.
 
-python tools/architecture_map.py            prints the map
-python tools/architecture_map.py --write    puts it into ARCHITECTURE.md
+python tools/architecture_map.py               prints the map
+python tools/architecture_map.py --write       puts it into ARCHITECTURE.md
+python tools/architecture_map.py net store     prints the modules of these packages
 """
 
 import argparse
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -15,60 +17,76 @@ DOCUMENT = ROOT / "ARCHITECTURE.md"
 BEGIN = "<!-- map: begin (make map) -->\n"
 END = "<!-- map: end -->\n"
 
-FLOORS = (
+LAYERS = (
     ("model",),
     ("rules", "wire"),
     ("store", "net", "arrow", "pictures"),
     ("namesrv", "broker", "client", "controller"),
     ("admin", "proxy"),
-    ("spark", "dashboard", "testing"),
+    ("spark", "lab", "dashboard", "testing"),
     ("cli",),
 )
-ROOMS = [room for floor in FLOORS for room in floor]
+PACKAGES = [package for layer in LAYERS for package in layer]
 
 
+@cache
 def summary(path: Path) -> str:
     """The first line of a module's docstring."""
     return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
 
 
-def order(path: Path) -> tuple[bool, int, str]:
-    """Modules before folders; rooms from the ground floor up; names in order."""
-    rank = ROOMS.index(path.name) if path.parent == PACKAGE and path.name in ROOMS else len(ROOMS)
-    return path.is_dir(), rank, path.name
+def order(path: Path) -> tuple[int, str]:
+    """Sorts top packages from the lowest layer up, others by name."""
+    is_top = path.parent == PACKAGE and path.name in PACKAGES
+    return PACKAGES.index(path.name) if is_top else len(PACKAGES), path.name
 
 
-def lines(folder: Path, depth: int) -> Iterator[str]:
-    """A folder's own line, then what is in it."""
-    yield f"{'  ' * depth}{folder.name + '/':<{22 - 2 * depth}}{summary(folder / '__init__.py')}"
-    for path in sorted(folder.iterdir(), key=order):
-        if path.is_dir() and (path / "__init__.py").exists():
-            yield from lines(path, depth + 1)
-        elif path.suffix == ".py" and path.name != "__init__.py":
-            yield f"{'  ' * (depth + 1)}{path.name:<{20 - 2 * depth}}{summary(path)}"
+def packages(folder: Path) -> list[Path]:
+    """The packages directly in a folder."""
+    return sorted((init.parent for init in folder.glob("*/__init__.py")), key=order)
+
+
+def lines(folder: Path, depth: int = 0) -> Iterator[str]:
+    """A line for a package, then those of the packages in it."""
+    yield f"{'  ' * depth}{folder.name + '/':<{20 - 2 * depth}}{summary(folder / '__init__.py')}"
+    for package in packages(folder):
+        yield from lines(package, depth + 1)
 
 
 def drawn() -> str:
     """The whole map, as ARCHITECTURE.md holds it."""
-    text = "\n".join(line.rstrip() for line in lines(PACKAGE, 0))
+    text = "\n".join(line.rstrip() for line in lines(PACKAGE))
     return f"{BEGIN}```\n{text}\n```\n{END}"
 
 
+def modules(folder: Path) -> str:
+    """A package's line, and one for each of its modules."""
+    files = sorted(path for path in folder.glob("*.py") if path.name != "__init__.py")
+    text = f"{folder.relative_to(PACKAGE).as_posix()}/: {summary(folder / '__init__.py')}\n"
+    return text + "".join(f"  {path.name:<24}{summary(path)}\n" for path in files)
+
+
 def section(document: str) -> str:
-    """The part of a document between the map's two marks, with the marks."""
+    """The part of a document between the map's two comments, with the comments."""
     begin, end = document.index(BEGIN), document.index(END) + len(END)
     return document[begin:end]
 
 
 def main() -> None:
-    """Print the map, or write it into its place."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Print the map or modules, or write the map into its place."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--write", action="store_true", help="into its place, not printed")
-    if not parser.parse_args().write:
+    parser.add_argument("packages", nargs="*", help="below src/roquet, e.g. broker/handlers")
+    options = parser.parse_args()
+    if options.packages:
+        print("\n".join(modules(PACKAGE / name) for name in options.packages), end="")
+    elif options.write:
+        document = DOCUMENT.read_text("utf-8")
+        DOCUMENT.write_text(document.replace(section(document), drawn()), "utf-8")
+    else:
         print(drawn())
-        return
-    document = DOCUMENT.read_text("utf-8")
-    DOCUMENT.write_text(document.replace(section(document), drawn()), "utf-8")
 
 
 if __name__ == "__main__":

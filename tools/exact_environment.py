@@ -23,7 +23,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 
 
 def requirements_of(package: Distribution, extras: Iterable[str]) -> Iterator[Requirement]:
-    """What a package asks for on this machine with these extras."""
+    """Requirements of a package on this machine with these extras."""
     known = {name: str(value) for name, value in default_environment().items()}
     for line in package.requires or ():
         wanted = Requirement(line)

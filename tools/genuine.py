@@ -21,7 +21,7 @@ START_SECONDS_MAX: Final = 90
 """A cold JVM on a busy machine of two cores takes about ten seconds."""
 STOP_SECONDS_MAX: Final = 30
 REGISTERED: Final = "Registering current broker to name server completed"
-"""What the genuine broker logs once a name server knows it."""
+"""A log line of the genuine broker: a name server knows it."""
 
 _ARTIFACTS: Final = ("broker", "namesrv", "tools", "example")
 _JVM: Final = (
@@ -32,7 +32,7 @@ _JVM: Final = (
 
 
 def missing() -> str | None:
-    """What this machine lacks to run it, as one line; None when nothing is."""
+    """One line that names what this machine lacks to run it; None when it lacks nothing."""
     for command in ("java", "mvn"):
         if shutil.which(command) is None:
             return f"no {command!r} on PATH: Apache RocketMQ {VERSION} cannot be run beside ours"

@@ -218,11 +218,12 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def banned_beginnings(root: Path = ROOT) -> dict[str, str]:
-    """Docstrings below src with a banned beginning: `path:line` and their first lines."""
+    """Docstrings with a banned beginning: `path:line` and their first lines; not those of tests."""
     pattern = re.compile(rf"(?:{'|'.join(BANNED_BEGINNINGS)})\b")
     return {
         f"{path.relative_to(root).as_posix()}:{line}": text.strip().partition("\n")[0]
-        for path in sources(root).values()
+        for folder in ("src", "tools", "bench", "examples")
+        for path in sorted((root / folder).rglob("*.py"))
         for line, text in docstrings(path)
         if pattern.match(text.strip())
     }

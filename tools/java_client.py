@@ -66,7 +66,7 @@ class JavaClient:
         return await asyncio.to_thread(self._ask, *words)
 
     def bodies(self, name: str = "java") -> list[str]:
-        """What a member has handled so far."""
+        """The messages that a member has handled so far."""
         return [one.body for one in list(self.handled) if one.name == name]
 
     def listen(self) -> None:

@@ -56,7 +56,7 @@ def kinds() -> dict[RequestCode, list[Kind]]:
 
 
 def answered_by(kind: Kind) -> Iterator[str]:
-    """Who answers a call."""
+    """The kinds of peers that answer a call."""
     if kind in HANDLERS:
         yield "broker"
     if kind in NAME_SERVERS:

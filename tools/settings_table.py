@@ -74,7 +74,7 @@ NO_FIELDS = {
 
 
 def meanings(module: str, name: str) -> dict[str, str]:
-    """What stands below each field of a class."""
+    """Docstrings below the fields of a class, by field."""
     tree = ast.parse((ROOT / "src" / "roquet" / module).read_text("utf-8"))
     body = next(n.body for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
     found = {}
@@ -138,7 +138,7 @@ def broker_rows() -> Iterator[tuple[str, str, str, str, str]]:
 
 
 def name_server_rows() -> Iterator[tuple[str, str, str, str, str]]:
-    """The same of a name server's."""
+    """Rows of the settings of a name server."""
     told = meanings("namesrv/config.py", "NameServerConfig")
     genuine = {name: key for key, name in KEYS.items()}
     for name in NameServerConfig.__struct_fields__:

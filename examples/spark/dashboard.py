@@ -37,7 +37,7 @@ def transform(messages: DataFrame) -> DataFrame:
 
 
 class Dashboard:
-    """What has been counted lately, and the page of it."""
+    """Recent counts, and their page."""
 
     def __init__(self, topic: str, path: Path) -> None:
         self.topic, self.path = topic, path
@@ -51,7 +51,7 @@ class Dashboard:
         self.path.write_text(self.html(), "utf-8")
 
     def hear(self, progress: QueryProgress) -> None:
-        """What a query tells of itself after a batch."""
+        """Progress that a query reports after a batch."""
         self.said = [*self.said[-9:], str(progress)]
 
     def html(self) -> str:

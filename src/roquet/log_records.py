@@ -1,7 +1,7 @@
-"""Log records: the package's loggers, whose records hold nothing that a handler would obey.
+"""Log records of the package's loggers, with control characters in foreign text escaped.
 
-Names, addresses and remarks come from whoever can reach us, and applications install handlers of
-their own. So text is escaped where a record is made, whatever becomes of it then.
+Names, addresses and remarks come from anybody who can reach a server, and applications install
+handlers of their own. So text is escaped where the record is made, before any handler sees it.
 """
 
 import logging
@@ -17,17 +17,18 @@ _format_exception: Final = logging.Formatter().formatException
 
 
 def logger(name: str) -> logging.Logger:
-    """A logger of the package, whose records are escaped; each module has its own."""
-    found = logging.getLogger(name)
-    found.addFilter(escape_record)  # once, however often it is asked for
-    return found
+    """Return a logger of the package, whose records are escaped; each module has its own."""
+    package_logger = logging.getLogger(name)
+    package_logger.addFilter(escape_record)  # logging adds a filter only once
+    return package_logger
 
 
 def escape_record(record: logging.LogRecord) -> bool:
-    """Escape what a record holds of others: its values, and the text of its traceback.
+    """Escape the foreign parts of a record: its arguments and the text of its traceback.
 
-    A filter that takes every record. The text of the call itself is ours and stays, so that
-    records of one kind can be grouped by it; without values it may be a stranger's.
+    A logging filter that accepts every record. The format string is ours and stays as it is, so
+    records of one kind can be grouped by it; without arguments it may be foreign text and is
+    escaped, too.
     """
     record.args = escape_arguments(record.args)
     if not record.args:
@@ -37,27 +38,29 @@ def escape_record(record: logging.LogRecord) -> bool:
     return True
 
 
-def escape_arguments(given: object) -> LogArguments:
-    """The values of a log call, each as one that is escaped when it is written."""
-    if isinstance(given, dict):
-        return {name: escape_value(value) for name, value in given.items()}
-    return tuple(escape_value(value) for value in given) if isinstance(given, tuple) else None
+def escape_arguments(arguments: object) -> LogArguments:
+    """Wrap the arguments of a log call so that their text is escaped when it is formatted."""
+    if isinstance(arguments, dict):
+        return {name: escape_value(value) for name, value in arguments.items()}
+    if isinstance(arguments, tuple):
+        return tuple(escape_value(value) for value in arguments)
+    return None
 
 
 def escape_value(value: object) -> object:
-    """A value that is safe to be written: itself, or one whose text is escaped."""
+    """Return the value itself if its text is safe to log, else a wrapper that escapes the text."""
     is_safe = isinstance(value, int | float) or (isinstance(value, str) and value.isprintable())
     return value if is_safe or isinstance(value, _EscapedValue) else _EscapedValue(value)
 
 
 def indent_continuation_lines(text: str) -> str:
-    """Text whose further lines cannot be taken for log lines."""
+    """Escape a text and indent every line but the first, so that none passes for a log line."""
     first, *rest = text.split("\n")
     return "\n".join([printable(first), *(_INDENT + printable(line) for line in rest)])
 
 
 class _EscapedValue:
-    """A value of a log call whose text is escaped."""
+    """Argument of a log call whose text is escaped."""
 
     def __init__(self, value: object) -> None:
         self._value = value

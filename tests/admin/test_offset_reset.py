@@ -9,8 +9,9 @@ from msgspec.structs import replace
 from roquet.admin import groups, offset_reset, topics
 from roquet.admin.offset_reset import QueueEdge, QueueReset
 from roquet.admin.topics import TopicSettings
-from roquet.broker.broker import Broker
 from roquet.broker.handlers import reset
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
@@ -24,14 +25,14 @@ QUEUE = MessageQueue("orders", "broker-a", 0)
 
 
 def move(now: int | None, then: int, begin: int = 0, end: int = 10) -> QueueReset:
-    return QueueReset(queue=QUEUE, now=now, then=then, begin=begin, end=end, time_ms=0)
+    return QueueReset(queue=QUEUE, committed=now, target=then, begin=begin, end=end, time_ms=0)
 
 
 def test_a_move_says_what_comes_again_and_what_is_skipped() -> None:
-    assert (move(6, 2).again, move(6, 2).skipped) == (4, 0)
-    assert (move(2, 6).again, move(2, 6).skipped) == (0, 4)
-    assert (move(None, 10, begin=3).again, move(None, 10, begin=3).skipped) == (0, 7)
-    assert (move(1, 10, begin=4).skipped, move(5, 5).again) == (6, 0)
+    assert (move(6, 2).redelivered, move(6, 2).skipped) == (4, 0)
+    assert (move(2, 6).redelivered, move(2, 6).skipped) == (0, 4)
+    assert (move(None, 10, begin=3).redelivered, move(None, 10, begin=3).skipped) == (0, 7)
+    assert (move(1, 10, begin=4).skipped, move(5, 5).redelivered) == (6, 0)
 
 
 async def orders(it: Any) -> None:
@@ -64,7 +65,7 @@ async def test_a_plan_changes_nothing(operating: Any) -> None:
     async with operating() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-        assert [(m.now, m.then, m.again) for m in moves] == [(2, 0, 2)] * 4
+        assert [(m.committed, m.target, m.redelivered) for m in moves] == [(2, 0, 2)] * 4
         assert (await groups.show(it.admin, "billing")).lag == 0
 
 
@@ -95,13 +96,13 @@ async def test_a_time_and_single_queues_can_be_chosen(operating: Any) -> None:
         began = it.clock.now_ms()
         await orders(it)
         by_time = await offset_reset.plan(it.admin, "billing", "orders", began + 5_500)
-        assert sum(m.again for m in by_time) == 3
+        assert sum(m.redelivered for m in by_time) == 3
         (one,) = await offset_reset.plan(
             it.admin, "billing", "orders", QueueEdge.LAST, [("broker-b", 1)]
         )
-        assert (one.queue.broker_name, one.queue.queue_id, one.then) == ("broker-b", 1, one.end)
+        assert (one.queue.broker_name, one.queue.queue_id, one.target) == ("broker-b", 1, one.end)
         beyond = await offset_reset.plan(it.admin, "billing", "orders", began + 10**9)
-        assert [m.then for m in beyond] == [m.end for m in beyond]
+        assert [m.target for m in beyond] == [m.end for m in beyond]
 
 
 @in_virtual_time
@@ -109,10 +110,10 @@ async def test_a_new_group_can_be_given_a_place(operating: Any) -> None:
     async with operating() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
-        assert [m.now for m in moves] == [None] * 4
+        assert [m.committed for m in moves] == [None] * 4
         await offset_reset.reset(it.admin, "audit", moves)
         again = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
-        assert [m.now for m in again] == [m.then for m in moves]
+        assert [m.committed for m in again] == [m.target for m in moves]
 
 
 @in_virtual_time
@@ -147,7 +148,7 @@ async def slow_member(it: Any) -> AsyncIterator[PushConsumer]:
     """A member that has handled none of eight messages, while the broker has its progress at 1."""
     await orders(it)
     moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
-    await offset_reset.reset(it.admin, "billing", [replace(m, then=1) for m in moves])
+    await offset_reset.reset(it.admin, "billing", [replace(m, target=1) for m in moves])
     async with member(it) as consumer:
         await it.clock.sleep(2_000)
         yield consumer
@@ -192,8 +193,11 @@ def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have brokers look at the time alone, and tell of all queues, as genuine ones do."""
     targets = reset._targets
 
-    async def by_time(broker: Broker, call: ResetOffset, config: TopicConfig) -> dict[int, int]:
-        return await targets(broker, replace(call, queue_id=-1, offset=None), config)
+    async def by_time(
+        message_log: MessageLog, tables: BrokerTables, call: ResetOffset, config: TopicConfig
+    ) -> dict[int, int]:
+        call = replace(call, queue_id=-1, offset=None)
+        return await targets(message_log, tables, call, config)
 
     monkeypatch.setattr(reset, "_targets", by_time)
 
@@ -230,7 +234,7 @@ async def test_a_broker_that_moves_elsewhere_is_told_of(
     operating: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        reset, "_targets", AsyncMock(side_effect=lambda broker, call, config: {call.queue_id: 2})
+        reset, "_targets", AsyncMock(side_effect=lambda *given: {given[-2].queue_id: 2})
     )
     async with operating(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)

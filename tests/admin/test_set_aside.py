@@ -23,13 +23,13 @@ async def test_kept_messages_of_all_brokers_are_found_and_put_back_once() -> Non
 
         async def are_known(count: int) -> bool:
             route = await admin.route(set_aside.TOPIC)
-            total = sum(server.broker.set_aside.total for server in running.brokers)
+            total = sum(server.broker.delivery.set_aside.total for server in running.brokers)
             return total == count and route is not None and len(route.queue_datas) == 2
 
         assert not await set_aside.topic_exists(admin)
         for server in running.brokers:
             for _ in range(2):
-                server.broker.put.as_it_is(Draft(TIMER, 0, b"body", b"\xff"))
+                server.broker.log.ingest.as_it_is(Draft(TIMER, 0, b"body", b"\xff"))
         await until(partial(are_known, 4))
         async with open_reader(running.namesrv_addr) as reader:
             found, ends = await set_aside.list_messages(reader)

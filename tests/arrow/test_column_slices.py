@@ -1,4 +1,4 @@
-"""Columns cut out of bytes."""
+"""Columns cut from bytes."""
 
 import itertools
 

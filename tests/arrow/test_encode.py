@@ -1,4 +1,4 @@
-"""Batch bodies made from columns hold what the loop of `wire` would write."""
+"""Batch bodies made from columns equal what `wire` encodes message by message."""
 
 import itertools
 from typing import Any

@@ -13,11 +13,11 @@ from roquet.wire.records.record import MAGIC_BLANK
 
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 BEGIN = 3 << 30
-"""Where the file lies in its log."""
+"""The file's position in its log."""
 
 
 def log(bodies: list[bytes], *, queues: int = 2) -> tuple[bytes, list[int]]:
-    """Records one behind the other, and where each begins."""
+    """Adjacent records, and where each begins."""
     packed, starts = b"", []
     for number, body in enumerate(bodies):
         starts.append(len(packed))

@@ -1,4 +1,4 @@
-"""A message says what it is for: by its topic, or by what it says of itself."""
+"""Message types, by topic or by flags and properties."""
 
 from typing import Any
 

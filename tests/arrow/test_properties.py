@@ -1,4 +1,4 @@
-"""Property columns say what the loop of `wire` says."""
+"""Property columns equal what `wire` decodes text by text."""
 
 import pyarrow as pa
 import pytest
@@ -20,7 +20,7 @@ def oracle(text: bytes) -> dict[str, str]:
     return decode_properties(str(text, "utf-8", "replace"))
 
 
-def check(texts: list[bytes]) -> None:
+def assert_equals_wire(texts: list[bytes]) -> None:
     expected = [oracle(text) for text in texts]
     found = PropertyColumns.parse(pa.array(texts, pa.binary()))
     assert len(found) == len(texts)
@@ -33,12 +33,12 @@ def check(texts: list[bytes]) -> None:
 def test_even_texts_are_read_without_a_loop(texts: list[bytes]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(properties, "_parse_odd", lambda texts: pytest.fail("the loop was used"))
-        check(texts)
+        assert_equals_wire(texts)
 
 
 @given(st.lists(st.one_of(even, odd), max_size=6))
 def test_odd_texts_are_read_as_the_loop_reads_them(texts: list[bytes]) -> None:
-    check(texts)
+    assert_equals_wire(texts)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_odd_texts_are_read_as_the_loop_reads_them(texts: list[bytes]) -> None:
     ],
 )
 def test_one_odd_text_among_even_ones(text: bytes) -> None:
-    check([b"x\x01y\x02", text, b"", b"z\x01\xc3\xa9\x02"])
+    assert_equals_wire([b"x\x01y\x02", text, b"", b"z\x01\xc3\xa9\x02"])
 
 
 def test_a_part_of_a_column_is_read_as_such() -> None:

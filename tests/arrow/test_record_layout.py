@@ -1,4 +1,4 @@
-"""Where the parts are: every damage that a length can have is noticed."""
+"""Record layout: every damaged length is noticed."""
 
 import struct
 

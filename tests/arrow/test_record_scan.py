@@ -1,4 +1,4 @@
-"""Finding records: both ways find the same, and neither is fooled."""
+"""Record scan: both methods find the same records, and neither is fooled."""
 
 import struct
 

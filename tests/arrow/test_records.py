@@ -1,4 +1,4 @@
-"""Columns of records say what the loop of `wire` says of each."""
+"""Record columns equal what `wire` decodes record by record."""
 
 import json
 from datetime import UTC, datetime, timedelta
@@ -27,7 +27,7 @@ GENUINE = [
 ]
 ALL = tuple(SCHEMA.names)
 PLAIN = ALL[: ALL.index("message_type")]
-"""Columns that are what stands in the record; `kinds` makes the others of them."""
+"""Columns stored in the record; `message_types` derives the others."""
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 hosts = st.sampled_from([8, 20]).flatmap(lambda size: st.binary(min_size=size, max_size=size))
@@ -93,18 +93,18 @@ def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return found  # type: ignore[no-any-return]
 
 
-def check(block: bytes) -> None:
+def assert_equals_wire(block: bytes) -> None:
     expected = [row(record.to_message(r, broker="b")) for r in record.decode_many(block)]
     assert rows(RecordColumns.of(block, broker="b").batch(PLAIN)) == expected
 
 
 def test_genuine_records_of_every_shape_in_one_block() -> None:
-    check(b"".join(GENUINE))
+    assert_equals_wire(b"".join(GENUINE))
 
 
 @given(st.lists(packed(), max_size=6))
 def test_any_records_become_the_rows_that_the_loop_makes(records: list[bytes]) -> None:
-    check(b"".join(records))
+    assert_equals_wire(b"".join(records))
 
 
 def test_an_empty_block_is_an_empty_batch() -> None:

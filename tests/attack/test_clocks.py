@@ -99,21 +99,21 @@ class Day:
     def _send(self, body: bytes, text: str, topic: str = "orders") -> None:
         call = Send(
             producer_group="pg", topic="orders", queue_id=0, properties=text, body=body,
-            born_timestamp=self.broker.clock.now_ms(),
+            born_timestamp=self.broker.control.clock.now_ms(),
         )  # fmt: skip
-        send(self.broker, call, Peer())  # type: ignore[arg-type]
+        self.broker.bind(send)(call, Peer())  # type: ignore[arg-type]
         self.sent[topic].add(body)
 
     def _pop(self, body: bytes) -> None:
-        broker, now_ms = self.broker, self.broker.clock.now_ms()
-        broker.groups.find("g", now_ms)
-        offset = broker.put.as_it_is(Draft("popped", 0, body, b"")).queue_offset
+        broker, now_ms = self.broker, self.broker.control.clock.now_ms()
+        broker.tables.groups.find("g", now_ms)
+        offset = broker.log.ingest.as_it_is(Draft("popped", 0, body, b"")).queue_offset
         found = PopCheckpoint(
             group="g", topic="popped", queue_id=0, start=offset, pop_ms=now_ms,
             invisible_ms=2_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
         )  # fmt: skip
-        broker.revival.give(found)
-        broker.offsets.commit("g", "popped", 0, offset + 1)
+        broker.delivery.revive.give(found)
+        broker.tables.offsets.commit("g", "popped", 0, offset + 1)
         self.sent[RETRY].add(body)
 
     def missing(self) -> set[bytes]:
@@ -124,7 +124,7 @@ class Day:
         return found
 
     def _bodies(self, topic: str) -> set[bytes]:
-        read = self.broker.store.read(topic, 0, 0, count_max=10_000, bytes_max=1 << 26)
+        read = self.broker.log.store.read(topic, 0, 0, count_max=10_000, bytes_max=1 << 26)
         return {record.body for part in read.parts for record in decode_many(part)}
 
 
@@ -155,8 +155,8 @@ async def _jump(make: Callable[[Clock], Clock], jump_ms: int, lasts_ms: int) -> 
         found.work("after")
         await wall.sleep(120_000)
         assert found.missing() == set()
-        assert found.broker.store.begin_position == 0, "no file goes for a clock's sake"
-        assert found.broker.set_aside.total == 0
+        assert found.broker.log.store.begin_position == 0, "no file goes for a clock's sake"
+        assert found.broker.delivery.set_aside.total == 0
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS, ids=lambda ms: f"{ms / DAY_MS:+.2f}d")
@@ -185,7 +185,7 @@ async def _stays(jump_ms: int) -> None:
         found.work("after")
         await wall.sleep(120_000)
         assert found.missing() == set()
-        assert found.broker.store.begin_position == 0, "an operator has an hour to set it right"
+        assert found.broker.log.store.begin_position == 0, "an operator has an hour to set it right"
 
 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS, ids=lambda ms: f"{ms / DAY_MS:+.2f}d")
@@ -220,7 +220,7 @@ def test_a_moment_of_a_wrong_clock_brings_nothing_early() -> None:
 
 async def _many_files(broker: Broker) -> None:
     for _ in range(40):
-        broker.put.as_it_is(Draft("orders", 0, bytes(8_000), b""))
+        broker.log.ingest.as_it_is(Draft("orders", 0, bytes(8_000), b""))
         await asyncio.sleep(0)
 
 
@@ -235,18 +235,18 @@ def test_a_clock_that_is_ahead_for_a_while_does_not_empty_the_log(
         async with day(make) as (found, wall):
             broker = found.broker
             await _many_files(broker)
-            expire = broker.store.expire
+            expire = broker.log.store.expire
 
             def at_once(now_ms: int, *args: Any, **more: Any) -> list[str]:
                 return expire(now_ms, *args, **{**more, "at_once": True})
 
-            broker.store.expire = at_once  # type: ignore[method-assign]
+            broker.log.store.expire = at_once  # type: ignore[method-assign]
             await wall.sleep(30_000)
             wall.wrong_ms = jump_ms
             await wall.sleep(lasts_ms)
             wall.wrong_ms = 0
             await wall.sleep(30_000)
-            assert broker.store.begin_position == 0
+            assert broker.log.store.begin_position == 0
             assert len(found._bodies("orders")) == 1
 
     run(scene(plain))
@@ -275,7 +275,7 @@ def test_a_delay_of_a_clock_that_is_ahead_for_minutes_lasts_as_long_as_it_says(
             await wall.sleep(5_000)
             assert found.missing() == set()
             await wall.sleep(ahead_ms + 120_000)
-            read = found.broker.store.read("orders", 0, 0, count_max=100, bytes_max=1 << 20)
+            read = found.broker.log.store.read("orders", 0, 0, count_max=100, bytes_max=1 << 20)
             assert sum(len(list(decode_many(part))) for part in read.parts) == 2, "each once"
 
     run(scene())

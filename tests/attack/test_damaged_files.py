@@ -21,6 +21,7 @@ import pytest
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.model.errors import StoreError
@@ -65,7 +66,7 @@ async def put(
         properties=encode_properties(properties).decode(),
     )  # fmt: skip
     peer: Any = Peer()
-    answer: Any = send(broker, call, peer)
+    answer: Any = broker.bind(send)(call, peer)
     reply = await answer if hasattr(answer, "__await__") else answer
     assert reply.code == 0, reply
 
@@ -84,16 +85,18 @@ async def fill(directory: Path) -> None:
             half = int(SysFlag.TRANSACTION_PREPARED)
             await put(broker, "orders-half", b"half", half, TRAN_MSG="true", PGROUP="pg")
             await put(broker, "gone", b"gone")
-            broker.forget_topics(["gone"])
-            broker.offsets.commit("billing", "orders", 0, 200 + turn)
-            broker.delays.advance(3, turn + 1)
-            broker.groups.find("billing", 1)
-            broker.modes.put(RequestMode(topic="orders", consumer_group=f"g{turn}", mode="POP"))
+            delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["gone"])
+            broker.tables.offsets.commit("billing", "orders", 0, 200 + turn)
+            broker.tables.delay_offsets.advance(3, turn + 1)
+            broker.tables.groups.find("billing", 1)
+            broker.tables.request_modes.put(
+                RequestMode(topic="orders", consumer_group=f"g{turn}", mode="POP")
+            )
             for _ in range(200):  # until what waits is on the wheel
-                if broker.timer.parts.timers.offset > turn:
+                if broker.delivery.timer.parts.timers.offset > turn:
                     break
                 await asyncio.sleep(0.05)
-            while broker.store.dispatch():
+            while broker.log.store.dispatch():
                 pass
 
 
@@ -154,13 +157,13 @@ def bodies(store: Store, topic: str, queue_id: int = 0) -> dict[int, bytes]:
 
 async def judge(broker: Broker, name: str) -> str:
     """A few words on a broker that has started; AssertionError for what must not be."""
-    store, said = broker.store, list[str]()
+    store, said = broker.log.store, list[str]()
     while store.scrub(1 << 20):
         pass
     for topic in TOPICS:
         said += await judge_topic(broker, topic, name)
     said += await judge_waiting(broker, name)
-    progress = broker.offsets.get("billing", "orders", 0)
+    progress = broker.tables.offsets.get("billing", "orders", 0)
     assert progress in (200, 201), f"progress is {progress}"
     if progress == 200:
         said.append("the edition before")
@@ -177,20 +180,20 @@ async def judge(broker: Broker, name: str) -> str:
 async def judge_waiting(broker: Broker, name: str) -> list[str]:
     """Messages that wait: two that are timed, two that are delayed, two halves of transactions."""
     for _ in range(400):  # what is made again is read from the log first
-        if not broker.timer.behind:
+        if not broker.delivery.timer.behind:
             break
         await asyncio.sleep(0.05)
-    timers, timed = broker.timer.parts.timers, 0
+    timers, timed = broker.delivery.timer.parts.timers, 0
     for at in range(86_000_000, 86_402_000, 1_000):
-        slot = timers.slot(broker.clock.now_ms() + at)
+        slot = timers.slot(broker.control.clock.now_ms() + at)
         unit = timers.unit(slot.last) if slot else None
         while unit is not None:
-            timed += broker.store.message_at(unit.position) is not None
+            timed += broker.log.store.message_at(unit.position) is not None
             unit = timers.unit(unit.before)
     waiting = {
         "timed": timed,
-        "delayed": len(bodies(broker.store, names.SCHEDULE_TOPIC, 17)),
-        "half": len(bodies(broker.store, names.HALF_TOPIC)),
+        "delayed": len(bodies(broker.log.store, names.SCHEDULE_TOPIC, 17)),
+        "half": len(bodies(broker.log.store, names.HALF_TOPIC)),
     }
     if name.startswith("commitlog"):  # what is lost is told with the other messages
         return [f"{kind}: {2 - count} lost" for kind, count in waiting.items() if count < 2]
@@ -199,7 +202,7 @@ async def judge_waiting(broker: Broker, name: str) -> list[str]:
 
 
 async def judge_topic(broker: Broker, topic: str, name: str) -> list[str]:
-    store, said = broker.store, list[str]()
+    store, said = broker.log.store, list[str]()
     assert store.bounds(topic, 0) == (0, COUNT), (topic, store.bounds(topic, 0))
     found = bodies(store, topic)
     lost = COUNT - len(found)
@@ -210,7 +213,7 @@ async def judge_topic(broker: Broker, topic: str, name: str) -> list[str]:
         said.append(f"{lost} lost and told")
     for offset, body in found.items():
         assert body.startswith(f"{topic} {offset}".encode())
-    if broker.topics.get(topic) is None:
+    if broker.tables.topics.get(topic) is None:
         return [*said, "topic without settings"]
     await put(broker, topic, b"next")
     assert store.bounds(topic, 0)[1] == COUNT + 1

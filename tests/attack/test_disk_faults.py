@@ -21,8 +21,9 @@ from typing import Any, Final, Literal
 import msgspec
 import pytest
 
-from roquet.broker.app import BrokerServer, store_config
+from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.store_settings import store_config
 from roquet.model.errors import CallError, StoreError
 from roquet.model.flags import SysFlag
 from roquet.model.topic import SubscriptionGroup
@@ -477,12 +478,12 @@ async def morning(client: Client, broker: Any) -> None:
     await client.ask(UpdateOffset(consumer_group="G", topic="T", queue_id=0, commit_offset=2))
     reset = ResetOffset(group="G", topic="T", timestamp=0, is_force=True, queue_id=1, offset=1)
     if (await client.ask(reset))[0] == "yes":
-        client.history.progress[1] = broker.offsets.get("G", "T", 1)
+        client.history.progress[1] = broker.tables.offsets.get("G", "T", 1)
 
 
 async def waiting(client: Client, broker: Any) -> None:
     """Delays, delivery times and transactions."""
-    now_ms = broker.clock.now_ms()
+    now_ms = broker.control.clock.now_ms()
     for n in range(2):
         await client.send("T", 0, body(f"delay-{n}-{now_ms}"), where="waits", text={"DELAY": "1"})
         timer = {"TIMER_DELIVER_MS": str(now_ms + 2_500 + n)}
@@ -520,7 +521,7 @@ async def evening(client: Client, broker: Any) -> None:
     for n in range(6):
         await client.send("T", n % 3, body(f"two-{n}", 900), text={"KEYS": f"k{n}"})
     await client.ask(DeleteExpired())
-    client.history.begin = broker.store.begin_position
+    client.history.begin = broker.log.store.begin_position
     await waiting(client, broker)
     for n in range(4):
         await client.send("T", n % 3, body(f"three-{n}"))
@@ -589,7 +590,7 @@ async def work(disk: Disk, history: History, *, parts: Sequence[Any], ends: bool
     for part in parts:
         await part(client, server.broker) if part is not after else await after(client)
         await clock.sleep(6_500)
-    is_failed = server.broker.store.failure is not None
+    is_failed = server.broker.log.store.failure is not None
     await channel.close()
     if ends:
         await server.__aexit__(None, None, None)
@@ -647,17 +648,19 @@ async def look(disk: Disk, history: History) -> None:
     async with server:
         await clock.sleep(4_000)
         broker = server.broker
-        assert broker.store.failure is None
-        missing = history.topics - {topic.topic_name for topic in broker.topics}
+        assert broker.log.store.failure is None
+        missing = history.topics - {topic.topic_name for topic in broker.tables.topics}
         assert not missing, f"topics that were created are not there: {missing}"
-        assert all(broker.groups.get(group) for group in history.groups)
+        assert all(broker.tables.groups.get(group) for group in history.groups)
         for queue_id, offset in history.progress.items():
-            assert broker.offsets.get("G", "T", queue_id) == offset, "what an operator set is lost"
-        compare(read_all(broker.store), history, broker.store.begin_position)
-        begin = broker.store.begin_position
+            assert broker.tables.offsets.get("G", "T", queue_id) == offset, (
+                "what an operator set is lost"
+            )
+        compare(read_all(broker.log.store), history, broker.log.store.begin_position)
+        begin = broker.log.store.begin_position
         for one, place in history.stored.items() if history.has_sure_keys else ():
             if one.startswith((b"one-", b"two-")) and place.position >= begin:
-                found = broker.store.query("T", f"k{one[4:5].decode()}").positions
+                found = broker.log.store.query("T", f"k{one[4:5].decode()}").positions
                 assert place.position in found, f"{one[:12]!r} is not found by its key"
 
 
@@ -703,7 +706,9 @@ def compare(found: dict[tuple[str, int], dict[int, Record]], history: History, b
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("roquet.broker.app.Timers", partial(TimerStore, config=SMALL_TIMERS))
+    monkeypatch.setattr(
+        "roquet.broker.assembly.TimerStore", partial(TimerStore, config=SMALL_TIMERS)
+    )
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 6)
 
 

@@ -193,7 +193,7 @@ def bury(cluster: BlockingCluster, message_id: str) -> None:
 
 def set_aside(cluster: BlockingCluster) -> None:
     """Have the broker set a message aside whose topic and whose fault are hostile text."""
-    kept = cluster.brokers[0].broker.set_aside
+    kept = cluster.brokers[0].broker.delivery.set_aside
 
     async def keep() -> None:
         kept.keep(

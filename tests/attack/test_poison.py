@@ -65,9 +65,9 @@ def config() -> BrokerConfig:
 
 def records(broker: Broker, topic: str, queue_id: int = 0) -> list[Record]:
     found: list[Record] = []
-    offset, end = broker.store.bounds(topic, queue_id)
+    offset, end = broker.log.store.bounds(topic, queue_id)
     while offset < end:
-        piece = broker.store.read(topic, queue_id, offset, count_max=1_000, bytes_max=1 << 22)
+        piece = broker.log.store.read(topic, queue_id, offset, count_max=1_000, bytes_max=1 << 22)
         found += [record for part in piece.parts for record in decode_many(part)]
         offset = max(piece.next_offset, offset + 1)
     return found
@@ -127,8 +127,8 @@ class Timers(Service):
         )  # fmt: skip
 
     def put_good(self, broker: Broker, body: bytes) -> None:
-        out = broker.clock.now_ms() // 1_000 * 1_000 + 2_000
-        broker.put.as_it_is(
+        out = broker.control.clock.now_ms() // 1_000 * 1_000 + 2_000
+        broker.log.ingest.as_it_is(
             timed({"TIMER_OUT_MS": str(out), "REAL_TOPIC": "orders", "REAL_QID": "0"}, body)
         )
 
@@ -151,7 +151,7 @@ class Delays(Service):
 
     def put_good(self, broker: Broker, body: bytes) -> None:
         given = {"DELAY": "1", "REAL_TOPIC": "orders", "REAL_QID": "0"}
-        broker.put.as_it_is(delayed(given, broker.clock.now_ms() + 1_000, body))
+        broker.log.ingest.as_it_is(delayed(given, broker.control.clock.now_ms() + 1_000, body))
 
 
 class HalfMessages(Service):
@@ -181,8 +181,10 @@ class HalfMessages(Service):
 
     def put_good(self, broker: Broker, body: bytes) -> None:
         given = {"PGROUP": "g", "UNIQ_KEY": body.decode(), "REAL_TOPIC": "t", "TRAN_MSG": "true"}
-        draft = Draft(names.HALF_TOPIC, 0, body, properties(given), born_ms=broker.clock.now_ms())
-        broker.put.as_it_is(draft)
+        draft = Draft(
+            names.HALF_TOPIC, 0, body, properties(given), born_ms=broker.control.clock.now_ms()
+        )
+        broker.log.ingest.as_it_is(draft)
 
 
 class Pops(Service):
@@ -225,16 +227,16 @@ class Pops(Service):
         yield note(json.dumps({**plain, "c": "../../x", "t": "orders"}).encode())
 
     def put_good(self, broker: Broker, body: bytes) -> None:
-        broker.groups.find("g", broker.clock.now_ms())
-        appended = broker.put.as_it_is(Draft("orders", 0, body, b""))
-        now_ms = broker.clock.now_ms()
-        broker.revival.give(
+        broker.tables.groups.find("g", broker.control.clock.now_ms())
+        appended = broker.log.ingest.as_it_is(Draft("orders", 0, body, b""))
+        now_ms = broker.control.clock.now_ms()
+        broker.delivery.revive.give(
             PopCheckpoint(
                 group="g", topic="orders", queue_id=0, start=appended.queue_offset, pop_ms=now_ms,
                 invisible_ms=1_000, delivered=1, left=1, revive_queue_id=0, revive_offset=0,
             )
         )  # fmt: skip
-        broker.offsets.commit("g", "orders", 0, appended.queue_offset + 1)
+        broker.tables.offsets.commit("g", "orders", 0, appended.queue_offset + 1)
 
 
 class Index(Service):
@@ -248,12 +250,14 @@ class Index(Service):
             yield Draft("orders", 0, b"poison", properties({"KEYS": one, "UNIQ_KEY": one}))
 
     def put_good(self, broker: Broker, body: bytes) -> None:
-        broker.put.as_it_is(Draft("orders", 0, body, properties({"UNIQ_KEY": body.decode()})))
+        broker.log.ingest.as_it_is(
+            Draft("orders", 0, body, properties({"UNIQ_KEY": body.decode()}))
+        )
 
     def good_ones(self, broker: Broker) -> list[bytes]:
         found = []
         for body in (b"good %d" % number for number in range(400)):
-            hits = broker.store.query("orders", body.decode()).records
+            hits = broker.log.store.query("orders", body.decode()).records
             found += [record.body for raw in hits for record in decode_many(raw)]
         return found
 
@@ -272,21 +276,21 @@ async def _attack(service: Service, random: Random, most: int) -> None:
         killed_early = files.copy()
         await clock.sleep(service.lasts_ms)
         assert sorted(set(service.good_ones(broker))) == sorted(good)
-        kept = broker.set_aside.total
-        assert kept == sum(broker.set_aside.counts.values())
+        kept = broker.delivery.set_aside.total
+        assert kept == sum(broker.delivery.set_aside.counts.values())
         await _retry_all(broker, clock, service, good)
         late = files.copy()
     for copy in (killed_early, late):
         async with BrokerServer(config(), clock, files=copy) as server:
-            before = server.broker.set_aside.total
+            before = server.broker.delivery.set_aside.total
             more = b"good 399"
             service.put_good(server.broker, more)
             await clock.sleep(service.lasts_ms)
             found = service.good_ones(server.broker)
             assert sorted(set(found)) == sorted([*good, more])
-            assert server.broker.set_aside.total >= before
+            assert server.broker.delivery.set_aside.total >= before
             assert copy is killed_early or before >= kept
-            is_told = server.broker.set_aside.total > 0 or service.name == "index"
+            is_told = server.broker.delivery.set_aside.total > 0 or service.name == "index"
             assert is_told or copy is late, "all poison was lost without a word"
 
 
@@ -300,7 +304,7 @@ def _mix(service: Service, broker: Broker, poisons: list[Draft], random: Random)
 
     put_good()
     for draft in poisons:
-        broker.put.as_it_is(draft)
+        broker.log.ingest.as_it_is(draft)
         if random.random() < 0.3:
             put_good()
     put_good()
@@ -313,7 +317,7 @@ async def _retry_all(
     """All that was kept goes back, is set aside again or handled, and stops nothing."""
     for record in records(broker, SET_ASIDE)[:50]:
         with suppress(RecordError, MessageIllegal):
-            broker.set_aside.retry(record)
+            broker.delivery.set_aside.retry(record)
     await clock.sleep(service.lasts_ms)
     assert sorted(set(service.good_ones(broker))) == sorted(good)
 
@@ -339,7 +343,7 @@ def test_each_poison_alone_stops_nothing(depth: str, caplog: pytest.LogCaptureFi
             step = 7 if depth == "short" else 1
             good: list[bytes] = []
             for draft in poisons[::step]:
-                server.broker.put.as_it_is(draft)
+                server.broker.log.ingest.as_it_is(draft)
                 good.append(b"good %d" % len(good))
                 service.put_good(server.broker, good[-1])
                 await clock.sleep(3_000)
@@ -357,10 +361,10 @@ def test_what_every_service_set_aside_is_told_with_its_name() -> None:
             for kind in SERVICES:
                 service = kind()
                 for draft in service.poisons(clock.now_ms()):
-                    server.broker.put.as_it_is(draft)
+                    server.broker.log.ingest.as_it_is(draft)
             await clock.sleep(120_000)
-            found = server.broker.set_aside.counts
+            found = server.broker.delivery.set_aside.counts
             assert {"timer", "delay", "transactions"} <= found.keys()
-            assert server.broker.set_aside.total == sum(found.values())
+            assert server.broker.delivery.set_aside.total == sum(found.values())
 
     run(scene())

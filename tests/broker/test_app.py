@@ -1,20 +1,16 @@
 import asyncio
-import json
-import logging
 import socket
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from roquet.broker import app as app_module
-from roquet.broker.app import BrokerServer, store_config
+from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.send import send
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
     CallError,
-    CallRefused,
     ConfigError,
     StoreError,
     StoreFull,
@@ -26,8 +22,6 @@ from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
 from roquet.store.filesystem.files import RealFiles
-from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
@@ -41,74 +35,25 @@ def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
     return BrokerConfig(store_dir=directory, **given)
 
 
-async def test_a_broker_without_a_directory_keeps_everything_in_memory(
-    peer: Any, message: Any
-) -> None:
-    async with BrokerServer(config_of()) as server:
-        assert server.address == f"127.0.0.1:{server.port}"
-        reply: Any = send(server.broker, message(), peer)
-        assert reply.code == 0
-    async with BrokerServer(config_of()) as server:
-        assert server.broker.topics.get("orders") is None
-
-
 async def test_what_was_stored_is_there_after_a_restart(
     tmp_path: Path, peer: Any, message: Any
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
-        send(server.broker, message(b"kept"), peer)
-        server.broker.groups.find("billing", 0)
-        server.broker.offsets.commit("billing", "orders", 0, 1)
+        server.broker.bind(send)(message(b"kept"), peer)
+        server.broker.tables.groups.find("billing", 0)
+        server.broker.tables.offsets.commit("billing", "orders", 0, 1)
     async with BrokerServer(config_of(tmp_path)) as server:
         broker = server.broker
-        assert broker.store.bounds("orders", 0) == (0, 1)
-        assert broker.topics.get("orders") is not None
-        assert broker.groups.get("billing") is not None
-        assert broker.offsets.get("billing", "orders", 0) == 1
-
-
-async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        send(server.broker, message(b"kept"), peer)
-        for group, offset in (("ahead", 3), ("within", 0)):
-            server.broker.offsets.commit(group, "orders", 0, offset)
-        server.broker.offsets.commit("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0, 9)
-    async with BrokerServer(config_of(tmp_path)) as server:
-        offsets = server.broker.offsets
-        assert [offsets.get(g, "orders", 0) for g in ("ahead", "within")] == [1, 0]
-        assert offsets.get("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0) == 9
-        assert "further than 1 queues reach" in caplog.text
-
-
-async def test_the_tables_are_where_the_genuine_broker_looks(
-    tmp_path: Path, peer: Any, message: Any
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        send(server.broker, message(), peer)
-        topics = json.loads((tmp_path / "config" / "topics.json").read_text("utf-8"))
-        assert topics["topicConfigTable"]["orders"]["writeQueueNums"] == 4, "before it is stored"
-    assert (tmp_path / "config" / "subscriptionGroup.json").exists()
-
-
-async def test_messages_without_a_topic_are_said_and_kept(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        send(server.broker, message(), peer)
-    for name in ("topics.json", "topics.json.bak"):
-        (tmp_path / "config" / name).unlink(missing_ok=True)
-    with caplog.at_level(logging.WARNING, "roquet.broker.app"):
-        async with BrokerServer(config_of(tmp_path)) as server:
-            assert "messages of 1 topics without settings, as orders" in caplog.text
-            assert server.broker.store.bounds("orders", 0) == (0, 1)
+        assert broker.log.store.bounds("orders", 0) == (0, 1)
+        assert broker.tables.topics.get("orders") is not None
+        assert broker.tables.groups.get("billing") is not None
+        assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
 
 async def test_progress_is_saved_at_intervals(tmp_path: Path) -> None:
     path = tmp_path / "config" / "consumerOffset.json"
     async with BrokerServer(config_of(tmp_path, save_interval=20)) as server:
-        server.broker.offsets.commit("billing", "orders", 0, 1)
+        server.broker.tables.offsets.commit("billing", "orders", 0, 1)
         async with asyncio.timeout(5):
             while not path.exists():  # noqa: ASYNC110 - a file cannot call back
                 await asyncio.sleep(0.01)
@@ -143,7 +88,7 @@ async def test_a_damaged_table_stops_the_start_and_lets_the_directory_go(tmp_pat
 
 async def test_messages_name_the_port_that_was_found(peer: Any, message: Any) -> None:
     async with BrokerServer(config_of()) as server:
-        reply: Any = send(server.broker, message(), peer)
+        reply: Any = server.broker.bind(send)(message(), peer)
         assert int(reply.msg_id[8:16], 16) == server.port
 
 
@@ -154,7 +99,7 @@ async def test_the_advertised_address_is_what_name_servers_and_records_hold(
         config = config_of(advertise="10.9.8.7:6543", name_servers=(names.address,))
         async with BrokerServer(config) as server:
             assert server.address == "10.9.8.7:6543"
-            reply: Any = send(server.broker, message(), peer)
+            reply: Any = server.broker.bind(send)(message(), peer)
             assert reply.msg_id.startswith("0A09080700")
             channel = await Channel.connect("127.0.0.1", names.port)
             route = await channel.call(GetRoute(topic="TBW102"))
@@ -173,7 +118,7 @@ async def test_a_new_topic_is_routed_soon(peer: Any, message: Any) -> None:
     async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
         config = config_of(name_servers=(names.address,))
         async with BrokerServer(config) as server:
-            send(server.broker, message(), peer)
+            server.broker.bind(send)(message(), peer)
             channel = await Channel.connect("127.0.0.1", names.port)
             async with asyncio.timeout(5):
                 while "orders" not in routing.topics(names.state.brokers.registrations):  # noqa: ASYNC110
@@ -192,7 +137,7 @@ async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
 ) -> None:
     server = BrokerServer(config_of(tmp_path))
     await server.__aenter__()
-    send(server.broker, message(), peer)
+    server.broker.bind(send)(message(), peer)
     channel = await Channel.connect("127.0.0.1", server.port)
     call = Pull(
         consumer_group="billing",
@@ -214,7 +159,7 @@ async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
         await server.__aexit__(None, None, None)
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
     async with BrokerServer(config_of(tmp_path)) as again:
-        assert again.broker.offsets.get("billing", "orders", 0) == 1
+        assert again.broker.tables.offsets.get("billing", "orders", 0) == 1
 
 
 async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
@@ -224,30 +169,16 @@ async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
         raise StoreFull("no room")
 
     async with BrokerServer(config_of(tmp_path)) as server:
-        server.broker.offsets.commit("billing", "orders", 0, 1)
+        server.broker.tables.offsets.commit("billing", "orders", 0, 1)
         monkeypatch.setattr(RealFiles, "replace", refuse)
     assert "groups will read twice: no room" in caplog.text
 
 
 async def test_several_brokers_live_in_one_process(peer: Any, message: Any) -> None:
     async with BrokerServer(config_of()) as one, BrokerServer(config_of()) as two:
-        send(one.broker, message(), peer)
-        assert two.broker.topics.get("orders") is None
+        one.broker.bind(send)(message(), peer)
+        assert two.broker.tables.topics.get("orders") is None
         assert one.port != two.port
-
-
-def test_the_store_is_laid_out_by_the_brokers_settings() -> None:
-    config = BrokerConfig(
-        log_file_size=1, queue_file_entries=2, index_slots=3, index_entries=4, retention=5,
-        delete_hour=6, expire_ratio=0.1, force_ratio=0.2, refuse_ratio=0.3, free_min=7,
-    )  # fmt: skip
-    store = store_config(config)
-    assert (store.log_file_size, store.queue_file_entries) == (1, 2)
-    assert (store.index_slots, store.index_entries) == (3, 4)
-    assert msgspec.structs.asdict(store.retention) == {
-        "reserved_ms": 5, "delete_hour": 6, "expire_ratio": 0.1, "force_ratio": 0.2,
-        "refuse_ratio": 0.3, "free_min": 7,
-    }  # fmt: skip
 
 
 async def test_a_broker_with_tls_registers_and_serves_by_it() -> None:
@@ -333,56 +264,3 @@ def free_pair() -> int:
             except OSError:
                 continue
             return port
-
-
-async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> None:
-    async with BrokerServer(config_of()) as server:
-        broker = server.broker
-        broker.live.change({"sendThreadPoolQueueCapacity": "77"}, 0)
-        assert broker.admission.gates["send"].limits.count == 77
-
-
-@in_virtual_time
-async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
-    message: Any, peer: Any
-) -> None:
-    async with BrokerServer(config_of(), this_loop().clock) as server:
-        broker = server.broker
-        later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
-        for topic, properties in later.items():
-            send(broker, message(topic=topic, properties=properties), peer)
-        broker.forget_topics(["a", "b"])
-        broker.live.change({"autoCreateTopicEnable": "false"}, 0)
-        await asyncio.sleep(4)
-        assert [broker.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
-        assert [broker.topics.get(topic) for topic in later] == [None, None]
-
-
-async def test_no_retention_is_too_short_for_what_waits(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with BrokerServer(config_of(tmp_path)) as server:
-        broker = server.broker
-        broker.live.change({"fileReservedTime": "1"}, 0)
-        assert "messages may wait 7200000 ms at a delay level" in caplog.text
-        broker.live.change({"fileReservedTime": "72"}, 0)
-        send(broker, message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
-        async with asyncio.timeout(5):
-            while broker.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
-                await asyncio.sleep(0.01)
-        with pytest.raises(CallRefused, match="messages wait for their delivery time"):
-            broker.live.change({"fileReservedTime": "24"}, 0)
-        assert broker.config.retention == 72 * 3_600_000
-        broker.live.change({"fileReservedTime": "48"}, 0)
-    caplog.clear()
-    async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
-        assert "messages wait for their delivery time for longer" in caplog.text
-
-
-async def test_settings_that_change_are_kept_in_the_files_of_the_broker() -> None:
-    files, path = MemoryFiles(), Path("/broker.conf")
-    files.replace(path, b"brokerPermission=6\n")
-    config = msgspec.structs.replace(config_of(), source=path)
-    async with BrokerServer(config, files=files) as server:
-        server.broker.live.change({"brokerPermission": "4"}, 0)
-    assert files.read(path) == b"brokerPermission=4\n"

@@ -49,7 +49,7 @@ def test_it_sends_and_consumes_without_the_command_lines_packages(
     )  # fmt: skip
     assert done.stderr == ""
     assert done.stdout.splitlines() == [
-        "Zstandard bodies need a package that is not here: `pip install zstandard`",
+        "Zstandard bodies need a package that is not installed: `pip install zstandard`",
         "10000",
     ]
 

@@ -73,7 +73,7 @@ async def test_topics_come_and_go_while_it_runs() -> None:
             assert taker.assignment() == [
                 MessageQueue("t", "broker-a", -1), MessageQueue("u", "broker-a", -1),
             ]  # fmt: skip
-            revival = running.brokers[0].broker.revival
+            revival = running.brokers[0].broker.delivery.revive
             for one in (*messages, message):
                 await one.ack()
             await asyncio.sleep(0.1)
@@ -220,7 +220,7 @@ async def test_the_broker_knows_it_as_a_pop_member() -> None:
             running.namesrv_addr, group="g", topic="t", config=settings
         ) as taker:
             await taker.next(3_000)
-            members = running.brokers[0].broker.clients.consumers("g")
+            members = running.brokers[0].broker.tables.clients.consumers("g")
             assert members is not None
             assert members.consume_type is ConsumeType.CONSUME_POP
             assert members.client_ids == [taker.client_id]
@@ -256,7 +256,7 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
             assert waiting
             await asyncio.sleep(20)  # one pop may have been under way
             assert pops == []
-            revival = running.brokers[0].broker.revival
+            revival = running.brokers[0].broker.delivery.revive
             assert len(revival.in_flight) == 0
             await send(running.namesrv_addr, "t", "z")
             await asyncio.sleep(20)
@@ -313,5 +313,5 @@ def test_the_blocking_copy_error_takes_extends_and_acknowledges() -> None:
                     assert message.body
             taker.subscribe("u")
             taker.unsubscribe("u")
-        revival = running.brokers[0].broker.revival
+        revival = running.brokers[0].broker.delivery.revive
         assert len(revival.in_flight) == 0

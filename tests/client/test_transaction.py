@@ -90,7 +90,7 @@ async def producing(
 def bodies(running: Cluster, topic: str = "t") -> list[bytes]:
     halves = []
     for broker in running.brokers:
-        store = broker.broker.store
+        store = broker.broker.log.store
         for queue_id in store.queue_ids(topic):
             parts = store.read(topic, queue_id, 0, count_max=100).parts
             halves += [record.body for part in parts for record in decode_many(part)]
@@ -112,7 +112,7 @@ async def test_what_is_sent_names_transaction_and_group() -> None:
         assert tx.state is TransactionState.COMMIT
         assert bodies(running) == [b"m"]
         (broker,) = running.brokers
-        assert broker.broker.clients.producers("pg"), "it is known before it can be asked"
+        assert broker.broker.tables.clients.producers("pg"), "it is known before it can be asked"
 
 
 @in_virtual_time
@@ -303,9 +303,9 @@ async def test_brokers_hear_of_a_producer_that_has_sent_nothing() -> None:
             running.namesrv_addr, group="pg", check=check, topics=["t"], config=config
         ):
             await asyncio.sleep(3)
-            assert len(running.brokers[0].broker.clients.producers("pg")) == 1
+            assert len(running.brokers[0].broker.tables.clients.producers("pg")) == 1
         await asyncio.sleep(1)
-        assert running.brokers[0].broker.clients.producers("pg") == []
+        assert running.brokers[0].broker.tables.clients.producers("pg") == []
 
 
 @in_virtual_time
@@ -319,7 +319,7 @@ async def test_a_producer_that_was_there_first_is_known_to_a_broker_that_comes()
             await asyncio.sleep(10)
             broker = await running.add_broker()
             await asyncio.sleep(40)
-            assert len(broker.broker.clients.producers("pg")) == 1
+            assert len(broker.broker.tables.clients.producers("pg")) == 1
 
 
 @in_virtual_time

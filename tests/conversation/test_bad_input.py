@@ -172,7 +172,7 @@ async def test_half_a_frame_and_gone_disturbs_nobody(server: BrokerServer, raw: 
         half.send(frame(310, b"x" * 100, **SEND)[:cut])
         await half.close()
     await still_serves(raw)
-    assert server.broker.store.bounds("orders", 0) == (0, 1), "half a message is none"
+    assert server.broker.log.store.bounds("orders", 0) == (0, 1), "half a message is none"
 
 
 async def test_a_request_in_single_bytes_is_one_request(raw: Socket) -> None:
@@ -201,17 +201,17 @@ async def test_the_cpp_clients_one_means_a_batch(server: BrokerServer, raw: Sock
     answer = await raw.ask(frame(310, item * 2, **{**SEND, "m": "1"}))
     assert answer["code"] == 0
     assert answer["extFields"]["msgId"].count(",") == 1
-    assert server.broker.store.bounds("orders", 0) == (0, 2)
+    assert server.broker.log.store.bounds("orders", 0) == (0, 2)
 
 
 async def test_a_full_disk_refuses_sends_and_lets_reads_go_on(small: dict[str, Any]) -> None:
     async with BrokerServer(BrokerConfig(**small, refuse_ratio=0.9)) as server:
         raw = await Socket.open(server)
         await raw.ask(frame(310, b"before", **SEND))
-        server.broker.store.watch_disk(DiskUsage(total=100, free=1))
+        server.broker.log.store.watch_disk(DiskUsage(total=100, free=1))
         answer = await raw.ask(frame(310, b"too late", **SEND))
         assert answer["code"] == ResponseCode.SERVICE_NOT_AVAILABLE
         assert "free" in answer["remark"]
         assert (await raw.ask(frame(11, **PULL)))["code"] == 0
-        assert server.broker.store.bounds("orders", 0) == (0, 1)
+        assert server.broker.log.store.bounds("orders", 0) == (0, 1)
         await raw.close()

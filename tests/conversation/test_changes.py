@@ -98,8 +98,8 @@ async def test_a_group_at_work_goes_back_and_gets_everything_again() -> None:
             assert set(seen.values()) == {2}
         await task
         broker = running.brokers[0].broker
-        found = [broker.offsets.get("g", "t", n) or 0 for n in range(8)]
-        assert found == [broker.store.bounds("t", n)[1] for n in range(8)]
+        found = [broker.tables.offsets.get("g", "t", n) or 0 for n in range(8)]
+        assert found == [broker.log.store.bounds("t", n)[1] for n in range(8)]
 
 
 @in_virtual_time
@@ -117,10 +117,10 @@ async def test_a_group_at_work_passes_over_what_waits() -> None:
             await asyncio.sleep(30)
             await ask(running, ResetOffset(group="g", topic="t", timestamp=-1))
             broker = running.brokers[0].broker
-            ends = [broker.store.bounds("t", n)[1] for n in range(4)]
-            assert [broker.offsets.get("g", "t", n) for n in range(4)] == ends
+            ends = [broker.log.store.bounds("t", n)[1] for n in range(4)]
+            assert [broker.tables.offsets.get("g", "t", n) for n in range(4)] == ends
             await asyncio.sleep(60)
-            kept = [broker.offsets.get("g", "t", n) for n in range(4)]
+            kept = [broker.tables.offsets.get("g", "t", n) for n in range(4)]
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         assert sum(1 for body in seen if body == b"old") < 200
@@ -148,8 +148,8 @@ async def test_a_group_in_the_middle_of_its_work_goes_back() -> None:
         assert len(seen) == 400
         assert all(seen[body] >= 2 for body in first)
         broker = running.brokers[0].broker
-        ends = [broker.store.bounds("t", n)[1] for n in range(4)]
-        assert [broker.offsets.get("g", "t", n) for n in range(4)] == ends
+        ends = [broker.log.store.bounds("t", n)[1] for n in range(4)]
+        assert [broker.tables.offsets.get("g", "t", n) for n in range(4)] == ends
 
 
 # -- queues --------------------------------------------------------------------------------------
@@ -178,16 +178,16 @@ async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> 
             await produce(producer, 100)
             await resize(running, reads=8, writes=4)
             await produce(producer, 350)
-            drained = [broker.store.bounds("t", n)[1] for n in range(4, 8)]
+            drained = [broker.log.store.bounds("t", n)[1] for n in range(4, 8)]
             assert sum(drained) > 0
             await asyncio.sleep(10)
-            assert [broker.offsets.get("g", "t", n) for n in range(4, 8)] == drained
+            assert [broker.tables.offsets.get("g", "t", n) for n in range(4, 8)] == drained
             await resize(running, reads=4, writes=4)
             await produce(producer, 50)
             await asyncio.sleep(10)
         await task
         assert set(seen) == sent
-        assert [broker.store.bounds("t", n)[1] for n in range(4, 8)] == drained
+        assert [broker.log.store.bounds("t", n)[1] for n in range(4, 8)] == drained
 
 
 # -- a topic deleted -----------------------------------------------------------------------------
@@ -226,7 +226,7 @@ async def test_a_topic_deleted_under_load_comes_anew_with_what_is_sent_then() ->
         assert len(kept) > 50
         assert set(kept) <= set(seen)
         broker = running.brokers[0].broker
-        assert sum(broker.store.bounds("t", n)[1] for n in range(8)) == len(kept)
+        assert sum(broker.log.store.bounds("t", n)[1] for n in range(8)) == len(kept)
 
 
 SEND = Send(
@@ -260,11 +260,11 @@ async def test_a_kill_right_after_does_not_bring_a_deleted_topic_back(
         left = files.copy()
     async with BrokerServer(config, files=left) as again:
         broker = again.broker
-        assert broker.topics.get("t") is None
-        assert "t" not in broker.store.topics()
-        assert broker.offsets.topics("g") == []
-        assert broker.offsets.topics("popper") == []
-        assert len(broker.revival.in_flight) == 0
+        assert broker.tables.topics.get("t") is None
+        assert "t" not in broker.log.store.topics()
+        assert broker.tables.offsets.topics("g") == []
+        assert broker.tables.offsets.topics("popper") == []
+        assert len(broker.delivery.revive.in_flight) == 0
         channel = await connect(again)
         for _ in range(3):
             await channel.call(Send(**(fields(SEND) | {"body": b"new"})))
@@ -291,7 +291,7 @@ async def test_changed_settings_are_in_the_brokers_file(
     async with BrokerServer(config) as server:
         channel = await connect(server)
         await channel.call(UpdateSettings(body=b"brokerPermission=4\nfileReservedTime=5"))
-        assert server.broker.config.permission == 4
+        assert server.broker.control.settings.config.permission == 4
     again = load(path, {})
     assert (again.permission, again.retention) == (4, 5 * 3_600_000)
     assert path.read_text().startswith("# a broker of ours\n")
@@ -322,11 +322,11 @@ class Bare(Call[Reply], frozen=True, kw_only=True):
 async def test_an_operator_who_says_too_little_is_told_so_and_nothing_happens(
     channel: Channel, server: BrokerServer, code: RequestCode
 ) -> None:
-    before = server.broker.topics.version, server.broker.groups.version
+    before = server.broker.tables.topics.version, server.broker.tables.groups.version
     Bare.code = code
     with pytest.raises(CallRefused) as refused:
         await channel.call(Bare())
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
     assert refused.value.remark
-    assert (server.broker.topics.version, server.broker.groups.version) == before
+    assert (server.broker.tables.topics.version, server.broker.tables.groups.version) == before
     assert (await channel.call(SEND)).queue_offset == 0

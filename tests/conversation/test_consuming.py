@@ -172,7 +172,7 @@ async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_th
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with cluster(clock=this_loop().clock) as running:
-        broker = running.brokers[0].broker.config.broker_name
+        broker = running.brokers[0].broker.control.settings.config.broker_name
         own = [MessageQueue("t", broker, n) for n in range(4)]
         for listed, tries in ((own, 1), ([*own, MessageQueue("%RETRY%g", broker, 0)], 2)):
             caplog.clear()

@@ -58,7 +58,7 @@ async def send(server: BrokerServer, body: bytes, level: int | str, **fields: An
 
 
 def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.store.read(topic, queue_id, 0, count_max=1_000)
+    found = server.broker.log.store.read(topic, queue_id, 0, count_max=1_000)
     return [record for part in found.parts for record in decode_many(part)]
 
 
@@ -203,7 +203,7 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(
 ) -> None:
     async with started(small, store_dir=tmp_path, sync_flush=True) as server:
         reply = await send(server, b"one", 1)
-        store = server.broker.store
+        store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
         await asyncio.sleep(2)
         assert bodies(server) == [b"one"]
@@ -223,12 +223,12 @@ def test_what_waits_in_a_genuine_directory_comes(
         async with started(small, store_dir=tmp_path, message_delay_levels=QUICK) as server:
             waiters = held(server, "SCHEDULE_TOPIC_XXXX", 17)
             assert len(waiters) == waiting
-            ends = server.broker.store.bounds("TopicB", 0)[1]
-            before = sum(server.broker.store.bounds("TopicB", i)[1] for i in range(4))
+            ends = server.broker.log.store.bounds("TopicB", 0)[1]
+            before = sum(server.broker.log.store.bounds("TopicB", i)[1] for i in range(4))
             await asyncio.sleep(119)
-            assert server.broker.store.bounds("TopicB", 0)[1] == ends
+            assert server.broker.log.store.bounds("TopicB", 0)[1] == ends
             await asyncio.sleep(10)
-            store = server.broker.store
+            store = server.broker.log.store
             assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
             places = [decode_properties(one.properties) for one in waiters]
             for place, waiter in zip(places, waiters, strict=True):
@@ -237,7 +237,7 @@ def test_what_waits_in_a_genuine_directory_comes(
                 assert waiter.body in {one.body for one in queue}
         async with started(small, store_dir=tmp_path) as server:
             await asyncio.sleep(5)
-            store = server.broker.store
+            store = server.broker.log.store
             assert sum(store.bounds("TopicB", i)[1] for i in range(4)) == before + waiting
 
     story()

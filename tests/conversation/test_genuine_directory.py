@@ -81,7 +81,7 @@ async def test_every_message_of_a_genuine_directory_can_be_pulled(
     async with BrokerServer(config) as server:
         channel = await connect(server)
         for (topic, queue_id), messages in queues.items():
-            if server.broker.topics.get(topic) is not None:
+            if server.broker.tables.topics.get(topic) is not None:
                 pulled = await everything(channel, topic, queue_id)
                 # Behind them lies what still waited at a delay level, and is long due.
                 assert pulled[: len(messages)] == sorted(messages), (topic, queue_id)
@@ -99,5 +99,5 @@ async def test_groups_go_on_where_they_were_and_new_messages_behind_the_old(
         send = Send(
             producer_group="pg", topic="TopicA", queue_id=0, born_timestamp=1, body=b"from here on"
         )
-        before = server.broker.store.bounds("TopicA", 0)[1]
+        before = server.broker.log.store.bounds("TopicA", 0)[1]
         assert (await channel.call(send)).queue_offset == before

@@ -44,10 +44,10 @@ async def test_each_sees_its_own(kind: Any) -> None:
             assert await consumer.next(130_000) is None
             assert consumer.group == "eu%g"
             assert consumer.subscriptions == {"t": "*"}
-            group = broker.clients.consumers("eu%g")
+            group = broker.tables.clients.consumers("eu%g")
             assert group is not None
             assert "eu%t" in group.subscriptions
-        assert broker.clients.consumers("g") is None
+        assert broker.tables.clients.consumers("g") is None
 
 
 @in_virtual_time
@@ -73,7 +73,7 @@ async def test_a_failed_message_comes_again_from_the_groups_own_retry_topic() ->
             consumer.stop()
             await work
         assert seen == [("t", 0), ("t", 1), ("t", 2)]
-        assert running.brokers[0].broker.topics.get("%RETRY%eu%g") is not None
+        assert running.brokers[0].broker.tables.topics.get("%RETRY%eu%g") is not None
 
 
 @in_virtual_time

@@ -86,7 +86,7 @@ async def test_more_sends_than_a_slow_disk_takes_are_refused_and_none_acknowledg
                 group.create_task(sends(channels[number % 4], number * 10))
         assert counts.keys() == {"2 [OVERLOAD]system busy, start flow control for a while True"}
         assert len(kept) + counts.total() == 1_200
-        assert server.broker.admission.gates["send"].count == 0
+        assert server.broker.control.admission.gates["send"].count == 0
         reply = await channels[0].call(ask(0, max_msg_nums=1_000))
         stored = {record.queue_offset: record.body for record in decode_many(reply.body)}
         assert kept.items() <= stored.items()
@@ -103,7 +103,7 @@ async def test_our_client_comes_again_when_a_broker_is_busy(
         config = ProducerConfig(timeout_ms=2_000)
         async with Producer(running.namesrv_addr, config=config) as producer:
             await producer.send("flights", b"first")
-            gate = running.brokers[0].broker.admission.gates["send"]
+            gate = running.brokers[0].broker.control.admission.gates["send"]
             gate.late(1_000)
             asyncio.get_running_loop().call_later(0.05, gate.late, 0)
             receipts = [await producer.send("flights", b"again") for _ in range(8)]

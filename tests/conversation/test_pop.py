@@ -73,7 +73,7 @@ async def test_every_message_is_handled_once_and_then_nothing_is_in_flight() -> 
             assert await taker.next(100_000) is None
         assert len(seen) == 300
         assert max(seen.values()) == 1
-        assert [len(b.broker.revival.in_flight) for b in running.brokers] == [0, 0]
+        assert [len(b.broker.delivery.revive.in_flight) for b in running.brokers] == [0, 0]
 
 
 @in_virtual_time
@@ -120,7 +120,7 @@ async def test_a_message_that_fails_comes_again_and_at_last_is_a_dead_letter() -
                 await message.nack(500)
             assert times == [0, 1, 2, 3]
             assert await taker.next(60_000) is None
-        store = running.brokers[0].broker.store
+        store = running.brokers[0].broker.log.store
         assert store.bounds("%DLQ%g", 0) == (0, 1)
         dead = record.to_message(record.decode(store.read("%DLQ%g", 0, 0).parts[0]))
         assert dead.body == b"0"
@@ -298,7 +298,7 @@ def snapshots(
 ) -> list[Any]:
     """What is on the disk around each record that the broker stores, and what clients know then."""
     taken: list[Any] = []
-    store: Any = server.broker.store
+    store: Any = server.broker.log.store
     append = store._write
 
     def write(draft: Any, now_ms: int) -> Any:

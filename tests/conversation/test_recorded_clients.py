@@ -69,7 +69,7 @@ async def test_every_recorded_request_is_answered(
     rows = recorded(client)
     for name in {row["header"].get("extFields", {}).get("topic") for row in rows} - {None}:
         queues = TopicConfig(topic_name=name, read_queue_nums=16, write_queue_nums=16)
-        server.broker.topics.put(queues, 0)
+        server.broker.tables.topics.put(queues, 0)
     found = await answers(server, rows)
     assert len(found) == len(rows)
     assert refused == {
@@ -77,7 +77,7 @@ async def test_every_recorded_request_is_answered(
         for opaque, (code, _) in found.items()
         if code not in (SUCCESS, NOTHING_NEW)
     }
-    assert server.broker.groups.get(group) is not None
+    assert server.broker.tables.groups.get(group) is not None
 
 
 async def test_cpp_sends_are_stored_with_what_they_carry(server: BrokerServer) -> None:
@@ -88,5 +88,5 @@ async def test_cpp_sends_are_stored_with_what_they_carry(server: BrokerServer) -
         assert code == SUCCESS
         assert fields["MSG_REGION"] == "DefaultRegion"
         assert fields["queueOffset"].isdigit()
-    bounds = [server.broker.store.bounds("T044", queue_id)[1] for queue_id in range(16)]
+    bounds = [server.broker.log.store.bounds("T044", queue_id)[1] for queue_id in range(16)]
     assert sum(bounds) == len(rows)

@@ -44,7 +44,7 @@ async def recreate(running: Cluster, *, is_known: bool) -> None:
     finally:
         await pool.close()
     if not is_known:
-        running.brokers[0].broker.former_readers.pending.clear()
+        running.brokers[0].broker.tables.former_readers.pending.clear()
 
 
 async def send(running: Cluster, body: bytes, count: int) -> None:
@@ -99,7 +99,7 @@ async def test_a_consumer_reads_all_of_a_topic_made_anew(
             await task
         assert len(seen) == 500, "none of the new ones is passed over"
         if model is MessageModel.CLUSTERING:
-            assert running.brokers[0].broker.offsets.get("g", "t", 0) == 300
+            assert running.brokers[0].broker.tables.offsets.get("g", "t", 0) == 300
 
 
 async def recreate_first(running: Cluster) -> None:

@@ -208,7 +208,7 @@ async def test_who_has_no_handler_says_so() -> None:
 
 async def tell(here: Scene, call: ResetClientOffset) -> None:
     """As the broker does it when an operator sets the group's offsets."""
-    group = here.running.brokers[0].broker.clients.consumers("g")
+    group = here.running.brokers[0].broker.tables.clients.consumers("g")
     assert group is not None
     for peer in group.members:
         peer.oneway(call)
@@ -230,7 +230,9 @@ async def test_a_member_goes_on_where_an_operator_wants_it(ordered: bool) -> Non
             await asyncio.sleep(5)
             assert sorted(seen) == [b"%d" % n for n in range(9)]
             broker = here.running.brokers[0].broker
-            (queue,) = [q for q in consumer.assignment() if broker.store.bounds("t", q.queue_id)[1]]
+            (queue,) = [
+                q for q in consumer.assignment() if broker.log.store.bounds("t", q.queue_id)[1]
+            ]
             body = codec.dumps(ResetOffsetBody(offset_table={queue: 6}))
             await tell(here, ResetClientOffset(topic="t", group="g", timestamp=5, body=body))
             await asyncio.sleep(1)
@@ -252,7 +254,9 @@ async def test_a_reset_waits_for_handlers_at_work_and_survives_a_close() -> None
             running = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(6)
             broker = here.running.brokers[0].broker
-            (queue,) = [q for q in consumer.assignment() if broker.store.bounds("t", q.queue_id)[1]]
+            (queue,) = [
+                q for q in consumer.assignment() if broker.log.store.bounds("t", q.queue_id)[1]
+            ]
             body = codec.dumps(ResetOffsetBody(offset_table={queue: 0, other("u"): 5}))
             await tell(here, ResetClientOffset(topic="t", group="g", body=body))
             await asyncio.sleep(2)
@@ -260,9 +264,9 @@ async def test_a_reset_waits_for_handlers_at_work_and_survives_a_close() -> None
             assert table[queue] == 0
             await tell(here, ResetClientOffset(topic="t", group="g", body=body))
             await asyncio.sleep(0.1)
-            assert broker.offsets.get("g", "t", queue.queue_id) == 0
+            assert broker.tables.offsets.get("g", "t", queue.queue_id) == 0
         await running
-        assert broker.offsets.get("g", "t", queue.queue_id) == 0
+        assert broker.tables.offsets.get("g", "t", queue.queue_id) == 0
 
 
 @in_virtual_time
@@ -283,7 +287,7 @@ async def test_a_reset_of_another_group_or_that_cannot_be_read_changes_nothing()
 
 
 async def status(here: Scene) -> dict[MessageQueue, int]:
-    group = here.running.brokers[0].broker.clients.consumers("g")
+    group = here.running.brokers[0].broker.tables.clients.consumers("g")
     assert group is not None
     (peer,) = group.members
     reply = await peer.call(GetClientStatus(topic="t", group="g"))

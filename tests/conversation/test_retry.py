@@ -37,7 +37,7 @@ async def ask(server: BrokerServer, call: Call[Any]) -> Any:
 
 
 def held(server: BrokerServer, topic: str) -> list[Record]:
-    found = server.broker.store.read(topic, 0, 0, count_max=1_000)
+    found = server.broker.log.store.read(topic, 0, 0, count_max=1_000)
     return [record for part in found.parts for record in decode_many(part)]
 
 
@@ -83,7 +83,7 @@ async def test_a_message_that_always_fails_is_tried_sixteen_times_and_then_dead(
 async def test_a_group_may_have_fewer_tries(small: dict[str, Any]) -> None:
     async with started(small) as server:
         group = SubscriptionGroup(group_name="billing", retry_max_times=1)
-        server.broker.groups.put(group, 0)
+        server.broker.tables.groups.put(group, 0)
         await fail(server, await first(server))
         await asyncio.sleep(11)
         await fail(server, held(server, RETRY)[0])
@@ -99,7 +99,7 @@ async def test_the_first_place_is_remembered_through_all_tries(small: dict[str, 
         (again,) = held(server, RETRY)
         await fail(server, again, level=-1)
         (dead,) = held(server, DEAD)
-        origin = server.broker.put.message_id(failed.position)
+        origin = server.broker.log.ingest.message_id(failed.position)
         for record in (again, dead):
             assert decode_properties(record.properties)["ORIGIN_MESSAGE_ID"] == origin
 
@@ -149,4 +149,4 @@ async def test_a_kill_after_the_answer_loses_no_retry(small: dict[str, Any]) -> 
     async with started(small, store_dir=directory, files=copy) as server:
         await asyncio.sleep(11)
         assert [record.body for record in held(server, RETRY)] == [b"4711"]
-        assert server.broker.topics.get(RETRY) is not None
+        assert server.broker.tables.topics.get(RETRY) is not None

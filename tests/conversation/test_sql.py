@@ -82,8 +82,8 @@ async def test_a_push_consumer_gets_what_it_wants_and_knows_how_far_it_is() -> N
             await asyncio.sleep(1)
             assert sum((await member.lag()).values()) == 0
         broker = running.brokers[0].broker
-        ends = [(q, broker.store.bounds("t", q)[1]) for q in broker.store.queue_ids("t")]
-        assert all(broker.offsets.get("g", "t", q) == end for q, end in ends)
+        ends = [(q, broker.log.store.bounds("t", q)[1]) for q in broker.log.store.queue_ids("t")]
+        assert all(broker.tables.offsets.get("g", "t", q) == end for q, end in ends)
 
 
 @in_virtual_time
@@ -282,7 +282,7 @@ async def test_whatever_expression_a_peer_sends_it_is_answered_at_once() -> None
                 assert len(refused.value.remark or "") < 400
         found = await channel.call(pull_of("amount >= 0 OR amount < 0"))
         assert found.code == 0
-        assert len(running.brokers[0].broker.filters) < 20
+        assert len(running.brokers[0].broker.log.filters) < 20
         await channel.close()
 
 

@@ -60,7 +60,7 @@ async def after(server: BrokerServer, body: bytes, delay_ms: int, **fields: Any)
 
 
 def held(server: BrokerServer, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-    found = server.broker.store.read(topic, queue_id, 0, count_max=10_000)
+    found = server.broker.log.store.read(topic, queue_id, 0, count_max=10_000)
     return [record for part in found.parts for record in decode_many(part)]
 
 
@@ -92,7 +92,7 @@ async def test_a_producer_says_when_and_may_take_it_back() -> None:
             with pytest.raises(CallRefused, match="timestamp invalid"):
                 await producer.recall("orders", second.recall_handle)
         await asyncio.sleep(130)
-        store = running.brokers[0].broker.store
+        store = running.brokers[0].broker.log.store
         found = [
             record
             for queue_id in store.queue_ids("orders")
@@ -180,7 +180,7 @@ async def test_a_delivery_time_is_durable_before_it_is_acknowledged(
 ) -> None:
     async with started(small, store_dir=tmp_path, sync_flush=True) as server:
         reply = await after(server, b"one", 1_000)
-        store = server.broker.store
+        store = server.broker.log.store
         assert (reply.code, store.flushed_position) == (0, store.end_position)
         assert reply.recall_handle
 
@@ -236,7 +236,7 @@ def test_what_waits_in_a_genuine_directory_comes_and_nothing_else(
         saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
         clock._start_ms += saved.read_ms + 1_000 - clock.now_ms()
         async with started(small, store_dir=directory, retention=1 << 50) as server:
-            assert server.broker.timer.behind == 0
+            assert server.broker.delivery.timer.behind == 0
             before = delivered(server)
             await asyncio.sleep(5)
             assert delivered(server) == before
@@ -260,7 +260,7 @@ async def test_what_a_genuine_broker_popped_comes_out_of_its_timer_and_again(
         broker, clock = server.broker, this_loop().clock
         for body in (b"one", b"two"):
             await send(server, body, "")
-        broker.groups.find("g", 1)
+        broker.tables.groups.find("g", 1)
         popped: dict[str, Any] = {"group": "g", "topic": "orders", "queue_id": 0, "start": 0}
         pop_ms = clock.now_ms()
         given = CheckpointBody(count=2, steps=[0, 1], invisible_ms=10_000, pop_ms=pop_ms, **popped)
@@ -269,12 +269,12 @@ async def test_what_a_genuine_broker_popped_comes_out_of_its_timer_and_again(
         for tag, note, at in (("ck", given, 9_000), ("ack", acked, 10_000)):
             properties = {"TAGS": tag, "TIMER_DELIVER_MS": str(pop_ms + at)}
             record = replace(held(server)[0], body=encode_body(note))
-            broker.put.again(
+            broker.log.ingest.again(
                 record, topic=revive, queue_id=2, properties=properties, reconsume_times=0
             )
-        assert broker.store.bounds(revive, 2) == (0, 0)
+        assert broker.log.store.bounds(revive, 2) == (0, 0)
         await asyncio.sleep(9.5)
-        assert broker.store.bounds(revive, 2) == (0, 1)
+        assert broker.log.store.bounds(revive, 2) == (0, 1)
         await asyncio.sleep(10)
         assert [one.body for one in held(server, "%RETRY%g_orders")] == [b"two"]
-        assert broker.offsets.get("g", "orders", 0) == 2
+        assert broker.tables.offsets.get("g", "orders", 0) == 2

@@ -64,7 +64,7 @@ def everywhere(store: Store, topic: str) -> list[Record]:
 
 
 def bodies(broker: BrokerServer, topic: str = "t") -> list[bytes]:
-    return sorted(record.body for record in everywhere(broker.broker.store, topic))
+    return sorted(record.body for record in everywhere(broker.broker.log.store, topic))
 
 
 @asynccontextmanager
@@ -100,12 +100,12 @@ async def test_a_block_that_ends_commits_and_one_that_raises_rolls_back() -> Non
             tx.rollback()
         await asyncio.sleep(120)
         assert bodies(broker) == [b"kept"]
-        (found,) = everywhere(broker.broker.store, "t")
+        (found,) = everywhere(broker.broker.log.store, "t")
         properties = decode_properties(found.properties)
         assert (properties["TAGS"], properties["KEYS"], properties["PGROUP"]) == ("red", "k1", "pg")
         assert "REAL_TOPIC" not in properties
         assert found.sys_flag & 12 == SysFlag.TRANSACTION_COMMIT
-        assert len(broker.broker.transactions.halves) == 0
+        assert len(broker.broker.delivery.transactions.halves) == 0
 
 
 @in_virtual_time
@@ -195,12 +195,12 @@ async def test_after_fifteen_checks_a_message_is_given_up(
         broker = running.brokers[0]
         assert len(asked) == 15
         assert bodies(broker) == []
-        (given_up,) = records(broker.broker.store, CHECK_MAX_TIME_TOPIC)
+        (given_up,) = records(broker.broker.log.store, CHECK_MAX_TIME_TOPIC)
         assert given_up.body == b"lost cause"
         properties = decode_properties(given_up.properties)
         assert (properties["REAL_TOPIC"], properties["TRANSACTION_CHECK_TIMES"]) == ("t", "15")
         assert any(tx.message_id in r.message for r in caplog.records if r.levelno >= logging.ERROR)
-        assert len(broker.broker.transactions.halves) == 0
+        assert len(broker.broker.delivery.transactions.halves) == 0
 
 
 @in_virtual_time
@@ -216,9 +216,9 @@ async def test_what_was_given_up_can_be_put_back_and_is_asked_about_anew() -> No
             tx.unknown()
         await asyncio.sleep(200)
         broker = running.brokers[0]
-        (given_up,) = records(broker.broker.store, CHECK_MAX_TIME_TOPIC)
+        (given_up,) = records(broker.broker.log.store, CHECK_MAX_TIME_TOPIC)
         channel = await Channel.connect("127.0.0.1", broker.port, clock=this_loop().clock)
-        message_id = broker.broker.put.message_id(given_up.position)
+        message_id = broker.broker.log.ingest.message_id(given_up.position)
         await channel.call(ResumeCheck(topic=CHECK_MAX_TIME_TOPIC, msg_id=message_id))
         await asyncio.sleep(60)
         await channel.close()
@@ -434,7 +434,7 @@ async def test_an_end_after_the_last_check_does_nothing(small: dict[str, Any]) -
         _, said = await refused(client.answer(COMMIT))
         assert "ended before" in said
         assert bodies(broker) == []
-        assert len(records(broker.broker.store, CHECK_MAX_TIME_TOPIC)) == 1
+        assert len(records(broker.broker.log.store, CHECK_MAX_TIME_TOPIC)) == 1
 
 
 @in_virtual_time
@@ -496,7 +496,7 @@ async def test_what_is_shown_in_a_check_is_the_message_as_it_will_be(small: dict
         assert (call.half_offset, call.position) == (record.queue_offset, record.position)
         assert call.half_offset != half.queue_offset, "it was put back before"
         assert (call.msg_id, call.transaction_id, call.broker_name) == ("k1", "k1", "broker-a")
-        assert call.offset_msg_id == broker.broker.put.message_id(call.position)
+        assert call.offset_msg_id == broker.broker.log.ingest.message_id(call.position)
         properties = decode_properties(record.properties)
         assert (properties["a"], properties["TRANSACTION_CHECK_TIMES"]) == ("b", "1")
 
@@ -523,8 +523,8 @@ async def settled(small: dict[str, Any], files: MemoryFiles) -> tuple[int, int]:
                 with suppress(CallRefused):  # one that was put back is asked about twice
                     await client.answer(COMMIT)
             client.asked.clear()
-        assert len(broker.broker.transactions.halves) == 0
-        store = broker.broker.store
+        assert len(broker.broker.delivery.transactions.halves) == 0
+        store = broker.broker.log.store
         return len(everywhere(store, "t")), len(records(store, CHECK_MAX_TIME_TOPIC))
 
 
@@ -572,7 +572,7 @@ async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
         await client.end(await client.half(b"x", key="k0"), ROLL_BACK)
         await client.half(b"other")
         await asyncio.sleep(1)
-        store = broker.broker.store
+        store = broker.broker.log.store
         monkeypatch.setattr(store, "_write", leaving(store._write))
         monkeypatch.setattr(files, "replace", leaving(files.replace))
         await lived(kind, client)
@@ -591,7 +591,7 @@ async def test_a_clean_restart_knows_what_is_open(small: dict[str, Any]) -> None
         halves = [await client.half(b"%d" % number) for number in range(10)]
         for half in halves[1::2]:
             await client.end(half, COMMIT)
-        assert broker.broker.transactions.halves.start == 0
+        assert broker.broker.delivery.transactions.halves.start == 0
     async with serving(small, store_dir=HELD, files=files) as (broker, client):
         for half in halves[1::2]:
             await refused(client.end(half, COMMIT))
@@ -609,14 +609,14 @@ async def test_op_messages_name_all_that_has_ended(small: dict[str, Any]) -> Non
         for number, half in enumerate(halves):
             await client.end(half, ROLL_BACK if number % 3 else COMMIT)
         await asyncio.sleep(1)
-        found = records(broker.broker.store, OP_HALF_TOPIC)
+        found = records(broker.broker.log.store, OP_HALF_TOPIC)
         assert len(found) == 2
         assert b"".join(record.body for record in found) == b"".join(
             b"%d," % number for number in range(40)
         )
         assert {record.sys_flag for record in found} == {0}
         assert decode_properties(found[0].properties) == {"TAGS": "d", "WAIT": "true"}
-        offsets = broker.broker.offsets
+        offsets = broker.broker.tables.offsets
         assert offsets.get("CID_RMQ_SYS_TRANS", HALF_TOPIC, 0) == 40
         assert offsets.get("CID_RMQ_SYS_TRANS", OP_HALF_TOPIC, 0) == 2
 
@@ -637,7 +637,7 @@ async def test_half_messages_of_a_genuine_directory_are_asked_about(
     clock.jump(1_795_247_700_000 - clock.now_ms())  # soon after the directory was written
     config = BrokerConfig(**{**small, "store_dir": tmp_path, "retention": 10**12})
     async with BrokerServer(config, clock) as broker, raw_of(broker, "PG_tx") as client:
-        store = broker.broker.store
+        store = broker.broker.log.store
         committed = {record.prepared_position for record in everywhere(store, "TopicC")} - {0}
         await asyncio.sleep(40)
         keys = [decode_properties(record.properties)["KEYS"] for _, record in client.asked]

@@ -100,10 +100,10 @@ async def test_a_java_member_answers_through_our_broker(
 async def a_reset(running: Cluster, java: JavaClient) -> None:
     """A Java member goes on where our broker tells it, and says how far it is."""
     broker = running.brokers[0].broker
-    group = broker.clients.consumers("relayed")
+    group = broker.tables.clients.consumers("relayed")
     assert group is not None
     (peer,) = group.members
-    name = broker.config.broker_name
+    name = broker.control.settings.config.broker_name
     offsets = {MessageQueue("Relays", name, number): 0 for number in range(4)}
     before = java.bodies("relays").count("good")
     body = codec.dumps(ResetOffsetBody(offset_table=offsets))

@@ -379,7 +379,7 @@ def test_answers_that_get_lost_double_nothing(
 ) -> None:
     there.archive(orders, lake)
     there.make("JobLossy", queues=3)
-    monkeypatch.setattr(exactly_once_sender, "COUNT_MAX", 40)
+    monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 40)
     monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
     fates = {at: ("answer", "never sent", "answer", "")[at % 4] for at in range(100)}
     monkeypatch.setattr(ClusterClient, "ask_once", losing(fates))
@@ -392,7 +392,7 @@ def test_a_replay_that_dies_is_ended_by_the_next(
 ) -> None:
     there.archive(orders, lake)
     there.make("JobDying", queues=3)
-    monkeypatch.setattr(exactly_once_sender, "COUNT_MAX", 40)
+    monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 40)
     for last in (1, 4, 6):
         with monkeypatch.context() as patch:
             patch.setattr(ClusterClient, "ask_once", losing({last: "killed"}))

@@ -1,4 +1,4 @@
-"""A wrong setting is named as it is made, with what it takes."""
+"""A wrong setting is reported when it is created, with the accepted types."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -21,8 +21,8 @@ class Colour(Enum):
     BLUE = 2
 
 
-class Told(Protocol):
-    def tell(self) -> None: ...
+class Listener(Protocol):
+    def notify(self) -> None: ...
 
 
 class Settings(CheckedConfig, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Settings(CheckedConfig, frozen=True, kw_only=True):
     words: Mapping[str, str] = {}
     colour: Colour = Colour.RED
     place: Path | None = None
-    told: Told | None = None
+    listener: Listener | None = None
     call: Callable[[], None] | None = None
 
 
@@ -60,8 +60,10 @@ def test_a_wrong_setting_is_named_with_what_it_takes(settings: dict[str, Any], t
     assert str(caught.value) == text
 
 
-def test_what_can_be_taken_for_a_value_is_one() -> None:
-    Settings(share=1, names=["a"], told=5, call=5, words={})  # type: ignore[arg-type]
+def test_an_equivalent_type_and_a_protocol_are_accepted() -> None:
+    settings = Settings(share=1, names=["a"], listener=5, call=5, words={})  # type: ignore[arg-type]
+    assert settings.share == 1
+    assert list(settings.names) == ["a"]
 
 
 def test_a_changed_setting_is_looked_at_too() -> None:

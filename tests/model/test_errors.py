@@ -16,7 +16,7 @@ from roquet.model.errors import (
 )
 
 
-def test_one_except_catches_all_that_we_raise_on_purpose() -> None:
+def test_one_except_catches_every_error_of_ours() -> None:
     ours = [kind for _, kind in inspect.getmembers(errors, inspect.isclass)]
     assert len(ours) > 10
     assert [kind for kind in ours if not issubclass(kind, RoquetError)] == []

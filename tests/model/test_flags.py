@@ -46,8 +46,8 @@ PULL_FLAGS = {
 )
 def test_every_bit_is_the_genuine_one(kind: str, ours: dict[str, int]) -> None:
     rows = [json.loads(line) for line in CODES.read_text("ascii").splitlines()]
-    genuine = {r["in"]["name"]: r["out"]["value"] for r in rows if r["in"]["kind"] == kind}
-    assert {name: int(flag) for name, flag in ours.items()} == genuine
+    apache = {r["in"]["name"]: r["out"]["value"] for r in rows if r["in"]["kind"] == kind}
+    assert {name: int(flag) for name, flag in ours.items()} == apache
 
 
 def test_the_four_states_of_a_transaction_are_told_apart_by_the_mask() -> None:

@@ -48,8 +48,8 @@ def test_a_body_keeps_its_zero_bytes() -> None:
 
 
 def test_the_id_that_the_producer_gave_comes_first() -> None:
-    given = stored(UNIQ_KEY="7F0000010001")
-    assert given.message_id == "7F0000010001"
+    message = stored(UNIQ_KEY="7F0000010001")
+    assert message.message_id == "7F0000010001"
     assert stored().message_id == stored().offset_message_id
     assert stored(UNIQ_KEY="").message_id == stored().offset_message_id
 

@@ -6,7 +6,7 @@ import pytest
 from roquet.model import names
 from roquet.model.errors import UsageError
 
-# As the genuine TopicValidator judges them (vectors/misc.jsonl).
+# As Apache's TopicValidator judges them (vectors/misc.jsonl).
 VALID = ["TopicTest", "%RETRY%g", "topic|x", "TBW102", "rmq_sys_x", "a_b-c", "0"]
 ILLEGAL = ["", "a b", "主", "a.b", "a\n", "topic/1"]
 
@@ -72,7 +72,7 @@ def test_clients_may_not_send_to_the_topics_that_the_broker_fills() -> None:
     assert names.AUTO_CREATE_TOPIC not in names.BROKER_ONLY_TOPICS
 
 
-def test_what_clients_may_not_send_to() -> None:
+def test_topics_that_clients_may_not_send_to() -> None:
     assert names.can_clients_send_to("orders")
     assert not names.can_clients_send_to(names.SCHEDULE_TOPIC)
     assert not names.can_clients_send_to(names.revive_topic("c"))

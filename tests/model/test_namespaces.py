@@ -18,8 +18,8 @@ NAMES = st.from_regex(r"[a-zA-Z0-9_-]{1,20}", fullmatch=True)
 
 @pytest.mark.parametrize("line", LINES, ids=str)
 def test_names_are_wrapped_as_java_wraps_them(line: dict[str, Any]) -> None:
-    given, out = line["in"], line["out"]
-    namespace, name = given["namespace"], given["name"]
+    vector, out = line["in"], line["out"]
+    namespace, name = vector["namespace"], vector["name"]
     assert wrap(namespace, name) == out["wrap"]
     assert retry_topic(wrap(namespace, name)) == out["wrap_retry"] or name.startswith("%")
     assert unwrap(namespace, name) == out["without_this"]
@@ -46,7 +46,7 @@ def test_a_namespace_that_could_not_be_told_from_the_name_is_refused(namespace: 
 
 
 @given(NAMES, NAMES, st.sampled_from(["", "%RETRY%", "%DLQ%"]))
-def test_what_is_wrapped_is_unwrapped_again(namespace: str, name: str, prefix: str) -> None:
+def test_wrapped_names_are_unwrapped_again(namespace: str, name: str, prefix: str) -> None:
     wrapped = wrap(namespace, prefix + name)
     assert unwrap(namespace, wrapped) == prefix + name
     assert wrap(namespace, wrapped) == wrapped, "once is enough"

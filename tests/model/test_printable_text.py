@@ -24,7 +24,7 @@ ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
         ("\U000e0041", r"\U000e0041"),
     ],
 )
-def test_what_a_terminal_would_obey_is_shown_as_an_escape(text: str, shown: str) -> None:
+def test_control_characters_are_shown_as_escapes(text: str, shown: str) -> None:
     assert printable(text) == shown
 
 
@@ -41,7 +41,7 @@ def test_all_of_it_prints_and_is_utf8(text: str) -> None:
 
 
 @given(ANY_TEXT)
-def test_what_is_shown_is_shown_alike_when_it_is_shown_again(text: str) -> None:
+def test_escaping_twice_changes_nothing(text: str) -> None:
     assert printable(printable(text)) == printable(text)
 
 

@@ -14,13 +14,13 @@ OURS = {
     properties.SINK_ROW, properties.REPLAYED_FROM, properties.SET_ASIDE_SERVICE,
     properties.SET_ASIDE_REASON, properties.SET_ASIDE_PLACE, properties.SET_ASIDE_GOAL,
 }  # fmt: skip
-"""No system's: genuine peers see those of a user."""
+"""Not system properties: Apache's peers see those of a user."""
 
 
 def test_every_name_is_a_genuine_one() -> None:
     rows = [json.loads(line) for line in CODES.read_text("ascii").splitlines()]
-    genuine = {row["out"]["text"] for row in rows if row["in"]["kind"] == "property"}
-    assert set(TEXTS.values()) - genuine == OURS
+    apache = {row["out"]["text"] for row in rows if row["in"]["kind"] == "property"}
+    assert set(TEXTS.values()) - apache == OURS
 
 
 def test_no_two_names_are_the_same_property() -> None:

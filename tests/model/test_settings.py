@@ -80,7 +80,7 @@ def test_a_whole_number_has_a_least_value() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "1.5", "x"])
-def test_what_is_no_whole_number_is_an_error(text: str) -> None:
+def test_malformed_whole_numbers_are_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"queues: .* is not a whole number"):
         settings.parse_int(text, "queues")
 
@@ -110,7 +110,7 @@ def test_the_port_may_be_left_out_where_there_is_a_usual_one() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "broker", ":10911", "broker:", "broker:x", "broker:65536"])
-def test_what_is_no_address_is_an_error(text: str) -> None:
+def test_malformed_addresses_are_an_error(text: str) -> None:
     with pytest.raises(ConfigError, match=r"advertise: .* is not HOST:PORT"):
         settings.parse_address(text, "advertise")
 

@@ -47,7 +47,7 @@ def test_a_heartbeat_says_who_sends_and_who_listens() -> None:
     )
 
 
-def test_what_genuine_clients_do_not_say_is_not_known() -> None:
+def test_fields_that_apaches_clients_omit_are_none() -> None:
     assert ConsumerData(group_name="g").strategy is None
 
 

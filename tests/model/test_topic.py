@@ -62,7 +62,7 @@ def test_tables_are_found_under_javas_names() -> None:
     assert msgspec.json.decode(msgspec.json.encode(topics)).keys() == {
         "topicConfigTable",
         "dataVersion",
-        "topicIds",  # ours: genuine brokers pass over it
+        "topicIds",  # ours: Apache's brokers ignore it
     }
     assert msgspec.json.decode(msgspec.json.encode(groups)).keys() == {
         "subscriptionGroupTable",

@@ -1,4 +1,4 @@
-"""Ranges: a bar, a dot and its interval for each row."""
+"""Interval plot: a bar, a dot and its margin for each row."""
 
 import re
 from xml.etree import ElementTree as ET

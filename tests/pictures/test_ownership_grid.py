@@ -1,4 +1,4 @@
-"""Strips: cells in the colours of their owners."""
+"""Ownership grid: cells in the colours of their owners."""
 
 import re
 from xml.etree import ElementTree as ET

@@ -1,4 +1,4 @@
-"""Who is taken, who is told to come again, and whom the broker drops."""
+"""Requests that are accepted or refused as busy, and connections that the broker drops."""
 
 import pytest
 from hypothesis import given
@@ -41,7 +41,7 @@ def test_without_a_place_it_is_refused_in_the_genuine_words(refused: RequestLoad
     assert refusal(LIMITS, refused) == OVERLOAD
 
 
-def test_one_that_waited_too_long_is_told_how_long_and_behind_how_many() -> None:
+def test_a_late_request_is_refused_with_its_wait_and_queue_length() -> None:
     assert refusal(LIMITS, load(count=7, waited_ms=201)) == (
         "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
         "period in queue: 201ms, size of queue: 7"
@@ -75,7 +75,7 @@ def test_the_only_place_is_for_anybody() -> None:
     ),
     st.integers(0, 60),
 )
-def test_whoever_is_refused_was_judged(
+def test_every_refused_request_was_near_a_limit(
     limits: AdmissionLimits, taken: RequestLoad, of_peer: int
 ) -> None:
     mine = load(taken.count, taken.size, min(of_peer, taken.count), taken.waited_ms)

@@ -1,4 +1,4 @@
-"""Every strategy of the genuine code, as it decides; and what is true of all of ours."""
+"""Apache's strategies against its decisions, and properties of all of ours."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ def strategy_of(case: dict[str, Any]) -> Strategy:
 
 
 def answer(case: dict[str, Any], member: str) -> list[list[Any]] | None:
-    """What our rule gives a member; None where it refuses."""
+    """A member's queues by our rule; None if it raises UsageError."""
     queues = [MessageQueue(*row) for row in case["queues"]]
     try:
         share = share_of(member, allocate(queues, case["cids"], strategy_of(case)))
@@ -80,14 +80,14 @@ def test_every_member_gets_what_java_gives_it(number: int) -> None:
 
 
 def test_no_genuine_strategy_is_left_out() -> None:
-    genuine = {case["in"]["strategy"] for case in CASES}
-    assert genuine == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
+    apache = {case["in"]["strategy"] for case in CASES}
+    assert apache == {"AVG", "AVG_BY_CIRCLE", *WITH_PARAMETERS}
 
 
 def test_strategies_have_names_for_operators() -> None:
-    class Own:
+    class OwnStrategy:
         def __call__(self, queues: Any, members: Any) -> Any:
-            """Nobody asks it."""
+            """Not called here."""
 
     assert name_of(STRATEGIES["CONSISTENT_HASH"]) == "CONSISTENT_HASH"
     assert name_of(average) == "AVG"
@@ -96,10 +96,10 @@ def test_strategies_have_names_for_operators() -> None:
     assert name_of(consistent_hash(virtual_nodes=3)) == "consistent_hash"
     assert name_of(nearby(average, str, str)) == "nearby"
     assert name_of(lambda queues, members: {}).startswith("test_strategies_have_names")
-    assert name_of(Own()).startswith("test_strategies_have_names")
+    assert name_of(OwnStrategy()).startswith("test_strategies_have_names")
 
 
-def test_what_the_broker_decides_is_no_members_to_decide() -> None:
+def test_members_cannot_compute_broker_decided_strategies() -> None:
     assert not BROKER_DECIDED & set(STRATEGIES)
 
 
@@ -135,7 +135,7 @@ def test_average_differs_by_one_at_most(queues: set[MessageQueue], members: set[
         assert max(sizes) - min(sizes) <= 1
 
 
-def test_who_is_not_listed_has_no_share_and_who_has_no_id_is_refused() -> None:
+def test_an_unlisted_member_has_no_share_and_one_without_an_id_is_refused() -> None:
     shares = allocate([MessageQueue("t", "b", 0)], ["a"])
     assert share_of("nobody", shares) == ()
     with pytest.raises(UsageError, match="without an id"):

@@ -6,7 +6,7 @@ from roquet.rules.fair_share import COMMON_SLOW_MS, PAUSE_MS_MAX, SLOW_MS, pause
 times = st.integers(0, 10_000)
 
 
-def test_who_held_the_loop_waits_for_as_long() -> None:
+def test_a_connection_pauses_as_long_as_it_held_the_loop() -> None:
     assert pause_end_ms(0, 1_000, 40, is_common=False) == 1_040
 
 

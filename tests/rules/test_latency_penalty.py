@@ -1,4 +1,4 @@
-"""A latency becomes a penalty; which brokers may be used now."""
+"""Latency penalties, and the brokers to avoid because of them."""
 
 import json
 from pathlib import Path
@@ -44,12 +44,12 @@ def test_a_broker_is_out_of_use_for_as_long_as_in_java(given_: Any, expected: An
 
 
 def chosen_of(case: Any) -> set[str]:
-    """All queues that some turn leads to."""
+    """All queues that are chosen at some turn."""
     queues = [MessageQueue("t", name, number) for name, number in case["queues"]]
-    found = BrokersToAvoid(frozenset(case["unavailable"]), frozenset(case["unreachable"]))
-    found_or_none = found if case["enabled"] else None
+    avoided = BrokersToAvoid(frozenset(case["unavailable"]), frozenset(case["unreachable"]))
+    avoided_or_none = avoided if case["enabled"] else None
     chosen = [
-        next_queue(queues, turn, avoid=case["last_broker"], usable=found_or_none)[0]
+        next_queue(queues, turn, avoid=case["last_broker"], at_fault=avoided_or_none)[0]
         for turn in range(len(queues))
     ]
     return {f"{queue.broker_name}:{queue.queue_id}" for queue in chosen}
@@ -61,7 +61,7 @@ def test_the_same_queues_can_be_chosen_as_in_java(given_: Any, expected: Any) ->
 
 
 @pytest.mark.parametrize(("given_", "expected"), cases("tolerance"))
-def test_what_is_noted_is_known_as_in_java(given_: Any, expected: Any) -> None:
+def test_faults_are_recorded_as_in_java(given_: Any, expected: Any) -> None:
     faults: dict[str, BrokerFault] = {}
     for name, latency_ms, out_ms, reachable in given_["updates"]:
         faults[name] = updated_fault(faults.get(name), latency_ms, out_ms, NOW, reachable=reachable)
@@ -85,7 +85,7 @@ def test_an_error_counts_as_ten_seconds() -> None:
 
 
 @given(st.integers(-10, 100_000), st.integers(-10, 100_000))
-def test_who_is_slower_is_never_back_sooner(one: int, other: int) -> None:
+def test_a_higher_latency_never_has_a_shorter_penalty(one: int, other: int) -> None:
     low, high = sorted((one, other))
     assert penalty_ms(low) <= penalty_ms(high)
 
@@ -104,7 +104,7 @@ def test_a_quick_answer_does_not_shorten_a_penalty() -> None:
     assert updated_fault(slow, 600, 2_000, NOW + 29_000).until_ms == NOW + 31_000
 
 
-def test_one_who_cannot_be_reached_is_told_apart_from_one_out_of_use() -> None:
+def test_unreachable_brokers_differ_from_avoided_ones() -> None:
     faults = {"a": BrokerFault(10, NOW + 1), "b": BrokerFault(10, 0, reachable=False)}
     assert brokers_to_avoid(faults, NOW) == BrokersToAvoid(frozenset("a"), frozenset("b"))
     assert brokers_to_avoid({}, NOW) is None

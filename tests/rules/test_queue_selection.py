@@ -1,4 +1,4 @@
-"""Which queue to send to."""
+"""The choice of a queue to send to."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ FOUR_AND_TWO = [MessageQueue("t", "a", i) for i in range(4)] + [
 
 
 def place(case: dict[str, Any]) -> int | None:
-    """Where our rule sends a hash; None where it refuses."""
+    """Index of a hash by our rule; None if it raises UsageError."""
     try:
         return by_hash(case["out"]["hash"], case["in"]["queues"])
     except UsageError:
@@ -44,12 +44,12 @@ def test_three_orders_over_four_queues() -> None:
 
 
 def taken(turn: int, count: int, avoid: str | None = None) -> list[MessageQueue]:
-    """The next queues, one after the other."""
-    found = []
+    """The next queues in sequence."""
+    chosen = []
     for _ in range(count):
         queue, turn = next_queue(FOUR_AND_TWO, turn, avoid=avoid)
-        found.append(queue)
-    return found
+        chosen.append(queue)
+    return chosen
 
 
 @given(st.integers(0, 2**40))
@@ -79,10 +79,10 @@ def test_ten_sends_over_four_queues_take_them_in_turn() -> None:
     assert seen == [3, 0, 1, 2, 3, 0, 1, 2, 3, 0]
 
 
-def brokers(usable: BrokersToAvoid | None, avoid: str | None = None) -> set[str]:
-    """Which brokers are chosen at all, from any turn."""
+def brokers(to_avoid: BrokersToAvoid | None, avoid: str | None = None) -> set[str]:
+    """All brokers that are chosen, from any turn."""
     return {
-        next_queue(FOUR_AND_TWO, turn, avoid=avoid, usable=usable)[0].broker_name
+        next_queue(FOUR_AND_TWO, turn, avoid=avoid, at_fault=to_avoid)[0].broker_name
         for turn in range(12)
     }
 
@@ -92,7 +92,7 @@ def at_fault(out_of_use: str = "", unreachable: str = "") -> BrokersToAvoid:
 
 
 @pytest.mark.parametrize(
-    ("usable", "avoid", "chosen"),
+    ("to_avoid", "avoid", "chosen"),
     [
         (at_fault("a"), None, "b"),
         (at_fault("a", "b"), None, "b"),  # in use comes before reachable
@@ -104,25 +104,25 @@ def at_fault(out_of_use: str = "", unreachable: str = "") -> BrokersToAvoid:
     ],
 )
 def test_brokers_in_use_come_first_then_those_in_reach_then_all(
-    usable: BrokersToAvoid, avoid: str | None, chosen: str
+    to_avoid: BrokersToAvoid, avoid: str | None, chosen: str
 ) -> None:
-    assert brokers(usable, avoid) == set(chosen)
+    assert brokers(to_avoid, avoid) == set(chosen)
 
 
 def test_a_choice_changes_neither_the_queues_nor_their_order() -> None:
-    # The well-known wrong version writes another broker's name into the shared queue.
+    # A well-known wrong version writes another broker's name into the shared queue.
     queues = list(FOUR_AND_TWO)
     for turn in range(12):
-        next_queue(queues, turn, avoid="a", usable=at_fault("ab", "ab"))
+        next_queue(queues, turn, avoid="a", at_fault=at_fault("ab", "ab"))
     assert queues == FOUR_AND_TWO
     with pytest.raises(AttributeError):
         queues[0].broker_name = "b"  # type: ignore[misc]
 
 
 def test_a_queue_of_the_broker_that_failed_is_not_made_up() -> None:
-    # The other wrong version goes on with the failed broker, or with a queue that it does not have.
+    # Another wrong version stays with the failed broker, or takes a queue that it does not have.
     for turn in range(12):
-        queue, _ = next_queue(FOUR_AND_TWO, turn, avoid="a", usable=at_fault("a"))
+        queue, _ = next_queue(FOUR_AND_TWO, turn, avoid="a", at_fault=at_fault("a"))
         assert queue in FOUR_AND_TWO[4:]
 
 

@@ -83,7 +83,7 @@ def test_a_disk_of_no_size_is_not_full() -> None:
     st.integers(0, 23),
     st.integers(0, 100),
 )
-def test_what_goes_is_a_head_and_never_all(hours: list[int], hour: int, free: int) -> None:
+def test_only_a_prefix_of_the_files_is_deletable(hours: list[int], hour: int, free: int) -> None:
     files = aged(*hours)
     gone = list(deletable_files(files, NOW, hour, DiskUsage(100, free), POLICY))
     assert gone == files[: len(gone)]

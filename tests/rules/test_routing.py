@@ -38,14 +38,14 @@ def known(*registrations: BrokerRegistration) -> BrokerRegistrations:
     return state
 
 
-def found(state: BrokerRegistrations, topic: str) -> TopicRoute:
+def route_of(state: BrokerRegistrations, topic: str) -> TopicRoute:
     route = routing.route(state, topic)
     assert route is not None
     return route
 
 
 def test_a_route_names_every_broker_that_has_the_topic() -> None:
-    route = found(
+    route = route_of(
         known(broker("b", orders=2, x=1), broker("a", orders=4, x=1), broker("d", x=1)), "orders"
     )
     assert [(q.broker_name, q.write_queue_nums) for q in route.queue_datas] == [("a", 4), ("b", 2)]
@@ -59,14 +59,14 @@ def test_a_topic_that_nobody_has_has_no_route() -> None:
 
 
 def test_a_follower_is_an_address_more_and_brings_no_queues_of_its_own() -> None:
-    route = found(known(broker("a", 0, orders=4), broker("a", 1, orders=9)), "orders")
+    route = route_of(known(broker("a", 0, orders=4), broker("a", 1, orders=9)), "orders")
     assert route.broker_datas[0].broker_addrs == {0: "10.0.0.0:10911", 1: "10.0.0.1:10911"}
     assert [q.read_queue_nums for q in route.queue_datas] == [4]
 
 
 def test_without_the_leader_a_topic_can_be_read_but_not_written() -> None:
     state = known(broker("a", 0, orders=1), broker("a", 1, orders=1))
-    route = found(routing.without(state, [("a", 0)]), "orders")
+    route = route_of(routing.without(state, [("a", 0)]), "orders")
     assert route.read_queues("orders") == [MessageQueue("orders", "a", 0)]
     assert route.write_queues("orders") == []
 
@@ -86,7 +86,7 @@ def test_filter_servers_are_listed_by_their_brokers_address() -> None:
         topics=queues(x=1),
         filter_servers=("h:2",),
     )
-    assert found(known(registration), "x").filter_server_table == {"h:1": ["h:2"]}
+    assert route_of(known(registration), "x").filter_server_table == {"h:1": ["h:2"]}
 
 
 def test_a_registration_of_changes_adds_to_what_was_known() -> None:
@@ -108,7 +108,7 @@ def test_the_same_edition_again_changes_nothing() -> None:
 
 def test_a_broker_that_moved_replaces_its_old_address_and_topics() -> None:
     state = known(broker("a", orders=4, x=1), broker("a", port=7, edition=2, x=1, y=1))
-    assert found(state, "x").broker_datas[0].broker_addrs == {0: "10.0.0.0:7"}
+    assert route_of(state, "x").broker_datas[0].broker_addrs == {0: "10.0.0.0:7"}
     assert routing.route(state, "orders") is None
 
 
@@ -138,7 +138,7 @@ def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
     assert routing.judge(known(sitting), same_address) is RegistrationVerdict.TAKEN
 
 
-def test_of_two_addresses_for_one_seat_the_newer_topics_win() -> None:
+def test_the_newer_topics_win_between_two_addresses_with_one_key() -> None:
     state = known(broker("a", edition=5, orders=4, x=1))
     assert (
         routing.judge(state, broker("a", port=7, edition=4, x=1, y=1))
@@ -202,8 +202,12 @@ def test_an_address_sits_in_one_seat_of_its_name(arrivals: list[tuple[str, int, 
 
 
 def perms(known: BrokerRegistrations, topic: str) -> dict[str, int]:
-    found = routing.route(known, topic)
-    return {} if found is None else {data.broker_name: data.perm for data in found.queue_datas}
+    topic_route = routing.route(known, topic)
+    return (
+        {}
+        if topic_route is None
+        else {data.broker_name: data.perm for data in topic_route.queue_datas}
+    )
 
 
 def two_brokers() -> BrokerRegistrations:
@@ -229,7 +233,7 @@ def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None
     assert routing.with_write_permission(wiped, "a", may_write=True) == known
 
 
-def test_what_operators_changed_stays_until_the_broker_has_other_topics() -> None:
+def test_operators_changes_stay_until_the_broker_has_other_topics() -> None:
     known = two_brokers()
     wiped = routing.with_write_permission(known, "a", may_write=False)
     same = known["a", 0]

@@ -1,4 +1,4 @@
-"""The expression language as a whole: equal to the genuine filter, and never a danger."""
+"""SQL92 filters as a whole: equal to Apache's filter, and safe on any input."""
 
 import json
 from pathlib import Path
@@ -16,12 +16,12 @@ VECTORS = Path(__file__).parent.parent / "vectors" / "sql92.jsonl"
 CASES = [json.loads(line) for line in VECTORS.read_text("utf-8").splitlines()]
 
 MISREAD = {"NOT a = 'x'", "a LIKE 'x%'", "a = 1)", "a = 1 b", "a = 0x10", "a-b = 'v'"}
-"""What the genuine grammar takes for something else."""
+"""Expressions that Apache's grammar misreads."""
 
 
-def found(expression: str, properties: dict[str, str], *, genuine: bool) -> dict[str, Any]:
+def outcome_of(expression: str, properties: dict[str, str], *, compatible: bool) -> dict[str, Any]:
     try:
-        node = parse(expression, genuine=genuine)
+        node = parse(expression, compatible=compatible)
     except ExpressionError:
         return {"error": True, "stage": "compile"}
     try:
@@ -38,8 +38,8 @@ def test_the_vectors_are_all_there() -> None:
 @pytest.mark.parametrize("case", CASES)
 def test_an_expression_gives_what_the_genuine_filter_gives(case: dict[str, Any]) -> None:
     expression, properties = case["in"]["expr"], case["in"]["props"]
-    assert found(expression, properties, genuine=True) == case["out"]
-    ours = found(expression, properties, genuine=False)
+    assert outcome_of(expression, properties, compatible=True) == case["out"]
+    ours = outcome_of(expression, properties, compatible=False)
     if expression in MISREAD:
         assert ours == {"error": True, "stage": "compile"}
     else:
@@ -70,7 +70,7 @@ VALUES = st.one_of(st.text(max_size=6), st.sampled_from(["5", "5.0", "1e999", "N
 )
 def test_matching_never_raises(expression: str, properties: dict[str, str]) -> None:
     try:
-        matches = matcher(parse(expression, genuine=True), of_mapping)
+        matches = matcher(parse(expression, compatible=True), of_mapping)
     except ExpressionError:
         return
     assert matches(properties) in (True, False)

@@ -32,7 +32,7 @@ def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> No
 
 
 @pytest.mark.parametrize(
-    ("expression", "found"),
+    ("expression", "tags"),
     [
         ("\u00a0", {"\u00a0"}),
         ("a\u3000|| b\u00a0", {"a\u3000", "b\u00a0"}),
@@ -43,9 +43,9 @@ def test_an_expression_means_the_tags_that_java_finds(row: dict[str, Any]) -> No
     ],
 )
 def test_java_trims_what_is_not_above_a_blank_and_nothing_else(
-    expression: str, found: set[str]
+    expression: str, tags: set[str]
 ) -> None:
-    assert parse_tags(expression) == frozenset(found)
+    assert parse_tags(expression) == frozenset(tags)
 
 
 @pytest.mark.parametrize("expression", ["||", "||||"])

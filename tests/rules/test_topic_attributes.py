@@ -23,12 +23,12 @@ def test_a_new_topic_gets_the_attributes_that_are_added() -> None:
 
 def test_attributes_are_changed_and_taken_away() -> None:
     known = {"message.type": "FIFO", "reserve.time": "1", "queue.type": "SimpleCQ"}
-    found = apply_changes(known, parse_changes("-reserve.time,+message.type=NORMAL"))
-    assert found == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
+    attributes = apply_changes(known, parse_changes("-reserve.time,+message.type=NORMAL"))
+    assert attributes == {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
     assert known["message.type"] == "FIFO"
 
 
-def test_what_is_said_again_is_no_change() -> None:
+def test_a_repeated_value_is_not_a_change() -> None:
     known = {"cleanup.policy": "DELETE"}
     assert apply_changes(known, parse_changes("+cleanup.policy=DELETE")) == known
 
@@ -67,7 +67,9 @@ def test_a_text_that_says_no_change_is_refused(text: str, remark: str) -> None:
         ({"reserve.time": "1"}, {"+reserve.time": "2", "-reserve.time": ""}, "duplication key"),
     ],
 )
-def test_what_cannot_be_is_refused(known: Any, wanted: dict[str, str], remark: str) -> None:
+def test_impossible_checkpoints_are_refused(
+    known: Any, wanted: dict[str, str], remark: str
+) -> None:
     with pytest.raises(UsageError, match=remark):
         apply_changes(known, wanted)
 

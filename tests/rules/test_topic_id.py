@@ -28,7 +28,7 @@ def test_where_one_side_knows_no_id_nothing_is_certain() -> None:
 
 
 def test_an_id_that_was_adopted_later_accuses_nobody() -> None:
-    """A broker that knows no ids may have dropped the one before."""
+    """A broker that knows no ids may have dropped the previous one."""
     assert not is_other_topic(new_id(1, 1), adopted_id(2, 5))
     assert not is_other_topic(adopted_id(1, 1), adopted_id(2, 5))
 

@@ -26,8 +26,8 @@ NOW = 1_700_000_000_000
 
 
 def half(age_ms: int, **fields: Any) -> HalfMessageFacts:
-    given = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
-    return HalfMessageFacts(**given)
+    values = {"born_ms": NOW - age_ms, "stored_ms": NOW - max(age_ms, 1), **fields}
+    return HalfMessageFacts(**values)
 
 
 def judged(age_ms: int, **fields: Any) -> CheckVerdict:
@@ -51,13 +51,13 @@ def test_age_decides_about_a_message_that_nobody_was_asked_about(
 
 
 @pytest.mark.parametrize("behind_ms", [POLICY.reserved_ms + 1, 10 * POLICY.reserved_ms])
-def test_one_of_a_clock_that_is_days_behind_is_asked_about_like_any_other(behind_ms: int) -> None:
+def test_a_half_message_with_a_clock_days_behind_is_checked_like_others(behind_ms: int) -> None:
     assert judged(behind_ms, stored_ms=NOW - 7_000) == CheckVerdict.CHECK
     assert judged(behind_ms, stored_ms=NOW - 7_000, checked="14") == CheckVerdict.CHECK
     assert judged(behind_ms, stored_ms=NOW - 7_000, checked="15") == CheckVerdict.GIVE_UP
 
 
-def test_what_has_lain_for_too_long_is_given_up_whatever_its_sender_s_clock_says() -> None:
+def test_an_old_half_message_is_given_up_whatever_its_senders_clock() -> None:
     stored_ms = NOW - POLICY.reserved_ms
     assert judged(-60_000, stored_ms=stored_ms) == CheckVerdict.CHECK
     assert judged(-60_000, stored_ms=stored_ms - 1) == CheckVerdict.GIVE_UP
@@ -70,17 +70,17 @@ def test_no_sender_can_have_it_left_alone_for_longer_than_messages_are_kept() ->
     assert judged(POLICY.reserved_ms + 1, **recent) == CheckVerdict.CHECK
 
 
-def test_one_from_the_future_is_asked_about_at_once() -> None:
+def test_a_half_message_from_the_future_is_checked_at_once() -> None:
     assert judged(-60_000, stored_ms=NOW - 1) == CheckVerdict.CHECK
 
 
-def test_what_was_stored_since_the_round_began_waits_for_the_next() -> None:
+def test_messages_stored_since_the_round_began_wait_for_the_next() -> None:
     assert judged(10_000, stored_ms=NOW) == CheckVerdict.LATER
     assert judged(10_000, stored_ms=NOW - 1) == CheckVerdict.CHECK
 
 
 @pytest.mark.parametrize("checked", ["1", "14", "-1", "many", ""])
-def test_it_is_asked_about_until_the_last_time(checked: str) -> None:
+def test_a_half_message_is_checked_up_to_the_limit(checked: str) -> None:
     assert judged(10_000, checked=checked) == CheckVerdict.CHECK
     assert judged(10_000, checked="15") == CheckVerdict.GIVE_UP
     assert judged(1, checked="16") == CheckVerdict.GIVE_UP, "however young it is"
@@ -115,11 +115,11 @@ def test_checks_are_counted_by_a_number() -> None:
 
 
 def test_an_end_has_to_agree_in_everything() -> None:
-    found = HalfMessagePosition("g", 5, 700)
-    assert mismatch(found, HalfMessagePosition("g", 5, 700)) is None
-    assert mismatch(found, HalfMessagePosition("h", 6, 701)) == TransactionFault.GROUP
-    assert mismatch(found, HalfMessagePosition("g", 6, 701)) == TransactionFault.OFFSET
-    assert mismatch(found, HalfMessagePosition("g", 5, 701)) == TransactionFault.POSITION
+    stored = HalfMessagePosition("g", 5, 700)
+    assert mismatch(stored, HalfMessagePosition("g", 5, 700)) is None
+    assert mismatch(stored, HalfMessagePosition("h", 6, 701)) == TransactionFault.GROUP
+    assert mismatch(stored, HalfMessagePosition("g", 6, 701)) == TransactionFault.OFFSET
+    assert mismatch(stored, HalfMessagePosition("g", 5, 701)) == TransactionFault.POSITION
     assert (
         mismatch(HalfMessagePosition(None, 5, 700), HalfMessagePosition("", 5, 700))
         == TransactionFault.GROUP
@@ -166,7 +166,7 @@ def test_halves_are_a_set_of_what_has_ended(ended: list[int], start: int) -> Non
 
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 40)), st.integers(0, 60))
-def test_what_is_forgotten_counts_as_ended(start: int, ended: list[int], until: int) -> None:
+def test_forgotten_half_messages_count_as_ended(start: int, ended: list[int], until: int) -> None:
     halves = EndedHalfMessages(start)
     for offset in ended:
         halves.end(offset)
@@ -191,11 +191,11 @@ def test_ops_are_read_again_from_the_first_that_says_something_new() -> None:
     assert len(ops) == 0
 
 
-def test_one_that_seems_to_be_stored_in_the_future_does_not_hold_up_those_behind_it() -> None:
+def test_a_store_time_in_the_future_does_not_block_later_messages() -> None:
     ahead = NOW + 30 * 86_400_000
     assert judged(10_000, stored_ms=ahead) == CheckVerdict.CHECK
 
 
-def test_one_that_claims_to_be_born_far_in_the_future_is_not_left_alone_until_then() -> None:
+def test_a_born_time_far_in_the_future_does_not_postpone_checks() -> None:
     assert judged(-30 * 86_400_000, immunity="60") == CheckVerdict.CHECK
     assert judged(-30_000, immunity="60") == CheckVerdict.KEEP

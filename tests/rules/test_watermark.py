@@ -1,4 +1,4 @@
-"""A watermark against the simplest thing that could say the same: a list searched every time."""
+"""A watermark against a simple model: a list that is searched every time."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,8 +15,8 @@ steps = st.lists(
 )
 
 
-class Naive:
-    """Waiters in the order they came: (target, deadline, name)."""
+class ListOfWaiters:
+    """Waiters in order of arrival: (target, deadline, name)."""
 
     def __init__(self) -> None:
         self.value = 0
@@ -39,43 +39,43 @@ class Naive:
 
 @given(steps)
 def test_everyone_comes_back_once_when_it_is_time(script: list[tuple[str, int, int]]) -> None:
-    mark: Watermark[int] = Watermark()
-    naive = Naive()
+    watermark: Watermark[int] = Watermark()
+    model = ListOfWaiters()
     for name, (step, number, deadline) in enumerate(script):
         if step == "wait":
-            mark.wait(mark.value + number, deadline, name)
-            naive.waiting.append((naive.value + number, deadline, name))
+            watermark.wait(watermark.value + number, deadline, name)
+            model.waiting.append((model.value + number, deadline, name))
         elif step == "release":
-            assert mark.release() == naive.release()
+            assert watermark.release() == model.release()
         else:
-            assert getattr(mark, step)(number) == getattr(naive, step)(number)
-        assert mark.value == naive.value
-        assert len(mark) == len(naive.waiting)
-        assert mark.next_deadline() == min((w[1] for w in naive.waiting), default=None)
+            assert getattr(watermark, step)(number) == getattr(model, step)(number)
+        assert watermark.value == model.value
+        assert len(watermark) == len(model.waiting)
+        assert watermark.next_deadline() == min((w[1] for w in model.waiting), default=None)
 
 
 def test_the_value_never_falls() -> None:
-    mark: Watermark[str] = Watermark(7)
-    assert mark.advance(3) == []
-    assert mark.value == 7
+    watermark: Watermark[str] = Watermark(7)
+    assert watermark.advance(3) == []
+    assert watermark.value == 7
 
 
 def test_the_least_target_goes_first_and_equals_in_the_order_they_came() -> None:
-    mark: Watermark[str] = Watermark()
+    watermark: Watermark[str] = Watermark()
     for target, who in [(3, "late"), (1, "first"), (1, "second"), (9, "still waiting")]:
-        mark.wait(target, 100, who)
-    assert mark.advance(5) == ["first", "second", "late"]
-    assert mark.release() == ["still waiting"]
+        watermark.wait(target, 100, who)
+    assert watermark.advance(5) == ["first", "second", "late"]
+    assert watermark.release() == ["still waiting"]
 
 
-def test_who_waits_need_not_be_comparable() -> None:
-    mark: Watermark[object] = Watermark()
+def test_waiters_need_not_be_comparable() -> None:
+    watermark: Watermark[object] = Watermark()
     for _ in range(3):
-        mark.wait(1, 5, object())
-    assert len(mark.expire(5)) == 3
+        watermark.wait(1, 5, object())
+    assert len(watermark.expire(5)) == 3
 
 
 def test_nothing_is_due_where_nobody_waits() -> None:
-    mark: Watermark[str] = Watermark()
-    assert mark.next_deadline() is None
-    assert mark.expire(1_000) == mark.release() == mark.advance(4) == []
+    watermark: Watermark[str] = Watermark()
+    assert watermark.next_deadline() is None
+    assert watermark.expire(1_000) == watermark.release() == watermark.advance(4) == []

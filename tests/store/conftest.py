@@ -40,11 +40,11 @@ def parts(rows: Sequence[Row]) -> BatchColumns:
 
 
 SECTOR_SIZE = 512
-"""What a disk writes wholly or not at all."""
+"""Bytes that a disk writes wholly or not at all."""
 
 
-class PoweredFiles(MemoryFiles):
-    """Files of which only what was synced is sure to survive a loss of power."""
+class PowerLossFiles(MemoryFiles):
+    """Files of which only synced bytes and names surely survive a loss of power."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,8 +52,8 @@ class PoweredFiles(MemoryFiles):
         self.named: set[Path] = set()
         self.ghosts: dict[Path, bytes] = {}
 
-    def copy(self) -> "PoweredFiles":
-        plain, twin = super().copy(), PoweredFiles()
+    def copy(self) -> "PowerLossFiles":
+        plain, twin = super().copy(), PowerLossFiles()
         twin.contents, twin.blocks = plain.contents, plain.blocks
         twin.durable, twin.named = dict(self.durable), set(self.named)
         twin.ghosts = dict(self.ghosts)
@@ -85,12 +85,12 @@ class PoweredFiles(MemoryFiles):
         self.durable[path] = data
         self.named.add(path)
 
-    def after_power_loss(self, random: Random) -> "PoweredFiles":
-        """What the disk holds: what was synced, and sectors at random of what was not."""
-        left = PoweredFiles()
+    def after_power_loss(self, random: Random) -> "PowerLossFiles":
+        """The disk afterwards: everything synced, and random sectors of the rest."""
+        left = PowerLossFiles()
         has_lost_names = False
         for path, content in self.contents.items():
-            # File systems keep the order of names: who comes after a lost one is lost as well.
+            # File systems keep the order of names: those after a lost one are lost as well.
             if any(p not in self.named for p in (path, *path.parents) if len(p.parts) > 2):
                 has_lost_names = has_lost_names or random.random() < 0.2
                 if has_lost_names:
@@ -118,11 +118,11 @@ class PoweredFiles(MemoryFiles):
         return left
 
 
-class Shelf:
-    """One data directory; `files` may be exchanged for what a later process finds."""
+class StoreDirectory:
+    """One data directory; `files` may be replaced by what a later process finds."""
 
     def __init__(self) -> None:
-        self.files = PoweredFiles()
+        self.files = PowerLossFiles()
         self.directory = Path("/data")
         self.config = SMALL
         self.now_ms = NOW
@@ -131,7 +131,7 @@ class Shelf:
         return Store.open(self.directory, self.config, files=self.files, now_ms=self.now_ms, pid=7)
 
     def open_after_kill(self) -> Store:
-        """What the next process finds: everything written, nothing closed."""
+        """The store of the next process: everything was written, nothing closed."""
         self.files = self.files.copy()
         return self.open()
 
@@ -139,11 +139,11 @@ class Shelf:
         return self.directory / name
 
     def content(self, name: str) -> memoryview:
-        """A file's own bytes, to be looked at or spoilt."""
+        """A file's own bytes, to be examined or damaged."""
         return memoryview(self.files.contents[self.path(name)])
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int]:
-        """Position, size and tag code of a message, as the queue's first file says."""
+        """Position, size and tag code of a message, from the queue's first file."""
         found = self.content(f"consumequeue/{topic}/{queue_id}/{0:020d}")
         position, size, tag_code = ENTRY.unpack_from(found, offset * ENTRY_SIZE)
         return position, size, tag_code
@@ -166,7 +166,7 @@ def make_draft(body: bytes = b"body", topic: str = "T", queue_id: int = 0, **mor
 
 
 def read_bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes]:
-    """All bodies of a queue, read a few at a time, with their offsets and places looked at."""
+    """All bodies of a queue, read a few at a time; asserts that offsets and queues are right."""
     offset, end = store.bounds(topic, queue_id)
     bodies: list[bytes] = []
     while offset < end:
@@ -184,8 +184,8 @@ def read_bodies(store: Store, topic: str = "T", queue_id: int = 0) -> list[bytes
 
 # For the session, where they hold no state: Hypothesis runs a test many times with one fixture.
 @pytest.fixture(scope="session")
-def new_shelf() -> type[Shelf]:
-    return Shelf
+def new_store_dir() -> type[StoreDirectory]:
+    return StoreDirectory
 
 
 @pytest.fixture(scope="session")
@@ -199,8 +199,8 @@ def bodies() -> ReadBodies:
 
 
 @pytest.fixture
-def shelf() -> Shelf:
-    return Shelf()
+def store_dir() -> StoreDirectory:
+    return StoreDirectory()
 
 
 @pytest.fixture

@@ -9,45 +9,45 @@ from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
 from roquet.store.filesystem.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, Shelf
+    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 
-def judged(shelf: "Shelf") -> StoreReport:
-    before = shelf.snapshot()
-    report = check(shelf.directory, shelf.config, files=shelf.files)
-    assert shelf.snapshot() == before
+def judged(store_dir: "StoreDirectory") -> StoreReport:
+    before = store_dir.snapshot()
+    report = check(store_dir.directory, store_dir.config, files=store_dir.files)
+    assert store_dir.snapshot() == before
     return report
 
 
 @pytest.fixture
-def closed(shelf: "Shelf", fill: "Fill") -> "Shelf":
-    store = shelf.open()
+def closed(store_dir: "StoreDirectory", fill: "Fill") -> "StoreDirectory":
+    store = store_dir.open()
     fill(store, 120)
     fill(store, 5, topic="U", queue_id=1)
     store.close(NOW)
-    return shelf
+    return store_dir
 
 
-def queue_file(shelf: "Shelf", name: str) -> memoryview:
-    return shelf.content(f"consumequeue/{name}")
+def queue_file(store_dir: "StoreDirectory", name: str) -> memoryview:
+    return store_dir.content(f"consumequeue/{name}")
 
 
-def test_a_closed_store_is_whole(closed: "Shelf") -> None:
+def test_a_closed_store_is_whole(closed: "StoreDirectory") -> None:
     report = judged(closed)
     assert (report.verdict, report.records, report.queues) == ("whole", 125, 2)
     assert (report.begin, report.is_closed, report.damage) == (0, True, ())
 
 
-def test_an_open_or_killed_store_is_recoverable(shelf: "Shelf", fill: "Fill") -> None:
-    fill(shelf.open(), 5)
-    report = judged(shelf)
+def test_an_open_or_killed_store_is_recoverable(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    fill(store_dir.open(), 5)
+    report = judged(store_dir)
     assert report.verdict == "recoverable"
-    assert "abort is there" in report.pending[0]
+    assert "abort exists" in report.pending[0]
 
 
-def test_damage_is_told_with_its_messages(closed: "Shelf") -> None:
+def test_damage_is_told_with_its_messages(closed: "StoreDirectory") -> None:
     position, size, _ = closed.entry("T", 0, 30)
     closed.bytes_at(position + 91, 5)[:] = b"wrong"
     report = judged(closed)
@@ -58,29 +58,29 @@ def test_damage_is_told_with_its_messages(closed: "Shelf") -> None:
     assert report.problems == ()
 
 
-def test_a_torn_end_is_pending(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_torn_end_is_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     store.flush_all(NOW)
     place = fill(store, 5)[-1]
-    shelf.bytes_at(place.position + 95, place.size - 95)[:] = bytes(place.size - 95)
-    report = judged(shelf)
+    store_dir.bytes_at(place.position + 95, place.size - 95)[:] = bytes(place.size - 95)
+    report = judged(store_dir)
     assert report.end == place.position
     assert report.verdict == "recoverable"
-    assert any("never ended" in line for line in report.pending)
+    assert any("unfinished write" in line for line in report.pending)
     assert any("lead behind the log's end" in line for line in report.pending)
 
 
-def test_records_behind_a_torn_one_are_pending(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_records_behind_a_torn_one_are_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     store.flush_all(NOW)
     appended = fill(store, 5)
-    shelf.bytes_at(appended[2].position, 50)[:] = bytes(50)
-    report = judged(shelf)
+    store_dir.bytes_at(appended[2].position, 50)[:] = bytes(50)
+    report = judged(store_dir)
     assert report.end == appended[2].position
     assert any("behind a torn one" in line for line in report.pending)
 
 
-def test_entries_that_are_missing_wrong_or_too_many(closed: "Shelf") -> None:
+def test_entries_that_are_missing_wrong_or_too_many(closed: "StoreDirectory") -> None:
     queue_file(closed, f"T/0/{0:020d}")[0:20] = queue_file(closed, f"T/0/{0:020d}")[20:40]
     queue_file(closed, f"U/1/{0:020d}")[60:100] = bytes(40)
     report = judged(closed)
@@ -92,13 +92,13 @@ def test_entries_that_are_missing_wrong_or_too_many(closed: "Shelf") -> None:
     assert "T queue 0 lacks 120 entries" in judged(closed).problems
 
 
-def test_offsets_without_a_record(closed: "Shelf") -> None:
+def test_offsets_without_a_record(closed: "StoreDirectory") -> None:
     view = queue_file(closed, f"U/1/{0:020d}")
     view[100:120] = view[80:100]
     assert "U queue 1 has no records for 1 offsets, from 5" in judged(closed).problems
 
 
-def test_an_index_that_leads_elsewhere(closed: "Shelf") -> None:
+def test_an_index_that_leads_elsewhere(closed: "StoreDirectory") -> None:
     path = next(p for p in closed.files.contents if p.parent.name == "index")
     entries_at = 40 + closed.config.index_slots * 4
     memoryview(closed.files.contents[path])[entries_at + 20 : entries_at + 24] = b"\0\0\0\1"
@@ -107,82 +107,86 @@ def test_an_index_that_leads_elsewhere(closed: "Shelf") -> None:
     )
 
 
-def test_what_stops_opening_is_a_problem(closed: "Shelf") -> None:
+def test_what_stops_opening_is_a_problem(closed: "StoreDirectory") -> None:
     closed.files.remove(closed.path(f"commitlog/{8192:020d}"))
     report = judged(closed)
     assert "0000008192 is missing between" in report.problems[0]
 
 
 def test_a_directory_of_something_else_is_none(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is no data directory"):
+    with pytest.raises(StoreError, match="is not a data directory"):
         check(tmp_path)
-    with pytest.raises(StoreError, match="is no data directory"):
+    with pytest.raises(StoreError, match="is not a data directory"):
         check(Path("/none"), files=MemoryFiles())
 
 
-def test_a_record_whose_properties_are_torn_is_pending(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_record_whose_properties_are_torn_is_pending(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     store.flush_all(NOW)
     place = fill(store, 2)[-1]
-    shelf.bytes_at(place.position + place.size - 5, 5)[:] = bytes(5)
-    report = judged(shelf)
+    store_dir.bytes_at(place.position + place.size - 5, 5)[:] = bytes(5)
+    report = judged(store_dir)
     assert (report.verdict, report.end) == ("recoverable", place.position)
-    assert shelf.open_after_kill().end_position == place.position
+    assert store_dir.open_after_kill().end_position == place.position
 
 
 def test_records_that_stand_in_no_queue_are_none_of_its_business(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(sys_flag=4), NOW)
     store.close(NOW)
-    assert (judged(shelf).verdict, judged(shelf).records) == ("whole", 1)
+    assert (judged(store_dir).verdict, judged(store_dir).records) == ("whole", 1)
 
 
-def test_all_faults_are_told_and_nothing_is_changed(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_all_faults_are_told_and_nothing_is_changed(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 120)
     fill(store, 120, topic="U")
     fill(store, 60, topic="V")
     store.close(NOW)
-    contents = shelf.files.contents
-    contents[shelf.path(f"consumequeue/T/0/{1000:020d}")] = bytes(77)
-    shelf.files.remove(shelf.path(f"consumequeue/U/0/{1000:020d}"))
-    queue_file(shelf, f"V/0/{0:020d}")[0:20] = bytes(20)
+    contents = store_dir.files.contents
+    contents[store_dir.path(f"consumequeue/T/0/{1000:020d}")] = bytes(77)
+    store_dir.files.remove(store_dir.path(f"consumequeue/U/0/{1000:020d}"))
+    queue_file(store_dir, f"V/0/{0:020d}")[0:20] = bytes(20)
     path = min(p for p in contents if p.parent.name == "index")
     contents[path] = bytes(88)
-    shelf.files.remove(shelf.path(f"commitlog/{0:020d}"))
-    before = shelf.snapshot()
-    problems = "\n".join(judged(shelf).problems)
-    assert shelf.snapshot() == before
+    store_dir.files.remove(store_dir.path(f"commitlog/{0:020d}"))
+    before = store_dir.snapshot()
+    problems = "\n".join(judged(store_dir).problems)
+    assert store_dir.snapshot() == before
     for fault in (
         "the log lacks its files from position 0 to 8192",
-        "T queue 0 is made again when opened: /data/consumequeue/T/0/00000000000000001000 has 77",
-        "U queue 0 is made again when opened: /data/consumequeue/U/0/00000000000000001000 is miss",
+        "T queue 0 is rebuilt when opened: /data/consumequeue/T/0/00000000000000001000 has 77",
+        "U queue 0 is rebuilt when opened: /data/consumequeue/U/0/00000000000000001000 is miss",
         "V queue 0 has 1 entries that lead elsewhere",
-        f"{path} has 88 bytes where",
+        f"{path} has 88 bytes instead of",
     ):
         assert fault in problems, (fault, problems)
 
 
 def test_a_queue_that_cannot_be_read_is_told_and_the_others_are_judged(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 120)
     fill(store, 3, topic="U")
     store.close(NOW)
-    shelf.files.contents[shelf.path(f"consumequeue/U/0/{0:020d}")] = b""
-    before = shelf.snapshot()
-    report = judged(shelf)
-    assert shelf.snapshot() == before
+    store_dir.files.contents[store_dir.path(f"consumequeue/U/0/{0:020d}")] = b""
+    before = store_dir.snapshot()
+    report = judged(store_dir)
+    assert store_dir.snapshot() == before
     assert any("U queue 0 lacks 3 entries" in problem for problem in report.problems), report
 
 
 def test_a_queue_that_the_disk_does_not_give_is_told(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     fill(store, 3, topic="U")
     store.close(NOW)
@@ -194,15 +198,16 @@ def test_a_queue_that_the_disk_does_not_give_is_told(
         return get(self, topic, queue_id)
 
     monkeypatch.setattr(ConsumeQueues, "get", failing)
-    problems = judged(shelf).problems
-    assert problems == ("U queue 0 is made again when opened: the disk does not answer",)
+    problems = judged(store_dir).problems
+    assert problems == ("U queue 0 is rebuilt when opened: the disk does not answer",)
 
 
-def test_a_log_that_lost_its_end_is_told(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_log_that_lost_its_end_is_told(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
-    shelf.files.remove(max(p for p in shelf.files.contents if p.parent.name == "commitlog"))
+    store_dir.files.remove(max(p for p in store_dir.files.contents if p.parent.name == "commitlog"))
     assert any(
-        "the log's files end at 24576, it did at" in problem for problem in judged(shelf).problems
+        "the log's files end at 24576, the log ended at" in problem
+        for problem in judged(store_dir).problems
     )

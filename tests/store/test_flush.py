@@ -9,59 +9,59 @@ from roquet.model.errors import StoreError, StoreFailed, StoreFull
 from roquet.store.layout import StoreCheckpoint, unpack_checkpoint
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, ReadBodies, Shelf
+    from tests.store.conftest import Fill, ReadBodies, StoreDirectory
 
     from roquet.store.store import Store
 
 NOW = 1_700_000_000_000
 QUEUES = 30
-"""More than the small store has maps."""
+"""More queues than the small store may have maps."""
 
 
-def checkpoint(shelf: "Shelf") -> StoreCheckpoint:
-    return unpack_checkpoint(bytes(shelf.content("checkpoint")))
+def checkpoint(store_dir: "StoreDirectory") -> StoreCheckpoint:
+    return unpack_checkpoint(bytes(store_dir.content("checkpoint")))
 
 
-def noted(shelf: "Shelf") -> int:
-    note = checkpoint(shelf).note
+def noted(store_dir: "StoreDirectory") -> int:
+    note = checkpoint(store_dir).note
     assert note is not None
     return note.position
 
 
-def synced(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """Paths in the order in which they were made durable, from now on."""
-    order, sync = list[Path](), shelf.files.sync
+def synced(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Paths in the order in which they are made durable from now on."""
+    order, sync = list[Path](), store_dir.files.sync
 
     def recording(path: Path, view: memoryview | None = None) -> None:
         order.append(path)
         sync(path, view)
 
-    monkeypatch.setattr(shelf.files, "sync", recording)
+    monkeypatch.setattr(store_dir.files, "sync", recording)
     return order
 
 
 def test_a_flushed_log_is_on_the_disk_with_its_names(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
-    order = synced(shelf, monkeypatch)
+    order = synced(store_dir, monkeypatch)
     assert store.flushed_position == 0
     assert store.flush_log() == store.end_position == store.flushed_position
     assert [p.name for p in order if p.parent.name == "commitlog"] == [
         f"{start:020d}" for start in (0, 8192, 16384)
     ]
-    assert shelf.path("commitlog") in order
-    assert shelf.directory in order
+    assert store_dir.path("commitlog") in order
+    assert store_dir.directory in order
 
 
 def test_only_what_is_new_is_flushed_again(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     store.flush_log()
-    order = synced(shelf, monkeypatch)
+    order = synced(store_dir, monkeypatch)
     store.flush_log()
     assert order == []
     fill(store, 1)
@@ -70,15 +70,15 @@ def test_only_what_is_new_is_flushed_again(
 
 
 def test_the_checkpoint_comes_last_and_queues_behind_the_log(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.dispatch()
-    order = synced(shelf, monkeypatch)
+    order = synced(store_dir, monkeypatch)
     store.flush_all(NOW)
     folders = [p.parent.parts[2] if len(p.parent.parts) > 2 else p.name
-               for p in order if p in shelf.files.contents]  # fmt: skip
+               for p in order if p in store_dir.files.contents]  # fmt: skip
     assert folders[0] == "commitlog"
     assert set(folders[1:-1]) == {"consumequeue", "index"}
     assert folders[-1] == "checkpoint"
@@ -86,13 +86,13 @@ def test_the_checkpoint_comes_last_and_queues_behind_the_log(
 
 
 def test_the_checkpoint_says_what_a_genuine_broker_and_we_need(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 10)
     store.dispatch(5)
     store.flush_all(NOW + 77)
-    found = checkpoint(shelf)
+    found = checkpoint(store_dir)
     assert (found.log_ms, found.queues_ms, found.index_ms) == (NOW + 9, NOW + 9, NOW + 4)
     assert found.note is not None
     assert found.flushed_position == found.note.position == store.end_position
@@ -101,21 +101,21 @@ def test_the_checkpoint_says_what_a_genuine_broker_and_we_need(
     assert found.note.made_ms == NOW + 77
 
 
-def test_a_snapshot_promises_no_more_than_it_saw(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_snapshot_promises_no_more_than_it_saw(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 3)
     seen, work = store.end_position, store.flush_task(NOW)
     fill(store, 3)
     work()
-    assert noted(shelf) == seen
+    assert noted(store_dir) == seen
     store.flush_all(NOW)
-    assert noted(shelf) == store.end_position
+    assert noted(store_dir) == store.end_position
 
 
 def test_flushing_beside_appending_loses_nothing(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for _ in range(30):
         work = store.flush_task(NOW)
         work.write()
@@ -126,11 +126,11 @@ def test_flushing_beside_appending_loses_nothing(
         for thread in threads:
             thread.join()
     store.flush_all(NOW)
-    assert len(bodies(shelf.open_after_kill())) == 600
+    assert len(bodies(store_dir.open_after_kill())) == 600
 
 
-def test_a_file_that_retention_took_is_no_error(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_file_that_retention_took_is_no_error(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 3, topic="U")
     work = store.flush_task(NOW)
     store.delete_topic("U")
@@ -139,71 +139,75 @@ def test_a_file_that_retention_took_is_no_error(shelf: "Shelf", fill: "Fill") ->
 
 
 def test_files_that_went_meanwhile_are_no_error(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
-    sync = shelf.files.sync
+    sync = store_dir.files.sync
 
     def losing(path: Path, view: memoryview | None = None) -> None:
         if "consumequeue" in path.parts:
             raise FileNotFoundError(path)
         sync(path, view)
 
-    monkeypatch.setattr(shelf.files, "sync", losing)
+    monkeypatch.setattr(store_dir.files, "sync", losing)
     store.flush_all(NOW)
     assert store.flushed_position == store.end_position
 
 
 def test_pages_that_are_on_the_disk_leave_but_for_the_end_of_the_log(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
     left: list[tuple[int, int]] = []
-    monkeypatch.setattr(shelf.files, "forget", lambda view, size: left.append((len(view), size)))
-    store = shelf.open()
+    monkeypatch.setattr(
+        store_dir.files, "release_pages", lambda view, size: left.append((len(view), size))
+    )
+    store = store_dir.open()
     fill(store, 25)
     left.clear()
     store.flush_all(NOW)
     assert store.end_position - 1_000 > 4096
-    assert (shelf.config.log_file_size, 4096) in left
-    assert (shelf.config.queue_file_entries * 20,) * 2 in left
+    assert (store_dir.config.log_file_size, 4096) in left
+    assert (store_dir.config.queue_file_entries * 20,) * 2 in left
     left.clear()
     store.flush_all(NOW)
-    assert left == [(shelf.config.log_file_size, 4096)]
+    assert left == [(store_dir.config.log_file_size, 4096)]
 
 
 def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.flush.LOG_RESIDENT_SIZE", 1_000)
-    monkeypatch.setattr("roquet.store.flush.LARGE_FILE_SIZE", shelf.config.queue_file_entries * 20)
+    monkeypatch.setattr(
+        "roquet.store.flush.LARGE_FILE_SIZE", store_dir.config.queue_file_entries * 20
+    )
     left: list[int] = []
-    monkeypatch.setattr(shelf.files, "forget", lambda view, _: left.append(len(view)))
-    store = shelf.open()
+    monkeypatch.setattr(store_dir.files, "release_pages", lambda view, _: left.append(len(view)))
+    store = store_dir.open()
     fill(store, 25)
     store.flush_log()
     dirty = store.dirty_files
     left.clear()
     store.release_task()()
-    assert left.count(shelf.config.queue_file_entries * 20) > 0
-    assert shelf.config.log_file_size in left
+    assert left.count(store_dir.config.queue_file_entries * 20) > 0
+    assert store_dir.config.log_file_size in left
     assert store.dirty_files == dirty > 0
     monkeypatch.setattr(
-        "roquet.store.flush.LARGE_FILE_SIZE", shelf.config.queue_file_entries * 20 + 1
+        "roquet.store.flush.LARGE_FILE_SIZE", store_dir.config.queue_file_entries * 20 + 1
     )
     left.clear()
     store.release_task()()
-    assert shelf.config.queue_file_entries * 20 not in left
+    assert store_dir.config.queue_file_entries * 20 not in left
     store.flush_all(NOW)
     assert store.dirty_files == 0
 
 
 class WholeDisk:
-    """The disk of a shelf: all of it can be made durable, or else it tells of a failure."""
+    """A disk that counts its syncs, or reports a failure."""
 
-    def __init__(self, shelf: "Shelf") -> None:
-        self.shelf = shelf
+    def __init__(self, store_dir: "StoreDirectory") -> None:
+        self.store_dir = store_dir
         self.syncs = 0
         self.is_sound = True
         self.is_open = True
@@ -211,7 +215,7 @@ class WholeDisk:
     def sync(self) -> bool:
         self.syncs += 1
         if self.is_sound:
-            files = self.shelf.files
+            files = self.store_dir.files
             for path in [*files.contents, *files.directories()]:
                 files.sync(path)
         return self.is_sound
@@ -221,9 +225,9 @@ class WholeDisk:
 
 
 @pytest.fixture
-def disk_sync(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
-    disk = WholeDisk(shelf)
-    monkeypatch.setattr(shelf.files, "disk_sync", lambda _: disk)
+def disk_sync(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
+    disk = WholeDisk(store_dir)
+    monkeypatch.setattr(store_dir.files, "disk_sync", lambda _: disk)
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 5)
     return disk
 
@@ -234,28 +238,28 @@ def one_for_each(store: "Store", fill: "Fill", count: int = QUEUES) -> None:
 
 
 def test_very_many_files_are_made_durable_at_once(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", disk_sync: WholeDisk
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", disk_sync: WholeDisk
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     store.flush_all(NOW)
     assert disk_sync.syncs == 0
     one_for_each(store, fill)
     store.flush_all(NOW)
     assert disk_sync.syncs == 1
-    assert noted(shelf) == store.end_position
-    shelf.files = shelf.files.after_power_loss(Random(1))
-    store = shelf.open()
+    assert noted(store_dir) == store.end_position
+    store_dir.files = store_dir.files.after_power_loss(Random(1))
+    store = store_dir.open()
     assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] + [2] * (QUEUES - 1)
 
 
 def test_who_hears_of_any_failure_asks_each_file(
-    shelf: "Shelf", fill: "Fill", disk_sync: WholeDisk, monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", disk_sync: WholeDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk_sync.is_sound = False
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
-    order = synced(shelf, monkeypatch)
+    order = synced(store_dir, monkeypatch)
     store.flush_all(NOW)
     assert len([path for path in order if path.parent.parent.name == "T"]) == QUEUES
     one_for_each(store, fill)
@@ -263,42 +267,42 @@ def test_who_hears_of_any_failure_asks_each_file(
     def failing(path: Path, view: memoryview | None = None) -> None:
         raise OSError("the disk is broken")
 
-    monkeypatch.setattr(shelf.files, "sync", failing)
+    monkeypatch.setattr(store_dir.files, "sync", failing)
     with pytest.raises(StoreError, match="could not be made durable"):
         store.flush_all(NOW)
 
 
 def test_a_closed_store_lets_its_disk_go(
-    shelf: "Shelf", fill: "Fill", disk_sync: WholeDisk
+    store_dir: "StoreDirectory", fill: "Fill", disk_sync: WholeDisk
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 1)
     store.close(NOW)
     assert not disk_sync.is_open
 
 
 def test_what_has_no_map_is_written_by_a_flush(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
-    assert shelf.entry("T", QUEUES - 1, 1) == (0, 0, 0)
+    assert store_dir.entry("T", QUEUES - 1, 1) == (0, 0, 0)
     store.flush_all(NOW)
-    assert store.mapped_count <= (shelf.config.maps_max or 0)
-    entries = [shelf.entry("T", n, 1) for n in range(QUEUES)]
+    assert store.mapped_count <= (store_dir.config.maps_max or 0)
+    entries = [store_dir.entry("T", n, 1) for n in range(QUEUES)]
     assert all(size for _, size, _ in entries)
     assert entries == sorted(entries)
     fill(store, 1, queue_id=QUEUES - 1)
     store.flush_all(NOW)
-    assert shelf.entry("T", QUEUES - 1, 2)[0] > entries[-1][0]
-    shelf.files = shelf.files.after_power_loss(Random(1))
-    assert len(bodies(shelf.open(), "T", QUEUES - 1)) == 3
+    assert store_dir.entry("T", QUEUES - 1, 2)[0] > entries[-1][0]
+    store_dir.files = store_dir.files.after_power_loss(Random(1))
+    assert len(bodies(store_dir.open(), "T", QUEUES - 1)) == 3
 
 
 def test_what_is_read_before_it_is_written_is_there(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
     work = store.flush_task(NOW)
     assert work.write(1)
@@ -307,33 +311,33 @@ def test_what_is_read_before_it_is_written_is_there(
     assert not work.write(QUEUES)
     work()
     assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] * QUEUES
-    assert [len(bodies(shelf.open_after_kill(), "T", n)) for n in range(QUEUES)] == [4] * QUEUES
+    assert [len(bodies(store_dir.open_after_kill(), "T", n)) for n in range(QUEUES)] == [4] * QUEUES
 
 
 def test_what_a_deleted_topic_kept_does_not_come_to_its_successor(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
     work = store.flush_task(NOW)
     store.delete_topic("T")
     fill(store, 1, queue_id=QUEUES - 1)
     work.write(QUEUES)
     work()
-    assert shelf.entry("T", QUEUES - 1, 1) == (0, 0, 0)
+    assert store_dir.entry("T", QUEUES - 1, 1) == (0, 0, 0)
     assert store.flushed_position == store.end_position
 
 
 def test_a_write_that_fails_is_remembered(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
 
     def failing(*_: object) -> None:
         raise OSError("the disk is broken")
 
-    monkeypatch.setattr(shelf.files, "write", failing)
+    monkeypatch.setattr(store_dir.files, "write", failing)
     with pytest.raises(StoreError, match="could not be made durable"):
         store.flush_all(NOW)
     with pytest.raises(StoreError, match="could not be made durable"):
@@ -341,71 +345,78 @@ def test_a_write_that_fails_is_remembered(
 
 
 def test_a_flush_that_was_given_up_is_made_up_for_by_the_next(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     one_for_each(store, fill)
     given_up = store.flush_task(NOW)
     assert given_up.write(3)
     fill(store, 1)
     store.flush_all(NOW)
-    assert noted(shelf) == store.end_position
-    shelf.files = shelf.files.after_power_loss(Random(2))
-    store = shelf.open()
+    assert noted(store_dir) == store.end_position
+    store_dir.files = store_dir.files.after_power_loss(Random(2))
+    store = store_dir.open()
     assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [3] + [2] * (QUEUES - 1)
     assert store.damage == []
 
 
-def test_a_late_flush_leaves_a_later_one_what_is_its(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_late_flush_leaves_a_later_one_what_is_its(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 1)
     late = store.flush_task(NOW)
     fill(store, 1, topic="U")
     store.flush_task(NOW)
     late()
-    assert shelf.files.durable.get(shelf.path(f"consumequeue/U/0/{0:020d}")) is None
+    assert store_dir.files.durable.get(store_dir.path(f"consumequeue/U/0/{0:020d}")) is None
     store.flush_all(NOW)
-    assert shelf.files.durable.get(shelf.path(f"consumequeue/U/0/{0:020d}")) is not None
+    assert store_dir.files.durable.get(store_dir.path(f"consumequeue/U/0/{0:020d}")) is not None
 
 
-def test_nothing_is_called_durable_that_was_not_written(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_nothing_is_called_durable_that_was_not_written(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     one_for_each(store, fill)
     with pytest.raises(RuntimeError, match="not written"):
         store.flush_task(NOW)()
 
 
 def test_a_checkpoint_waits_for_room(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.flush_all(NOW)
-    before = bytes(shelf.content("checkpoint"))
+    before = bytes(store_dir.content("checkpoint"))
     fill(store, 3)
 
     def refuse(*_: object, **__: object) -> None:
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shelf.files, "replace", refuse)
+        patch.setattr(store_dir.files, "replace", refuse)
         store.flush_all(NOW)
-    assert bytes(shelf.content("checkpoint")) == before
+    assert bytes(store_dir.content("checkpoint")) == before
     assert "the checkpoint waits for room: no room" in caplog.text
     store.close(NOW)
-    assert shelf.open().bounds("T", 0) == (0, 6)
+    assert store_dir.open().bounds("T", 0) == (0, 6)
 
 
 def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
 
     def refuse(*_: object, **__: object) -> None:
         raise StoreError("queue-ends cannot be used: Input/output error")
 
-    monkeypatch.setattr(shelf.files, "replace", refuse)
+    monkeypatch.setattr(store_dir.files, "replace", refuse)
     with pytest.raises(StoreFailed, match="look at the disk, then restart"):
         store.flush_all(NOW)
     with pytest.raises(StoreFailed):
@@ -413,12 +424,14 @@ def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
 
 
 class FailingOnce:
-    """Makes one sync of a path fail; whatever comes later succeeds, as on Linux."""
+    """Makes one sync of a path fail; later ones succeed, as on Linux."""
 
-    def __init__(self, shelf: "Shelf", monkeypatch: pytest.MonkeyPatch, part: str) -> None:
-        self._sync, self._part = shelf.files.sync, part
+    def __init__(
+        self, store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch, part: str
+    ) -> None:
+        self._sync, self._part = store_dir.files.sync, part
         self.failures = 0
-        monkeypatch.setattr(shelf.files, "sync", self.sync)
+        monkeypatch.setattr(store_dir.files, "sync", self.sync)
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
         if not self.failures and self._part in str(path):
@@ -432,16 +445,16 @@ class FailingOnce:
     ["commitlog/0", "commitlog", "consumequeue", "consumequeue/T/0/", "index/", "checkpoint"],
 )
 def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, part: str
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     store.flush_all(NOW)
-    good = noted(shelf)
+    good = noted(store_dir)
     fill(store, 2, topic="U")
     fill(store, 60)
     store.dispatch()
-    disk = FailingOnce(shelf, monkeypatch, part)
+    disk = FailingOnce(store_dir, monkeypatch, part)
     end = store.flushed_position
     for _ in range(3):
         with pytest.raises(StoreFailed, match="look at the disk, then restart"):
@@ -452,37 +465,37 @@ def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
     with pytest.raises(StoreFailed):
         fill(store, 1)
     store.close(NOW)
-    if part != "checkpoint":  # that one may be there: all that it speaks of is
-        assert noted(shelf) == good
+    if part != "checkpoint":  # that one may exist: everything that it names is durable
+        assert noted(store_dir) == good
 
 
 def test_what_was_durable_before_the_disk_failed_stays_so(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     end = store.flush_log()
-    FailingOnce(shelf, monkeypatch, "consumequeue")
+    FailingOnce(store_dir, monkeypatch, "consumequeue")
     with pytest.raises(StoreFailed):
         store.flush_all(NOW)
     assert store.flush_log() == end, "progress that speaks of it may be saved"
 
 
 def test_a_thread_that_flushes_beside_one_that_fails_proves_nothing(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
-    sync, told, may_go_on = shelf.files.sync, Event(), Event()
+    sync, told, may_go_on = store_dir.files.sync, Event(), Event()
 
     def failing_late(path: Path, view: memoryview | None = None) -> None:
         if told.is_set():
             return sync(path, view)
-        told.set()  # Linux has told the first one, who has not noted it yet
+        told.set()  # Linux has reported the failure to the first thread, which has not noted it yet
         may_go_on.wait(5)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(shelf.files, "sync", failing_late)
+    monkeypatch.setattr(store_dir.files, "sync", failing_late)
     failures: list[StoreFailed] = []
 
     def flush() -> None:
@@ -504,11 +517,14 @@ def test_a_thread_that_flushes_beside_one_that_fails_proves_nothing(
 
 
 def test_the_operator_is_told_once_what_to_do(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
-    FailingOnce(shelf, monkeypatch, "commitlog/0")
+    FailingOnce(store_dir, monkeypatch, "commitlog/0")
     for _ in range(3):
         with pytest.raises(StoreFailed):
             store.flush_log()

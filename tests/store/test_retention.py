@@ -9,16 +9,16 @@ from roquet.store.retention import local_hour
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 ROOMY = DiskUsage(100, 60)
 FILLING = DiskUsage(100, 20)
 
 
-def filled(shelf: "Shelf", draft: "MakeDraft") -> Store:
-    """Ten days, a file of the log each; queue U had its messages in the first one."""
-    store = shelf.open()
+def filled(store_dir: "StoreDirectory", draft: "MakeDraft") -> Store:
+    """Ten days with a log file each; the messages of queue U are in the first one."""
+    store = store_dir.open()
     for day in range(10):
         for n in range(7):
             topic = "U" if day == 0 and n < 3 else "T"
@@ -32,14 +32,14 @@ def filled(shelf: "Shelf", draft: "MakeDraft") -> Store:
 
 
 def test_old_files_of_the_log_go_and_what_led_there(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     gone = store.expire(later, FILLING)
     # A file counts as old as the first record behind it: three days are kept, and one file more.
     assert [name for name in gone if "commitlog" in name] == [
-        str(shelf.path(f"commitlog/{n * 8192:020d}")) for n in range(6)
+        str(store_dir.path(f"commitlog/{n * 8192:020d}")) for n in range(6)
     ]
     assert store.begin_position == 6 * 8192
     least, end = store.bounds("T", 0)
@@ -53,44 +53,50 @@ def test_old_files_of_the_log_go_and_what_led_there(
 
 
 def test_what_is_left_opens_again_and_is_whole(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
     before, bounds = bodies(store), store.bounds("T", 0)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert (bodies(store), store.bounds("T", 0), store.bounds("U", 0)) == (before, bounds, (3, 3))
     store.close(NOW)
-    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+    assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
 
 
-def test_queue_files_go_with_the_log(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_queue_files_go_with_the_log(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     for n in range(200):
         store.append(draft(b"x" * 100), NOW + n * HOUR_MS)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     gone = store.expire(NOW + 200 * HOUR_MS, FILLING)
     assert [name for name in gone if "consumequeue" in name] == [
-        str(shelf.path(f"consumequeue/T/0/{n * 1000:020d}")) for n in range(2)
+        str(store_dir.path(f"consumequeue/T/0/{n * 1000:020d}")) for n in range(2)
     ]
     assert store.bounds("T", 0)[1] == 200
 
 
-def test_at_another_hour_and_with_room_nothing_goes(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = filled(shelf, draft)
+def test_at_another_hour_and_with_room_nothing_goes(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = filled(store_dir, draft)
     hours = [len(store.expire(NOW + (9 * 24 + hour) * HOUR_MS, ROOMY)) for hour in range(24)]
     assert sum(count > 0 for count in hours) == 1
 
 
 def test_pressure_refuses_writes_only_when_deleting_did_not_help(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    shelf.config = type(shelf.config)(
-        **{f: getattr(shelf.config, f) for f in shelf.config.__struct_fields__ if f != "retention"},
+    store_dir.config = type(store_dir.config)(
+        **{
+            f: getattr(store_dir.config, f)
+            for f in store_dir.config.__struct_fields__
+            if f != "retention"
+        },
         retention=RetentionPolicy(free_min=10),
     )
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     assert store.expire(NOW, DiskUsage(100, 5)) != []
     assert store.append(draft(), NOW).queue_offset == 67
     store.expire(NOW, DiskUsage(100, 5))
@@ -98,9 +104,9 @@ def test_pressure_refuses_writes_only_when_deleting_did_not_help(
 
 
 def test_what_is_old_goes_at_once_at_any_hour_when_it_is_asked_for(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(delete_hour=(local_hour(later) + 1) % 24))
     assert store.expire(later, ROOMY) == []
@@ -110,9 +116,9 @@ def test_what_is_old_goes_at_once_at_any_hour_when_it_is_asked_for(
 
 
 def test_a_changed_retention_counts_from_the_next_look_on(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     later = NOW + 9 * 24 * HOUR_MS + 60_000
     store.set_retention(RetentionPolicy(reserved_ms=30 * 24 * HOUR_MS))
     assert store.expire(later, FILLING) == []
@@ -122,9 +128,9 @@ def test_a_changed_retention_counts_from_the_next_look_on(
 
 
 def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     store.append(draft(topic="U", queue_id=1), NOW + 9 * 24 * HOUR_MS)
     store.expire(NOW + 9 * 24 * HOUR_MS + 60_000, FILLING)
     before = bodies(store)
@@ -136,14 +142,14 @@ def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
     assert (store.topics(), store.queue_ids("U")) == (["T", "U"], [1])
     assert (bodies(store), len(bodies(store, "U", 1))) == (before, 1)
     store.flush_all(NOW)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert (bodies(store), store.bounds("U", 0)) == (before, (0, 0))
 
 
 def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(30):
         is_first_of_its_file = n in {7, 14, 21}
         back_ms = 30 * 24 * HOUR_MS if is_first_of_its_file else 0
@@ -151,9 +157,11 @@ def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
     assert store.expire(NOW + HOUR_MS, FILLING) == []
 
 
-def test_nothing_goes_behind_the_last_checkpoint(shelf: "Shelf", draft: "MakeDraft") -> None:
-    """A start after a kill reads the log from there: it would refuse what is left."""
-    store = shelf.open()
+def test_nothing_goes_behind_the_last_checkpoint(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    """A start after a kill reads the log from the checkpoint: it would refuse the rest."""
+    store = store_dir.open()
     for n in range(40):
         store.append(draft(b"x" * 1000), NOW + n)
         if n == 10:
@@ -161,35 +169,35 @@ def test_nothing_goes_behind_the_last_checkpoint(shelf: "Shelf", draft: "MakeDra
     assert store.expire(NOW + 10**12, at_once=True) != []
     assert store.begin_position == 8192
     assert store.expire(NOW + 10**12, at_once=True) == []
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0)[1] == 40
     store.flush_all(NOW)
     assert store.expire(NOW + 10**12, at_once=True) != []
 
 
 def test_files_that_retention_took_are_told_apart_from_lost_ones_after_a_kill(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = filled(shelf, draft)
+    store = filled(store_dir, draft)
     store.expire(NOW + 9 * 24 * HOUR_MS, FILLING)
     begin = store.begin_position
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert "lacks its files" not in caplog.text
-    shelf.files = shelf.files.copy()
-    shelf.files.remove(shelf.path(f"commitlog/{begin:020d}"))
-    shelf.open()
+    store_dir.files = store_dir.files.copy()
+    store_dir.files.remove(store_dir.path(f"commitlog/{begin:020d}"))
+    store_dir.open()
     said = f"lacks its files from position {begin} to {begin + 8192}, which retention did not"
     assert caplog.text.count(said) == 1
 
 
 def test_a_full_disk_does_not_keep_retention_from_its_work(
-    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    filled(shelf, draft).close(NOW)
-    store = shelf.open()
+    filled(store_dir, draft).close(NOW)
+    store = store_dir.open()
 
     def refuse(*_: object) -> None:
         raise StoreFull("full")
 
-    monkeypatch.setattr(shelf.files, "allocate", refuse)
+    monkeypatch.setattr(store_dir.files, "allocate", refuse)
     assert store.expire(NOW + 10**12, at_once=True) != []

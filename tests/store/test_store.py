@@ -1,4 +1,4 @@
-"""The store as a whole: it keeps what it was given, whatever happens to process or power."""
+"""The store as a whole: it keeps messages, whatever happens to the process or the power."""
 
 from pathlib import Path
 from random import Random
@@ -18,70 +18,72 @@ from roquet.store.store import Store, StoreConfig
 from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 Model = dict[tuple[str, int], list[tuple[int, bytes]]]
-"""What was sent: where each message ends in the log, and its body."""
+"""Sent messages: where each one ends in the log, and its body."""
 
 
 def test_what_was_appended_is_read_back_with_its_offsets(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     sent = [f"m{n}".encode() for n in range(300)]
     appended = [store.append(draft(body), NOW) for body in sent]
     assert [a.queue_offset for a in appended] == list(range(300))
     assert store.bounds("T", 0) == (0, 300)
     assert bodies(store) == sent
-    assert store.end_position > 3 * shelf.config.log_file_size
+    assert store.end_position > 3 * store_dir.config.log_file_size
 
 
 def test_a_store_that_was_closed_opens_as_it_was(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 120)
     before, end = bodies(store), store.end_position
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     assert (bodies(store), store.end_position, store.flushed_position) == (before, end, end)
     assert store.topics() == ["T"]
     assert store.queue_ids("T") == [0]
 
 
-def test_a_killed_process_loses_nothing(shelf: "Shelf", fill: "Fill", bodies: "ReadBodies") -> None:
-    store = shelf.open()
+def test_a_killed_process_loses_nothing(
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = store_dir.open()
     fill(store, 120)
     before = bodies(store)
-    assert bodies(shelf.open_after_kill()) == before
+    assert bodies(store_dir.open_after_kill()) == before
 
 
-def test_recovering_twice_gives_the_same_as_once(shelf: "Shelf", fill: "Fill") -> None:
-    fill(shelf.open(), 120)
-    shelf.open_after_kill()
-    once = shelf.snapshot()
-    shelf.open_after_kill()
-    assert shelf.snapshot() == once
+def test_recovering_twice_gives_the_same_as_once(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    fill(store_dir.open(), 120)
+    store_dir.open_after_kill()
+    once = store_dir.snapshot()
+    store_dir.open_after_kill()
+    assert store_dir.snapshot() == once
 
 
 @pytest.mark.parametrize("has_entry", [True, False])
 def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies", has_entry: bool
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies", has_entry: bool
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(3):
         store.append(draft(b"%d" % n, topic=f"T{n % 2}"), NOW)
     store.flush_all(NOW)
     store.append(draft(b"kept"), NOW)
     last = store.append(draft(b"last", queue_id=1), NOW)
     if not has_entry:
-        shelf.content(f"consumequeue/T/1/{0:020d}")[:20] = bytes(20)
-    whole = shelf.files
+        store_dir.content(f"consumequeue/T/1/{0:020d}")[:20] = bytes(20)
+    whole = store_dir.files
     for cut in range(last.size):
-        shelf.files = whole
-        torn = _open_torn(shelf, last.position + cut, last.size - cut)
+        store_dir.files = whole
+        torn = _open_torn(store_dir, last.position + cut, last.size - cut)
         if torn is not None:
             store = torn
             assert store.end_position == last.position, f"cut at byte {cut}"
@@ -90,41 +92,44 @@ def test_a_tail_torn_at_any_byte_loses_the_last_message_alone(
             assert bodies(store) == [b"kept"]
 
 
-def _open_torn(shelf: "Shelf", position: int, size: int) -> Store | None:
-    """What opens after a tear; None when the tear has changed nothing."""
-    shelf.files = shelf.files.copy()
-    piece = shelf.bytes_at(position, size)
+def _open_torn(store_dir: "StoreDirectory", position: int, size: int) -> Store | None:
+    """The store opened after a tear; None when the tear has changed nothing."""
+    store_dir.files = store_dir.files.copy()
+    piece = store_dir.bytes_at(position, size)
     if not any(piece):
         return None
     piece[:] = bytes(size)
-    return shelf.open()
+    return store_dir.open()
 
 
 def test_old_bytes_behind_a_torn_tail_never_come_back(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", draft: "MakeDraft"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.flush_all(NOW)
     appended = fill(store, 5)
-    shelf.bytes_at(appended[1].position, 4)[:] = bytes(4)
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(appended[1].position, 4)[:] = bytes(4)
+    store = store_dir.open_after_kill()
     assert store.end_position == appended[1].position
-    # A record of the same size would make the old one behind it seem to follow.
+    # A record of the same size would let the old one behind it seem to follow.
     fill(store, 1, properties={"TAGS": "red", "UNIQ_KEY": "U1"})
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 2)
     assert len(bodies(store)) == 2
 
 
 def test_damage_in_the_middle_keeps_what_is_behind_it(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    bodies: "ReadBodies",
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 120)
     before = bodies(store)
     store.flush_all(NOW)
-    shelf.bytes_at(appended[60].position, 30)[:] = bytes(30)
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(appended[60].position, 30)[:] = bytes(30)
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 120)
     assert bodies(store) == before[:60] + before[61:]
     assert "offsets 60 to 60" in caplog.text
@@ -134,15 +139,18 @@ def test_damage_in_the_middle_keeps_what_is_behind_it(
 
 
 def test_a_scrub_finds_damage_that_nobody_has_read(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    bodies: "ReadBodies",
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 120)
     before = bodies(store)
     store.close(NOW)
     # The head stays whole: only the checksum tells.
-    shelf.bytes_at(appended[7].position + 95, 4)[:] = b"ruin"
-    store = shelf.open()
+    store_dir.bytes_at(appended[7].position + 95, 4)[:] = b"ruin"
+    store = store_dir.open()
     while store.scrub(1000):
         pass
     assert [lost.first for d in store.damage for lost in d.lost] == [7]
@@ -152,14 +160,14 @@ def test_a_scrub_finds_damage_that_nobody_has_read(
 
 
 def test_damage_behind_the_checkpoint_is_met_by_the_next_recovery(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 20)
     store.flush_all(NOW)
     more = fill(store, 3)
-    shelf.bytes_at(appended[-1].position, 8)[:] = b"\xff" * 8
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(appended[-1].position, 8)[:] = b"\xff" * 8
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 23)
     assert len(bodies(store)) == 22
     assert store.end_position == more[-1].position + more[-1].size
@@ -167,34 +175,36 @@ def test_damage_behind_the_checkpoint_is_met_by_the_next_recovery(
 
 
 def test_queues_are_made_again_when_their_files_are_gone(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 120)
     before = bodies(store)
     store.close(NOW)
-    shelf.files.remove(shelf.path("consumequeue"))
-    store = shelf.open()
+    store_dir.files.remove(store_dir.path("consumequeue"))
+    store = store_dir.open()
     assert bodies(store) == before
 
 
 def test_a_single_queue_is_made_again_after_a_crash(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 30)
     fill(store, 30, topic="U")
     before = bodies(store)
     store.flush_all(NOW)
     fill(store, 3)
-    shelf.files.remove(shelf.path("consumequeue/T"))
-    store = shelf.open_after_kill()
+    store_dir.files.remove(store_dir.path("consumequeue/T"))
+    store = store_dir.open_after_kill()
     assert bodies(store) == [*before, *bodies(store)[-3:]]
     assert store.bounds("U", 0) == (0, 30)
 
 
-def test_messages_are_found_by_key_and_by_unique_key(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_messages_are_found_by_key_and_by_unique_key(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     places = [
         store.append(draft(b"%d" % n, properties={"KEYS": f"a b{n}", "UNIQ_KEY": f"U{n}"}), NOW + n)
         for n in range(40)
@@ -216,23 +226,23 @@ def test_messages_are_found_by_key_and_by_unique_key(shelf: "Shelf", draft: "Mak
 
 
 def test_the_index_is_whole_again_after_a_kill(
-    shelf: "Shelf", draft: "MakeDraft", fill: "Fill"
+    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 30)
     store.dispatch(10)
     store.flush_all(NOW)
     store.dispatch(10)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert len(store.query("T", "U1", count_max=100).positions) == 30
     store.close(NOW)
-    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
+    assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
 
 
 def test_of_very_many_with_one_key_a_query_looks_at_the_newest(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     places = fill(store, 30)
     while store.dispatch():
         pass
@@ -241,21 +251,21 @@ def test_of_very_many_with_one_key_a_query_looks_at_the_newest(
     assert store.query("T", "U1", count_max=99, end_ms=NOW + 19).positions == []
 
 
-def test_an_index_that_was_deleted_is_made_again(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_an_index_that_was_deleted_is_made_again(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 30)
     store.close(NOW)
-    shelf.files.remove(shelf.path("index"))
-    store = shelf.open()
+    store_dir.files.remove(store_dir.path("index"))
+    store = store_dir.open()
     assert len(store.query("T", "U1", count_max=100).positions) == 30
 
 
 def test_a_full_disk_is_an_error_and_stores_nothing(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
-    shelf.files.room = sum(shelf.files.blocks.values())
+    store_dir.files.capacity = sum(store_dir.files.blocks.values())
     end = store.end_position
     refused = 0
     while not refused:
@@ -270,14 +280,14 @@ def test_a_full_disk_is_an_error_and_stores_nothing(
         store.append_batch(draft(), parts([(0, b"y" * 2000, b"", 0)] * 3), NOW)
     assert store.bounds("T", 0) == (0, count)
     assert bodies(store) == before
-    shelf.files.room *= 2
+    store_dir.files.capacity *= 2
     assert store.append(draft(b"again"), NOW).queue_offset == count
 
 
 def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"one"), NOW)
     assert store.watch_disk(DiskUsage(100, 9))
     with pytest.raises(StoreFull, match="9 of 100 bytes free, and 10 are wanted"):
@@ -290,15 +300,15 @@ def test_writes_are_refused_before_the_disk_is_full_and_reads_go_on(
 
 
 def test_a_disk_that_does_not_keep_its_word_ends_writing(
-    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(), NOW)
 
     def fail(path: Path, view: memoryview | None = None) -> None:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(shelf.files, "sync", fail)
+    monkeypatch.setattr(store_dir.files, "sync", fail)
     with pytest.raises(StoreError, match="could not be made durable"):
         store.flush_log()
     part = (0, b"body", b"", 0)
@@ -312,13 +322,13 @@ def test_a_disk_that_does_not_keep_its_word_ends_writing(
     with pytest.raises(StoreError):
         store.flush_all(NOW)
     store.close(NOW)
-    assert shelf.path("abort") in shelf.files.contents
+    assert store_dir.path("abort") in store_dir.files.contents
 
 
 def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 200)
     store.fail("a disk")
     assert store.expire(NOW + 100 * 24 * 3_600_000, at_once=True) == []
@@ -326,9 +336,9 @@ def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(
 
 
 def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     fill(store, 3, topic="U")
 
@@ -336,48 +346,51 @@ def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_
         raise StoreError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shelf.files, "move", failing)
-        patch.setattr(shelf.files, "remove", failing)
+        patch.setattr(store_dir.files, "move", failing)
+        patch.setattr(store_dir.files, "remove", failing)
         with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
             store.delete_topic("U")
     with pytest.raises(StoreFailed):
         fill(store, 1, topic="U")
     store.close(NOW)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.bounds("U", 0) == (0, 0)
     assert len(bodies(store)) == 3
 
 
-def removed(shelf: "Shelf") -> set[str]:
+def removed(store_dir: "StoreDirectory") -> set[str]:
     """The numbers below which files of deleted topics wait to be deleted."""
-    return set(shelf.files.list(shelf.path("consumequeue-removed")))
+    return set(store_dir.files.list(store_dir.path("consumequeue-removed")))
 
 
 def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_deleted(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for _ in range(2):
         fill(store, 3)
         store.delete_topic("T")
-    assert (removed(shelf), store.bounds("T", 0)) == ({"1", "2"}, (0, 0))
+    assert (removed(store_dir), store.bounds("T", 0)) == ({"1", "2"}, (0, 0))
     fill(store, 1)
-    shelf.files.remove(shelf.path("consumequeue-removed/1"))
+    store_dir.files.remove(store_dir.path("consumequeue-removed/1"))
     store.delete_topic("T")
-    assert removed(shelf) == {"2", "3"}
+    assert removed(store_dir) == {"2", "3"}
     fill(store, 1)
     store.clear_removed()
-    assert (removed(shelf), len(bodies(store))) == (set(), 1)
+    assert (removed(store_dir), len(bodies(store))) == (set(), 1)
     store.delete_topic("T")
     fill(store, 2)
-    store = shelf.open_after_kill()
-    assert (removed(shelf), len(bodies(store))) == (set(), 2)
+    store = store_dir.open_after_kill()
+    assert (removed(store_dir), len(bodies(store))) == (set(), 2)
 
 
 def test_files_of_a_deleted_topic_that_stay_are_told_and_keep_nobody_from_opening(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.delete_topic("T")
     store.close(NOW)
@@ -385,14 +398,14 @@ def test_files_of_a_deleted_topic_that_stay_are_told_and_keep_nobody_from_openin
     def failing(path: Path) -> None:
         if "consumequeue-removed" in path.parts:
             raise StoreError("not yours")
-        shelf.files.contents.pop(path, None)
+        store_dir.files.contents.pop(path, None)
 
-    monkeypatch.setattr(shelf.files, "remove", failing)
-    store = shelf.open()
+    monkeypatch.setattr(store_dir.files, "remove", failing)
+    store = store_dir.open()
     assert "files of deleted topics are left: not yours" in caplog.text
     fill(store, 1)
     store.delete_topic("T")
-    assert removed(shelf) == {"1", "2"}
+    assert removed(store_dir) == {"1", "2"}
 
 
 def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
@@ -409,68 +422,73 @@ def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
 
 
 def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
-    create = shelf.files.create
+    create = store_dir.files.create
 
     def failing(path: Path, size: int) -> None:
         if "index" in path.parts:
             raise StoreError("no")
         create(path, size)
 
-    monkeypatch.setattr(shelf.files, "create", failing)
+    monkeypatch.setattr(store_dir.files, "create", failing)
     store.close(NOW)
     assert "the key index goes on after the next start" in caplog.text
-    assert shelf.path("abort") not in shelf.files.contents
+    assert store_dir.path("abort") not in store_dir.files.contents
     monkeypatch.undo()
-    assert shelf.open().query("T", "U1").records
+    assert store_dir.open().query("T", "U1").records
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
 def test_what_a_killed_process_left_to_the_system_is_made_durable_by_the_next(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", *, is_checkpointed: bool
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", *, is_checkpointed: bool
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     if is_checkpointed:
         store.flush_all(NOW)
     fill(store, 60)  # two files of the queue, of the log
     fill(store, 3, topic="U")
-    shelf.files.durable = {p: d for p, d in shelf.files.durable.items() if p.name == "checkpoint"}
+    store_dir.files.durable = {
+        p: d for p, d in store_dir.files.durable.items() if p.name == "checkpoint"
+    }
     if is_checkpointed:
-        shelf.files.durable |= shelf.files.copy().durable
-    store = shelf.open_after_kill()
+        store_dir.files.durable |= store_dir.files.copy().durable
+    store = store_dir.open_after_kill()
     fill(store, 1)
     store.flush_all(NOW)
-    shelf.files = shelf.files.after_power_loss(Random(3))
-    store = shelf.open()
+    store_dir.files = store_dir.files.after_power_loss(Random(3))
+    store = store_dir.open()
     assert (len(bodies(store)), len(bodies(store, "U"))) == (64, 3)
 
 
 def test_a_closed_store_refuses_and_closing_again_does_nothing(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.close(NOW)
     store.close(NOW)
     with pytest.raises(StoreError, match="is closed"):
         store.append(draft(), NOW)
 
 
-def test_a_directory_is_held_by_one_store(shelf: "Shelf") -> None:
-    store = shelf.open()
+def test_a_directory_is_held_by_one_store(store_dir: "StoreDirectory") -> None:
+    store = store_dir.open()
     with pytest.raises(StoreLocked, match="process 7"):
-        shelf.open()
+        store_dir.open()
     store.close(NOW)
-    shelf.open()
+    store_dir.open()
 
 
 def test_a_deleted_topic_is_gone_and_may_come_again(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.delete_topic("T")
     assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
@@ -492,17 +510,21 @@ def test_without_a_directory_everything_is_in_memory(
 @given(seed=st.integers(0, 2**32), maps_max=st.sampled_from((2, 12)))
 @example(seed=14610765, maps_max=2)  # the first record is lost, and with it all files of the log
 def test_power_loss_takes_nothing_that_was_flushed(
-    new_shelf: "type[Shelf]", bodies: "ReadBodies", draft: "MakeDraft", seed: int, maps_max: int
+    new_store_dir: "type[StoreDirectory]",
+    bodies: "ReadBodies",
+    draft: "MakeDraft",
+    seed: int,
+    maps_max: int,
 ) -> None:
     """Sectors survive at random; what `flushed_position` covers is there, in order, dense."""
-    shelf, random = new_shelf(), Random(seed)
-    shelf.config = msgspec.structs.replace(shelf.config, maps_max=maps_max)
-    store = shelf.open()
+    store_dir, random = new_store_dir(), Random(seed)
+    store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
+    store = store_dir.open()
     model: Model = {}
     for _ in range(3):
         flushed = _write_at_random(store, model, random, draft)
-        shelf.files = shelf.files.after_power_loss(random)
-        store = shelf.open()
+        store_dir.files = store_dir.files.after_power_loss(random)
+        store = store_dir.open()
         for (topic, queue_id), sent in model.items():
             kept = bodies(store, topic, queue_id)
             due = sum(stop <= flushed for stop, _ in sent)
@@ -511,7 +533,7 @@ def test_power_loss_takes_nothing_that_was_flushed(
             del sent[len(kept) :]
         assert store.damage == []
     store.close(NOW)
-    report = check(shelf.directory, shelf.config, files=shelf.files)
+    report = check(store_dir.directory, store_dir.config, files=store_dir.files)
     assert (report.verdict, report.problems) == ("whole", ()), f"seed {seed}"
 
 
@@ -535,12 +557,12 @@ def _write_at_random(store: Store, model: Model, random: Random, draft: "MakeDra
     return flushed
 
 
-class Pair:
-    """A store beside a dictionary of lists; what is done to one is done to the other."""
+class StoreAndModel:
+    """A store and its model, a dictionary of lists; every operation is done to both."""
 
-    def __init__(self, shelf: "Shelf", draft: "MakeDraft") -> None:
-        self.shelf, self.draft = shelf, draft
-        self.store = shelf.open()
+    def __init__(self, store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+        self.store_dir, self.draft = store_dir, draft
+        self.store = store_dir.open()
         self.model: dict[tuple[str, int], list[bytes]] = {}
 
     def append(self, topic: str, queue_id: int, body: bytes) -> None:
@@ -565,10 +587,10 @@ class Pair:
 
     def restart(self) -> None:
         self.store.close(NOW)
-        self.store = self.shelf.open()
+        self.store = self.store_dir.open()
 
     def kill(self) -> None:
-        self.store = self.shelf.open_after_kill()
+        self.store = self.store_dir.open_after_kill()
 
     def find(self) -> None:
         while self.store.dispatch():
@@ -578,7 +600,7 @@ class Pair:
 
 
 TOPICS, BODIES = st.sampled_from("TU"), st.binary(max_size=20).map(lambda b: b * (len(b) * 5))
-DEEDS = st.lists(
+OPERATIONS = st.lists(
     st.one_of(
         st.tuples(st.just("append"), TOPICS, st.integers(0, 1), BODIES),
         st.tuples(st.just("append_batch"), TOPICS, st.lists(BODIES, max_size=3)),
@@ -589,43 +611,43 @@ DEEDS = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(deeds=DEEDS, maps_max=st.sampled_from((2, 12)))
+@given(operations=OPERATIONS, maps_max=st.sampled_from((2, 12)))
 def test_a_store_is_a_dictionary_of_lists_through_kills_and_restarts(
-    new_shelf: "type[Shelf]",
+    new_store_dir: "type[StoreDirectory]",
     bodies: "ReadBodies",
     draft: "MakeDraft",
-    deeds: list[tuple[Any, ...]],
+    operations: list[tuple[Any, ...]],
     maps_max: int,
 ) -> None:
-    shelf = new_shelf()
-    shelf.config = msgspec.structs.replace(shelf.config, maps_max=maps_max)
-    pair = Pair(shelf, draft)
-    for name, *arguments in deeds:
+    store_dir = new_store_dir()
+    store_dir.config = msgspec.structs.replace(store_dir.config, maps_max=maps_max)
+    pair = StoreAndModel(store_dir, draft)
+    for name, *arguments in operations:
         getattr(pair, name)(*arguments)
     for (topic, queue_id), sent in pair.model.items():
         assert pair.store.bounds(topic, queue_id) == (0, len(sent))
         assert bodies(pair.store, topic, queue_id) == sent
     pair.store.close(NOW)
-    report = check(pair.shelf.directory, pair.shelf.config, files=pair.shelf.files)
+    report = check(pair.store_dir.directory, pair.store_dir.config, files=pair.store_dir.files)
     assert report.verdict == "whole"
 
 
 def test_closing_does_not_wait_for_a_long_index(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.store.INDEX_AT_CLOSE_COUNT", 0)
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 30)
     store.close(NOW)
-    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
-    store = shelf.open()
+    assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
+    store = store_dir.open()
     while store.dispatch():
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 30
 
 
-def test_a_record_is_found_by_position_and_size(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_record_is_found_by_position_and_size(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     stored = fill(store, 3)
     for one in stored:
         found = store.record_at(one.position, one.size)

@@ -10,7 +10,7 @@ from roquet.store.store import Draft
 from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, StoreDirectory
 
 NOW = 1_700_000_000_000
 PAIR = b"a\x01b\x02"
@@ -20,8 +20,10 @@ def part_of(draft: Draft) -> "Row":
     return draft.flag, draft.body, draft.properties, draft.tag_code
 
 
-def test_every_field_of_a_draft_is_in_the_record(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_every_field_of_a_draft_is_in_the_record(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     store.append(draft(), NOW)
     given = draft(
         b"body", "Topic", 3, flag=5, sys_flag=16, born_ms=NOW - 7, born_host=bytes(range(20)),
@@ -39,8 +41,10 @@ def test_every_field_of_a_draft_is_in_the_record(shelf: "Shelf", draft: "MakeDra
     assert store.read("Topic", 3, 0, wanted={-4}.__contains__).count == 1
 
 
-def test_a_batch_lies_in_one_piece(shelf: "Shelf", draft: "MakeDraft", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_batch_lies_in_one_piece(
+    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 35)
     begin = store.end_position
     rows = [(n, b"x" * n, PAIR, -n) for n in range(9)]
@@ -53,39 +57,39 @@ def test_a_batch_lies_in_one_piece(shelf: "Shelf", draft: "MakeDraft", fill: "Fi
     assert [record.body for record in records] == [b"x" * n for n in range(9)]
     stops = [record.position + record.size for record in records]
     assert stops == [*found.positions[1:], found.end]
-    file_size = shelf.config.log_file_size
+    file_size = store_dir.config.log_file_size
     assert found.positions[0] // file_size == found.end // file_size
     assert store.read("T", 0, 35, wanted={-3}.__contains__).count == 1
 
 
 def test_a_record_of_a_batch_is_the_same_as_one_sent_alone(
-    new_shelf: type["Shelf"], draft: "MakeDraft"
+    new_store_dir: type["StoreDirectory"], draft: "MakeDraft"
 ) -> None:
     sent = draft(
         b"body", "L" * 200, 2, flag=3, sys_flag=32, born_ms=NOW - 7, store_host=bytes(range(20)),
         reconsume_times=2, prepared_position=9,
     )  # fmt: skip
-    alone, together = new_shelf().open(), new_shelf().open()
+    alone, together = new_store_dir().open(), new_store_dir().open()
     alone.append(sent, NOW)
     together.append_batch(sent, parts([part_of(sent)]), NOW)
     assert bytes(alone.message_at(0) or b"") == bytes(together.message_at(0) or b"") != b""
 
 
 def test_a_batch_beyond_the_rest_of_a_file_goes_whole_into_the_next(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
     rows = [part_of(draft(b"%d" % n * 500)) for n in range(4)]
     found = store.append_batch(draft(), parts(rows), NOW)
-    assert found.positions[0] == shelf.config.log_file_size
+    assert found.positions[0] == store_dir.config.log_file_size
     assert len(bodies(store)) == 5
 
 
 def test_a_batch_crosses_files_of_its_queue(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(15):
         rows = [(0, b"%d" % (7 * n + m), PAIR, 0) for m in range(7)]
         store.append_batch(draft(), parts(rows), NOW)
@@ -93,25 +97,27 @@ def test_a_batch_crosses_files_of_its_queue(
 
 
 def test_a_batch_longer_than_a_file_of_its_queue_fits(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    shelf.config = msgspec.structs.replace(shelf.config, log_file_size=1 << 20)
-    store = shelf.open()
+    store_dir.config = msgspec.structs.replace(store_dir.config, log_file_size=1 << 20)
+    store = store_dir.open()
     wanted = [b"%d" % n for n in range(333)]
     store.append_batch(draft(), parts([(0, body, PAIR, 0) for body in wanted]), NOW)
     assert bodies(store) == wanted
-    assert bodies(shelf.open_after_kill()) == wanted
+    assert bodies(store_dir.open_after_kill()) == wanted
 
 
-def test_no_messages_are_no_batch(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_no_messages_are_no_batch(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     found = store.append_batch(draft(), parts([]), NOW)
     assert (found.queue_offset, found.positions, found.end) == (0, [], 0)
     assert store.append(draft(), NOW).queue_offset == 0
 
 
-def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_an_illegal_message_in_a_batch_stores_none(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     fine, long = part_of(draft()), part_of(draft(properties={"k": "v" * 40_000}))
     with pytest.raises(MessageIllegal, match="32767 fit"):
         store.append_batch(draft(), parts([fine, long]), NOW)
@@ -126,25 +132,25 @@ def test_an_illegal_message_in_a_batch_stores_none(shelf: "Shelf", draft: "MakeD
 
 @pytest.mark.parametrize("bad", [b"a\x01b\x00", b"\x00"])
 def test_properties_that_end_in_a_zero_are_refused(
-    shelf: "Shelf", draft: "MakeDraft", bad: bytes
+    store_dir: "StoreDirectory", draft: "MakeDraft", bad: bytes
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     given = msgspec.structs.replace(draft(), properties=bad)
     with pytest.raises(MessageIllegal, match="zero byte"):
         store.append(given, NOW)
 
 
-def test_a_body_beyond_a_file_is_refused(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_body_beyond_a_file_is_refused(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     with pytest.raises(MessageIllegal, match="does not fit into a file"):
         store.append(draft(b"x" * 9000), NOW)
     assert store.append(draft(b"x" * 7000), NOW).position == 0
 
 
 def test_prepared_and_rolled_back_records_take_no_offset(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"a"), NOW)
     prepared = store.append(draft(b"half", sys_flag=4), NOW)
     store.append(draft(b"gone", sys_flag=12), NOW)
@@ -154,110 +160,115 @@ def test_prepared_and_rolled_back_records_take_no_offset(
     assert prepared.queue_offset == 0
     assert bodies(store) == [b"a", b"b"]
     assert decode(store.message_at(prepared.position) or b"").body == b"half"
-    assert bodies(shelf.open_after_kill()) == [b"a", b"b"]
+    assert bodies(store_dir.open_after_kill()) == [b"a", b"b"]
 
 
 def test_a_full_disk_on_the_way_into_the_next_file_changes_nothing(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
-    shelf.files.room = sum(shelf.files.blocks.values()) + 100
+    store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 100
     before = store.end_position
     for _ in range(3):
         with pytest.raises(StoreFull):
             store.append(draft(b"y" * 3000), NOW)
     assert (store.end_position, store.bounds("T", 0)) == (before, (0, 1))
     store.append(draft(b"z" * 100), NOW)
-    shelf.files.room *= 2
+    store_dir.files.capacity *= 2
     store.append(draft(b"y" * 3000), NOW)
     assert [len(body) for body in bodies(store)] == [6000, 100, 3000]
-    assert [len(body) for body in bodies(shelf.open_after_kill())] == [6000, 100, 3000]
+    assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 100, 3000]
 
 
-def forbid_maps(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str) -> None:
+def forbid_maps(
+    store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch, *parts_of_paths: str
+) -> None:
     """No more maps of these files."""
-    map_file = shelf.files.map
+    map_file = store_dir.files.map
 
     def failing(path: Path, size: int, *, writable: bool = True) -> memoryview:
         if any(part in str(path) for part in parts_of_paths):
             raise StoreError("no memory")
         return map_file(path, size, writable=writable)
 
-    monkeypatch.setattr(shelf.files, "map", failing)
+    monkeypatch.setattr(store_dir.files, "map", failing)
 
 
 def test_a_message_whose_queue_cannot_be_written_is_taken_back(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory",
+    draft: "MakeDraft",
+    bodies: "ReadBodies",
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"first", queue_id=1), NOW)
     before = store.end_position
     with monkeypatch.context() as patch:
-        forbid_maps(shelf, patch, "consumequeue/T/0")
+        forbid_maps(store_dir, patch, "consumequeue/T/0")
         with pytest.raises(StoreError, match="no memory"):
             store.append(draft(b"refused"), NOW)
     assert store.end_position == before
-    files = shelf.files
-    assert bodies(shelf.open_after_kill(), "T", 0) == []
-    shelf.files = files
+    files = store_dir.files
+    assert bodies(store_dir.open_after_kill(), "T", 0) == []
+    store_dir.files = files
     store.append(draft(b"second"), NOW)
-    assert bodies(shelf.open_after_kill(), "T", 0) == [b"second"]
+    assert bodies(store_dir.open_after_kill(), "T", 0) == [b"second"]
 
 
 @pytest.mark.parametrize(("count", "file"), [(10, 1000), (60, 2000)])
 def test_of_a_batch_of_which_one_queue_file_cannot_be_written_nothing_stays(
-    shelf: "Shelf",
+    store_dir: "StoreDirectory",
     draft: "MakeDraft",
     bodies: "ReadBodies",
     monkeypatch: pytest.MonkeyPatch,
     count: int,
     file: int,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for _ in range(45):
         store.append(draft(), NOW)
     rows = parts([(0, b"refused", b"", 0)] * count)
     before = store.end_position
     with monkeypatch.context() as patch:
-        forbid_maps(shelf, patch, f"consumequeue/T/0/{file:020d}")
+        forbid_maps(store_dir, patch, f"consumequeue/T/0/{file:020d}")
         with pytest.raises(StoreError, match="no memory"):
             store.append_batch(draft(), rows, NOW)
     assert store.bounds("T", 0) == (0, 45)
     assert store.end_position in (before, 8192), "a blank may have been written, and no record"
-    assert shelf.entry("T", 0, 45) == (0, 0, 0)
-    files = shelf.files
-    assert bodies(shelf.open_after_kill()) == [b"body"] * 45
-    shelf.files = files
+    assert store_dir.entry("T", 0, 45) == (0, 0, 0)
+    files = store_dir.files
+    assert bodies(store_dir.open_after_kill()) == [b"body"] * 45
+    store_dir.files = files
     assert store.append_batch(draft(), rows, NOW).queue_offset == 45
     assert bodies(store)[45:] == [b"refused"] * count
 
 
 def test_what_cannot_even_be_taken_back_ends_writing(
-    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(queue_id=1), NOW)
 
     def failing(*_: object) -> None:
         raise StoreError("no memory")
 
     monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.put", failing)
-    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.take_back", failing)
-    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is taken"):
+    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.undo_append", failing)
+    with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted"):
         store.append(draft(queue_id=1), NOW)
     assert store.failure is not None
 
 
 def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     queue = store._queues.obtain("T", 0)
     queue.end = 3
     with monkeypatch.context() as patch:
-        forbid_maps(shelf, patch, "consumequeue/T/0")
+        forbid_maps(store_dir, patch, "consumequeue/T/0")
         with pytest.raises(StoreError, match="no memory"):
             store.append(draft(), NOW)
     assert store.append(draft(), NOW).queue_offset == 3
-    assert shelf.entry("T", 0, 2)[1] > 0, "else a recovery would take the queue for empty"
+    assert store_dir.entry("T", 0, 2)[1] > 0, "else a recovery would take the queue for empty"

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import architecture_map
@@ -14,12 +15,25 @@ def test_a_module_that_says_nothing_has_no_summary(tmp_path: Path) -> None:
     assert architecture_map.summary(tmp_path / "frame.py") == ""
 
 
-def test_rooms_stand_from_the_ground_floor_up() -> None:
+def test_packages_stand_from_the_lowest_layer_up() -> None:
     text = architecture_map.drawn()
-    places = [text.index(f"\n  {room}/") for room in ("model", "wire", "store", "client", "cli")]
+    places = [text.index(f"\n  {name}/") for name in ("model", "wire", "store", "client", "cli")]
     assert places == sorted(places)
 
 
-def test_the_map_is_found_between_its_marks() -> None:
+def test_the_map_has_a_line_for_each_package_and_none_for_a_module() -> None:
+    text = architecture_map.drawn()
+    inits = [*architecture_map.PACKAGE.rglob("__init__.py")]
+    assert len(re.findall(r"^ *\w+/ +\S", text, re.MULTILINE)) == len(inits)
+    assert ".py" not in text
+
+
+def test_a_package_is_listed_with_its_modules() -> None:
+    listed = architecture_map.modules(architecture_map.PACKAGE / "broker" / "handlers")
+    assert re.match(r"broker/handlers/: \w.*\n", listed)
+    assert re.search(r"^  send.py +\w", listed, re.MULTILINE)
+
+
+def test_the_map_is_found_between_its_comments() -> None:
     document = f"# A\n{architecture_map.drawn()}\nmore"
     assert architecture_map.section(document) == architecture_map.drawn()

@@ -127,6 +127,44 @@ def test_a_stream_that_a_document_starts_is_waited_for() -> None:
     assert [place for place, text in started if "awaitTermination()" not in text] == []
 
 
+def sections(document: Path, heading: str) -> dict[str, str]:
+    """Texts of a document by their headings, of those below another heading."""
+    text = document.read_text("utf-8").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
+    parts = text.split("\n### ")[1:]
+    return {title: body for title, _, body in (part.partition("\n") for part in parts)}
+
+
+def named_but_absent(document: Path, text: str) -> list[str]:
+    """Names in code that none of the files linked in the same paragraph holds."""
+    absent = []
+    for step in re.split(r"\n(?=\d+\.|\n)", text):
+        files = [document.parent / link for link in LINK.findall(step)]
+        source = "".join(path.read_text("utf-8") for path in files)
+        names = re.findall(r"`([A-Z_a-z]\w*)`", step)
+        absent += [name for name in names if files and not re.search(rf"\b{name}\b", source)]
+    return absent
+
+
+def test_the_walks_lead_from_file_to_file() -> None:
+    document = ROOT / "ARCHITECTURE.md"
+    walks = sections(document, "Three walks")
+    assert [int(n) for title in walks for n in re.findall(r"in (\d+) steps", title)] == [12, 9, 8]
+    for title, text in walks.items():
+        steps = re.findall(r"^(\d+)\. \[[^]]+\]\((?:src|examples)/", text, re.MULTILINE)
+        assert [int(n) for n in steps] == [*range(1, len(steps) + 1)]
+        assert f"in {len(steps)} steps" in title
+        assert named_but_absent(document, text) == []
+
+
+def test_the_recipes_name_files_and_what_is_in_them() -> None:
+    document = ROOT / "CONTRIBUTING.md"
+    recipes = sections(document, "Recipes")
+    assert [*recipes] == ["A request code", "A balance strategy", "A CLI command", "A table kind"]
+    for text in recipes.values():
+        assert len(LINK.findall(text)) > 6
+        assert named_but_absent(document, text) == []
+
+
 def test_the_index_names_every_page() -> None:
     index = ROOT / "docs" / "README.md"
     named = {(index.parent / link.partition("#")[0]).resolve() for link in links(index)}

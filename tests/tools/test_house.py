@@ -46,7 +46,7 @@ def test_the_widest_folder_is_the_first(small: Path) -> None:
 
 def test_a_name_has_several_meanings_when_two_modules_define_it(small: Path) -> None:
     assert house.several_meanings(small, with_aliases=False) == {
-        "Limit": ["roquet.net.server_limits", "roquet.rules.limits"]
+        "Limit": ["roquet.net.hall", "roquet.rules.limits"]
     }
     assert house.several_meanings(small).keys() == {"Limit", "Names"}
 
@@ -75,7 +75,7 @@ def test_circles_of_a_graph_are_its_strongly_connected_components() -> None:
 def test_a_module_or_class_with_a_banned_word_is_listed_with_it(small: Path) -> None:
     (small / "src/roquet/rules/told.py").write_text("class DataManager: ...\n")
     assert house.banned_words(small) == {
-        "roquet.net.server_limits": ["hall"],
+        "roquet.net.hall": ["hall"],
         "roquet.rules.told": ["told"],
         "roquet.rules.told.DataManager": ["manager"],
     }
@@ -83,8 +83,8 @@ def test_a_module_or_class_with_a_banned_word_is_listed_with_it(small: Path) -> 
 
 def test_docstrings_with_banned_beginnings_are_listed_with_their_lines(small: Path) -> None:
     assert house.banned_beginnings(small) == {
-        "src/roquet/net/server_limits.py:1": "Who has a place.",
-        "src/roquet/net/server_limits.py:4": "What may come in.",
+        "src/roquet/net/hall.py:1": "Who has a place.",
+        "src/roquet/net/hall.py:4": "What may come in.",
     }
 
 
@@ -130,7 +130,7 @@ def test_names_are_drawn_at_random_and_the_same_from_the_same_seed(small: Path) 
     assert drawn == house.drawn_names(2, 7, small)
     assert len(drawn) == 2
     assert sorted(house.drawn_names(9, 1, small)) == [
-        "Limit (roquet.net.server_limits): What may come in.",
+        "Limit (roquet.net.hall): What may come in.",
         "Limit (roquet.rules.limits): A bound.",
         "Server (roquet.net.server): ",
     ]

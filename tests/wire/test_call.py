@@ -1,4 +1,4 @@
-"""What every call and reply has in common."""
+"""Common properties of all calls and replies."""
 
 import importlib
 import pkgutil
@@ -15,9 +15,9 @@ from roquet.wire.header_codec import HEADER_CODECS
 
 
 def subclasses(root: Any) -> Iterator[Any]:
-    for found in root.__subclasses__():
-        yield found
-        yield from subclasses(found)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 for module in pkgutil.iter_modules(calls.__path__):
@@ -52,7 +52,7 @@ def names(call: type[Call[Any]]) -> list[str]:
     return [field.name for field in HEADER_CODECS[call].fields if field.required]
 
 
-def test_what_has_a_place_of_its_own_is_no_field() -> None:
+def test_code_remark_and_body_are_not_fields() -> None:
     assert set(Reply.__struct_fields__) == NOT_FIELDS
 
 

@@ -15,7 +15,7 @@ LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
 def captured(kind: str, key: str = "code") -> dict[str, int]:
     lines = [(line["in"], line["out"]) for line in LINES]
-    return {given["name"]: out[key] for given, out in lines if given["kind"] == kind}
+    return {constant["name"]: out[key] for constant, out in lines if constant["kind"] == kind}
 
 
 @pytest.mark.parametrize(
@@ -23,8 +23,8 @@ def captured(kind: str, key: str = "code") -> dict[str, int]:
     [("request", RequestCode), ("response", ResponseCode), ("language", Language)],
 )
 def test_our_names_have_javas_numbers(kind: str, ours: type[IntEnum]) -> None:
-    genuine = captured(kind)
-    assert {m.name: genuine.get(m.name) for m in ours} == {m.name: m.value for m in ours}
+    apache = captured(kind)
+    assert {m.name: apache.get(m.name) for m in ours} == {m.name: m.value for m in ours}
 
 
 def test_the_codes_that_clients_of_today_send_are_all_known() -> None:

@@ -1,4 +1,4 @@
-"""The compact header's pairs: the loop over them is the oracle of the fast way."""
+"""Pairs of the compact header: the loop over them is the oracle of the fast path."""
 
 import struct
 
@@ -19,7 +19,7 @@ from roquet.wire.frame import HEADER_SIZE_MAX, header_end
 
 ASCII = st.characters(max_codepoint=127)
 ANY = st.characters(codec="utf-8") | st.sampled_from("\0\1\5\u0651\u068f")
-"""The last two are Arabic: their bytes are those that mark texts in MessagePack."""
+"""The last two are Arabic: their bytes are text markers in MessagePack."""
 
 texts = (
     st.text(st.characters(min_codepoint=1, max_codepoint=127), min_size=1, max_size=12)
@@ -32,8 +32,8 @@ plain = st.text(st.characters(codec="utf-8", min_codepoint=1), min_size=1, max_s
 
 
 def read(pairs: bytes) -> dict[str, str]:
-    found = read_pairs(pairs)
-    return found.as_dict() if isinstance(found, PackedFields) else found
+    fields = read_pairs(pairs)
+    return fields.as_dict() if isinstance(fields, PackedFields) else fields
 
 
 def outcome(function: object, pairs: bytes) -> dict[str, str] | None:
@@ -57,9 +57,9 @@ def test_any_pairs_are_read_as_they_were_written(given_: dict[str, str]) -> None
 
 @given(st.dictionaries(plain, plain, max_size=20))
 def test_ordinary_pairs_go_the_fast_way(given_: dict[str, str]) -> None:
-    found = read_pairs(write_pairs(given_))
-    assert isinstance(found, PackedFields)
-    assert found.as_dict() == given_
+    fields = read_pairs(write_pairs(given_))
+    assert isinstance(fields, PackedFields)
+    assert fields.as_dict() == given_
 
 
 @given(st.dictionaries(plain, plain | st.just("v" * 200), min_size=1, max_size=5), st.data())
@@ -99,7 +99,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=12).map(b"".join))
-def test_what_the_loop_can_read_is_never_read_otherwise(pairs: bytes) -> None:
+def test_the_fast_path_agrees_with_the_loop(pairs: bytes) -> None:
     expected = outcome(walk_pairs, pairs)
     if expected is not None:
         assert read(pairs) == expected
@@ -110,7 +110,7 @@ def test_more_pairs_than_a_client_sends_are_read_as_well() -> None:
     assert read_pairs(write_pairs(many)) == many
 
 
-def test_of_two_equal_names_the_last_counts() -> None:
+def test_the_last_of_two_equal_names_counts() -> None:
     assert read(write_pairs({"a": "x"}) + write_pairs({"a": "y"})) == {"a": "y"}
 
 

@@ -1,4 +1,4 @@
-"""A connection without a socket: numbers, answers, deadlines."""
+"""A connection without a socket: numbers, replies, deadlines."""
 
 import pytest
 from hypothesis import given
@@ -24,14 +24,14 @@ ASK = MinOffset(topic="t", queue_id=0)
 
 
 def served(stream: bytes, step: int = 0) -> list[ConnectionEvent]:
-    """What a server makes of these bytes, in pieces when asked to."""
+    """Events of a server for these bytes, in chunks if asked to."""
     server, step = Connection(), step or max(len(stream), 1)
     pieces = [stream[at : at + step] for at in range(0, len(stream), step)]
     return [event for piece in pieces for event in server.receive_data(piece)]
 
 
 def answered(stream: bytes, offset: int = 5) -> list[bytes]:
-    """One answer for each request."""
+    """One reply for each request."""
     return [encode_reply(OffsetReply(offset=offset), event.command) for event in served(stream)]
 
 
@@ -135,7 +135,7 @@ def test_numbers_begin_again_behind_the_last_and_skip_who_still_waits() -> None:
     assert again.send_call(ASK, 100)[0] == 0
 
 
-def test_it_speaks_as_it_was_told() -> None:
+def test_a_connection_uses_its_language_version_and_format() -> None:
     client = Connection(language=Language.JAVA, version=401, serialize_type=SerializeType.ROCKETMQ)
     (frame,) = FrameReader().feed(client.send_call(ASK)[1])
     command = decode(frame)
@@ -143,7 +143,7 @@ def test_it_speaks_as_it_was_told() -> None:
     assert command.serialize_type == SerializeType.ROCKETMQ
 
 
-def test_what_is_not_our_protocol_ends_the_connection() -> None:
+def test_foreign_bytes_end_the_connection() -> None:
     with pytest.raises(RemoteProtocolError, match="limit 16"):
         Connection(size_max=16).receive_data(b"\x00\x00\x00\x11")
     with pytest.raises(RemoteProtocolError, match="JSON"):

@@ -1,4 +1,4 @@
-"""Calls and replies as header fields: what genuine clients send, what we send, what is refused."""
+"""Header fields of calls and replies: those of Apache's clients, ours, and refused ones."""
 
 import contextlib
 import importlib
@@ -31,9 +31,9 @@ VECTORS = Path(__file__).parents[1] / "vectors"
 
 
 def subclasses(root: Any) -> Iterator[Any]:
-    for found in root.__subclasses__():
-        yield found
-        yield from subclasses(found)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from subclasses(subclass)
 
 
 for module in pkgutil.iter_modules(calls.__path__):
@@ -62,15 +62,15 @@ def values(field: HeaderField) -> st.SearchStrategy[Any]:
         int: st.integers(-(2**bits), 2**bits - 1),
         bool: st.booleans(),
     }
-    found = of_kind[field.kind]
-    return found | st.none() if field.optional else found
+    strategy = of_kind[field.kind]
+    return strategy | st.none() if field.optional else strategy
 
 
 @st.composite
 def instances(draw: st.DrawFn, structs: list[Any]) -> Any:
     struct = draw(st.sampled_from(structs))
-    given = {field.name: draw(values(field)) for field in HEADER_CODECS[struct].fields}
-    return struct(**given, body=draw(st.binary(max_size=9)))
+    fields = {field.name: draw(values(field)) for field in HEADER_CODECS[struct].fields}
+    return struct(**fields, body=draw(st.binary(max_size=9)))
 
 
 @given(instances(CALLS), st.integers(0, 2**31 - 1), st.booleans(), st.sampled_from(SerializeType))
@@ -226,8 +226,8 @@ def test_an_empty_text_stays_one_whichever_way_it_is_read(required: str) -> None
         ('{"topic":"t","queueId":"-2147483649"}', "beyond its limits"),
         ('{"topic":"t","queueId":"' + "9" * 5000 + '"}', "not a whole number"),
         ('{"topic":"t","queueId":1e99}', "not a whole number"),
-        ("[]", "no object"),
-        ("5", "no object"),
+        ("[]", "not an object"),
+        ("5", "not an object"),
     ],
 )
 def test_a_broken_field_is_named(fields: str, text: str) -> None:
@@ -251,7 +251,7 @@ def test_any_fields_are_a_call_or_a_field_error(call: Any, data: st.DataObject) 
         assert decode_call(command, call).body == b"body"
 
 
-def test_what_is_neither_true_nor_false_is_named() -> None:
+def test_values_that_are_neither_true_nor_false_are_reported() -> None:
     with pytest.raises(FieldError, match="committed is 'perhaps', neither true nor false"):
         decode_call(request('{"topic":"t","queueId":0,"committed":"perhaps"}', 30), MaxOffset)
 

@@ -1,4 +1,4 @@
-"""Frames, cut out of any chunks."""
+"""Frames from a stream in any chunks."""
 
 import struct
 
@@ -100,7 +100,7 @@ def test_a_big_frame_in_many_chunks_is_joined_once(monkeypatch: pytest.MonkeyPat
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50), st.integers(0, 255))
-def test_what_is_joined_splits_again(header: bytes, body: bytes, kind: int) -> None:
+def test_joined_frames_split_again(header: bytes, body: bytes, kind: int) -> None:
     whole = join_frame(header, body, kind)
     (frame,) = FrameReader().feed(whole)
     end = header_end(frame)

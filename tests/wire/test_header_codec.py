@@ -1,4 +1,4 @@
-"""What the codec finds out of a class."""
+"""Codecs derived from classes."""
 
 import msgspec
 import pytest
@@ -19,7 +19,7 @@ class Unfit(Reply, frozen=True, kw_only=True):
     names: list[str]
 
 
-class Bare(Reply, frozen=True, kw_only=True):
+class WithoutFields(Reply, frozen=True, kw_only=True):
     pass
 
 
@@ -27,12 +27,12 @@ def test_code_remark_and_body_are_no_fields() -> None:
     assert [field.name for field in HEADER_CODECS[Sample].fields] == [
         "queue_id", "limited", "region", "on", "off",
     ]  # fmt: skip
-    assert HEADER_CODECS[Bare].fields == ()
+    assert HEADER_CODECS[WithoutFields].fields == ()
 
 
 def test_each_field_knows_its_wire_name_and_its_kind() -> None:
-    found = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
-    assert found == {
+    fields = {f.wire_name: (f.kind, f.optional, f.required) for f in HEADER_CODECS[Sample].fields}
+    assert fields == {
         "queueId": (int, False, False),
         "limited": (int, True, False),
         "MSG_REGION": (str, False, False),
@@ -46,7 +46,7 @@ def test_a_value_is_printed_as_strings_without_what_is_none() -> None:
     assert to_json(Sample()) == b'"queueId":"3","MSG_REGION":"a\\"\\n","on":"false"'
     whole = Sample(limited=-1, on=True, off=False)
     assert to_json(whole).endswith(b'"on":"true","limited":"-1","off":"false"')
-    assert HEADER_CODECS[Bare].to_json(Bare()) == b""
+    assert HEADER_CODECS[WithoutFields].to_json(WithoutFields()) == b""
 
 
 def test_the_compact_form_has_lengths_before_names_and_values() -> None:
@@ -57,7 +57,7 @@ def test_the_compact_form_has_lengths_before_names_and_values() -> None:
         b"\0\2on\0\0\0\5false"
         b"\0\7limited\0\0\0\0017"
     )
-    assert HEADER_CODECS[Bare].to_compact(Bare()) == b""
+    assert HEADER_CODECS[WithoutFields].to_compact(WithoutFields()) == b""
     long = "x" * 65_535
     assert b"\0\0\xff\xff" + long.encode() in to_compact(Sample(region=long))
     with pytest.raises(OverflowError):
@@ -75,6 +75,6 @@ def test_a_shape_is_found_out_once() -> None:
     assert HEADER_CODECS[Sample] is HEADER_CODECS[Sample]
 
 
-def test_what_is_no_text_number_or_truth_cannot_travel_in_a_header() -> None:
-    with pytest.raises(TypeError, match="cannot travel"):
+def test_other_types_than_text_number_and_truth_cannot_be_header_fields() -> None:
+    with pytest.raises(TypeError, match="cannot be a header field"):
         HEADER_CODECS[Unfit]

@@ -16,7 +16,7 @@ VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "values"),
     [
         ("a=1\nb = 2\r\nc:3\nd 4\re", {"a": "1", "b": "2", "c": "3", "d": "4", "e": ""}),
         ("# no\n! neither\n\n   \n a=1", {"a": "1"}),
@@ -30,8 +30,8 @@ VALUES = st.from_regex(r"([A-Za-z0-9/;:,=][A-Za-z0-9/;:,= ]{0,30})?", fullmatch=
         ("", {}),
     ],
 )
-def test_all_that_java_reads_is_read(text: str, found: dict[str, str]) -> None:
-    assert read_properties(text) == found
+def test_every_java_properties_file_is_read(text: str, values: dict[str, str]) -> None:
+    assert read_properties(text) == values
 
 
 def test_a_broken_character_is_refused() -> None:
@@ -39,22 +39,22 @@ def test_a_broken_character_is_refused() -> None:
         read_properties("a=\\u12")
 
 
-def test_it_is_written_as_genuine_servers_do() -> None:
+def test_settings_are_written_as_apaches_servers_write_them() -> None:
     assert write_properties({"a": "1", "b": "x\ny\r"}) == "a=1\nb=x\\ny\n"
 
 
 @given(st.dictionaries(NAMES, VALUES))
-def test_what_is_written_is_read_again(values: dict[str, str]) -> None:
+def test_written_values_are_read_back(values: dict[str, str]) -> None:
     assert read_properties(write_properties(values)) == values
 
 
-def test_what_servers_tell_has_no_escapes() -> None:
-    told = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
-    assert read_unescaped(told) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
+def test_servers_settings_have_no_escapes() -> None:
+    text = write_properties({"path": "C:\\new\\users", "a": "b=c", "empty": ""})
+    assert read_unescaped(text) == {"path": "C:\\new\\users", "a": "b=c", "empty": ""}
 
 
 @given(st.dictionaries(st.text(min_size=1), st.text()))
-def test_what_is_escaped_is_read_again_whatever_it_is(values: dict[str, str]) -> None:
+def test_any_escaped_settings_are_read_back(values: dict[str, str]) -> None:
     assert read_properties(escape_properties(values)) == values
 
 

@@ -17,14 +17,14 @@ words = st.text("abcXYZ019_-%|", min_size=1)
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["in"]["op"] == "recall_handle"])
 def test_handles_are_javas(row: dict[str, Any]) -> None:
-    given = row["in"]
-    handle = RecallHandle(given["topic"], given["broker"], int(given["timestamp"]), given["id"])
+    fields = row["in"]
+    handle = RecallHandle(fields["topic"], fields["broker"], int(fields["timestamp"]), fields["id"])
     assert handle.text() == row["out"]
     assert decode_recall_handle(row["out"]) == handle
 
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row["in"]["op"] == "recall_decode"])
-def test_what_java_does_not_read_we_do_not_either(row: dict[str, Any]) -> None:
+def test_fields_that_java_ignores_are_ignored(row: dict[str, Any]) -> None:
     with pytest.raises(FieldError, match="recall handle is invalid"):
         decode_recall_handle(row["in"]["text"])
 
@@ -37,7 +37,7 @@ def packed(plain: bytes) -> str:
     "text",
     ["v1 a b 1 d", "ünïcode", packed(b"v2 a b 1 d"), packed(b"v1 a b 1"), packed(b"\xff\xfe"), "="],
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_malformed_handles_are_refused(text: str) -> None:
     with pytest.raises(FieldError, match="recall handle is invalid"):
         decode_recall_handle(text)
 
@@ -53,6 +53,6 @@ def test_a_handle_without_padding_is_read_as_java_reads_it() -> None:
 
 
 @given(words, words, st.integers(0, 2**62), words)
-def test_what_is_written_is_read(topic: str, broker: str, at_ms: int, key: str) -> None:
+def test_encoded_values_are_read_back(topic: str, broker: str, at_ms: int, key: str) -> None:
     handle = RecallHandle(topic, broker, at_ms, key)
     assert decode_recall_handle(handle.text()) == handle

@@ -48,7 +48,7 @@ def test_a_handle_says_where_its_message_lies(given: dict[str, Any], out: dict[s
 
 
 @pytest.mark.parametrize(("given", "out"), lines("pop_info"))
-def test_what_a_reply_says_of_its_messages(given: dict[str, Any], out: dict[str, Any]) -> None:
+def test_offsets_and_counts_of_a_pop_reply(given: dict[str, Any], out: dict[str, Any]) -> None:
     starts, offsets, counts = [], [], []
     for part in given["parts"]:
         topic, queue_id, start = part["topic"], part["queue_id"], part["start_offset"]
@@ -89,7 +89,7 @@ def test_the_retry_topic_has_its_genuine_name(given: dict[str, Any], out: dict[s
         "1  2 3 4 0 b 5 6",
     ],
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_malformed_handles_are_refused(text: str) -> None:
     with pytest.raises(FieldError, match="receipt handle"):
         decode_receipt_handle(text)
 

@@ -17,14 +17,14 @@ from roquet.wire.fastjson import codec
 VECTORS = Path(__file__).parents[1] / "vectors" / "registrations.jsonl"
 
 
-def genuine(form: str) -> dict[str, Any]:
+def vector_of(form: str) -> dict[str, Any]:
     lines = [json.loads(line) for line in VECTORS.read_text("ascii").splitlines()]
     out: dict[str, Any] = next(line["out"] for line in lines if line["in"]["form"] == form)
     return out
 
 
 def test_a_genuine_compressed_registration_reads_as_its_json_does() -> None:
-    vector = genuine("compressed")
+    vector = vector_of("compressed")
     compact = registration.decode(bytes.fromhex(vector["hex"]), compressed=True)
     plain = registration.decode(vector["text"].encode(), compressed=False)
     wrapper = compact.topic_config_serialize_wrapper
@@ -34,12 +34,12 @@ def test_a_genuine_compressed_registration_reads_as_its_json_does() -> None:
 
 
 def test_the_genuine_checksum_is_of_the_compressed_bytes() -> None:
-    vector = genuine("compressed")
+    vector = vector_of("compressed")
     assert registration.checksum(bytes.fromhex(vector["hex"])) == vector["crc32"]
 
 
 def test_a_genuine_json_registration_keeps_topics_and_edition() -> None:
-    body = registration.decode(genuine("default")["text"].encode(), compressed=False)
+    body = registration.decode(vector_of("default")["text"].encode(), compressed=False)
     wrapper = body.topic_config_serialize_wrapper
     assert wrapper.data_version.counter == 189
     assert wrapper.topic_config_table["Topic5"].write_queue_nums == 172
@@ -54,7 +54,7 @@ def part(data: bytes) -> bytes:
 
 
 def squeezed(topics: list[TopicConfig], *, attributes: bool = True) -> bytes:
-    """The layout written from its description: only genuine brokers send it."""
+    """Encode the layout by its description: only Apache's brokers send it."""
     lines = [
         f"{t.topic_name} {t.read_queue_nums} {t.write_queue_nums} {t.perm} {t.topic_filter_type}"
         + (f" {json.dumps(t.attributes)}" if attributes else "")
@@ -138,24 +138,24 @@ def test_a_long_registration_is_decoded_in_slices() -> None:
 def test_a_topic_in_a_long_registration_is_read_as_tolerantly() -> None:
     odd = {"topicName": "odd", "attributes": None, "perm": 6.0, "order": "true"}
     body = registration.decode(plain({**MANY, "odd": odd}), compressed=False)
-    found = body.topic_config_serialize_wrapper.topic_config_table["odd"]
-    assert found == TopicConfig(topic_name="odd", order=True)
+    config = body.topic_config_serialize_wrapper.topic_config_table["odd"]
+    assert config == TopicConfig(topic_name="odd", order=True)
 
 
 def test_a_topic_of_a_long_registration_may_be_longer_than_most() -> None:
     long = {"topicName": "long", "attributes": {"+a": "x" * 10_000}}
     body = registration.decode(plain({**MANY, "long": long}), compressed=False)
-    found = body.topic_config_serialize_wrapper.topic_config_table["long"]
-    assert len(found.attributes["+a"]) == 10_000
+    config = body.topic_config_serialize_wrapper.topic_config_table["long"]
+    assert len(config.attributes["+a"]) == 10_000
 
 
 @pytest.mark.parametrize(
     ("body", "reason"),
     [
         (plain(MANY)[:-200], "registration of"),
-        (b"[" * 100_000, "{ is wanted at character 0"),
-        (b"{1:2" + b" " * 100_000, "a name is wanted"),
-        (b'{"a" :' + b" " * 100_000, ": is wanted at character 4"),
+        (b"[" * 100_000, "{ is expected at character 0"),
+        (b"{1:2" + b" " * 100_000, "a name is expected"),
+        (b'{"a" :' + b" " * 100_000, ": is expected at character 4"),
         (b'{"a":' + b"[" * 100_000, "registration of"),
         (b'{"a":"' + b"x" * 100_000 + b'"}', "registration of"),
         (b"\xff" * 100_000, "registration of"),

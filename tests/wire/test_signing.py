@@ -1,4 +1,4 @@
-"""Signed requests, against what Java's AclClientRPCHook signs."""
+"""Signed requests, compared with Java's AclClientRPCHook."""
 
 import json
 from base64 import b64encode
@@ -27,17 +27,17 @@ KEYS = Credentials(access_key="ak", secret_key="sk", security_token="token")
 
 
 def expected(ext: dict[str, str], body: bytes, secret: str = "sk") -> str:
-    """What a server works out from the fields that it has read."""
+    """Signature that a server computes from the received fields."""
     values = "".join(ext[name] for name in sorted(ext) if name != "Signature")
     return b64encode(digest(secret.encode(), values.encode() + body, "sha1")).decode()
 
 
 @pytest.mark.parametrize("line", LINES, ids=lambda line: line["in"]["access_key"])
 def test_signatures_are_javas(line: dict[str, Any]) -> None:
-    given, out = line["in"], line["out"]
-    keys = {name: given[name] for name in ("access_key", "secret_key", "security_token")}
-    body = bytes.fromhex(given["body"] or "")
-    assert Signer(Credentials(**keys)).sign(given["ext"], body) == out["ext"]
+    request, out = line["in"], line["out"]
+    keys = {name: request[name] for name in ("access_key", "secret_key", "security_token")}
+    body = bytes.fromhex(request["body"] or "")
+    assert Signer(Credentials(**keys)).sign(request["ext"], body) == out["ext"]
 
 
 @pytest.mark.parametrize("kind", SerializeType)
@@ -56,7 +56,7 @@ def test_both_serialisations_carry_a_signature_that_holds(kind: int) -> None:
     assert ext["Signature"] == expected(ext, call.body)
 
 
-def test_what_nobody_waits_for_is_signed_as_well() -> None:
+def test_oneway_calls_are_signed_as_well() -> None:
     frame = Signer(KEYS).encode_call(MinOffset(topic="t", queue_id=0), opaque=1, oneway=True)
     (whole,) = FrameReader().feed(frame)
     command = decode(whole)

@@ -1,1 +1,1 @@
-"""What an operator asks of a cluster: plain async functions, by noun."""
+"""Admin API: what operators ask of a cluster and change in it, as plain async functions by noun."""

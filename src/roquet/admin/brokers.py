@@ -1,4 +1,4 @@
-"""Brokers: which there are, how they do, and their settings, read and changed while they run."""
+"""Brokers: their status, and their settings, read and changed while they run."""
 
 from collections.abc import Mapping
 
@@ -15,81 +15,81 @@ from roquet.wire.properties_file import escape_properties, read_unescaped
 
 
 class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """One broker of a cluster, and how it does."""
+    """One broker of a cluster and its runtime statistics."""
 
     cluster: str
     broker: str
     broker_id: int
     address: str
     info: dict[str, str]
-    """What it says of itself, in Java's words; nothing when it does not answer."""
+    """Statistics by RocketMQ's own keys; empty when it does not answer."""
     fault: str | None = None
+    """The error of a broker that does not answer."""
 
     @property
     def version(self) -> str:
-        """The RocketMQ version whose protocol it speaks, which genuine clients look at."""
+        """The RocketMQ version whose protocol it speaks; Apache's clients look at it."""
         return self.info.get("brokerVersionDesc", "?")
 
     @property
     def software(self) -> str:
-        """Roquet and its version, or RocketMQ and the one that it says it is."""
+        """Name and version: Roquet's own, or RocketMQ with the version that it reports."""
         ours = self.info.get("roquetVersion")
         apache = self.version.removeprefix("V").replace("_", ".")
         return f"Roquet {ours}" if ours else f"RocketMQ {apache}" if self.info else "?"
 
     @property
     def puts_per_s(self) -> str:
-        """Messages stored a second: of the last 10 s, minute and ten minutes."""
+        """Messages stored per second: three rates, of the last 10 s, minute and ten minutes."""
         return self.info.get("putTps", "?")
 
     @property
     def gets_per_s(self) -> str:
-        """Messages handed out a second, likewise."""
+        """Messages delivered per second: the same three rates."""
         return self.info.get("getTransferredTps", "?")
 
     @property
     def set_aside(self) -> int:
-        """Messages that it keeps because a service of it cannot handle them."""
+        """Number of messages set aside because one of its services cannot handle them."""
         text = self.info.get("setAsideTotal", "0")
         return int(text) if text.isascii() and text.isdecimal() else 0
 
 
 async def statuses(admin: AdminClient) -> list[BrokerStatus]:
-    """All brokers of all clusters, followers included."""
-    info = await admin.cluster()
-    where = {
+    """Status of every broker of every cluster, followers included."""
+    cluster_info = await admin.cluster()
+    addresses = {
         (data.broker_name, broker_id): (data.cluster, address)
-        for data in info.broker_addr_table.values()
+        for data in cluster_info.broker_addr_table.values()
         for broker_id, address in data.broker_addrs.items()
     }
-    asked = {f"{name}#{number}": address for (name, number), (_, address) in where.items()}
-    answers, failed = await admin.ask_each(asked, GetRuntimeInfo())
-    found = []
-    for (name, number), (cluster, address) in sorted(where.items()):
-        who = f"{name}#{number}"
-        told = codec.loads(answers[who].body, KVTable).table if who in answers else {}
-        fault = str(failed[who]) if who in failed else None
-        found.append(
+    calls = {f"{name}#{number}": address for (name, number), (_, address) in addresses.items()}
+    answers, failed = await admin.ask_each(calls, GetRuntimeInfo())
+    result = []
+    for (name, number), (cluster, address) in sorted(addresses.items()):
+        key = f"{name}#{number}"
+        info = codec.loads(answers[key].body, KVTable).table if key in answers else {}
+        result.append(
             BrokerStatus(
                 cluster=cluster,
                 broker=name,
                 broker_id=number,
                 address=address,
-                info=dict(sorted(told.items())),
-                fault=fault,
+                info=dict(sorted(info.items())),
+                fault=str(failed[key]) if key in failed else None,
             )
         )
-    return found
+    return result
 
 
 async def settings(admin: AdminClient, broker: str) -> dict[str, str]:
-    """All settings of a broker, in Java's words, sorted."""
+    """All settings of a broker by RocketMQ's own keys, sorted."""
     reply = await admin.ask(await _address(admin, broker), GetSettings())
     return dict(sorted(read_unescaped(reply.body.decode("utf-8", "replace")).items()))
 
 
 async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str]) -> None:
-    """Change settings of a running broker; CallRefused says why when it does not take them."""
+    """Change settings of a running broker. Raises CallRefused with the reason when it refuses."""
     body = escape_properties(changes).encode()
     await admin.ask(await _address(admin, broker), UpdateSettings(body=body))
 

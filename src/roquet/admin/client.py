@@ -1,4 +1,4 @@
-"""Reach: every broker of the clusters that some name servers know."""
+"""AdminClient: calls to the name servers and to every broker that they know."""
 
 import asyncio
 import os
@@ -21,13 +21,16 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 CONCURRENT_CALLS_MAX: Final = 64
-"""Questions in flight: a cluster may have thousands of groups."""
+"""Calls in flight at a time: a cluster may have thousands of groups."""
 
 _DEFAULTS: Final = ClientConfig()
 
 
 class AdminClient:
-    """`async with Reach(namesrv) as reach:` what functions of this room ask."""
+    """A connection to a cluster, for the functions of this package.
+
+    `async with AdminClient(namesrv) as admin:`; without `namesrv` the environment's NAMESRV_ADDR.
+    """
 
     def __init__(
         self, namesrv: str | Sequence[str] | None = None, config: ClientConfig | None = None
@@ -40,7 +43,7 @@ class AdminClient:
             clock=config.clock, security=connection_security(config, os.environ)
         )
         self._servers = NameServers(self._pool, addresses, config)
-        self._room = asyncio.Semaphore(CONCURRENT_CALLS_MAX)
+        self._slots = asyncio.Semaphore(CONCURRENT_CALLS_MAX)
 
     async def __aenter__(self) -> Self:
         return self
@@ -54,21 +57,22 @@ class AdminClient:
         await self._pool.close()
 
     async def brokers(self) -> Mapping[str, str]:
-        """Each broker's name, and its leader's address; sorted. RoquetError when there is none."""
+        """Leader addresses by broker name, sorted. Raises RoquetError when there is no broker."""
         return leader_addresses((await self.cluster()).broker_addr_table.values())
 
     async def cluster(self) -> ClusterInfo:
-        """All brokers, and the clusters that they belong to. RoquetError when there is none."""
-        found = codec.loads((await self._servers.ask(GetClusterInfo())).body, ClusterInfo)
-        if not found.broker_addr_table:
+        """All brokers by name and by cluster. Raises RoquetError when there is no broker."""
+        reply = await self._servers.ask(GetClusterInfo())
+        info = codec.loads(reply.body, ClusterInfo)
+        if not info.broker_addr_table:
             raise RoquetError(
                 "the name servers know of no broker: start one with their addresses; those that"
                 " run tell them soon"
             )
-        return found
+        return info
 
     async def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic lives; None when no broker has it."""
+        """Brokers and queues of a topic; None when no broker has it."""
         try:
             reply = await self._servers.ask(GetRoute(topic=topic, accept_standard_json_only=True))
         except CallRefused as error:
@@ -78,41 +82,41 @@ class AdminClient:
         return codec.loads(reply.body, TopicRoute)
 
     async def known_route(self, topic: str) -> TopicRoute:
-        """Where a topic lives; UsageError, which may guess what was meant, if no broker has it."""
+        """Brokers and queues of a topic. Raises UsageError if no broker has it."""
         check_topic(topic)
         if (route := await self.route(topic)) is not None:
             return route
         raise UsageError(f"no broker has a topic {topic!r}{suggest(topic, await self.topics())}")
 
     async def ask_name_servers(self, call: Call[R]) -> tuple[dict[str, R], dict[str, CallError]]:
-        """What every name server answers, by its address; and why others did not."""
+        """Call every name server: replies by address, and errors by address."""
         return await self.ask_each({address: address for address in self._servers.addresses}, call)
 
     async def topics(self) -> Sequence[str]:
-        """All topics that the name servers know. RoquetError when they know of no broker."""
+        """Names of all topics. Raises RoquetError when there is no broker."""
         reply = await self._servers.ask(GetAllTopics())
-        found = codec.loads(reply.body, TopicList).topic_list
-        if not found:  # every broker has some of its own
+        topics = codec.loads(reply.body, TopicList).topic_list
+        if not topics:  # every broker has topics of its own, so there is no broker
             await self.cluster()
-        return found
+        return topics
 
     async def ask(self, address: str, call: Call[R]) -> R:
-        """One broker's answer."""
-        async with self._room:
+        """Call one broker or name server by address."""
+        async with self._slots:
             return await self._pool.call(address, call, self._timeout_ms)
 
     async def ask_each(
         self, brokers: Mapping[str, str], call: Call[R]
     ) -> tuple[dict[str, R], dict[str, CallError]]:
-        """What every broker answers, by name; and why others did not."""
+        """Call each broker: replies by broker name, and errors by broker name."""
 
-        async def one(address: str) -> R | CallError:
+        async def attempt(address: str) -> R | CallError:
             try:
                 return await self.ask(address, call)
             except CallError as error:
                 return error
 
-        outcomes = await asyncio.gather(*map(one, brokers.values()))
+        outcomes = await asyncio.gather(*map(attempt, brokers.values()))
         named = list(zip(brokers, outcomes, strict=True))
         failed = {name: outcome for name, outcome in named if isinstance(outcome, CallError)}
         return {n: o for n, o in named if not isinstance(o, CallError)}, failed
@@ -120,34 +124,37 @@ class AdminClient:
     async def change_each(
         self, calls: Mapping[str, Call[Reply]], brokers: Mapping[str, str], done: str
     ) -> list[str]:
-        """Tell each broker its own call; gives their names.
+        """Send each broker its own call, all at once; returns the broker names.
 
-        RoquetError says where it was `done` when not everywhere; the reason when nowhere.
+        Raises RoquetError when some failed: it says where the change was `done` (a participle for
+        the text, as "created"). When all failed, raises the first error.
         """
 
-        async def one(broker: str) -> CallError | None:
+        async def attempt(broker: str) -> CallError | None:
             try:
                 await self.ask(brokers[broker], calls[broker])
             except CallError as error:
                 return error
             return None
 
-        outcomes = zip(calls, await asyncio.gather(*map(one, calls)), strict=True)
+        outcomes = zip(calls, await asyncio.gather(*map(attempt, calls)), strict=True)
         failed = {broker: error for broker, error in outcomes if error is not None}
         if not failed:
             return list(calls)
-        there = [broker for broker in calls if broker not in failed]
-        if not there:
+        changed = [broker for broker in calls if broker not in failed]
+        if not changed:
             raise next(iter(failed.values()))
-        raise RoquetError(f"{done} on {', '.join(there)}, but not everywhere: {told(failed)}")
+        raise RoquetError(
+            f"{done} on {', '.join(changed)}, but not everywhere: {failures_text(failed)}"
+        )
 
 
 def leader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
-    """Each broker's name, and its leader's address, else that of its lowest id; sorted."""
-    found = {broker.broker_name: broker.any_address for broker in brokers}
-    return {name: address for name, address in sorted(found.items()) if address}
+    """Addresses by broker name, sorted: the leader's, else that of the lowest broker id."""
+    addresses = {broker.broker_name: broker.any_address for broker in brokers}
+    return {name: address for name, address in sorted(addresses.items()) if address}
 
 
-def told(failed: Mapping[str, CallError]) -> str:
-    """Who did not do it, and why, in one line."""
+def failures_text(failed: Mapping[str, CallError]) -> str:
+    """Failed brokers or servers and their errors, in one line."""
     return "; ".join(f"{name}: {error}" for name, error in failed.items())

@@ -1,9 +1,9 @@
-"""Dead letters: messages that a group gave up, listed, shown and sent again.
+"""Dead letters: messages that a group gave up, counted, read and sent again.
 
-A log only grows: a dead letter stays in its topic until retention deletes it, also when it was sent
-again. What was sent again is a new message with an id of its own and the property RESENT_FROM,
-which names the dead letter. How far a group's letters were all sent again is kept as progress of
-the group `roquet-dlq`, so that the next time only later ones are.
+A dead letter stays in its topic until retention deletes it, even after it was sent again: a log
+only grows. A resent message is a new one with an id of its own; its property RESENT_FROM holds the
+id of the dead letter. The group `roquet-dlq` commits how far all of a group's letters were resent,
+so that the next run sends only later ones.
 """
 
 import asyncio
@@ -24,13 +24,13 @@ from roquet.model.settings import suggest
 from roquet.wire.calls.admin.topic import GetGroup
 
 READER: Final = names.DLQ_READER_GROUP
-"""The group that reads dead letters; its progress says what was sent again."""
+"""The group that reads dead letters; its progress says how far they were resent."""
 
 RESENT_FROM: Final = "RESENT_FROM"
-"""The property that names the dead letter of which a message was made; ours, no genuine one."""
+"""The property of a resent message that holds the dead letter's id; Roquet's, not RocketMQ's."""
 
 CONCURRENT_SENDS: Final = 64
-"""Messages without an answer while letters are sent again."""
+"""Messages in flight while letters are resent."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,53 +42,57 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def message_id(self) -> str:
-        """The id that its producer gave it, by which it can be found in its old topic, too."""
+        """The producer's id, which also finds the message in its original topic."""
         return self.message.message_id
 
     @property
     def origin_topic(self) -> str | None:
-        """The topic it was sent to; None when it does not say."""
-        found = self.message.properties
-        topic = found.get(properties.DLQ_ORIGIN_TOPIC) or found.get(properties.RETRY_TOPIC)
+        """The topic that it was first sent to; None when its properties do not say."""
+        values = self.message.properties
+        topic = values.get(properties.DLQ_ORIGIN_TOPIC) or values.get(properties.RETRY_TOPIC)
         return None if not topic or names.is_retry(topic) or names.is_dlq(topic) else topic
 
-    def again(self) -> Message:
-        """The message that is sent again: what the user sent, and where it comes from."""
-        found = self.message.properties
+    def to_message(self) -> Message:
+        """The message to resend: as the user sent it, with RESENT_FROM.
+
+        Raises UsageError when the original topic is unknown.
+        """
+        values = self.message.properties
         if (topic := self.origin_topic) is None:
             raise UsageError(f"dead letter {self.message_id} does not say what topic it is from")
-        users = {name: found[name] for name in found if name not in properties.RESERVED}
+        users = {name: text for name, text in values.items() if name not in properties.RESERVED}
         return Message(
             topic,
             self.message.body,
             tag=self.message.tag,
             keys=self.message.keys,
-            order_key=found.get(properties.SHARDING_KEY),
+            order_key=values.get(properties.SHARDING_KEY),
             properties={**users, RESENT_FROM: self.message_id},
             flag=self.message.flag,
         )
 
 
 class DeadLetterCount(msgspec.Struct, frozen=True, kw_only=True):
-    """How many dead letters of a group one queue holds."""
+    """Number of a group's dead letters in one queue."""
 
     group: str
     queue: MessageQueue
     total: int | None
     """None when its broker does not answer."""
-    fresh: int | None
-    """Those that were stored after all before them were sent again."""
+    not_resent: int | None
+    """Letters after the offset up to which all were resent; None as above."""
 
 
 class DeadLetterFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which of a group's dead letters are meant; those that fit all that is given."""
+    """Selects dead letters: those that match every field that is not None."""
 
     message_id: str | None = None
+    """The letter's id, its broker's id, or the id of the original message."""
     key: str | None = None
     tag: str | None = None
 
     def matches(self, letter: DeadLetter) -> bool:
-        """Whether a letter is one of them."""
+        """Whether a letter is selected."""
         message = letter.message
         origin = message.properties.get(properties.DLQ_ORIGIN_MESSAGE_ID)
         return (
@@ -104,18 +108,21 @@ class _Reader(PullConsumer):
 
 @asynccontextmanager
 async def open_reader(namesrv: str | Sequence[str] | None) -> AsyncIterator[PullConsumer]:
-    """What the functions below read with."""
+    """Open the consumer that the functions below read with."""
     async with _Reader(namesrv, group=READER) as reader:
         yield reader
 
 
 async def groups(namesrv: str | Sequence[str] | None) -> list[str]:
-    """The groups that have a dead-letter topic."""
+    """Names of the groups that have a dead-letter topic."""
     return _groups(await _topics(namesrv))
 
 
 async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
-    """RoquetError unless a group has a dead-letter topic; UsageError if there is no such group."""
+    """Check that a group has a dead-letter topic.
+
+    Raises UsageError when no broker knows the group, RoquetError when it has no dead letters.
+    """
     names.check_group(group)
     topics = await _topics(namesrv)
     if names.dlq_topic(group) in topics:
@@ -126,26 +133,26 @@ async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
 
 
 async def counts(reader: PullConsumer, group: str) -> list[DeadLetterCount]:
-    """How many dead letters a group has, by queue."""
+    """Numbers of a group's dead letters, by queue."""
     return [await _count(reader, group, queue) for queue in await _queues(reader, group)]
 
 
 async def newest(reader: PullConsumer, group: str, limit: int) -> list[DeadLetter]:
-    """The newest dead letters of a group, the oldest of them first."""
-    found: list[DeadLetter] = []
+    """The newest `limit` dead letters of a group, oldest first."""
+    letters: list[DeadLetter] = []
     for queue in await _queues(reader, group):
         end = await reader.max_offset(queue)
         begin = max(await reader.min_offset(queue), end - limit)
-        found += [letter async for letter in _read(reader, group, queue, begin, end)]
-    found.sort(key=lambda letter: letter.message.stored_ms)
-    return found[-limit:]
+        letters += [letter async for letter in _read(reader, group, queue, begin, end)]
+    letters.sort(key=lambda letter: letter.message.stored_ms)
+    return letters[-limit:]
 
 
 async def select(
-    reader: PullConsumer, group: str, choice: DeadLetterFilter, *, not_resent_only: bool = False
+    reader: PullConsumer, group: str, filter_: DeadLetterFilter, *, not_resent_only: bool = False
 ) -> tuple[list[DeadLetter], dict[MessageQueue, int]]:
-    """The dead letters that a choice takes, and the end of each queue that was looked at."""
-    found: list[DeadLetter] = []
+    """The dead letters that match, and the end offset of each queue that was read."""
+    selected: list[DeadLetter] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await _queues(reader, group):
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
@@ -153,25 +160,25 @@ async def select(
             begin = max(begin, await reader.committed(queue) or 0)
         ends[queue] = end
         letters = _read(reader, group, queue, begin, end)
-        found += [letter async for letter in letters if choice.matches(letter)]
-    return found, ends
+        selected += [letter async for letter in letters if filter_.matches(letter)]
+    return selected, ends
 
 
 async def resend(
     producer: Producer, letters: Sequence[DeadLetter], sent: Callable[[int], object]
 ) -> None:
-    """Send letters to the topics they came from; `sent` is told of each so many.
+    """Send letters to their original topics; `sent` is called with the size of each batch.
 
-    RoquetError says how many were stored when not all were.
+    Raises RoquetError, with the number that was stored, when a send fails.
     """
-    messages = [letter.again() for letter in letters]
+    messages = [letter.to_message() for letter in letters]
     done = 0
     for first in range(0, len(messages), CONCURRENT_SENDS):
-        some = messages[first : first + CONCURRENT_SENDS]
-        results = await asyncio.gather(*map(producer.send, some), return_exceptions=True)
+        batch = messages[first : first + CONCURRENT_SENDS]
+        results = await asyncio.gather(*map(producer.send, batch), return_exceptions=True)
         failures = [result for result in results if isinstance(result, BaseException)]
-        done += len(some) - len(failures)
-        sent(len(some) - len(failures))
+        done += len(batch) - len(failures)
+        sent(len(batch) - len(failures))
         if failures:
             unsent = letters[first + results.index(failures[0])].message_id
             raise RoquetError(
@@ -181,7 +188,7 @@ async def resend(
 
 
 async def save_resent(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
-    """Remember that all letters up to these offsets were sent again."""
+    """Commit that all letters below these offsets were resent."""
     for queue, end in ends.items():
         await reader.commit(queue, end)
 
@@ -192,15 +199,15 @@ async def _topics(namesrv: str | Sequence[str] | None) -> set[str]:
 
 
 async def _is_known(namesrv: str | Sequence[str] | None, group: str) -> bool:
-    """Whether a broker has such a group, which need not have failed at anything yet."""
+    """Whether any broker has the group; it need not have any dead letters."""
     async with AdminClient(namesrv) as admin:
         answers, _ = await admin.ask_each(await admin.brokers(), GetGroup(group=group))
     return bool(answers)
 
 
 def _groups(topics: set[str]) -> list[str]:
-    found = {topic.removeprefix(names.DLQ_PREFIX) for topic in topics if names.is_dlq(topic)}
-    return sorted(found - {""})  # brokers may have a topic that is called like the prefix alone
+    groups = {topic.removeprefix(names.DLQ_PREFIX) for topic in topics if names.is_dlq(topic)}
+    return sorted(groups - {""})  # a broker may have a topic named like the prefix alone
 
 
 async def _queues(reader: PullConsumer, group: str) -> Sequence[MessageQueue]:
@@ -212,16 +219,16 @@ async def _count(reader: PullConsumer, group: str, queue: MessageQueue) -> DeadL
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
         resent = await reader.committed(queue) or 0
     except CallError:
-        return DeadLetterCount(group=group, queue=queue, total=None, fresh=None)
+        return DeadLetterCount(group=group, queue=queue, total=None, not_resent=None)
     return DeadLetterCount(
-        group=group, queue=queue, total=end - begin, fresh=end - max(begin, resent)
+        group=group, queue=queue, total=end - begin, not_resent=end - max(begin, resent)
     )
 
 
 async def _read(
     reader: PullConsumer, group: str, queue: MessageQueue, begin: int, end: int
 ) -> AsyncIterator[DeadLetter]:
-    """The letters of a queue from one offset up to another."""
+    """The letters of a queue in the half-open offset range [begin, end)."""
     while begin < end:
         result = await reader.pull(queue, begin)
         for message in result.messages:

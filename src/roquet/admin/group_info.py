@@ -1,4 +1,7 @@
-"""What is told of a group: its members, its queues, and what is amiss."""
+"""Group info: a consumer group's members, queues and problems, as frozen values.
+
+The fields are the keys of `roquet group show --json`.
+"""
 
 import msgspec
 
@@ -11,27 +14,28 @@ class GroupMemberInfo(msgspec.Struct, frozen=True, kw_only=True):
     language: str | None
     version: int
     wishes: dict[str, str] | None
-    """The topics that it listens to, and which of their messages it wants."""
+    """Subscriptions: topic to filter expression; None when the broker does not say."""
     strategy: str | None
-    """What it asks brokers to divide by, if it does."""
+    """The allocation strategy that it reports; None when it reports none."""
 
 
 class BrokerDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic of which a broker said whose queue is whose."""
+    """A queue assignment of a topic that was decided by a broker."""
 
     topic: str
     strategy: str
     number: int
+    """Counts the broker's decisions."""
 
 
 class GroupQueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One queue as a group sees it."""
+    """A group's progress in one queue."""
 
     topic: str
     broker: str
     queue_id: int
     owners: list[str] | None
-    """None when that is not known."""
+    """Client ids; None when they are not known."""
     committed: int
     end: int
     lag: int
@@ -39,7 +43,7 @@ class GroupQueueInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A group, as all brokers together know it."""
+    """A consumer group, merged from the answers of all brokers."""
 
     name: str
     message_model: str | None
@@ -49,12 +53,12 @@ class GroupInfo(msgspec.Struct, frozen=True, kw_only=True):
     queues: list[GroupQueueInfo]
     divisions: list[BrokerDecision]
     disabled_on: list[str] = []
-    """Brokers that give it no messages, since somebody has switched it off there."""
+    """Brokers on which consumption is disabled for it."""
     problems: list[str]
 
 
 class GroupSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A group in one line."""
+    """A consumer group in a list."""
 
     name: str
     members: int

@@ -1,7 +1,7 @@
-"""Groups: who is in one, what each member works on, how far behind it is, and what is amiss.
+"""Groups: members, queue owners, lag and problems of consumer groups; created, changed, deleted.
 
-Brokers are asked, not members: who works on a queue is what the queue's broker has seen (who pulls
-and who saves progress), or what a broker has decided. Apache's brokers tell no owners.
+Brokers are asked, not members: a queue's owners are the members that its broker has seen pulling or
+committing, or the one that a broker has decided on. Apache's brokers report no owners.
 """
 
 import asyncio
@@ -44,11 +44,11 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.fastjson import codec
 
 NAMED_MAX: Final = 16
-"""Queues of a topic with the same fault that are told one by one."""
+"""Queues of a topic with one fault that are listed one by one; more are only counted."""
 
 
 class _GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
-    """What the brokers said of a group, by their names."""
+    """The answers of all brokers about a group, by broker name."""
 
     name: str
     connections: Mapping[str, ConsumerConnection]
@@ -57,80 +57,80 @@ class _GroupAnswers(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def members(self) -> dict[str, ClientConnection]:
-        """Everyone that any broker knows; who knows most of it counts."""
-        found: dict[str, ClientConnection] = {}
+        """Members by client id; of several answers the one that reports a strategy counts."""
+        members: dict[str, ClientConnection] = {}
         for answer in self.connections.values():
             for member in answer.connection_set:
-                known = found.get(member.client_id)
+                known = members.get(member.client_id)
                 if known is None or known.strategy is None:
-                    found[member.client_id] = member
-        return dict(sorted(found.items()))
+                    members[member.client_id] = member
+        return dict(sorted(members.items()))
 
     @property
     def decisions(self) -> list[TopicAssignment]:
-        """Every topic's decision; the latest number counts, should two brokers have decided."""
-        found: dict[str, TopicAssignment] = {}
+        """The decision of each topic; of two brokers' decisions the one with the higher number."""
+        latest: dict[str, TopicAssignment] = {}
         for stats in self.stats.values():
-            for one in stats.decisions or ():
-                known = found.get(one.topic)
-                if known is None or known.number < one.number:
-                    found[one.topic] = one
-        return [found[topic] for topic in sorted(found)]
+            for decision in stats.decisions or ():
+                known = latest.get(decision.topic)
+                if known is None or known.number < decision.number:
+                    latest[decision.topic] = decision
+        return [latest[topic] for topic in sorted(latest)]
 
     @property
     def model(self) -> MessageModel | None:
-        """Whether members share the messages."""
+        """Clustering or broadcasting; None without members."""
         models = [answer.message_model for answer in self.connections.values()]
         return models[0] if models else None
 
     @property
     def consume_type(self) -> ConsumeType | None:
-        """How members get their messages."""
+        """Push, pull or pop; None without members."""
         types = [answer.consume_type for answer in self.connections.values()]
         return types[0] if types else None
 
     @property
     def owns_queues(self) -> bool:
-        """Whether each queue is one member's: not where all get everything, or pop."""
+        """Whether each queue has one owner: not with broadcasting, and not with pop."""
         return self.model in (MessageModel.CLUSTERING, None) and (
             self.consume_type is not ConsumeType.CONSUME_POP
         )
 
 
 async def show(admin: AdminClient, name: str) -> GroupInfo:
-    """One group; UsageError when no broker knows it."""
+    """Everything about one group. Raises UsageError when no broker knows it."""
     check_group(name)
     brokers = await admin.brokers()
-    heard = await _ask_brokers(admin, brokers, name)
-    if not heard.connections and not any(stats.offset_table for stats in heard.stats.values()):
+    group = await _ask_brokers(admin, brokers, name)
+    if not group.connections and not any(stats.offset_table for stats in group.stats.values()):
         known = await _names(admin, brokers)
         if name not in known:
             hint = suggest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
     disabled = await _disabled_on(admin, brokers, name)
-    queues = sorted(_queues(heard), key=lambda q: (q.topic, q.broker, q.queue_id))
+    queues = sorted(_queues(group), key=lambda q: (q.topic, q.broker, q.queue_id))
     return GroupInfo(
         name=name,
-        message_model=heard.model.name if heard.model else None,
-        consume_type=heard.consume_type.name if heard.consume_type else None,
+        message_model=group.model.name if group.model else None,
+        consume_type=group.consume_type.name if group.consume_type else None,
         lag=sum(queue.lag for queue in queues),
-        members=[_member(connection) for connection in heard.members.values()],
+        members=[_member(connection) for connection in group.members.values()],
         queues=queues,
         divisions=[
             BrokerDecision(topic=d.topic, strategy=d.strategy, number=d.number)
-            for d in heard.decisions
+            for d in group.decisions
         ],
         disabled_on=disabled,
-        problems=[*_disabled(name, disabled), *_problems(heard), *_queue_problems(queues)],
+        problems=[*_disabled(name, disabled), *_problems(group), *_queue_problems(queues)],
     )
 
 
 async def summaries(admin: AdminClient, *, system: bool = False) -> list[GroupSummary]:
-    """Every group in one line; those of the system only when asked for."""
+    """A summary of every group; system groups only with `system`."""
     brokers = await admin.brokers()
     tables = await _tables(admin, brokers)
     names = [n for n in _names_in(tables) if system or not is_system_group(n)]
-    heard = await asyncio.gather(*(_ask_brokers(admin, brokers, name) for name in names))
+    answers = await asyncio.gather(*(_ask_brokers(admin, brokers, name) for name in names))
     return [
         GroupSummary(
             name=one.name,
@@ -138,19 +138,19 @@ async def summaries(admin: AdminClient, *, system: bool = False) -> list[GroupSu
             lag=sum(p.lag for stats in one.stats.values() for p in stats.offset_table.values()),
             disabled_on=_brokers_disabled(tables, one.name),
         )
-        for one in heard
+        for one in answers
     ]
 
 
 async def list_names(admin: AdminClient) -> list[str]:
-    """The names of all groups but the system's own."""
+    """Names of all groups without the system's own."""
     return [n for n in await _names(admin, await admin.brokers()) if not is_system_group(n)]
 
 
 async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -> list[str]:
-    """Make a group on all brokers, or change it; gives their names.
+    """Create a group on all brokers, or change it; returns the broker names.
 
-    `changes` names fields of SubscriptionGroup; those that are not in it stay as they are.
+    `changes` maps field names of SubscriptionGroup to values; other fields keep theirs.
     """
     check_group(name)
     brokers = await admin.brokers()
@@ -159,16 +159,16 @@ async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -
         if not isinstance(error, CallRefused):
             raise error
     known = {b: codec.loads(reply.body, SubscriptionGroup) for b, reply in answers.items()}
-    fresh = SubscriptionGroup(group_name=name)
+    defaults = SubscriptionGroup(group_name=name)
     calls = {
-        broker: CreateGroup(body=codec.dumps(replace(known.get(broker, fresh), **changes)))
+        broker: CreateGroup(body=codec.dumps(replace(known.get(broker, defaults), **changes)))
         for broker in brokers
     }
     return await admin.change_each(calls, brokers, "made")
 
 
 async def delete(admin: AdminClient, name: str) -> list[str]:
-    """Delete a group and its progress on all brokers; gives their names."""
+    """Delete a group and its progress on all brokers; returns the broker names."""
     check_group(name)
     brokers = await admin.brokers()
     call = DeleteGroup(group_name=name, clean_offset=True)
@@ -180,7 +180,7 @@ async def _names(admin: AdminClient, brokers: Mapping[str, str]) -> list[str]:
 
 
 async def _tables(admin: AdminClient, brokers: Mapping[str, str]) -> dict[str, GroupTable]:
-    """What each broker that answers knows of groups."""
+    """The group table of each broker that answers."""
     answers, _ = await admin.ask_each(brokers, GetGroups())
     return {broker: codec.loads(reply.body, GroupTable) for broker, reply in answers.items()}
 
@@ -190,9 +190,9 @@ def _names_in(tables: Mapping[str, GroupTable]) -> list[str]:
 
 
 def _brokers_disabled(tables: Mapping[str, GroupTable], name: str) -> list[str]:
-    """Brokers on which a group is switched off."""
-    settings = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
-    return [b for b, one in settings.items() if one is not None and not one.consume_enable]
+    """Brokers on which consumption is disabled for a group."""
+    configs = {b: table.subscription_group_table.get(name) for b, table in tables.items()}
+    return [b for b, config in configs.items() if config is not None and not config.consume_enable]
 
 
 async def _disabled_on(admin: AdminClient, brokers: Mapping[str, str], name: str) -> list[str]:
@@ -200,7 +200,7 @@ async def _disabled_on(admin: AdminClient, brokers: Mapping[str, str], name: str
 
 
 def _disabled(name: str, brokers: Sequence[str]) -> Iterator[str]:
-    """A group that gets no messages has no other fault, however much waits for it."""
+    """The problem of a group that is disabled on some brokers: it explains any lag."""
     if brokers:
         yield (
             f"disabled on {', '.join(brokers)}: its members get no messages; "
@@ -234,14 +234,14 @@ def _member(connection: ClientConnection) -> GroupMemberInfo:
     )
 
 
-def _queues(heard: _GroupAnswers) -> Iterator[GroupQueueInfo]:
-    decided = {queue: owner for one in heard.decisions for queue, owner in one.owners.items()}
-    listened = {topic for member in heard.members.values() for topic in member.wishes or ()}
-    owned = heard.owns_queues
-    for stats in heard.stats.values():
+def _queues(group: _GroupAnswers) -> Iterator[GroupQueueInfo]:
+    decided = {queue: owner for one in group.decisions for queue, owner in one.owners.items()}
+    listened = {topic for member in group.members.values() for topic in member.wishes or ()}
+    owned = group.owns_queues
+    for stats in group.stats.values():
         for queue, progress in stats.offset_table.items():
             owners = _owners(queue, progress, decided) if owned else None
-            wanted = bool(heard.members) and (queue.topic in listened or progress.lag > 0)
+            wanted = bool(group.members) and (queue.topic in listened or progress.lag > 0)
             yield GroupQueueInfo(
                 topic=queue.topic,
                 broker=queue.broker_name,
@@ -257,21 +257,21 @@ def _queues(heard: _GroupAnswers) -> Iterator[GroupQueueInfo]:
 def _owners(
     queue: MessageQueue, progress: QueueProgress, decided: Mapping[MessageQueue, str]
 ) -> list[str] | None:
-    """Those at work, when they are several; else the one that the broker chose, or that it saw."""
+    """The owners seen if several; else the one that a broker decided on, else the one seen."""
     seen = progress.owners
     if seen is None or len(seen) > 1:
         return seen
     return [decided[queue]] if queue in decided else seen
 
 
-def _problems(heard: _GroupAnswers) -> Iterator[str]:
-    """What is amiss with the members."""
-    for broker in heard.silent:
+def _problems(group: _GroupAnswers) -> Iterator[str]:
+    """Problems of the members: brokers that differ about them, members that differ in settings."""
+    for broker in group.silent:
         yield f"{broker} does not answer: its part is missing here"
-    members = heard.members
+    members = group.members
     # A broker that holds none of the group's topics need not know of its members.
-    known = {n: [c.client_id for c in a.connection_set] for n, a in heard.connections.items()}
-    for name, stats in heard.stats.items():
+    known = {n: [c.client_id for c in a.connection_set] for n, a in group.connections.items()}
+    for name, stats in group.stats.items():
         if stats.offset_table:
             known.setdefault(name, [])
     for broker, unknown in unknown_members(members, known).items():
@@ -288,14 +288,14 @@ def _problems(heard: _GroupAnswers) -> Iterator[str]:
     )
     strategies = {m.client_id: m.strategy for m in members.values()}
     if not BROKER_DECIDED.isdisjoint(strategies.values()):
-        # Genuine members do not say how they share, but do not share like this.
+        # Java members do not report a strategy; theirs is certainly none of the broker's.
         strategies = {member: name or "a rule of its own" for member, name in strategies.items()}
     yield from _disagreement("members use different strategies", members_by_value(strategies))
 
 
-def _disagreement(what: str, found: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
-    if len(found) > 1:
-        parts = (f"{wish} ({', '.join(members)})" for wish, members in found)
+def _disagreement(what: str, variants: Sequence[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    if len(variants) > 1:
+        parts = (f"{wish} ({', '.join(members)})" for wish, members in variants)
         yield f"{what}: {' · '.join(parts)}"
 
 
@@ -304,12 +304,12 @@ def _subscriptions_text(wishes: Mapping[str, str]) -> str:
 
 
 def _queue_problems(queues: Sequence[GroupQueueInfo]) -> Iterator[str]:
-    """Each queue with a fault; of many with the same one their number."""
-    found: dict[tuple[str, str], list[GroupQueueInfo]] = {}
+    """Queues with a fault; many with the same one are counted."""
+    by_fault: dict[tuple[str, str], list[GroupQueueInfo]] = {}
     for queue in queues:
         if queue.fault is not None:
-            found.setdefault((queue.topic, queue.fault), []).append(queue)
-    for (topic, fault), faulty in found.items():
+            by_fault.setdefault((queue.topic, queue.fault), []).append(queue)
+    for (topic, fault), faulty in by_fault.items():
         if len(faulty) > NAMED_MAX:
             yield f"{topic}: {len(faulty)} queues have {fault}"
             continue

@@ -1,4 +1,4 @@
-"""Messages: found by id, by key, by place or by time, on whichever broker they are."""
+"""Messages: look-ups by id, key, offset and time, on all brokers of a cluster."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -16,31 +16,31 @@ from roquet.wire.records.host_bytes import decode_host
 from roquet.wire.records.message_id import parse_offset_message_id
 
 COUNT: Final = 64
-"""Messages of one answer, when nothing else is said: as mqadmin asks for."""
+"""Messages of one look-up by default, as in mqadmin."""
 
 LATEST_MS: Final = 2**63 - 1
-"""The end of time: what Java sends for `whenever`."""
+"""An unbounded end time, as Java clients send it."""
 
 
 async def by_id(
     admin: AdminClient, message_id: str, topic: str | None = None
 ) -> list[StoredMessage]:
-    """The messages of an id, oldest first: several when one was sent or stored more than once.
+    """The messages of an id, oldest first: several if one was sent or stored more than once.
 
-    A broker's own id needs no topic; an id that a producer made does. UsageError when it is
-    neither; nothing is found when the message is gone, or was never stored.
+    A broker's id needs no topic, a producer's does. Empty when the message is gone or was never
+    stored. Raises UsageError for a text that is no id, and for a producer's id without a topic.
     """
     try:
         raw_host, position = parse_offset_message_id(message_id)
     except RecordError as error:
         raise UsageError(str(error)) from error
     if topic is not None:
-        found = await by_key(admin, topic, message_id, unique=True)
-        if found:
-            return found
-    address, homes = decode_host(raw_host), await _broker_names(admin)
-    if address in homes:
-        return await _by_position(admin, address, position, homes[address])
+        messages = await by_key(admin, topic, message_id, unique=True)
+        if messages:
+            return messages
+    address, names = decode_host(raw_host), await _broker_names(admin)
+    if address in names:
+        return await _by_position(admin, address, position, names[address])
     if topic is not None:
         return []
     raise UsageError(
@@ -59,7 +59,11 @@ async def by_key(
     count: int = COUNT,
     unique: bool = False,
 ) -> list[StoredMessage]:
-    """The messages of a topic with a key, oldest first; ConnectFailed when a broker is silent."""
+    """The newest `count` messages of a topic with a key, oldest first.
+
+    The times are half-open, of storing. `unique` looks for a producer's message id instead of a
+    key. Raises ConnectFailed when a broker does not answer.
+    """
     brokers = leader_addresses((await admin.known_route(topic)).broker_datas)
     call = QueryByKey(
         topic=topic,
@@ -71,24 +75,27 @@ async def by_key(
     )
     answers, failed = await admin.ask_each(brokers, call)
     _check(failed)
-    # Keys are found by their hash: others with the same one come along.
-    found = [m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)]
-    found.sort(key=lambda message: message.stored_ms)
-    return found[-count:]
+    # Brokers look up a hash of the key: messages with other keys of that hash come along.
+    messages = [
+        m for m in _messages(answers) if key == m.message_id or (not unique and key in m.keys)
+    ]
+    messages.sort(key=lambda message: message.stored_ms)
+    return messages[-count:]
 
 
 async def by_offset(reader: PullConsumer, queue: MessageQueue, offset: int) -> StoredMessage | None:
     """The message at an offset of a queue; None where there is none."""
-    found = await reader.pull(queue, offset, 1)
-    return next((m for m in found.messages if m.queue_offset == offset), None)
+    result = await reader.pull(queue, offset, 1)
+    return next((m for m in result.messages if m.queue_offset == offset), None)
 
 
 async def by_time(
     reader: PullConsumer, topic: str, begin_ms: int, end_ms: int, *, each: int | None = None
 ) -> AsyncIterator[StoredMessage]:
-    """A topic's messages stored from a time to before another one, queue by queue.
+    """A topic's messages stored in the half-open time range [begin_ms, end_ms), queue by queue.
 
-    At most so many of `each` queue, the oldest ones.
+    `each` limits the messages of each queue to the oldest ones. Raises UsageError for an unknown
+    topic, ConnectFailed when a queue cannot be read.
     """
     for queue in await queues(reader, topic):
         offset, end = await asyncio.gather(
@@ -97,40 +104,40 @@ async def by_time(
         if each is not None:
             end = min(end, offset + each)
         while offset < end:
-            found = await reader.pull(queue, offset)
-            for message in found.messages:
+            result = await reader.pull(queue, offset)
+            for message in result.messages:
                 if message.stored_ms >= end_ms or message.queue_offset >= end:
                     break
                 yield message
             else:
-                if found.next_offset <= offset:
+                if result.next_offset <= offset:
                     raise ConnectFailed(f"{queue} cannot be read at offset {offset}")
-                offset = found.next_offset
+                offset = result.next_offset
                 continue
             break
 
 
 async def queues(reader: PullConsumer, topic: str) -> Sequence[MessageQueue]:
-    """The queues of a topic; UsageError when there is none."""
-    if found := await reader.queues(topic):
-        return found
+    """The queues of a topic. Raises UsageError when no broker has it."""
+    if queues := await reader.queues(topic):
+        return queues
     raise UsageError(f"no broker has a topic {topic!r}")
 
 
 async def _broker_names(admin: AdminClient) -> dict[str, str]:
-    """Each broker's name, by its addresses."""
+    """Broker names by address."""
     info = await admin.cluster()
     return {
-        place: data.broker_name
+        address: data.broker_name
         for data in info.broker_addr_table.values()
-        for place in data.broker_addrs.values()
+        for address in data.broker_addrs.values()
     }
 
 
 async def _by_position(
     admin: AdminClient, address: str, position: int, broker: str
 ) -> list[StoredMessage]:
-    """What a broker has at a place of its log."""
+    """The message at a byte position of a broker's log; empty when there is none."""
     try:
         reply = await admin.ask(address, ViewMessage(offset=position))
     except CallRefused as error:
@@ -141,7 +148,7 @@ async def _by_position(
 
 
 def _check(failed: Mapping[str, CallError]) -> None:
-    """That a broker found nothing is an answer; that it gave none is not."""
+    """Raise ConnectFailed for a broker that did not answer; one that found nothing did."""
     for broker, error in failed.items():
         if isinstance(error, CallRefused) and error.code == ResponseCode.QUERY_NOT_FOUND:
             continue

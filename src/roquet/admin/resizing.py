@@ -1,10 +1,10 @@
-"""Resizing: a topic gets fewer or more queues while it is used, and no message is left behind.
+"""Resizing: changes a topic's number of queues while it is used, and leaves no message behind.
 
     more     queues can be read ─▶ queues can be written
-    fewer    no new messages ─▶ producers have heard of it ─▶ every group is through ─▶ gone
+    fewer    no new messages ─▶ producers know the new route ─▶ every group is through ─▶ gone
 
-Producers ask for routes every 30 s: until then some write into queues that are to go, which brokers
-take as long as these can be read.
+Producers refresh routes every 30 s: until then some write into queues that are to go, which brokers
+accept as long as these can be read.
 """
 
 import asyncio
@@ -24,24 +24,24 @@ from roquet.wire.calls.bodies import ConsumerConnection, ConsumeStats
 from roquet.wire.fastjson import codec
 
 SETTLE_MS: Final = 35_000
-"""How long after the last change a producer may still write by its old route: clients of all
-languages ask for routes every 30 s; and what is on the way needs a moment."""
+"""How long after the last change a producer may still use its old route: clients of all languages
+refresh routes every 30 s, and requests in flight need a moment."""
 
 POLL_MS: Final = 1_000
-"""How often groups are asked how far they are."""
+"""Interval of asking for the groups' progress."""
 
 QUEUES_MAX: Final = 16_384
-"""Of one topic on one broker: as many as our own broker gives it."""
+"""Queues of one topic on one broker: the limit of Roquet's broker."""
 
 
 class ResizeStep(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a resize is."""
+    """Progress of a resize."""
 
     doing: str
     waiting: Mapping[str, int] = {}
-    """Group to messages that it has not handled yet in queues that are to go."""
+    """Group to number of messages that it has not handled yet in queues that are to go."""
     left_ms: int = 0
-    """How long producers are still given."""
+    """Remaining time for producers to refresh their routes."""
 
 
 async def resize(
@@ -52,23 +52,23 @@ async def resize(
     settle_ms: int = SETTLE_MS,
     clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncIterator[ResizeStep]:
-    """Give a topic `count` queues on each of its brokers; yields while it goes on.
+    """Give a topic `count` queues on each of its brokers; yields its progress.
 
-    It can be stopped at any time, and begun again: nothing is lost in any state between. Queues go
-    once every group that has ever read from the topic has handled what is in them. Members that
-    broadcast are not waited for: each keeps its own progress, which no broker knows.
+    It can be stopped at any time and started again: nothing is lost in any state between. Queues
+    are removed once every group that has ever read the topic has handled their messages.
+    Broadcasting groups are not waited for: their members keep progress that no broker knows.
     """
     check_queue_count(count)
     queues = "1 queue" if count == 1 else f"{count} queues"
-    found = await topics.show(admin, name)
-    if any(place.read_queues < count for place in found.places):
+    topic = await topics.show(admin, name)
+    if any(place.read_queues < count for place in topic.places):
         yield ResizeStep(doing=f"consumers are told of {queues}")
         await topics.update(
-            admin, name, TopicSettings(read_queues=count), _brokers_below(found, count)
+            admin, name, TopicSettings(read_queues=count), _brokers_below(topic, count)
         )
     yield ResizeStep(doing=f"producers are told of {queues}")
     await topics.update(admin, name, TopicSettings(write_queues=count))
-    if all(place.read_queues <= count for place in found.places):
+    if all(place.read_queues <= count for place in topic.places):
         return
     until_ms = clock.monotonic_ms() + settle_ms
     while (left_ms := until_ms - clock.monotonic_ms()) > 0:
@@ -82,15 +82,15 @@ async def resize(
 
 
 def check_queue_count(count: int) -> None:
-    """UsageError unless a topic may have so many queues."""
+    """Raise UsageError unless `count` is a possible number of queues."""
     if not 0 < count <= QUEUES_MAX:
         raise UsageError(f"{count} queues: from 1 to {QUEUES_MAX} are possible")
 
 
 async def backlog(admin: AdminClient, name: str, first: int) -> dict[str, int]:
-    """Messages in queues from an id on that groups have not handled, by group.
+    """Unhandled messages in queues with ids from `first` on, by group; groups without any left out.
 
-    What members broadcast to themselves does not count: see `broadcasting_groups`.
+    Broadcasting groups are left out, too.
     """
     groups = (await topics.show(admin, name)).groups
     own = await broadcasting_groups(admin, groups)
@@ -100,9 +100,9 @@ async def backlog(admin: AdminClient, name: str, first: int) -> dict[str, int]:
 
 
 async def broadcasting_groups(admin: AdminClient, groups: Sequence[str]) -> list[str]:
-    """Those groups that are online and of which each member gets everything.
+    """The groups whose members are online and broadcast.
 
-    Members keep their progress themselves: what brokers have of such a group does not move.
+    Their members keep progress themselves: the offsets that brokers have of them do not move.
     """
     brokers = await admin.brokers()
     answers = await asyncio.gather(*(_models(admin, brokers, group) for group in groups))
@@ -113,17 +113,17 @@ async def broadcasting_groups(admin: AdminClient, groups: Sequence[str]) -> list
 async def _models(
     admin: AdminClient, brokers: Mapping[str, str], group: str
 ) -> set[MessageModel | None]:
-    """How members of a group divide messages, as all brokers see it; nothing without members."""
+    """Message models of a group's members, as all brokers see them; empty without members."""
     answers, silent = await admin.ask_each(brokers, GetConnections(consumer_group=group))
     for broker, error in silent.items():
         if not isinstance(error, CallRefused):
             raise ConnectFailed(f"{broker} does not say who is in {group}: {error}")
-    found = (codec.loads(reply.body, ConsumerConnection) for reply in answers.values())
-    return {connection.message_model for connection in found}
+    connections = (codec.loads(reply.body, ConsumerConnection) for reply in answers.values())
+    return {connection.message_model for connection in connections}
 
 
-def _brokers_below(found: TopicInfo, count: int) -> list[str]:
-    return [place.broker for place in found.places if place.read_queues < count]
+def _brokers_below(topic: TopicInfo, count: int) -> list[str]:
+    return [place.broker for place in topic.places if place.read_queues < count]
 
 
 async def _lag(admin: AdminClient, topic: str, group: str, first: int) -> int:

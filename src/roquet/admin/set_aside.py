@@ -1,7 +1,8 @@
-"""Set aside: messages that a broker's services cannot handle, listed and put back to their work.
+"""Set aside: messages that a broker's services could not handle, listed and retried.
 
-The copies lie in a topic of the broker's own until retention deletes them, also when they were put
-back. How far all were put back is kept as progress, so that the next time only later ones are.
+Each is a copy in an internal topic of the broker, which stays until retention deletes it, even
+after a retry. The group that reads them commits how far all were retried, so that the next run
+retries only later ones.
 """
 
 from collections.abc import Sequence
@@ -24,27 +25,27 @@ class SetAsideMessage(msgspec.Struct, frozen=True, kw_only=True):
     """A message that a service of a broker could not handle."""
 
     message_id: str
-    """The broker's id of the copy: what `retry` is told."""
+    """The broker's id of the copy; `retry` sends it."""
     broker: str
     offset: int
-    """Of the copy, in the broker's topic."""
+    """Of the copy, in the broker's internal topic."""
     service: str
     reason: str
     place: str
-    """Where the original lies, or lay: TOPIC/QUEUE/OFFSET/POSITION."""
+    """Where the original is, or was: TOPIC/QUEUE/OFFSET/POSITION."""
     kept_ms: int
     size: int
-    """Bytes of the original record; 0 where only the place is kept."""
+    """Bytes of the original record; 0 when the copy holds only its place."""
 
 
 async def list_messages(
     reader: PullConsumer, *, not_retried_only: bool = False
 ) -> tuple[list[SetAsideMessage], dict[MessageQueue, int]]:
-    """All that are kept, the oldest first, and where each broker's topic ends.
+    """Messages that are set aside, oldest first, and the end offset of each queue that was read.
 
-    With `not_retried_only` those that came after all others were put back.
+    With `not_retried_only`, only those after the offset up to which all were retried.
     """
-    found: list[SetAsideMessage] = []
+    messages: list[SetAsideMessage] = []
     ends: dict[MessageQueue, int] = {}
     for queue in await reader.queues(TOPIC):
         begin, end = await reader.min_offset(queue), await reader.max_offset(queue)
@@ -53,47 +54,47 @@ async def list_messages(
         ends[queue] = end
         while begin < end:
             result = await reader.pull(queue, begin)
-            found += [_set_aside_message(queue, message) for message in result.messages]
+            messages += [_set_aside_message(queue, message) for message in result.messages]
             if result.next_offset <= begin:
                 raise ConnectFailed(f"{queue} cannot be read at {begin}: {result.status.name}")
             begin = result.next_offset
-    found.sort(key=lambda one: one.kept_ms)
-    return found, ends
+    messages.sort(key=lambda message: message.kept_ms)
+    return messages, ends
 
 
 async def topic_exists(admin: AdminClient) -> bool:
-    """Whether any broker ever set a message aside."""
+    """Whether any broker has ever set a message aside."""
     return TOPIC in await admin.topics()
 
 
 async def retry(
-    admin: AdminClient, chosen: Sequence[SetAsideMessage]
+    admin: AdminClient, messages: Sequence[SetAsideMessage]
 ) -> list[tuple[SetAsideMessage, str]]:
-    """Put messages back to their services' work; gives those that could not be, and why."""
+    """Give messages back to their services; returns those that failed, with the reason."""
     addresses = await admin.brokers()
     failed: list[tuple[SetAsideMessage, str]] = []
-    for one in chosen:
-        call = ResumeCheck(topic=TOPIC, msg_id=one.message_id)
-        _, faults = await admin.ask_each({one.broker: addresses[one.broker]}, call)
-        failed += [(one, str(fault)) for fault in faults.values()]
+    for message in messages:
+        call = ResumeCheck(topic=TOPIC, msg_id=message.message_id)
+        _, errors = await admin.ask_each({message.broker: addresses[message.broker]}, call)
+        failed += [(message, str(error)) for error in errors.values()]
     return failed
 
 
 async def save_retried(reader: PullConsumer, ends: dict[MessageQueue, int]) -> None:
-    """Remember that all up to these offsets were put back."""
+    """Commit that all messages below these offsets were retried."""
     for queue, end in ends.items():
         await reader.commit(queue, end)
 
 
 def _set_aside_message(queue: MessageQueue, message: StoredMessage) -> SetAsideMessage:
-    found = message.properties
+    values = message.properties
     return SetAsideMessage(
         message_id=message.offset_message_id,
         broker=queue.broker_name,
         offset=message.queue_offset,
-        service=found.get(properties.SET_ASIDE_SERVICE, "?"),
-        reason=found.get(properties.SET_ASIDE_REASON, "?"),
-        place=found.get(properties.SET_ASIDE_PLACE, "?"),
+        service=values.get(properties.SET_ASIDE_SERVICE, "?"),
+        reason=values.get(properties.SET_ASIDE_REASON, "?"),
+        place=values.get(properties.SET_ASIDE_PLACE, "?"),
         kept_ms=message.stored_ms,
         size=len(message.body),
     )

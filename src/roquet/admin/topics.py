@@ -1,4 +1,4 @@
-"""Topics: where they live and what they hold; made, changed, resized and deleted on all brokers."""
+"""Topics: their queues and settings; created, changed and deleted on all brokers."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from roquet.admin.client import AdminClient, leader_addresses, told
+from roquet.admin.client import AdminClient, failures_text, leader_addresses
 from roquet.model import names
 from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.flags import Permission
@@ -24,11 +24,11 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 DEFAULT_QUEUES: Final = 8
-"""Queues of a new topic on each broker, as brokers make them by themselves."""
+"""Queues of a new topic on each broker, as in a topic that a broker creates by itself."""
 
 REGISTRATION_WAIT_MS: Final = 5_000
-"""How long a change may take to reach the name servers: brokers tell them at once, but not all do
-it before they answer."""
+"""How long a change may take to reach the name servers: brokers register it at once, but not all do
+so before they answer."""
 
 REGISTRATION_POLL_MS: Final = 50
 
@@ -44,23 +44,26 @@ class TopicBrokerInfo(msgspec.Struct, frozen=True, kw_only=True):
     permission: str
     """R, W or RW; a dash for neither."""
     order: bool | None = None
-    """None, and no attributes, when the broker does not tell."""
+    """None, as `attributes`, when the broker does not report it."""
     attributes: dict[str, str] | None = None
 
 
 class TopicQueueInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What one queue holds: the offsets from `begin` to before `end`."""
+    """Messages of one queue: half-open offsets [begin, end)."""
 
     broker: str
     queue_id: int
     begin: int
     end: int
     stored_ms: int | None
-    """When its newest message was stored; None, too, for a queue that can only be read."""
+    """When its newest message was stored; None for an empty or a read-only queue."""
 
 
 class TopicInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, as all its brokers together know it."""
+    """A topic, merged from the answers of all its brokers.
+
+    The fields are the keys of `roquet topic show --json`.
+    """
 
     name: str
     messages: int
@@ -72,7 +75,7 @@ class TopicInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for a topic on each of its brokers; None keeps what is there."""
+    """Requested settings of a topic on each of its brokers; None keeps the present value."""
 
     read_queues: int | None = None
     write_queues: int | None = None
@@ -83,21 +86,21 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def list_names(admin: AdminClient, *, system: bool = False) -> list[str]:
-    """The names of all topics; retry, dead-letter and system ones only when asked for."""
-    found = sorted(await admin.topics())
+    """Names of all topics; retry, dead-letter and system topics only with `system`."""
+    topics = sorted(await admin.topics())
     if system:
-        return found
+        return topics
     brokers = await admin.brokers()
     info = await admin.cluster()
     answers, _ = await admin.ask_each(brokers, GetSystemTopics())
     hidden = {*info.cluster_addr_table, *info.broker_addr_table}
     for reply in answers.values():
         hidden.update(codec.loads(reply.body, TopicList).topic_list)
-    return [topic for topic in found if topic not in hidden and not _is_derived(topic)]
+    return [topic for topic in topics if topic not in hidden and not _is_derived(topic)]
 
 
 async def show(admin: AdminClient, name: str) -> TopicInfo:
-    """One topic; UsageError when no broker has it."""
+    """Everything about one topic. Raises UsageError when no broker has it."""
     route = await admin.known_route(name)
     brokers = leader_addresses(route.broker_datas)
     stats, configs, listeners = await asyncio.gather(
@@ -105,44 +108,45 @@ async def show(admin: AdminClient, name: str) -> TopicInfo:
         admin.ask_each(brokers, GetTopic(topic=name)),
         admin.ask_each(brokers, GetGroupsOfTopic(topic=name)),
     )
-    leaving, untold = await _read_only_queues(admin, name, route)
-    queues = [*_queues(_decode_each(stats[0], TopicStats)), *leaving]
+    read_only, silent = await _read_only_queues(admin, name, route)
+    queues = [*_queues(_decode_each(stats[0], TopicStats)), *read_only]
     queues = sorted({(q.broker, q.queue_id): q for q in queues}.values(), key=_queue_order)
     groups = {g for one in _decode_each(listeners[0], GroupList).values() for g in one.group_list}
-    told = _decode_each(configs[0], TopicConfig)
+    config_of = _decode_each(configs[0], TopicConfig)
     return TopicInfo(
         name=name,
         messages=sum(queue.end - queue.begin for queue in queues),
         places=[
-            _topic_broker_info(d, told.get(d.broker_name)) for d in _by_broker(route.queue_datas)
+            _topic_broker_info(d, config_of.get(d.broker_name))
+            for d in _by_broker(route.queue_datas)
         ],
         queues=queues,
         groups=sorted(groups),
         order_conf=route.order_topic_conf or None,
-        problems=[f"{b} does not tell: {error}" for b, error in {**untold, **stats[1]}.items()],
+        problems=[f"{b} does not tell: {error}" for b, error in {**silent, **stats[1]}.items()],
     )
 
 
 async def _read_only_queues(
     admin: AdminClient, name: str, route: TopicRoute
 ) -> tuple[list[TopicQueueInfo], dict[str, CallError]]:
-    """Queues that can only be read, as while a topic gets fewer; and who does not tell of them.
+    """Read-only queues, as while a topic gets fewer; and errors of brokers that do not report them.
 
-    Brokers leave them out when they are asked what a topic holds.
+    Brokers leave them out of a topic's statistics.
     """
-    places = leader_addresses(route.broker_datas)
+    addresses = leader_addresses(route.broker_datas)
     wanted = [
         (data.broker_name, queue_id)
         for data in route.queue_datas
         for queue_id in range(data.write_queue_nums, data.read_queue_nums)
-        if data.broker_name in places
+        if data.broker_name in addresses
     ]
 
-    async def one(broker: str, queue_id: int) -> TopicQueueInfo | CallError:
+    async def read(broker: str, queue_id: int) -> TopicQueueInfo | CallError:
         try:
             low, high = await asyncio.gather(
-                admin.ask(places[broker], MinOffset(topic=name, queue_id=queue_id)),
-                admin.ask(places[broker], MaxOffset(topic=name, queue_id=queue_id)),
+                admin.ask(addresses[broker], MinOffset(topic=name, queue_id=queue_id)),
+                admin.ask(addresses[broker], MaxOffset(topic=name, queue_id=queue_id)),
             )
         except CallError as error:
             return error
@@ -151,9 +155,9 @@ async def _read_only_queues(
             broker=broker, queue_id=queue_id, begin=begin, end=end, stored_ms=None
         )
 
-    found = await asyncio.gather(*(one(*place) for place in wanted))
-    silent = {b: e for (b, _), e in zip(wanted, found, strict=True) if isinstance(e, CallError)}
-    return [queue for queue in found if isinstance(queue, TopicQueueInfo)], silent
+    results = await asyncio.gather(*(read(*queue) for queue in wanted))
+    silent = {b: e for (b, _), e in zip(wanted, results, strict=True) if isinstance(e, CallError)}
+    return [queue for queue in results if isinstance(queue, TopicQueueInfo)], silent
 
 
 def _queue_order(queue: TopicQueueInfo) -> tuple[str, int]:
@@ -163,18 +167,18 @@ def _queue_order(queue: TopicQueueInfo) -> tuple[str, int]:
 async def create(
     admin: AdminClient, name: str, settings: TopicSettings, brokers: Sequence[str] = ()
 ) -> list[str]:
-    """Make a topic on all brokers, or on those named; gives their names.
+    """Create a topic on all brokers, or on those named; returns their names.
 
-    UsageError when one of them has it already: `update` changes it then.
+    Raises UsageError when one of them has it already: `update` changes it.
     """
     names.check_topic(name)
     _check_attributes(settings)
-    places = await _online_brokers(admin, brokers)
+    addresses = await _online_brokers(admin, brokers)
     if (route := await admin.route(name)) is not None:
-        there = sorted({data.broker_name for data in route.queue_datas} & places.keys())
-        if there:
+        existing = sorted({data.broker_name for data in route.queue_datas} & addresses.keys())
+        if existing:
             raise UsageError(
-                f"topic {name!r} is already on {', '.join(there)}: `update` changes it"
+                f"topic {name!r} is already on {', '.join(existing)}: `update` changes it"
             )
     call = CreateTopic(
         topic=name,
@@ -184,7 +188,7 @@ async def create(
         order=bool(settings.order),
         attributes=settings.attributes,
     )
-    done = await admin.change_each(dict.fromkeys(places, call), places, "created")
+    done = await admin.change_each(dict.fromkeys(addresses, call), addresses, "created")
     await _wait_until_registered(admin, dict.fromkeys(done, call))
     return done
 
@@ -192,46 +196,49 @@ async def create(
 async def update(
     admin: AdminClient, name: str, settings: TopicSettings, brokers: Sequence[str] = ()
 ) -> list[str]:
-    """Change a topic where it is, or on those brokers named; what is not given stays."""
+    """Change a topic on all its brokers, or on those named; returns their names.
+
+    Settings that are None stay. Raises UsageError for an unknown topic or broker.
+    """
     _check_attributes(settings)
     route = await admin.known_route(name)
-    places = _require_known(
+    addresses = _require_known(
         leader_addresses(route.broker_datas), brokers, f"topic {name!r} is not on"
     )
-    answers, silent = await admin.ask_each(places, GetTopic(topic=name))
+    answers, silent = await admin.ask_each(addresses, GetTopic(topic=name))
     if silent:
         raise next(iter(silent.values()))
     known = _decode_each(answers, TopicConfig)
-    calls = {broker: _change_call(known[broker], settings) for broker in places}
-    done = await admin.change_each(calls, places, "changed")
+    calls = {broker: _change_call(known[broker], settings) for broker in addresses}
+    done = await admin.change_each(calls, addresses, "changed")
     await _wait_until_registered(admin, calls)
     return done
 
 
 async def delete(admin: AdminClient, name: str) -> list[str]:
-    """Delete a topic with its messages, from its brokers and from all name servers."""
+    """Delete a topic with its messages from its brokers and from all name servers."""
     route = await admin.known_route(name)
-    places = leader_addresses(route.broker_datas)
+    addresses = leader_addresses(route.broker_datas)
     done = await admin.change_each(
-        dict.fromkeys(places, DeleteTopic(topic=name)), places, "deleted"
+        dict.fromkeys(addresses, DeleteTopic(topic=name)), addresses, "deleted"
     )
     _, failed = await admin.ask_name_servers(ForgetTopic(topic=name))
     wrong = {n: e for n, e in failed.items() if not _is_unknown_topic(e)}
     if wrong:
         raise RoquetError(
-            f"deleted on {', '.join(done)}, but name servers still have it: {told(wrong)}"
+            f"deleted on {', '.join(done)}, but name servers still have it: {failures_text(wrong)}"
         )
     return done
 
 
-def select_brokers(found: TopicInfo, brokers: Sequence[str]) -> list[str]:
-    """The brokers of a topic, or those of them that are named; UsageError when one is none."""
-    places = {place.broker: "" for place in found.places}
-    return list(_require_known(places, brokers, f"topic {found.name!r} is not on"))
+def select_brokers(topic: TopicInfo, brokers: Sequence[str]) -> list[str]:
+    """The brokers of a topic, or those named. Raises UsageError when it is not on one of them."""
+    places = {place.broker: "" for place in topic.places}
+    return list(_require_known(places, brokers, f"topic {topic.name!r} is not on"))
 
 
 def permission_text(permission: int) -> str:
-    """RW, R, W or a dash."""
+    """Permission bits as RW, R, W or a dash."""
     text = ("R" if permission & Permission.READ else "") + (
         "W" if permission & Permission.WRITE else ""
     )
@@ -239,36 +246,38 @@ def permission_text(permission: int) -> str:
 
 
 def parse_permission(text: str) -> int:
-    """The number of RW, R, W or a dash."""
-    found = {"RW": 6, "WR": 6, "R": 4, "W": 2, "-": 0}.get(text.upper())
-    if found is None:
+    """The permission bits of RW, R, W or a dash. Raises UsageError for another text."""
+    permission = {"RW": 6, "WR": 6, "R": 4, "W": 2, "-": 0}.get(text.upper())
+    if permission is None:
         raise UsageError(f"permission {text!r}: RW, R, W or - (neither) is wanted")
-    return found
+    return permission
 
 
 async def _wait_until_registered(admin: AdminClient, calls: Mapping[str, CreateTopic]) -> None:
-    """Wait a while for the brokers to have told the name servers: whoever asks next then finds it.
+    """Wait until the name servers know of a change, so that the next look-up sees it.
 
-    A broker that takes longer does it later by itself: what was asked for is done already.
+    Gives up silently after `REGISTRATION_WAIT_MS`: the change is made, and the broker registers it
+    later by itself.
     """
     name = next(iter(calls.values())).topic
     deadline_ms = admin.clock.monotonic_ms() + REGISTRATION_WAIT_MS
     while admin.clock.monotonic_ms() < deadline_ms:
         route = await admin.route(name)
-        told = {data.broker_name: data for data in route.queue_datas} if route else {}
+        registered = {data.broker_name: data for data in route.queue_datas} if route else {}
         if all(
-            broker in told and _has_settings(told[broker], call) for broker, call in calls.items()
+            broker in registered and _has_settings(registered[broker], call)
+            for broker, call in calls.items()
         ):
             return
         await admin.clock.sleep(REGISTRATION_POLL_MS)
 
 
-def _has_settings(told: QueueData, call: CreateTopic) -> bool:
-    # A broker without write permission tells of none for its topics.
-    return (told.read_queue_nums, told.write_queue_nums) == (
+def _has_settings(data: QueueData, call: CreateTopic) -> bool:
+    # A broker without write permission registers none for its topics.
+    return (data.read_queue_nums, data.write_queue_nums) == (
         call.read_queue_nums,
         call.write_queue_nums,
-    ) and told.perm & ~call.perm == 0
+    ) and data.perm & ~call.perm == 0
 
 
 async def _online_brokers(admin: AdminClient, brokers: Sequence[str]) -> dict[str, str]:
@@ -276,18 +285,18 @@ async def _online_brokers(admin: AdminClient, brokers: Sequence[str]) -> dict[st
 
 
 def _require_known(known: Mapping[str, str], wanted: Sequence[str], fault: str) -> dict[str, str]:
-    """All, or those that are wanted; UsageError when one of these is not there."""
+    """All of `known`, or those that are wanted. Raises UsageError when one is not known."""
     for name in wanted:
         if name not in known:
             raise UsageError(f"{fault} {name!r}{suggest(name, list(known))}")
-    found = {name: known[name] for name in wanted or known}
-    if not found:
+    selected = {name: known[name] for name in wanted or known}
+    if not selected:
         raise UsageError("the name servers know of no broker")
-    return found
+    return selected
 
 
 def _is_unknown_topic(error: CallError) -> bool:
-    """Whether a name server only says that it does not have the topic."""
+    """Whether a name server refused because it does not have the topic."""
     return isinstance(error, CallRefused) and error.code == ResponseCode.TOPIC_NOT_EXIST
 
 
@@ -322,26 +331,26 @@ def _by_broker(datas: Sequence[QueueData]) -> list[QueueData]:
     return sorted(datas, key=lambda data: data.broker_name)
 
 
-def _topic_broker_info(data: QueueData, told: TopicConfig | None) -> TopicBrokerInfo:
+def _topic_broker_info(data: QueueData, config: TopicConfig | None) -> TopicBrokerInfo:
     return TopicBrokerInfo(
         broker=data.broker_name,
         read_queues=data.read_queue_nums,
         write_queues=data.write_queue_nums,
         permission=permission_text(data.perm),
-        order=told.order if told else None,
-        attributes=dict(told.attributes) if told else None,
+        order=config.order if config else None,
+        attributes=dict(config.attributes) if config else None,
     )
 
 
 def _queues(stats: Mapping[str, TopicStats]) -> Iterator[TopicQueueInfo]:
-    for one in stats.values():
-        for queue, found in one.offset_table.items():
+    for broker_stats in stats.values():
+        for queue, offsets in broker_stats.offset_table.items():
             yield TopicQueueInfo(
                 broker=queue.broker_name,
                 queue_id=queue.queue_id,
-                begin=found.min_offset,
-                end=found.max_offset,
-                stored_ms=found.last_update_timestamp or None,
+                begin=offsets.min_offset,
+                end=offsets.max_offset,
+                stored_ms=offsets.last_update_timestamp or None,
             )
 
 

@@ -1,4 +1,4 @@
-"""Arrow columns cut out of one run of bytes, each with a single copy made in C++."""
+"""Arrow columns cut from a buffer of bytes, each with a single copy made in C++."""
 
 from typing import Final
 
@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 Int64Array = NDArray[np.int64]
 
 BLOCK_SIZE_MAX: Final = 2**31 - 1
-"""Bytes: Spark takes columns with 32-bit offsets only."""
+"""Bytes: Spark only takes columns with 32-bit offsets."""
 
 
 def slice_column(
     block: object, starts: Int64Array, ends: Int64Array, kind: pa.DataType
 ) -> pa.Array:
-    """The slices of a block as a binary or string column; they lie in order, none over another.
+    """The slices of a block as a binary or string column; they are in order and do not overlap.
 
-    The block is first seen as a column of which every second value is a gap between two slices:
+    The block is first viewed as a column in which every second value is a gap between two slices:
     that costs nothing. Taking the others is one copy.
     """
     count = len(starts)
@@ -38,13 +38,13 @@ def offsets_of(column: pa.Array) -> NDArray[np.int32]:
 
 
 def bytes_of(column: pa.Array) -> NDArray[np.uint8]:
-    """The bytes that a binary column lies on."""
+    """The buffer of a binary column's values."""
     data = column.buffers()[2]
     return np.frombuffer(b"" if data is None else data, np.uint8)
 
 
 def fixed_width_texts(rows: NDArray[np.uint8]) -> pa.Array:
-    """A string column of equally long ASCII texts: one row of the matrix each."""
+    """A string column of equally long ASCII texts, one for each row of the matrix."""
     count, width = rows.shape
     edges = np.arange(0, (count + 1) * width, width, dtype=np.int32)
     data = pa.py_buffer(np.ascontiguousarray(rows))

@@ -1,8 +1,8 @@
-"""A RecordBatch to the bytes of a batch send.
+"""Batch encoding: a RecordBatch to the bytes of a batch send.
 
-Columns: `body` (bytes or text), and when they are there `key` (or `keys`), `tag`, `message_id`,
-`flag`, `order_key`, `row` (whose message it is: `ROQUET_ROW`) and a map `properties`, in which what
-has a column of its own is left out.
+Columns: `body` (bytes or text), and optionally `key` (or `keys`), `tag`, `message_id`, `flag`,
+`order_key`, `row` (the row that the message carries: `ROQUET_ROW`) and a map `properties`, in which
+properties with a column of their own are ignored.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ _HEAD: Final = np.dtype(
 )
 _LENGTH: Final = np.dtype(">i2")
 _COLUMN_OF: Final = (
-    # Those that differ in each message go first, so that brokers know the rest again.
+    # Properties that differ in each message go first, so that brokers can cache the rest.
     (names.UNIQUE_KEY, "message_id"),
     (names.SINK_ROW, "row"),
     (names.KEYS, "keys"),
@@ -37,7 +37,7 @@ _NOTHING: Final = pa.scalar(b"", pa.binary())
 
 
 def encode(batch: pa.RecordBatch) -> pa.Array:
-    """Each row as an item of a batch body: a binary column whose values only need joining."""
+    """Encode rows as items of a batch body: a binary column whose values only need joining."""
     bodies = pc.fill_null(batch.column("body").cast(pa.binary()), b"")
     texts = property_texts(batch)
     if len(texts) and (size := int(_sizes(texts).max())) > names.PROPERTIES_SIZE_MAX:
@@ -49,7 +49,7 @@ def encode(batch: pa.RecordBatch) -> pa.Array:
 
 
 def batch_items(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> pa.Array:
-    """The same of bodies, property texts and flags that are ready."""
+    """Encode items from finished bodies, property texts and flags."""
     body_sizes, text_sizes = _sizes(bodies), _sizes(texts)
     heads = np.zeros(len(bodies), _HEAD)
     heads["total"] = BATCH_ITEM_SIZE_MIN + body_sizes + text_sizes
@@ -60,7 +60,7 @@ def batch_items(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> 
 
 
 def batch_bodies(items: pa.Array, size_max: int) -> Iterator[bytes]:
-    """The items joined to as few batch bodies as go below the limit, in order."""
+    """Join the items to as few batch bodies as stay within the limit, in order."""
     edges = offsets_of(items).astype(np.int64)
     first = 0
     while first < len(items):
@@ -73,7 +73,7 @@ def batch_bodies(items: pa.Array, size_max: int) -> Iterator[bytes]:
 
 
 def join_items(items: pa.Array, first: int, last: int) -> bytes:
-    """The items from `first` to `last`, that one excluded, as one batch body."""
+    """The items [first, last) as one batch body."""
     edges = offsets_of(items)
     return bytes_of(items)[edges[first] : edges[last]].tobytes()
 
@@ -81,16 +81,16 @@ def join_items(items: pa.Array, first: int, last: int) -> bytes:
 def split_evenly(
     sizes: NDArray[np.int64], size_max: int, count_max: int
 ) -> Iterator[tuple[int, int]]:
-    """Where to cut a run of items so that each piece is within the limits; pieces are about even.
+    """Ranges [first, last) of items within both limits, about equal in bytes.
 
-    An item that is over the limit by itself is a piece of its own.
+    An item over the limit by itself gets a range of its own.
     """
     count = len(sizes)
     if not count:
         return
     edges = np.concatenate(([0], np.cumsum(sizes)))
-    pieces = max(-(-int(edges[-1]) // size_max), -(-count // count_max))
-    aim = int(edges[-1]) / pieces
+    part_count = max(-(-int(edges[-1]) // size_max), -(-count // count_max))
+    aim = int(edges[-1]) / part_count
     first = 0
     while first < count:
         most = int(np.searchsorted(edges, edges[first] + size_max, side="right")) - 1
@@ -116,9 +116,9 @@ def property_texts(batch: pa.RecordBatch) -> pa.Array:
 
 
 def _texts_of(name: str, values: pa.Array) -> list[pa.Array | pa.Scalar]:
-    """One property's text in each row, in parts; none where the value is null or empty."""
+    """One property's text in each row, in parts; empty where the value is null or empty."""
     values = values.cast(pa.binary())
-    _check(values)
+    _check_separators(values)
     begin, end = pa.scalar(name.encode() + _MIDDLE, pa.binary()), pa.scalar(_END, pa.binary())
     if not values.null_count and (not len(values) or _sizes(values).min()):
         return [begin, values, end]
@@ -128,7 +128,7 @@ def _texts_of(name: str, values: pa.Array) -> list[pa.Array | pa.Scalar]:
 
 
 def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
-    """All properties' text in each row, but for those that are said already."""
+    """The text of all properties of the map but those in `said`, for each row."""
     lists = column.cast(pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])))
     counts = pc.fill_null(pc.list_value_length(lists), 0).to_numpy()
     flat = lists.flatten()
@@ -137,25 +137,25 @@ def _map_texts(column: pa.Array, said: set[str]) -> pa.Array:
     kept = pc.and_(pc.invert(known), pc.not_equal(values, ""))
     rows = np.repeat(np.arange(len(column)), counts)[kept.to_numpy(zero_copy_only=False)]
     offsets = np.searchsorted(rows, np.arange(len(column) + 1)).astype(np.int32)
-    pieces = _pieces(keys.filter(kept), values.filter(kept))
+    pieces = _pair_texts(keys.filter(kept), values.filter(kept))
     return pc.binary_join(pa.ListArray.from_arrays(pa.array(offsets), pieces), b"")
 
 
-def _pieces(keys: pa.Array, values: pa.Array) -> pa.Array:
-    """Each pair as property text."""
+def _pair_texts(keys: pa.Array, values: pa.Array) -> pa.Array:
+    """Each name and value as property text."""
     keys, values = keys.cast(pa.binary()), values.cast(pa.binary())
     for texts in (keys, values):
-        _check(texts)
+        _check_separators(texts)
     return pc.binary_join_element_wise(keys, _MIDDLE, values, _END, _NOTHING)
 
 
-def _check(texts: pa.Array) -> None:
-    """MessageIllegal when one holds what separates properties."""
+def _check_separators(texts: pa.Array) -> None:
+    """Raise MessageIllegal if a text holds a separator of properties."""
     texts = texts.drop_null()
     if not len(texts):
         return
     edges = offsets_of(texts)
-    # The two separators are 1 and 2: less one, and wrapped, they alone are below 2.
+    # The separators are 1 and 2: minus one, with wrap-around, only they are below 2.
     if (bytes_of(texts)[edges[0] : edges[-1]] - np.uint8(1) < 2).any():
         raise MessageIllegal("a property holds U+0001 or U+0002, which separate properties")
 

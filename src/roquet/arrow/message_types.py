@@ -1,13 +1,14 @@
-"""Kinds: what a message is for, by the topic it lies in and by what it says of itself.
+"""Message types: the purpose of each message, from its topic, flags and properties.
 
     half · op · delay · timer · retry · dead · system     by the topic
     transaction · delay · timer · ordered · normal         of users' topics, by flags and properties
 
-Where a message waits, or waited in vain, its properties tell where it belongs.
+For messages that wait or failed in a system topic, properties name the topic they belong to.
 """
 
+from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,12 +18,7 @@ from numpy.typing import NDArray
 from roquet.model import names, properties
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from roquet.arrow.records import RecordColumns
-
-_BY_TOPIC: "Final[Mapping[str, str]]" = MappingProxyType(
+_BY_TOPIC: Final[Mapping[str, str]] = MappingProxyType(
     {
         names.HALF_TOPIC: "half",
         names.OP_HALF_TOPIC: "op",
@@ -33,7 +29,7 @@ _BY_TOPIC: "Final[Mapping[str, str]]" = MappingProxyType(
 )
 
 _OWN: Final = ("normal", "ordered", "timer", "delay", "transaction", "half")
-"""What a message of a user's topic may be."""
+"""The types of messages in users' topics."""
 
 _TIMED: Final = (
     properties.TIMER_DELIVER_MS,
@@ -42,87 +38,106 @@ _TIMED: Final = (
     properties.TIMER_OUT_MS,
 )
 
+_WAITING: Final = ("half", "op", "delay", "timer", "system")
+"""Types of messages whose properties name the topic and queue to which they will be delivered."""
+
+
+class TypedRecords(Protocol):
+    """Record columns from which the type of a message is told; `arrow.records` has them."""
+
+    def __len__(self) -> int:
+        """The number of records."""
+
+    @property
+    def sys_flags(self) -> NDArray[np.int32]:
+        """The system flags of each record."""
+
+    def topics(self) -> pa.Array:
+        """The topic of each record."""
+
+    def head(self, name: str) -> pa.Array:
+        """A number from the head of each record."""
+
+    def property(self, name: str) -> pa.Array:
+        """One property of each record."""
+
 
 def message_type_of_topic(topic: str) -> str | None:
-    """What all messages of a topic are; None for a user's topic, where each says it itself."""
+    """The type of all messages of a topic; None for a user's topic, where messages differ."""
     if names.is_retry(topic):
         return "retry"
     if names.is_dlq(topic):
         return "dead"
-    if (found := _BY_TOPIC.get(topic)) is not None:
-        return found
-    is_ours = topic in names.SYSTEM_TOPICS or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
-    return "system" if is_ours else None
+    if (message_type := _BY_TOPIC.get(topic)) is not None:
+        return message_type
+    is_system = topic in names.SYSTEM_TOPICS or topic.startswith(names.SYSTEM_TOPIC_PREFIX)
+    return "system" if is_system else None
 
 
-def message_types(records: "RecordColumns") -> pa.Array:
-    """What each message is for."""
-    topics, numbers = _topics(records)
-    kinds = [message_type_of_topic(topic) for topic in topics]
-    by_topic = pa.array(kinds, pa.string()).take(numbers)
-    return pc.coalesce(by_topic, _own_kinds(records)) if None in kinds else by_topic
+def message_types(records: TypedRecords) -> pa.Array:
+    """The type of each message."""
+    topics, indices = _topics(records)
+    types = [message_type_of_topic(topic) for topic in topics]
+    by_topic = pa.array(types, pa.string()).take(indices)
+    return pc.coalesce(by_topic, _types_by_content(records)) if None in types else by_topic
 
 
-def real_topics(records: "RecordColumns") -> pa.Array:
-    """Where each message belongs: its own topic, when it does not say another one."""
-    own = records.topics()
-    topics, numbers = _topics(records)
-    found = own
-    for kind, said in (
-        ("retry", (properties.RETRY_TOPIC,)),
-        ("dead", (properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC)),
-        ("waits", (properties.REAL_TOPIC,)),
+def real_topics(records: TypedRecords) -> pa.Array:
+    """The topic to which each message belongs: its own, unless a property names another."""
+    real = own = records.topics()
+    topics, indices = _topics(records)
+    for types, sources in (
+        (("retry",), (properties.RETRY_TOPIC,)),
+        (("dead",), (properties.DLQ_ORIGIN_TOPIC, properties.RETRY_TOPIC)),
+        (_WAITING, (properties.REAL_TOPIC,)),
     ):
-        wanted = _rows(topics, numbers, kind)
-        if wanted is not None:
-            told = pc.coalesce(*(records.property(name) for name in said), own)
-            found = pc.if_else(wanted, told, found)
-    return found
+        rows = _rows_of_types(topics, indices, types)
+        if rows is not None:
+            named = pc.coalesce(*(records.property(name) for name in sources), own)
+            real = pc.if_else(rows, named, real)
+    return real
 
 
-def real_queue_ids(records: "RecordColumns") -> pa.Array:
-    """The queue there, where it is known: a message that failed does not remember it."""
-    own = records.head("queue_id")
-    topics, numbers = _topics(records)
-    failed = [_rows(topics, numbers, kind) for kind in ("retry", "dead")]
-    found = own
-    for wanted in failed:
-        if wanted is not None:
-            found = pc.if_else(wanted, pa.scalar(None, pa.int32()), found)
-    if (wanted := _rows(topics, numbers, "waits")) is not None:
-        said = records.property(properties.REAL_QUEUE_ID)
-        number = pc.if_else(pc.match_substring_regex(said, r"^\d{1,9}$"), said, None)
-        found = pc.if_else(wanted, number.cast(pa.int32()), found)
-    return found
+def real_queue_ids(records: TypedRecords) -> pa.Array:
+    """The queue id in the real topic; null for retries and dead letters, which do not hold it."""
+    real = records.head("queue_id")
+    topics, indices = _topics(records)
+    if (failed := _rows_of_types(topics, indices, ("retry", "dead"))) is not None:
+        real = pc.if_else(failed, pa.scalar(None, pa.int32()), real)
+    if (waiting := _rows_of_types(topics, indices, _WAITING)) is not None:
+        text = records.property(properties.REAL_QUEUE_ID)
+        number = pc.if_else(pc.match_substring_regex(text, r"^\d{1,9}$"), text, None)
+        real = pc.if_else(waiting, number.cast(pa.int32()), real)
+    return real
 
 
-def _own_kinds(records: "RecordColumns") -> pa.Array:
-    """What messages of users' topics say; what is found last holds."""
-    found = np.zeros(len(records), np.int8)
-    found[_has(records, properties.SHARDING_KEY)] = _OWN.index("ordered")
+def _types_by_content(records: TypedRecords) -> pa.Array:
+    """The types of messages in users' topics; of several, the last one set below applies."""
+    types = np.zeros(len(records), np.int8)
+    types[_has(records, properties.SHARDING_KEY)] = _OWN.index("ordered")
     for name in _TIMED:
-        found[_has(records, name)] = _OWN.index("timer")
-    found[_has(records, properties.DELAY)] = _OWN.index("delay")
+        types[_has(records, name)] = _OWN.index("timer")
+    types[_has(records, properties.DELAY)] = _OWN.index("delay")
     transaction = records.sys_flags & TRANSACTION_MASK
-    found[transaction == SysFlag.TRANSACTION_COMMIT] = _OWN.index("transaction")
-    found[transaction == SysFlag.TRANSACTION_PREPARED] = _OWN.index("half")
-    return pa.array(_OWN, pa.string()).take(pa.array(found))
+    types[transaction == SysFlag.TRANSACTION_COMMIT] = _OWN.index("transaction")
+    types[transaction == SysFlag.TRANSACTION_PREPARED] = _OWN.index("half")
+    return pa.array(_OWN, pa.string()).take(pa.array(types))
 
 
-def _has(records: "RecordColumns", name: str) -> NDArray[np.bool_]:
+def _has(records: TypedRecords, name: str) -> NDArray[np.bool_]:
+    """Whether each record has a property, with another value than 0."""
     values = records.property(name)
-    there = pc.and_kleene(pc.is_valid(values), pc.not_equal(values, "0"))
-    return np.asarray(there.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+    is_set = pc.and_kleene(pc.is_valid(values), pc.not_equal(values, "0"))
+    return np.asarray(is_set.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _topics(records: "RecordColumns") -> tuple[list[str], pa.Array]:
-    """The different topics, few as they are, and the number of each record's."""
+def _topics(records: TypedRecords) -> tuple[list[str], pa.Array]:
+    """The distinct topics, which are few, and the index of each record's."""
     coded = records.topics().dictionary_encode()
     return coded.dictionary.to_pylist(), coded.indices
 
 
-def _rows(topics: list[str], numbers: pa.Array, kind: str) -> pa.Array | None:
-    """The rows whose topic is of a kind; None when no topic is. Halves, timers and so on wait."""
-    kinds = ("half", "op", "delay", "timer", "system") if kind == "waits" else (kind,)
-    wanted = [message_type_of_topic(topic) in kinds for topic in topics]
-    return pa.array(wanted, pa.bool_()).take(numbers) if any(wanted) else None
+def _rows_of_types(topics: list[str], indices: pa.Array, types: tuple[str, ...]) -> pa.Array | None:
+    """A mask of the rows whose topic is of one of these types; None if no row is."""
+    is_wanted = [message_type_of_topic(topic) in types for topic in topics]
+    return pa.array(is_wanted, pa.bool_()).take(indices) if any(is_wanted) else None

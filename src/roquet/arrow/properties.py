@@ -32,19 +32,19 @@ class PropertyColumns:
 
     @classmethod
     def parse(cls, texts: pa.Array) -> "PropertyColumns":
-        """The properties of a binary column of texts, null in none of its rows."""
-        found = _parse_even(texts)
-        return _parse_odd(texts) if found is None else found
+        """Parse a binary column of property texts without nulls."""
+        parsed = _parse_even(texts)
+        return _parse_odd(texts) if parsed is None else parsed
 
     def __len__(self) -> int:
         return len(self._offsets) - 1
 
     def as_map(self) -> pa.Array:
-        """All of them: a map column."""
+        """All properties: a map column."""
         return pa.MapArray.from_arrays(pa.array(self._offsets), self._names, self._values)
 
     def column(self, name: str) -> pa.Array:
-        """One of them: a string column, null where a message has no such property."""
+        """One property: a string column, null where a message does not have it."""
         codes, known = self._coded
         if name not in known:
             return pa.nulls(len(self), pa.string())
@@ -57,10 +57,10 @@ class PropertyColumns:
         return self._values.take(pa.array(index, mask=missing))
 
     def has_doubles(self) -> bool:
-        """Whether a message says a name twice."""
+        """Whether a message has a name twice."""
         codes, known = self._coded
         width = len(known)
-        # Mostly each message has the same names in the same order: each once, so as many as known.
+        # Mostly each message has the same names in the same order, each once.
         if (
             len(codes) == width * len(self)
             and (codes.reshape(len(self), width) == np.arange(width)).all()
@@ -78,7 +78,7 @@ class PropertyColumns:
 
 
 def _parse_even(texts: pa.Array) -> PropertyColumns | None:
-    """Without a loop; None when a text is odd."""
+    """Parse without a loop; None if a text is irregular."""
     offsets, data = offsets_of(texts), bytes_of(texts)
     first, last = int(offsets[0]), int(offsets[-1])
     data, offsets = data[first:last], offsets - first
@@ -91,14 +91,14 @@ def _parse_even(texts: pa.Array) -> PropertyColumns | None:
     names = slice_column(data, starts, middles, pa.binary())
     values = slice_column(data, middles + 1, ends, pa.binary())
     try:
-        found = PropertyColumns(
+        parsed = PropertyColumns(
             np.searchsorted(ends, offsets).astype(np.int32),
-            names.cast(pa.string()),  # no copy, but a look for bytes that are not UTF-8
+            names.cast(pa.string()),  # no copy, only a check for bytes that are not UTF-8
             values.cast(pa.string()),
         )
     except pa.ArrowInvalid:
         return None
-    return None if found.has_doubles() else found
+    return None if parsed.has_doubles() else parsed
 
 
 def _is_even(
@@ -108,7 +108,7 @@ def _is_even(
     middles: NDArray[np.int64],
     ends: NDArray[np.int64],
 ) -> bool:
-    """Whether names, values and separators take turns, nothing is empty and rows are closed."""
+    """Whether names, values and separators alternate, none is empty and all rows are closed."""
     closes = offsets[1:][np.diff(offsets) > 0] - 1
     return bool(
         len(middles) == len(ends)
@@ -121,9 +121,9 @@ def _is_even(
 
 
 def _parse_odd(texts: pa.Array) -> PropertyColumns:
-    found = [decode_properties(str(text, "utf-8", "replace")) for text in texts.to_pylist()]
-    offsets = np.zeros(len(found) + 1, np.int32)
-    np.cumsum([len(properties) for properties in found], out=offsets[1:])
-    names = [name for properties in found for name in properties]
-    values = [value for properties in found for value in properties.values()]
+    decoded = [decode_properties(str(text, "utf-8", "replace")) for text in texts.to_pylist()]
+    offsets = np.zeros(len(decoded) + 1, np.int32)
+    np.cumsum([len(properties) for properties in decoded], out=offsets[1:])
+    names = [name for properties in decoded for name in properties]
+    values = [value for properties in decoded for value in properties.values()]
     return PropertyColumns(offsets, pa.array(names, pa.string()), pa.array(values, pa.string()))

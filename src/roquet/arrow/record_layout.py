@@ -1,7 +1,7 @@
-"""Where the parts of each record in a block are: numpy numbers, one for each record.
+"""Record layout: where the parts of each record in a block are, as numpy columns.
 
-V1 and V2, IPv4 and IPv6 may be mixed: they differ only in where their parts begin. A part is looked
-at only when it is known to lie inside its record.
+V1 and V2, IPv4 and IPv6 may be mixed: they differ only in where their parts begin. A part is read
+only when it is known to lie inside its record.
 """
 
 from typing import Any, Final
@@ -26,18 +26,18 @@ _HEAD: Final = np.dtype(
         "itemsize": BORN_AT,
     }
 )
-"""What stands at the same place in every record; `wire.records.record` draws it."""
+"""The fields that stand at the same place in every record; `wire.records.record` draws it."""
 
 _RECONSUME_SIZE, _PREPARED_SIZE, _LENGTH_SIZE, _TIME_SIZE = 4, 8, 4, 8
 
 
 class RecordLayout:
-    """The records of one block: their heads, and the positions of what follows."""
+    """The records of one block: their heads, and the positions of the parts that follow."""
 
     def __init__(self, block: bytes | memoryview, starts: BytePositions) -> None:
         self.block = block
         self.starts = starts
-        # Gathered as mere bytes, which numpy does four times as fast as field by field.
+        # Gathered as plain bytes, which numpy does four times as fast as field by field.
         self.head: NumericArray = self.gather(starts, f"V{_HEAD.itemsize}").view(_HEAD)
         self._ends = starts + self.head["total"]
         self._find_bodies()
@@ -54,11 +54,11 @@ class RecordLayout:
         return len(self.starts)
 
     def between(self, first: int, last: int) -> "RecordLayout":
-        """The records from row `first` to row `last`, that one excluded."""
+        """The records of the rows [first, last)."""
         return RecordLayout(self.block, self.starts[first:last])
 
     def where(self, wanted: NDArray[np.bool_]) -> "RecordLayout":
-        """The records of these rows."""
+        """The records of the rows where `wanted` is true."""
         return RecordLayout(self.block, self.starts[wanted])
 
     def gather(self, at: BytePositions, kind: DTypeLike) -> NumericArray:

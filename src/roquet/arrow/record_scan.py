@@ -1,10 +1,10 @@
-"""Where records begin in a block of record bytes.
+"""Record scan: where records begin in a block of record bytes.
 
-Each record says where the next one begins, so a scan is a chase from length to length. A short
-block is chased in one loop. In a long one all may be of one size, which is seen at a glance; else
-it is cut at magic numbers, and the pieces are chased side by side with numpy. A magic number inside
-a body makes a false cut; then the piece before does not end where the cut is, and the loop does the
-whole block.
+Each record's length leads to the next one, so a scan is a chase from length to length. A short
+block is chased in one loop. In a long block, all records may have one size, which a single
+comparison shows; otherwise the block is cut at magic numbers, and the parts are chased side by side
+with numpy. A magic number inside a body makes a false cut: then the part in front of it does not
+end at the cut, and the loop scans the whole block.
 """
 
 from struct import Struct
@@ -19,13 +19,13 @@ from roquet.wire.records.record import MAGIC_V1, RECORD_SIZE_MIN
 BytePositions = NDArray[np.int64]
 
 LONG_BLOCK: Final = 1024 * 1024
-"""Bytes from which on the side by side chase is the faster one; at 4 MiB it is so three times."""
+"""Bytes from which the side-by-side chase is faster; at 4 MiB it is three times as fast."""
 
 CHASE_SIZE: Final = 16 * 1024
-"""Bytes of one piece: about fifty records, as many numpy steps as the chase takes."""
+"""Bytes of one part: about fifty records, and so many numpy steps for the chase."""
 
 WINDOW: Final = 4 * 1024
-"""Bytes in which a cut is looked for; without one there, two pieces stay together."""
+"""Bytes in which a cut is searched for; without one there, two parts stay together."""
 
 _TOTAL: Final = Struct(">i")
 _MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
@@ -34,11 +34,11 @@ _MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
 def record_starts(block: bytes | memoryview) -> BytePositions:
     """The positions of a block's records; the last one must end where the block ends."""
     if len(block) >= LONG_BLOCK:
-        found = _evenly(block)
-        if found is None:
-            found = _side_by_side(block)
-        if found is not None:
-            return found
+        starts = _equal_sizes(block)
+        if starts is None:
+            starts = _side_by_side(block)
+        if starts is not None:
+            return starts
     return _one_by_one(block)
 
 
@@ -58,8 +58,8 @@ def _one_by_one(block: bytes | memoryview) -> BytePositions:
     return np.array(starts, np.int64)
 
 
-def _evenly(block: bytes | memoryview) -> BytePositions | None:
-    """The same, or None when the records are not all as long as the first."""
+def _equal_sizes(block: bytes | memoryview) -> BytePositions | None:
+    """The positions if all records are as long as the first; None otherwise."""
     (total,) = _TOTAL.unpack_from(block, 0)
     if total < RECORD_SIZE_MIN or len(block) % total:
         return None
@@ -68,7 +68,7 @@ def _evenly(block: bytes | memoryview) -> BytePositions | None:
 
 
 def _side_by_side(block: bytes | memoryview) -> BytePositions | None:
-    """The same, or None when the pieces do not fit: damage and false cuts are the loop's matter."""
+    """The positions; None when the parts do not fit: damage and false cuts are left to the loop."""
     totals = np.ndarray((len(block) - 3,), ">i4", block, strides=(1,))
     cuts = _cuts(block)
     at, ends = cuts, np.append(cuts[1:], len(block))
@@ -84,9 +84,9 @@ def _side_by_side(block: bytes | memoryview) -> BytePositions | None:
             at, ends = at[within], ends[within]
         if at.size and at.max() > len(block) - RECORD_SIZE_MIN:
             return None
-    found = np.concatenate(steps)
-    found.sort()
-    return found
+    starts = np.concatenate(steps)
+    starts.sort()
+    return starts
 
 
 def _cuts(block: bytes | memoryview) -> BytePositions:

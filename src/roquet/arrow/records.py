@@ -1,7 +1,7 @@
 """Record bytes to a RecordBatch: offsets, keys, tags, times, bodies, without a loop per message.
 
-`RecordColumns.of(block)` finds the records, `batch` makes the columns that are asked for. The one
-loop left is over compressed bodies.
+`RecordColumns.of(block)` finds the records, `batch` makes the requested columns. The only loop left
+is over compressed bodies.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -51,13 +51,13 @@ SCHEMA: Final = pa.schema(
         "real_queue_id": pa.int32(),
     }
 )
-"""Every column there is. All may be null and none is of a large kind: Spark takes no others."""
+"""All columns. Any may be null, and none is of a large type: Spark takes no others."""
 
 COLUMNS: Final[tuple[str, ...]] = tuple(SCHEMA.names[: SCHEMA.names.index("keys")])
-"""The columns of a message when nobody chooses."""
+"""The default columns of a message."""
 
 _TIMES_MS: Final = (-62_135_596_800_000, 253_402_300_799_999)
-"""The years 1 to 9999: what a timestamp column can show."""
+"""The years 1 to 9999: the range of a timestamp column."""
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
 
@@ -65,14 +65,14 @@ _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).
 class RecordColumns:
     """The records of one block, read from `broker`.
 
-    Bodies stay compressed with `restore=False`, and with `lenient=True` where they cannot be
+    Bodies stay compressed with `restore=False`; with `lenient=True` also bodies that cannot be
     restored.
     """
 
     def __init__(
-        self, parts: RecordLayout, *, broker: str = "", restore: bool = True, lenient: bool = False
+        self, layout: RecordLayout, *, broker: str = "", restore: bool = True, lenient: bool = False
     ) -> None:
-        self._parts, self._broker = parts, broker
+        self._layout, self._broker = layout, broker
         self._restore, self._lenient = restore, lenient
 
     @classmethod
@@ -83,164 +83,168 @@ class RecordColumns:
         return cls(RecordLayout.of(block), broker=broker, restore=restore)
 
     def __len__(self) -> int:
-        return len(self._parts)
+        return len(self._layout)
 
     @property
     def queue_offsets(self) -> NDArray[np.int64]:
         """The queue offset of each record."""
-        return self._parts.head["queue_offset"].astype(np.int64)
+        return self._layout.head["queue_offset"].astype(np.int64)
 
     @property
     def queue_ids(self) -> NDArray[np.int32]:
         """The queue id of each record."""
-        return self._parts.head["queue_id"].astype(np.int32)
+        return self._layout.head["queue_id"].astype(np.int32)
 
     @property
     def positions(self) -> NDArray[np.int64]:
         """The position of each record in the commit log."""
-        return self._parts.head["position"].astype(np.int64)
+        return self._layout.head["position"].astype(np.int64)
 
     @property
     def stored_ms(self) -> NDArray[np.int64]:
-        """When the broker stored each message, in ms since 1970."""
-        return self._parts.gather(self._parts.stored_at, ">i8").astype(np.int64)
+        """The store time of each message, in ms since 1970."""
+        return self._layout.gather(self._layout.stored_at, ">i8").astype(np.int64)
 
     @property
     def sys_flags(self) -> NDArray[np.int32]:
-        """What each record says of itself: model.flags.SysFlag."""
-        return self._parts.head["sys_flag"].astype(np.int32)
+        """The system flags of each record: model.flags.SysFlag."""
+        return self._layout.head["sys_flag"].astype(np.int32)
 
     @property
     def is_contiguous(self) -> bool:
-        """Whether the records lie in the log as they do here, as far as they know themselves."""
-        shifts = self._parts.head["position"] - self._parts.starts
+        """Whether the records are adjacent in the log as in the block, by their own positions."""
+        shifts = self._layout.head["position"] - self._layout.starts
         return bool((shifts == shifts[:1]).all())
 
     def where(self, wanted: NDArray[np.bool_]) -> "RecordColumns":
-        """The records of these rows."""
-        return self._like(self._parts.where(wanted))
+        """The records of the rows where `wanted` is true."""
+        return self._like(self._layout.where(wanted))
 
     def between(self, first: int, last: int) -> "RecordColumns":
-        """The records from row `first` to row `last`, that one excluded."""
-        return self._like(self._parts.between(first, last))
+        """The records of the rows [first, last)."""
+        return self._like(self._layout.between(first, last))
 
     def keeping_unreadable(self) -> "RecordColumns":
-        """The same records; a body that cannot be restored stays as it is stored."""
-        return RecordColumns(self._parts, broker=self._broker, restore=self._restore, lenient=True)
+        """All rows, where a body that cannot be restored stays as it is stored."""
+        return RecordColumns(self._layout, broker=self._broker, restore=self._restore, lenient=True)
 
     def batch(self, columns: Sequence[str] = COLUMNS) -> pa.RecordBatch:
-        """The records as columns."""
+        """The records as a RecordBatch of these columns."""
         schema = pa.schema([SCHEMA.field(name) for name in columns])
         return pa.RecordBatch.from_arrays(
             [_BUILDERS[name](self) for name in columns], schema=schema
         )
 
     def head(self, name: str) -> pa.Array:
-        """A number that stands at the same place in every record."""
-        values = self._parts.head[name]
+        """A number that stands at the same place in every record, by its name in the head."""
+        values = self._layout.head[name]
         return pa.array(values.astype(values.dtype.newbyteorder("=")))
 
     def brokers(self) -> pa.Array:
-        """The broker that the block was read from, over and over."""
+        """The broker that the block was read from, in every row."""
         return pa.repeat(pa.scalar(self._broker or None, pa.string()), len(self))
 
     def topics(self) -> pa.Array:
-        """The topics."""
-        parts = self._parts
-        return slice_column(parts.block, parts.topic_at, parts.topic_end, pa.string())
+        """The topic of each record."""
+        layout = self._layout
+        return slice_column(layout.block, layout.topic_at, layout.topic_end, pa.string())
 
     def bodies(self) -> pa.Array:
-        """The bodies, restored when they are compressed; `RecordError` for one that cannot be."""
-        parts = self._parts
-        stored = slice_column(parts.block, parts.body_at, parts.body_end, pa.binary())
-        squeezed = self._squeezed
+        """The bodies, restored if compressed; `RecordError` for one that cannot be restored."""
+        layout = self._layout
+        stored = slice_column(layout.block, layout.body_at, layout.body_end, pa.binary())
+        squeezed = self._is_compressed
         if not squeezed.any():
             return stored
         rows = np.flatnonzero(squeezed)
-        restored = pa.array([self._restored(row) for row in rows.tolist()], pa.binary())
+        restored = pa.array([self._restore_body(row) for row in rows.tolist()], pa.binary())
         return pc.replace_with_mask(stored, pa.array(squeezed), restored)
 
     def unreadable(self) -> Iterator[tuple[int, str]]:
-        """The rows whose body cannot be restored, for which `bodies` raises, and why."""
-        for row in np.flatnonzero(self._squeezed).tolist():
+        """The rows whose body cannot be restored, and the reasons; `bodies` raises for them."""
+        for row in np.flatnonzero(self._is_compressed).tolist():
             try:
-                self._restored(row)
+                self._restore_body(row)
             except RecordError as error:
                 yield row, str(error)
 
     def raw(self, row: int) -> memoryview:
         """The whole record of a row, as it is stored."""
-        start = int(self._parts.starts[row])
-        return memoryview(self._parts.block)[start : start + int(self._parts.head["total"][row])]
+        start = int(self._layout.starts[row])
+        return memoryview(self._layout.block)[start : start + int(self._layout.head["total"][row])]
 
     def message_ids(self) -> pa.Array:
-        """The ids that the producers gave, else the brokers'."""
-        given = self.properties.column(names.UNIQUE_KEY)
-        return pc.coalesce(given, self.offset_message_ids()) if given.null_count else given
+        """The ids from the producers, else those from the brokers."""
+        unique_keys = self.properties.column(names.UNIQUE_KEY)
+        return (
+            pc.coalesce(unique_keys, self.offset_message_ids())
+            if unique_keys.null_count
+            else unique_keys
+        )
 
     def offset_message_ids(self) -> pa.Array:
-        """The broker's ids: its address and the position."""
-        parts, found = self._parts, pa.nulls(len(self), pa.string())
-        is_v6 = (parts.head["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
+        """The ids from the broker: its address and the position."""
+        layout, ids = self._layout, pa.nulls(len(self), pa.string())
+        is_v6 = (layout.head["sys_flag"] & SysFlag.STORE_HOST_V6) != 0
         for rows, host_size in ((~is_v6, HOST_SIZES[0]), (is_v6, HOST_SIZES[1])):
             if rows.any():
-                host = parts.gather(parts.store_host_at[rows], f"V{host_size}")
-                raw = np.hstack([_raw(host), _raw(parts.head["position"][rows])])
+                host = layout.gather(layout.store_host_at[rows], f"V{host_size}")
+                raw = np.hstack([_raw(host), _raw(layout.head["position"][rows])])
                 texts = fixed_width_texts(_HEX[raw].reshape(len(raw), -1))
-                found = pc.replace_with_mask(found, pa.array(rows), texts)
-        return found
+                ids = pc.replace_with_mask(ids, pa.array(rows), texts)
+        return ids
 
     def property(self, name: str) -> pa.Array:
-        """One property."""
+        """One property of each message; null without it."""
         return self.properties.column(name)
 
     def first_keys(self) -> pa.Array:
-        """The first of each message's keys."""
+        """The first key of each message; null without one."""
         keys = pc.utf8_ltrim_whitespace(self.property(names.KEYS))
         first = pc.list_element(pc.utf8_split_whitespace(keys, max_splits=1), 0)
         return pc.if_else(pc.equal(first, ""), None, first)
 
     def born_times(self) -> pa.Array:
-        """When the producers made the messages."""
-        return self._times(self._parts.born_at)
+        """When the producers created the messages."""
+        return self._times(self._layout.born_at)
 
     def stored_times(self) -> pa.Array:
         """When the broker stored the messages."""
-        return self._times(self._parts.stored_at)
+        return self._times(self._layout.stored_at)
 
     def reconsume_times(self) -> pa.Array:
-        """How often the messages were given back."""
-        return pa.array(self._parts.gather(self._parts.times_at, ">i4").astype(np.int32))
+        """How often the messages were sent back."""
+        return pa.array(self._layout.gather(self._layout.times_at, ">i4").astype(np.int32))
 
     @cached_property
     def properties(self) -> PropertyColumns:
         """The properties of all records."""
-        parts = self._parts
+        layout = self._layout
         return PropertyColumns.parse(
-            slice_column(parts.block, parts.properties_at, parts.properties_end, pa.binary())
+            slice_column(layout.block, layout.properties_at, layout.properties_end, pa.binary())
         )
 
     def _times(self, at: Any) -> pa.Array:
-        ms = self._parts.gather(at, ">i8").astype(np.int64)
+        ms = self._layout.gather(at, ">i8").astype(np.int64)
         shown = (ms >= _TIMES_MS[0]) & (ms <= _TIMES_MS[1])
         if shown.all():
             return pa.array(ms * 1000).view(_TIME)
         return pa.array(np.where(shown, ms, 0) * 1000, mask=~shown).view(_TIME)
 
-    def _like(self, parts: RecordLayout) -> "RecordColumns":
+    def _like(self, layout: RecordLayout) -> "RecordColumns":
         return RecordColumns(
-            parts, broker=self._broker, restore=self._restore, lenient=self._lenient
+            layout, broker=self._broker, restore=self._restore, lenient=self._lenient
         )
 
     @cached_property
-    def _squeezed(self) -> NDArray[np.bool_]:
+    def _is_compressed(self) -> NDArray[np.bool_]:
         """Which bodies are to be restored."""
-        squeezed: NDArray[np.bool_] = (self._parts.head["sys_flag"] & SysFlag.COMPRESSED) != 0
+        squeezed: NDArray[np.bool_] = (self._layout.head["sys_flag"] & SysFlag.COMPRESSED) != 0
         return squeezed & self._restore
 
-    def _restored(self, row: int) -> bytes:
-        parts, head = self._parts, self._parts.head[row]
-        stored = bytes(parts.block[parts.body_at[row] : parts.body_end[row]])
+    def _restore_body(self, row: int) -> bytes:
+        layout, head = self._layout, self._layout.head[row]
+        stored = bytes(layout.block[layout.body_at[row] : layout.body_end[row]])
         try:
             return decompress(stored, int(head["sys_flag"]))
         except RecordError as error:

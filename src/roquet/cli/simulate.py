@@ -1,4 +1,4 @@
-"""roquet simulate: clusters that live and die in virtual time, judged."""
+"""roquet simulate: seeds of simulated clusters with faults, in virtual time, each checked."""
 
 import os
 import sys
@@ -11,14 +11,13 @@ from roquet.cli.terminal import output
 from roquet.cli.terminal.exit_codes import FAILED
 
 if TYPE_CHECKING:
-    from roquet.testing.simulation.balance.run import SimulationResult
+    from roquet.testing.simulation.simulator import SimulationResult
 
 SHOWN_MAX: Final = 5
-"""Faults of one seed that are printed; `--json` has all."""
-
+"""Findings of one seed that are printed; `--json` has all."""
 
 ALL: Final = "all"
-"""The scenario that is half of the seeds of each kind."""
+"""The scenario that gives half of the seeds to each workload."""
 
 
 def simulate(
@@ -44,27 +43,27 @@ def simulate(
     from roquet.testing.simulation.workloads import DEFECTS
 
     if defect == "list":
-        for name, (kind, planted) in DEFECTS.items():
-            output.echo(f"{name:20} {kind:8} {(planted.__doc__ or '').partition('.')[0]}")
+        for name, (workload, defect_of) in DEFECTS.items():
+            output.echo(f"{name:20} {workload:8} {(defect_of.__doc__ or '').partition('.')[0]}")
         return
-    work = _work(_kinds(scenario, defect), range(first, first + seeds))
-    failed = acknowledged = handled = 0
-    for outcome in _outcomes(work, defect, jobs or os.cpu_count() or 1, shown=not json):
-        failed += bool(outcome.faults)
-        acknowledged += outcome.acknowledged
-        handled += outcome.handled
-        _tell(outcome, json=json, trace=trace)
+    work = _work(_workloads(scenario, defect), range(first, first + seeds))
+    failed = acknowledged = attempts = 0
+    for result in _run(work, defect, jobs or os.cpu_count() or 1, shown=not json):
+        failed += bool(result.findings)
+        acknowledged += result.acknowledged
+        attempts += result.attempts
+        _print_result(result, json=json, trace=trace)
     if not json:
         output.echo(
-            f"{_count(seeds)}, {acknowledged:,} messages acknowledged, {handled:,} handlings: "
+            f"{_count(seeds)}, {acknowledged:,} messages acknowledged, {attempts:,} handlings: "
             f"{f'{_count(failed)} with faults' if failed else 'no faults'}"
         )
     if failed:
         sys.exit(FAILED)
 
 
-def _kinds(scenario: str, defect: str) -> list[str]:
-    """What to simulate: a planted bug is looked for where it can be found."""
+def _workloads(scenario: str, defect: str) -> list[str]:
+    """Names of the workloads to run; with a defect, the one that can find it."""
     from roquet.model.errors import UsageError
     from roquet.model.settings import suggest
     from roquet.testing.simulation.workloads import DEFECTS, WORKLOADS
@@ -79,12 +78,12 @@ def _kinds(scenario: str, defect: str) -> list[str]:
     return [*WORKLOADS] if defect == "none" else [DEFECTS[defect][0]]
 
 
-def _work(kinds: Sequence[str], seeds: range) -> list[tuple[str, int]]:
-    """Kind and seed of each course of events; kinds share the number, each from the first on."""
+def _work(workloads: Sequence[str], seeds: range) -> list[tuple[str, int]]:
+    """(workload, seed) of each run; workloads share the seeds, each from the first on."""
     return [
-        (kind, seed)
-        for turn, kind in enumerate(kinds)
-        for seed in seeds[: len(range(turn, len(seeds), len(kinds)))]
+        (workload, seed)
+        for turn, workload in enumerate(workloads)
+        for seed in seeds[: len(range(turn, len(seeds), len(workloads)))]
     ]
 
 
@@ -92,33 +91,33 @@ def _count(seeds: int) -> str:
     return f"{seeds:,} seed{'s' if seeds > 1 else ''}"
 
 
-def _tell(outcome: "SimulationResult", *, json: bool, trace: bool) -> None:
-    """One seed's result."""
+def _print_result(result: "SimulationResult", *, json: bool, trace: bool) -> None:
+    """Print the result of one seed."""
     if json:
-        fields = {"lines": outcome.lines} if trace else {}
-        told = {
-            "scenario": outcome.kind,
-            "seed": outcome.seed,
-            "digest": outcome.digest,
-            "faults": outcome.faults,
+        fields = {"lines": result.lines} if trace else {}
+        summary = {
+            "scenario": result.workload,
+            "seed": result.seed,
+            "digest": result.digest,
+            "faults": result.findings,
         }
-        output.echo_json([{**told, **fields}])
+        output.echo_json([{**summary, **fields}])
         return
     if trace:
-        for line in outcome.lines:
+        for line in result.lines:
             output.echo(line)
-    for fault in outcome.faults[:SHOWN_MAX]:
-        output.echo(f"{outcome.kind} seed {outcome.seed}: {fault}")
-    if len(outcome.faults) > SHOWN_MAX:
+    for finding in result.findings[:SHOWN_MAX]:
+        output.echo(f"{result.workload} seed {result.seed}: {finding}")
+    if len(result.findings) > SHOWN_MAX:
         output.echo(
-            f"{outcome.kind} seed {outcome.seed}: and {len(outcome.faults) - SHOWN_MAX} more"
+            f"{result.workload} seed {result.seed}: and {len(result.findings) - SHOWN_MAX} more"
         )
 
 
-def _outcomes(
+def _run(
     work: Sequence[tuple[str, int]], defect: str, jobs: int, *, shown: bool
 ) -> Iterator["SimulationResult"]:
-    """In the order of the seeds, with a bar while it lasts."""
+    """Results in the order of the seeds, with a progress bar meanwhile."""
     from concurrent.futures import ProcessPoolExecutor
     from functools import partial
     from multiprocessing import get_context
@@ -128,20 +127,20 @@ def _outcomes(
     from roquet.testing.simulation.workloads import run_seed
 
     if len(work) == 1:
-        _hush("CRITICAL")
+        _silence_logs("CRITICAL")
         try:
             yield run_seed(work[0], defect)
         finally:
-            _hush("NOTSET")
+            _silence_logs("NOTSET")
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_hush) as pool:
-        outcomes = pool.map(partial(run_seed, defect=defect), work, chunksize=4)
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_silence_logs) as pool:
+        results = pool.map(partial(run_seed, defect=defect), work, chunksize=4)
         bar = output.console(to_stderr=True, quiet=not shown)
-        yield from track(outcomes, "simulating", total=len(work), console=bar)
+        yield from track(results, "simulating", total=len(work), console=bar)
 
 
-def _hush(level: str = "CRITICAL") -> None:
-    """Say nothing of the troubles that brokers and clients have: they are part of the play."""
+def _silence_logs(level: str = "CRITICAL") -> None:
+    """Log nothing of the faults that brokers and clients meet: the scenario asked for them."""
     import logging
 
     for name in ("roquet", "asyncio"):

@@ -270,7 +270,7 @@ def _avoiding_slow_brokers(scenario: LabScenario, turn: int, sent: IntArray) -> 
         for at_ms, name in pending[:known]:
             faults[name] = updated_fault(faults.get(name), latency, out_ms, at_ms)
         del pending[:known]
-        queue, turn = next_queue(of.queues, turn, usable=brokers_to_avoid(faults, now_ms))
+        queue, turn = next_queue(of.queues, turn, at_fault=brokers_to_avoid(faults, now_ms))
         if queue.broker_name in slow:
             pending.append((now_ms + latency, queue.broker_name))
         found.append(place[queue])

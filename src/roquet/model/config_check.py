@@ -1,4 +1,4 @@
-"""Checks of frozen settings: unknown names, values of a wrong type, numbers that are too small."""
+"""Checks of frozen settings: unknown names, values of a wrong type, numbers below their minimum."""
 
 from collections.abc import Mapping
 from enum import Enum
@@ -22,16 +22,16 @@ _TYPE_TEXTS: Final[Mapping[type, str]] = {
 }
 
 _ALSO_ACCEPTED: Final[Mapping[type, type]] = {float: int, tuple: list}
-"""Values of a kind may as well be of another."""
+"""Other types accepted for a setting of a type."""
 
 _GENERIC_TYPES: Final = (tuple, Mapping)
 
 
 class ConfigMeta(msgspec.StructMeta):
-    """The type of settings, which says what is wrong with a name that they do not have."""
+    """Metaclass of settings that reports unknown setting names with a suggestion."""
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        """Make settings; ConfigError for an unknown name."""
+        """Create settings; raises ConfigError for an unknown name."""
         known = self.__struct_fields__
         for name in named:
             if name not in known:
@@ -49,41 +49,38 @@ class CheckedConfig(msgspec.Struct, frozen=True, kw_only=True, metaclass=ConfigM
 
 
 def check_types(config: msgspec.Struct) -> None:
-    """ConfigError for a value whose type its setting does not take."""
+    """Raise ConfigError for a value whose type its setting does not accept."""
     for name, kinds in _setting_types(type(config)).items():
         value = getattr(config, name)
         taken = (*kinds, *(_ALSO_ACCEPTED[kind] for kind in kinds if kind in _ALSO_ACCEPTED))
         if isinstance(value, taken) and (type(value) is not bool or bool in kinds):
             continue
-        raise ConfigError(f"{name}: {value!r} is not {_types_text(kinds)}")
+        wanted = " or ".join(map(_type_text, kinds))
+        raise ConfigError(f"{name}: {value!r} is not {wanted}")
 
 
-def check_least(config: msgspec.Struct, least: Mapping[str, int]) -> None:
-    """ConfigError for a number that is smaller than it may be; None is no number."""
-    for name, lowest in least.items():
+def check_least(config: msgspec.Struct, minimums: Mapping[str, int]) -> None:
+    """Raise ConfigError for a number below its minimum; None is not checked."""
+    for name, minimum in minimums.items():
         value = getattr(config, name)
-        if value is not None and value < lowest:
-            raise ConfigError(f"{name}: {value} is less than {lowest}")
+        if value is not None and value < minimum:
+            raise ConfigError(f"{name}: {value} is less than {minimum}")
 
 
 @cache
 def _setting_types(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...]]:
-    """The classes of each setting's values; protocols, functions and the like are left out."""
-    found = {}
+    """Types of each setting's values; settings typed by protocols or functions are left out."""
+    types: dict[str, tuple[type, ...]] = {}
     for field in msgspec.structs.fields(config):
-        kind = field.type
-        union = get_args(kind) if get_origin(kind) in {Union, UnionType} else (kind,)
-        plain = [get_origin(one) if get_origin(one) in _GENERIC_TYPES else one for one in union]
-        if all(isinstance(one, type) and not getattr(one, "_is_protocol", False) for one in plain):
-            found[field.name] = tuple(plain)
-    return found
-
-
-def _types_text(kinds: tuple[type, ...]) -> str:
-    return " or ".join(_type_text(kind) for kind in kinds)
+        hint = field.type
+        union = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
+        plain = [get_origin(t) if get_origin(t) in _GENERIC_TYPES else t for t in union]
+        if all(isinstance(t, type) and not getattr(t, "_is_protocol", False) for t in plain):
+            types[field.name] = tuple(plain)
+    return types
 
 
 def _type_text(kind: type) -> str:
     if issubclass(kind, Enum):
-        return f"one of {', '.join(f'{kind.__name__}.{one}' for one in kind.__members__)}"
+        return f"one of {', '.join(f'{kind.__name__}.{name}' for name in kind.__members__)}"
     return _TYPE_TEXTS.get(kind, f"a {kind.__name__}")

@@ -1,4 +1,4 @@
-"""The error tree: whose fault it was, and whether the effect is known.
+"""The error tree: whose fault an error is, and whether the call certainly had no effect.
 
 RoquetError
 ├── ConfigError           the user's settings
@@ -7,22 +7,22 @@ RoquetError
 ├── RecordError           bytes that are not a whole record
 ├── RemoteProtocolError   bytes that are not our protocol: the peer's fault
 ├── FieldError            a call whose fields are missing or ill-typed; the connection goes on
-├── StoreError            the disk: what it holds, or what it refuses
+├── StoreError            the disk: its content is unusable, or it refuses to work
 │   ├── StoreFull         refused before the disk is full
-│   ├── StoreFailed       the disk lost what it was given: nothing more is taken until a restart
+│   ├── StoreFailed       the disk lost a write: no writes are accepted until a restart
 │   └── StoreLocked       another process holds the directory
-└── CallError             a conversation that did not end well
-    ├── CallRefused       the peer answered, and said no
-    ├── ConnectFailed     nobody was there
-    ├── ConnectionLost    somebody was there, and went
-    └── CallTimeout       no answer in time
+└── CallError             a call without a successful reply
+    ├── CallRefused       the peer answered with a refusal
+    ├── ConnectFailed     no connection could be made
+    ├── ConnectionLost    the connection ended before the reply
+    └── CallTimeout       no reply in time
 """
 
 from roquet.model.printable_text import printable
 
 
 class RoquetError(Exception):
-    """Everything that Roquet raises on purpose."""
+    """Base class of everything that Roquet raises on purpose."""
 
 
 class ConfigError(RoquetError):
@@ -30,7 +30,7 @@ class ConfigError(RoquetError):
 
 
 class UsageError(RoquetError):
-    """A call that can never work as it was made."""
+    """A call that can never succeed as it was made."""
 
 
 class RecordError(RoquetError):
@@ -46,18 +46,18 @@ class FieldError(RoquetError):
 
 
 class StoreError(RoquetError):
-    """What a data directory holds cannot be used; the text names the file and says what to do."""
+    """A data directory that cannot be used; the text names the file and says what to do."""
 
 
 class StoreFull(StoreError):
-    """A write that was refused because the disk is, or soon would be, full. Nothing was stored."""
+    """A write refused because the disk is full, or soon would be. Nothing was stored."""
 
 
 class StoreFailed(StoreError):
-    """A disk that lost what it was given: nothing is taken or called durable until a restart.
+    """A disk that lost a write: nothing is accepted or reported as durable until a restart.
 
-    Whether the messages that waited for the disk survive a loss of power is unknown; of those that
-    are refused from then on nothing was stored.
+    Whether messages that were waiting for the disk survive a loss of power is unknown; messages
+    refused from then on are certainly not stored.
     """
 
 
@@ -70,10 +70,10 @@ class MessageIllegal(RoquetError):
 
 
 class CallError(RoquetError):
-    """A conversation that did not end well.
+    """A call without a successful reply.
 
-    `definite` is true when the effect certainly did not happen, so that the call may be made again
-    elsewhere without fear of doing it twice.
+    `definite` is true if the call certainly had no effect, so that it may be repeated elsewhere
+    without the risk of doing it twice.
     """
 
     def __init__(self, text: str, *, definite: bool) -> None:
@@ -82,7 +82,7 @@ class CallError(RoquetError):
 
 
 class CallRefused(CallError):
-    """The peer answered, and said no: a response code (wire.codes.ResponseCode) and a remark.
+    """The peer refused the call: a response code (wire.codes.ResponseCode) and a remark.
 
     The error's text shows the remark escaped (`model.printable_text.printable`); `remark` is as it
     came.
@@ -95,21 +95,21 @@ class CallRefused(CallError):
 
 
 class ConnectFailed(CallError):
-    """No connection could be made, so nothing was asked."""
+    """No connection could be made, so no request was sent."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, definite=True)
 
 
 class ConnectionLost(CallError):
-    """The connection ended before the answer came: the effect is unknown."""
+    """The connection ended before the reply came: the effect is unknown."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, definite=False)
 
 
 class CallTimeout(CallError):
-    """No answer in time: the effect is unknown."""
+    """No reply in time: the effect is unknown."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text, definite=False)

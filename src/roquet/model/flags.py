@@ -1,11 +1,11 @@
-"""SysFlag, Permission, PullFlag: the bit sets, with the wire's numbers."""
+"""SysFlag, Permission, PullFlag: bit sets with the numbers of the wire."""
 
 from enum import IntFlag
 from typing import Final
 
 
 class SysFlag(IntFlag):
-    """What a record says of itself."""
+    """System flags of a record: compression, transaction state, address families."""
 
     COMPRESSED = 1
     MULTI_TAGS = 2
@@ -19,19 +19,19 @@ class SysFlag(IntFlag):
 
 
 TRANSACTION_MASK: Final = 12
-"""Both transaction bits: none, prepared, commit and roll back are its four values."""
+"""Both transaction bits; the four values are none, prepared, commit and roll back."""
 
 COMPRESSION_MASK: Final = 0x700
-"""Bits 8 to 10 name the compression."""
+"""Bits 8 to 10: the compression algorithm."""
 
 LZ4: Final = 0x100
 ZSTD: Final = 0x200
 ZLIB: Final = 0x300
-"""Zero is zlib, too: older clients set no type."""
+"""Zero means zlib, too: older clients set no type."""
 
 
 class Permission(IntFlag):
-    """What may be done with a topic's queues."""
+    """Permissions of a topic's queues."""
 
     INHERIT = 1
     WRITE = 2
@@ -40,7 +40,7 @@ class Permission(IntFlag):
 
 
 class PullFlag(IntFlag):
-    """What a pull asks for besides messages."""
+    """Options of a pull request."""
 
     COMMIT_OFFSET = 1
     SUSPEND = 2

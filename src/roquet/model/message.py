@@ -1,4 +1,4 @@
-"""Message (what a user sends) and StoredMessage (what a broker hands back)."""
+"""Message, as a user sends it, and StoredMessage, as a broker returns it."""
 
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -12,26 +12,27 @@ _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """What a user sends: bytes to a topic, and what helps others to find and filter them."""
+    """A message to send: topic, body, and the tag, keys and properties to find and filter it by."""
 
     topic: str
     body: bytes
     tag: str | None = None
     keys: tuple[str, ...] = ()
     order_key: str | None = None
-    """Messages of one order key go to one queue."""
+    """Messages with the same order key go to the same queue."""
     properties: Mapping[str, str] = _NONE
     flag: int = 0
     delay_level: int = 0
-    """Consumers get it after one of the broker's set times (1 is 1 s, 18 is 2 h); 0 and -1: now."""
+    """Delivered after one of the broker's configured delays (1 is 1 s, 18 is 2 h); 0 and -1: at
+    once."""
     delay: timedelta | None = None
-    """Consumers get it after this time: for brokers with timer messages, as of version 5."""
+    """Delivered after this time; needs a broker with timer messages (version 5 or later)."""
     deliver_at: datetime | None = None
-    """Consumers get it at this time, which knows its time zone: for the same brokers."""
+    """Delivered at this time, which must have a time zone; needs a broker with timer messages."""
 
 
 class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker hands back: the message and where, when and from whom it was stored."""
+    """A message as a broker returns it, with where, when and from which host it was stored."""
 
     topic: str
     body: bytes
@@ -41,9 +42,9 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     queue_id: int
     queue_offset: int
     position: int
-    """Of the record in the broker's commit log, in bytes."""
+    """Position of the record in the broker's commit log, in bytes."""
     size: int
-    """Of the whole record, in bytes."""
+    """Size of the whole record, in bytes."""
     sys_flag: int = 0
     born_ms: int = 0
     born_host: str = ""
@@ -52,24 +53,24 @@ class StoredMessage(msgspec.Struct, frozen=True, kw_only=True):
     reconsume_times: int = 0
     prepared_position: int = 0
     offset_message_id: str = ""
-    """The broker's own id of the message: its address and the position."""
+    """The broker's id of the message: the broker's address and the position."""
 
     @property
     def message_id(self) -> str:
-        """The id that the producer gave, else the broker's."""
+        """The producer's message id, or the broker's if the producer set none."""
         return self.properties.get(names.UNIQUE_KEY) or self.offset_message_id
 
     @property
     def tag(self) -> str | None:
-        """The tag that the producer gave."""
+        """The producer's tag, if any."""
         return self.properties.get(names.TAGS)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys that the producer gave."""
+        """The producer's keys."""
         return tuple(self.properties.get(names.KEYS, "").split())
 
     @property
     def key(self) -> str | None:
-        """The first of the keys."""
+        """The first key, if any."""
         return next(iter(self.keys), None)

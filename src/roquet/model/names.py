@@ -1,4 +1,4 @@
-"""Retry, dead-letter, delay, half and system topic names; what makes a name valid."""
+"""Names of retry, dead-letter, delay, half and system topics; the rules for valid names."""
 
 import re
 from typing import Final
@@ -24,7 +24,7 @@ TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 REVIVE_PREFIX: Final = "rmq_sys_REVIVE_LOG_"
 SYSTEM_TOPIC_PREFIX: Final = "rmq_sys_"
 SET_ASIDE_TOPIC: Final = "rmq_sys_roquet_set_aside"
-"""Where the broker keeps copies of messages that one of its services cannot handle."""
+"""Topic in which the broker keeps copies of messages that one of its services cannot handle."""
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 
@@ -39,10 +39,10 @@ BROKER_ONLY_TOPICS: Final = frozenset(
         SET_ASIDE_TOPIC,
     }
 )
-"""Topics to which the broker itself writes: a client's message to one of them is refused."""
+"""Topics that only the broker writes to: a client's message to one of them is refused."""
 
 INTERNAL_TOPICS: Final = frozenset({SCHEDULE_TOPIC, HALF_TOPIC, OP_HALF_TOPIC, TIMER_TOPIC})
-"""Topics of messages that are not delivered yet (delayed, timed, half) and of notes on them."""
+"""Topics of undelivered messages (delayed, timed, half) and of the broker's notes on them."""
 
 SYSTEM_TOPICS: Final = BROKER_ONLY_TOPICS | {
     AUTO_CREATE_TOPIC,
@@ -69,94 +69,94 @@ SYSTEM_GROUPS: Final = frozenset(
 )
 
 DLQ_READER_GROUP: Final = "roquet-dlq"
-"""Under which our own commands note how far dead letters were sent again."""
+"""Group in which our own commands record how far dead letters have been resent."""
 
 RESERVED_GROUPS: Final = frozenset(
     {"DEFAULT_CONSUMER", "CLIENT_INNER_PRODUCER", "__MONITOR_CONSUMER", DLQ_READER_GROUP}
 )
-"""Groups whose members would be taken for something else: Java's name of a group that was not
-named, those of genuine clients' and tools' own use, and ours."""
+"""Groups that users may not consume as: Java's default name, groups that Apache's clients and tools
+use themselves, and ours."""
 
 TOPIC_LENGTH_MAX: Final = 127
-"""Bytes: the record's first version keeps the length in a signed byte."""
+"""Bytes: the first version of the record keeps the length in a signed byte."""
 
 DERIVED_TOPIC_LENGTH_MAX: Final = 255
-"""Bytes of a retry or dead-letter topic: their prefix does not count against the user."""
+"""Bytes of a retry or dead-letter topic; the prefix does not count against the user's limit."""
 
 GROUP_LENGTH_MAX: Final = 120
-"""Characters: room for the retry prefix in a topic of 127."""
+"""Characters; leaves room for the retry prefix in a topic of 127 bytes."""
 
 _NAME: Final = re.compile(r"[%|a-zA-Z0-9_-]+")
 
 
 def retry_topic(group: str) -> str:
-    """Where a group's failed messages wait for their next try."""
+    """Name of the topic in which a group's failed messages wait for their next try."""
     return RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """Where a group's messages end that failed every try."""
+    """Name of a group's dead-letter topic: messages that failed every try."""
     return DLQ_PREFIX + group
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Where a group's messages of one topic come again that were popped and not acknowledged."""
+    """Name of the retry topic for popped messages of one topic that were not acknowledged."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def revive_topic(cluster: str) -> str:
-    """Where the broker notes what was popped and what was acknowledged."""
+    """Name of the topic in which the broker logs pops and acknowledgements."""
     return REVIVE_PREFIX + cluster
 
 
 def reply_topic(cluster: str) -> str:
-    """Where the brokers of a cluster keep the answers to requests."""
+    """Name of the topic in which the brokers of a cluster keep replies to requests."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def can_clients_send_to(topic: str) -> bool:
-    """Whether clients may send to a topic; what they could forge in others would be believed."""
+    """Whether clients may send to a topic; the broker trusts the content of the others."""
     is_ours = topic in BROKER_ONLY_TOPICS or topic == TIMER_TOPIC or topic.startswith(REVIVE_PREFIX)
     return not is_ours
 
 
 def is_retry(topic: str) -> bool:
-    """Whether this is some group's retry topic."""
+    """Whether this is a retry topic."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_dlq(topic: str) -> bool:
-    """Whether this is some group's dead-letter topic."""
+    """Whether this is a dead-letter topic."""
     return topic.startswith(DLQ_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Whether a group belongs to the system itself."""
+    """Whether a group belongs to RocketMQ itself."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 
 def can_users_join(group: str) -> bool:
-    """Whether users may consume as members of a group; `%RETRY%` and `%DLQ%` begin topics."""
+    """Whether users may consume in a group. Names with `%RETRY%` or `%DLQ%` in front are topics."""
     is_ours = is_system_group(group) or group in RESERVED_GROUPS
     return not (is_ours or is_retry(group) or is_dlq(group))
 
 
 def is_text(name: object) -> bool:
-    """Whether a name is a text at all: not every caller has its types checked."""
+    """Whether a name is a string at all: callers without a type checker may pass anything."""
     return isinstance(name, str)
 
 
 def topic_fault(topic: str) -> str | None:
-    """What is wrong with a topic's name; None when it is fine."""
+    """Describe the fault of a topic name, or return None for a valid one."""
     is_derived = is_text(topic) and (is_retry(topic) or is_dlq(topic))
-    longest = DERIVED_TOPIC_LENGTH_MAX if is_derived else TOPIC_LENGTH_MAX
-    return _fault("topic", topic, longest)
+    limit = DERIVED_TOPIC_LENGTH_MAX if is_derived else TOPIC_LENGTH_MAX
+    return _fault("topic", topic, limit)
 
 
 def topic_remark(topic: str) -> str | None:
-    """What is wrong with a topic's name in the words of genuine brokers; None when it is fine.
+    """Describe the fault of a topic name in Apache's words, or return None for a valid one.
 
-    For answers to clients: programs look for these texts.
+    For replies to clients: programs match these texts.
     """
     if topic_fault(topic) is None:
         return None
@@ -176,31 +176,31 @@ def topic_remark(topic: str) -> str | None:
 
 
 def group_fault(group: str) -> str | None:
-    """What is wrong with a group's name; None when it is fine."""
+    """Describe the fault of a group name, or return None for a valid one."""
     return _fault("group", group, GROUP_LENGTH_MAX)
 
 
 def check_topic(topic: str) -> str:
-    """The topic itself, or UsageError that says what is wrong with its name."""
+    """Return the topic name; raises UsageError with the reason for an invalid one."""
     if fault := topic_fault(topic):
         raise UsageError(fault)
     return topic
 
 
 def check_group(group: str) -> str:
-    """The group itself, or UsageError that says what is wrong with its name."""
+    """Return the group name; raises UsageError with the reason for an invalid one."""
     if fault := group_fault(group):
         raise UsageError(fault)
     return group
 
 
-def _fault(kind: str, name: str, longest: int) -> str | None:
+def _fault(kind: str, name: str, length_max: int) -> str | None:
     if not is_text(name):
         return f"the {kind} name is a text, not {name!r:.100}"
     if not name or name.isspace():
         return f"the {kind} name is blank"
     if not _NAME.fullmatch(name):
         return f"the {kind} name {name!r} may hold only letters, digits, %, |, _ and -"
-    if len(name) > longest:
-        return f"the {kind} name is {len(name)} characters long, {longest} are allowed: {name!r}"
+    if len(name) > length_max:
+        return f"the {kind} name is {len(name)} characters long, {length_max} are allowed: {name!r}"
     return None

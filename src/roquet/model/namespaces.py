@@ -1,7 +1,7 @@
-"""Namespaces: `namespace%name`, so that several can use one cluster and not see each other.
+"""Namespaces: `namespace%name`, which isolates applications that share a cluster.
 
-The prefix of a retry or dead-letter topic stays in front: `%RETRY%namespace%group`. The system's
-own topics and groups belong to all. Java's rules (NamespaceUtil).
+The prefix of a retry or dead-letter topic stays in front: `%RETRY%namespace%group`. System topics
+and groups belong to no namespace. The rules are those of Java's NamespaceUtil.
 """
 
 from typing import Final
@@ -22,16 +22,16 @@ SEPARATOR: Final = "%"
 
 
 def check_namespace(namespace: str) -> str:
-    """The namespace itself, or UsageError: its end must be told from the name's beginning."""
+    """Return the namespace; raises UsageError if it could not be separated from a name again."""
     if SEPARATOR in namespace or namespace != namespace.strip():
-        raise UsageError(f"namespace {namespace!r}: neither % nor blanks around it are allowed")
+        raise UsageError(f"namespace {namespace!r}: % and blanks around it are not allowed")
     return namespace
 
 
 def wrap(namespace: str | None, name: str) -> str:
-    """The name of a topic or a group as the brokers know it."""
+    """Name of a topic or group with its namespace, as brokers know it."""
     if not namespace or not name or not is_text(name) or _is_system_name(name):
-        return name  # a name that is no text is refused where names are checked
+        return name  # a name that is not a string is refused where names are checked
     prefix, rest = _split(name)
     if rest.startswith(namespace + SEPARATOR):
         return name
@@ -39,7 +39,7 @@ def wrap(namespace: str | None, name: str) -> str:
 
 
 def unwrap(namespace: str | None, name: str) -> str:
-    """The name as its users know it: of another namespace it stays as it is."""
+    """Name of a topic or group without the namespace; names of other namespaces are unchanged."""
     if not namespace:
         return name
     prefix, rest = _split(name)
@@ -47,7 +47,7 @@ def unwrap(namespace: str | None, name: str) -> str:
 
 
 def namespace_of(name: str) -> str:
-    """The namespace in a name; none is the empty text."""
+    """Namespace of a name; the empty string if it has none."""
     if _is_system_name(name):
         return ""
     namespace, separator, _ = _split(name)[1].partition(SEPARATOR)
@@ -55,7 +55,7 @@ def namespace_of(name: str) -> str:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """The prefix of a retry or dead-letter topic, and the rest."""
+    """The retry or dead-letter prefix (or nothing), and the rest."""
     if is_retry(name):
         return RETRY_PREFIX, name[len(RETRY_PREFIX) :]
     if is_dlq(name):

@@ -1,4 +1,4 @@
-"""The property names a message may carry, and which of them users may not set."""
+"""Names of message properties, and the reserved ones that users may not set."""
 
 from typing import Final
 
@@ -62,24 +62,24 @@ ARRIVE_TIME: Final = "ARRIVE_TIME"
 PUSH_REPLY_TIME: Final = "PUSH_REPLY_TIME"
 
 SINK_ROW: Final = "ROQUET_ROW"
-"""Which row of which query a message was made of: our Spark sink says it, readers drop doubles by
-it. It is no system property: brokers and other clients see one of a user's."""
+"""Row and query that a message was made from: set by our Spark sink, used by readers to drop
+duplicates. Not a system property: brokers and other clients see it as a user's."""
 
 REPLAYED_FROM: Final = "ROQUET_FROM"
-"""Of which message a replayed one is a copy: TOPIC/BROKER/QUEUE/OFFSET. By it a replay that is
-repeated knows what is there already. No system property either."""
+"""Source of a replayed message: TOPIC/BROKER/QUEUE/OFFSET. A repeated replay uses it to find
+messages that are there already. Not a system property either."""
 
 SET_ASIDE_SERVICE: Final = "SET_ASIDE_SERVICE"
 SET_ASIDE_REASON: Final = "SET_ASIDE_REASON"
 SET_ASIDE_PLACE: Final = "SET_ASIDE_PLACE"
-"""Of a message set aside: the service that could not handle it, why, and where the original lies:
-TOPIC/QUEUE/OFFSET/POSITION. Ours, no genuine ones; only the broker writes them."""
+"""Of a message that was set aside: the service that could not handle it, the reason, and the
+location of the original, TOPIC/QUEUE/OFFSET/POSITION. Not Apache's; only the broker writes them."""
 
 SET_ASIDE_GOAL: Final = "SET_ASIDE_GOAL"
-"""Where it is stored when it is tried again: QUEUE/TOPIC. Absent if that is where it came from."""
+"""Destination of the next try: QUEUE/TOPIC. Absent if that is where the message came from."""
 
 KEYS_SEPARATOR: Final = " "
-"""Between the keys of one message."""
+"""Separates the keys of one message."""
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"
@@ -99,7 +99,7 @@ RESERVED: Final = frozenset(
         TIMER_DELETE_UNIQUE_KEY, ARRIVE_TIME, PUSH_REPLY_TIME,
     }
 )  # fmt: skip
-"""Names that carry the system's own facts: a user's property may not use them."""
+"""Names of the system's own properties: users may not set them."""
 
 PROPERTIES_SIZE_MAX: Final = 32_767
-"""Bytes of one message's property text: its length is a signed 16-bit number in the record."""
+"""Bytes of a message's encoded properties: the record has a signed 16-bit number for the length."""

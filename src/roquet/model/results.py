@@ -10,7 +10,7 @@ from roquet.model.queue import MessageQueue
 
 
 class SendStatus(Enum):
-    """How durable a stored message is, measured by what the broker's settings promise."""
+    """Durability of a stored message, relative to what the broker's settings promise."""
 
     SEND_OK = "SEND_OK"
     FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
@@ -19,19 +19,19 @@ class SendStatus(Enum):
 
 
 class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The broker's word that a message is stored, and where."""
+    """Receipt of a stored message: its ids, queue and offset."""
 
     status: SendStatus
     message_id: str
-    """The producer's id of the message (of each, joined by commas, for a batch)."""
+    """The producer's message id; those of a batch are joined by commas."""
     offset_message_id: str
     queue: MessageQueue
     queue_offset: int
-    """Of the message; of the first one of a batch."""
+    """Offset of the message; of the first message of a batch."""
     tries: int = 1
-    """With the successful one: an earlier one may have stored the message, too."""
+    """Number of tries, this one included: an earlier one may have stored the message, too."""
     recall_handle: str | None = None
-    """Of a message with a delivery time: what `recall` takes it back with before."""
+    """Handle for `recall`, to cancel a message before its delivery time."""
 
     @property
     def ok(self) -> bool:
@@ -40,7 +40,7 @@ class SendReceipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class PullStatus(Enum):
-    """What a pull found."""
+    """Result kinds of a pull."""
 
     FOUND = "FOUND"
     NO_NEW = "NO_NEW"
@@ -49,7 +49,7 @@ class PullStatus(Enum):
 
 
 class PullResult(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages of one queue, and where to go on."""
+    """Messages of one queue, and the offset of the next pull."""
 
     status: PullStatus
     next_offset: int

@@ -1,4 +1,4 @@
-"""TopicRoute, BrokerData, QueueData: where a topic lives."""
+"""TopicRoute, BrokerData, QueueData: the brokers and queues of a topic."""
 
 from typing import Final
 
@@ -9,7 +9,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.topic import MASTER_ID, READ_WRITE
 
 ORDERED_QUEUES_MAX: Final = 16_384
-"""Of one broker in an operator's order: as many as a topic may have there."""
+"""Queues of one broker in an operator's order: as many as a topic may have there."""
 
 
 class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -35,7 +35,7 @@ class BrokerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many queues a topic has on one broker."""
+    """Number of queues of a topic on one broker."""
 
     broker_name: str = ""
     read_queue_nums: int = 0
@@ -45,7 +45,7 @@ class QueueData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where a topic lives: its brokers and their queues."""
+    """Brokers and queues of a topic."""
 
     order_topic_conf: str | None = None
     queue_datas: list[QueueData] = []
@@ -53,10 +53,10 @@ class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     filter_server_table: dict[str, list[str]] = {}
 
     def write_queues(self, topic: str) -> list[MessageQueue]:
-        """Queues that a producer may send to, sorted: those of brokers that have a leader.
+        """Queues that a producer may send to, sorted: those of brokers with a leader.
 
-        An operator's order says itself which they are: a key must not change its queue when a
-        broker is away, so those are taken as they stand.
+        With an operator's order, exactly its queues: a key must not change its queue while a broker
+        is away.
         """
         if ordered := self.ordered_queues(topic):
             return ordered
@@ -69,7 +69,7 @@ class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
     def ordered_queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of `broker-a:4;broker-b:2`, in that order; none if nobody ordered it so."""
+        """Queues of an order such as `broker-a:4;broker-b:2`, in that order; empty if none."""
         parts = [part.partition(":") for part in (self.order_topic_conf or "").split(";") if part]
         if not all(broker and count.isascii() and count.isdigit() for broker, _, count in parts):
             return []
@@ -94,7 +94,7 @@ class TopicRoute(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All brokers that a name server knows, and which cluster each belongs to."""
+    """All brokers that a name server knows, and the cluster of each."""
 
     broker_addr_table: dict[str, BrokerData] = {}
     cluster_addr_table: dict[str, list[str]] = {}

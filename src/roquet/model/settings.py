@@ -1,4 +1,4 @@
-"""Text and environment to frozen settings dataclasses; units (10s, 64MiB)."""
+"""Settings from text and environment: sizes (64MiB), times (10s), switches, numbers, addresses."""
 
 import difflib
 import re
@@ -23,17 +23,17 @@ _QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 
 
 def parse_bytes(text: str, name: str = "size") -> int:
-    """A size: 64MiB is 67108864; a bare number is bytes."""
+    """Parse a size into bytes: 64MiB is 67108864; a number without a unit is bytes."""
     return _parse(text, name, _BYTES, "bytes, KiB, MiB or GiB")
 
 
 def parse_millis(text: str, name: str = "time") -> int:
-    """A time in ms: 10s is 10000; the unit must be given."""
+    """Parse a time into ms: 10s is 10000; the unit is required."""
     return _parse(text, name, _MILLIS, "ms, s, m, h or d")
 
 
 def parse_bool(text: str, name: str = "switch") -> bool:
-    """A switch: true, yes, on, 1 and their opposites."""
+    """Parse a switch: true, yes, on, 1 and their opposites."""
     match text.strip().lower():
         case "true" | "yes" | "on" | "1":
             return True
@@ -44,7 +44,7 @@ def parse_bool(text: str, name: str = "switch") -> bool:
 
 
 def parse_int(text: str, name: str = "number", *, least: int | None = None) -> int:
-    """A whole number, at least `least`."""
+    """Parse a whole number, at least `least` if given."""
     try:
         value = int(text.strip())
     except ValueError:
@@ -55,14 +55,14 @@ def parse_int(text: str, name: str = "number", *, least: int | None = None) -> i
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """The hint for a misspelt name: "; did you mean 'x'?", or nothing."""
+    """Suggestion for a misspelt name: "; did you mean 'x'?", or the empty string."""
     lowered = {k.lower(): k for k in known}
     close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.6)
     return f"; did you mean {lowered[close[0]]!r}?" if close else ""
 
 
 def parse_address(text: str, name: str = "address", *, port: int | None = None) -> tuple[str, int]:
-    """Host and port of host:port or [v6]:port; `port` is the one to take when none is given."""
+    """Parse host:port or [v6]:port into host and port; `port` is the default if given."""
     host, colon, tail = text.strip().rpartition(":")
     if not colon or tail.endswith("]"):
         host, tail = text.strip(), "" if port is None else str(port)
@@ -74,15 +74,15 @@ def parse_address(text: str, name: str = "address", *, port: int | None = None) 
 
 
 def parse_addresses(text: str, name: str = "addresses") -> tuple[str, ...]:
-    """The parts of a:1;b:2 (commas and blanks do as well), each checked."""
+    """Parse a list a:1;b:2 (commas and blanks separate, too) and check each address."""
     parts = [part for part in re.split(r"[;,\s]+", text) if part]
     if not parts:
-        raise ConfigError(f"{name}: no address given, HOST:PORT is wanted")
+        raise ConfigError(f"{name}: no address given, expected HOST:PORT")
     return tuple(join_address(*parse_address(part, name)) for part in parts)
 
 
 def join_address(host: str, port: int) -> str:
-    """One text of host and port; an IPv6 host goes into brackets."""
+    """Format host and port; an IPv6 host is put into brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -1,4 +1,4 @@
-"""Subscription, ConsumerData, ProducerData: who listens to what."""
+"""Subscription, ConsumerData, ProducerData: which groups a client belongs to and subscribes."""
 
 from enum import Enum
 from typing import Final
@@ -6,14 +6,14 @@ from typing import Final
 import msgspec
 
 ALL: Final = "*"
-"""The expression that takes every message."""
+"""Expression that matches every message."""
 
 TAG: Final = "TAG"
 SQL92: Final = "SQL92"
 
 
 class ConsumeType(Enum):
-    """How a consumer gets its messages; members stand in the order of Java's ordinals."""
+    """How a consumer gets its messages; members are in the order of Java's ordinals."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -21,7 +21,7 @@ class ConsumeType(Enum):
 
 
 class MessageModel(Enum):
-    """Whether a group's members share the messages or each gets all; in Java's order."""
+    """Whether a group's members share the messages or each gets all of them; in Java's order."""
 
     BROADCASTING = "BROADCASTING"
     CLUSTERING = "CLUSTERING"
@@ -29,7 +29,7 @@ class MessageModel(Enum):
 
 
 class ConsumeFromWhere(Enum):
-    """Where a group without progress begins; in Java's order."""
+    """Where a group without progress starts; in Java's order."""
 
     CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
     CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
@@ -42,10 +42,10 @@ class ConsumeFromWhere(Enum):
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One topic and the messages of it that a group wants."""
+    """A group's subscription to one topic, and the filter of its messages."""
 
     topic: str = ""
-    """Empty where a peer left it out, as Java may where an expression alone is checked."""
+    """Empty if a peer left it out, as Java may in a request that checks only the expression."""
     sub_string: str = ALL
     tags_set: list[str] = []
     code_set: list[int] = []
@@ -61,7 +61,7 @@ class ProducerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A consumer group that a client belongs to, and what it listens to."""
+    """A consumer group that a client belongs to, and its subscriptions."""
 
     group_name: str = ""
     consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
@@ -70,11 +70,11 @@ class ConsumerData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     subscription_data_set: list[Subscription] = []
     unit_mode: bool = False
     strategy: str | None = None
-    """Ours, for operators: how the member shares the queues. Genuine brokers pass over it."""
+    """Ours, for operators: the member's allocation strategy. Apache's brokers ignore it."""
 
 
 class HeartbeatData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What one client says of itself to each broker."""
+    """Content of a heartbeat: the groups of one client."""
 
     client_id: str = msgspec.field(default="", name="clientID")
     producer_data_set: list[ProducerData] = []

@@ -1,4 +1,4 @@
-"""TopicConfig and SubscriptionGroup: what an operator configures."""
+"""TopicConfig and SubscriptionGroup: topics and groups as operators configure them."""
 
 from typing import Final
 
@@ -11,7 +11,7 @@ MASTER_ID: Final = 0
 
 
 class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Which edition of a table this is; a name server compares it before it takes the table."""
+    """Version of a table; a name server compares it before it accepts the table."""
 
     state_version: int = 0
     timestamp: int = 0
@@ -19,21 +19,21 @@ class DataVersion(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def order(self) -> tuple[int, int, int]:
-        """Sorts editions, the newest last: by leadership, changes and time (Java's `compare`)."""
+        """Sort key, newest last: by leadership, changes and time (Java's `compare`)."""
         return (self.state_version, self.counter, self.timestamp)
 
     def next(self, now_ms: int) -> "DataVersion":
-        """The edition after this one."""
+        """The version after this one."""
         return DataVersion(
             state_version=self.state_version, timestamp=now_ms, counter=self.counter + 1
         )
 
 
 class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many queues a topic has on one broker, and what may be done with them."""
+    """Number of queues of a topic on one broker, and their permissions."""
 
     topic_name: str = ""
-    """Empty where a peer left it out: the table's key names the topic then."""
+    """Empty if a peer left it out: then the table's key is the name."""
     read_queue_nums: int = 16
     write_queue_nums: int = 16
     perm: int = READ_WRITE
@@ -54,7 +54,7 @@ class TopicConfig(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscriptionGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a consumer group may do, and what becomes of its failed messages."""
+    """Settings of a consumer group: what it may do, and how its failed messages are retried."""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -79,11 +79,11 @@ class TopicTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     topic_config_table: dict[str, TopicConfig] = {}
     data_version: DataVersion = DataVersion()
     topic_ids: dict[str, str] | None = None
-    """By topic its id (rules.topic_id): ours alone, genuine brokers pass it over."""
+    """Topic ids by topic (rules.topic_id); ours only, Apache's brokers ignore them."""
 
 
 class GroupTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All groups of one broker: config/subscriptionGroup.json."""
+    """All groups of one broker: the file config/subscriptionGroup.json."""
 
     subscription_group_table: dict[str, SubscriptionGroup] = {}
     forbidden_table: dict[str, dict[str, int]] = {}

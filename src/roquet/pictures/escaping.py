@@ -1,4 +1,4 @@
-"""Escaping: text as it may stand in HTML and SVG, between tags and in quoted attributes."""
+"""Escaping: text made safe for HTML and SVG, between tags and in quoted attributes."""
 
 from html import escape
 
@@ -6,5 +6,5 @@ from roquet.model.printable_text import printable
 
 
 def escape_text(value: object) -> str:
-    """A value's text: tags, quotes, control and formatting characters are shown, not obeyed."""
+    """A value's text with tags, quotes, control and formatting characters shown literally."""
     return escape(printable(str(value)))

@@ -1,6 +1,6 @@
-"""Ranges: a row for each of several things: where most of it lies, its mean, how sure that is.
+"""Interval plot: for each row the interval of most values, the mean, and its margin of error.
 
-Drawn by hand as strips are: without matplotlib, and a picture is a few kilobytes.
+Drawn by hand like ownership grids: without matplotlib, and a picture is a few kilobytes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,7 +16,7 @@ NOTE_WIDTH: Final = 92
 LINE: Final = 20
 HEAD: Final = 8
 FOOT: Final = 26
-"""Units of the picture: pixels where there is room for all of it."""
+"""Units of the picture: pixels if there is room for all of it."""
 
 TICKS: Final = 4
 
@@ -28,16 +28,16 @@ class IntervalRow(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     mean: float
     high: float
-    """Most lies between low and high."""
+    """Most values lie between low and high."""
     margin: float = 0.0
-    """The mean is this sure."""
+    """The margin of error of the mean."""
     note: str = ""
     owner: int = 0
-    """The number of its colour."""
+    """The number of the colour."""
 
 
 def interval_plot(rows: Sequence[IntervalRow], *, x: str, most: float | None = None) -> str:
-    """As SVG text that takes its colours from the page; what is beyond `most` ends in an arrow."""
+    """SVG text in the page's colours; a mean beyond `most` is drawn as an arrow."""
     most = most or max((row.high for row in rows), default=0) or 1
     step = _step(most)
     edge = step * max(1, -(-most // step))
@@ -52,7 +52,7 @@ def interval_plot(rows: Sequence[IntervalRow], *, x: str, most: float | None = N
 
 
 def _step(most: float) -> float:
-    """A round number of which a few make the whole."""
+    """A round number of which a few make the whole axis."""
     power = 10.0 ** _exponent(most / TICKS)
     return next(power * n for n in (1, 2, 5, 10) if power * n * TICKS >= most * 0.999)
 
@@ -77,7 +77,7 @@ def _grid(edge: float, step: float, bottom: float, x: str) -> Iterator[str]:
 
 
 def _plain(number: float) -> str:
-    """Without an exponent, and without more digits than it has."""
+    """A number without an exponent and without trailing zeros."""
     text = f"{number:,.9f}"
     return text.rstrip("0").rstrip(".")
 

@@ -1,6 +1,6 @@
-"""Strips: a cell for each thing, in the colour of its owner; one row under the other.
+"""Ownership grid: a cell for each thing, in the colour of its owner, row by row.
 
-Drawn by hand and not by matplotlib: a picture of ten rows is 10 KB that way, and not 200.
+Drawn by hand and not by matplotlib: a picture of ten rows has 10 KB that way, and not 200.
 """
 
 import re
@@ -18,10 +18,10 @@ NOTE_WIDTH: Final = 130
 CELL_MAX: Final = 34
 LINE: Final = 22
 GAP: Final = 10
-"""Units of the picture: pixels where there is room for all of it."""
+"""Units of the picture: pixels if there is room for all of it."""
 
 NUMBERS_FROM: Final = 14
-"""A narrower cell has no number in it: it would be cut."""
+"""A narrower cell has no number in it: it would be cut off."""
 
 
 class OwnershipRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class OwnershipRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OwnershipGrid(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of equal length, what their columns are called, and the owners by their numbers."""
+    """Rows of equal length, the names of their columns, and the owners by number."""
 
     rows: Sequence[OwnershipRow]
     columns: Sequence[str]
@@ -42,7 +42,7 @@ class OwnershipGrid(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def ownership_grid(picture: OwnershipGrid) -> str:
-    """As SVG text that takes its colours from the page."""
+    """SVG text that takes its colours from the page."""
     cell = min(CELL_MAX, (WIDTH - NAME_WIDTH - NOTE_WIDTH) / max(len(picture.columns), 1))
     body: list[str] = []
     if cell >= NUMBERS_FROM:
@@ -64,7 +64,7 @@ def ownership_grid(picture: OwnershipGrid) -> str:
 
 
 def standalone_svg(picture: OwnershipGrid) -> str:
-    """As an SVG file: with the page's colours, light and dark, in it."""
+    """An SVG file that contains the page's colours, light and dark."""
     head, _, rest = ownership_grid(picture).partition("\n")
     head = re.sub(r'viewBox="0 0 (\d+) ([\d.]+)"', _with_margin, head)
     style = f"<style>{PALETTE}svg {{ font-family: system-ui, sans-serif; }}\n</style>"
@@ -105,7 +105,7 @@ def _rect(left: float, top: float, cell: float, owner: int | None, *, marked: bo
 
 
 def _legend(owners: Sequence[str], top: float) -> tuple[list[str], float]:
-    """The owners with their colours and numbers, as many in a line as there is room for."""
+    """The owners with their colours and numbers, as many in a line as fit."""
     each = 54 + 7 * max(map(len, owners), default=0)
     in_line = max(1, WIDTH // each)
     body: list[str] = []

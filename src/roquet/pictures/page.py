@@ -1,4 +1,4 @@
-"""One HTML page that needs nothing else: no script, no font, no file beside it; light and dark."""
+"""One self-contained HTML page: no script, no font, no other file; light and dark."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -23,7 +23,7 @@ PALETTE: Final = """
 """The colours of pages and pictures, in light and in dark."""
 
 COLOURS: Final = 8
-"""How many hues `PALETTE` has (`--c0` to `--c7`); a ninth series begins again with the first."""
+"""How many hues `PALETTE` has (`--c0` to `--c7`); a ninth series reuses the first."""
 
 STYLE: Final = (
     PALETTE
@@ -47,16 +47,16 @@ DATE: Final = re.compile(r"\d{4}-\d\d-\d\d(?: \d\d:\d\d(?::\d\d)?(?: UTC)?)?")
 
 
 class Cell(msgspec.Struct, frozen=True):
-    """A value in a table, and whether it is good or bad news."""
+    """A value in a table, and whether it is good or bad news; None for neither."""
 
     value: object
     good: bool | None = None
     is_whole: bool = False
-    """Never broken over lines, as a date."""
+    """Never wrapped over lines, like a date."""
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True):
-    """A heading, a sentence, and what `table` or a plot made."""
+    """A heading, a sentence, and the output of `table` or of a plot."""
 
     title: str
     text: str = ""
@@ -76,14 +76,14 @@ def page(title: str, verdict: Cell, sections: Iterable[Section]) -> str:
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[Cell | object]]) -> str:
-    """Rows of values; whole numbers stand right and have their thousands apart."""
+    """Rows of values; integers are right-aligned, with thousands separators."""
     head = "".join(f"<th>{escape_text(name)}</th>" for name in header)
     lines = "\n".join(f"<tr>{''.join(_cell(value) for value in row)}</tr>" for row in rows)
     return f"<table>\n<tr>{head}</tr>\n{lines}\n</table>"
 
 
 def _dates_whole(text: str) -> str:
-    """Escaped text whose dates and times are never broken over lines."""
+    """Escaped text whose dates and times are never wrapped over lines."""
     return DATE.sub(r'<span class="whole">\g<0></span>', text)
 
 

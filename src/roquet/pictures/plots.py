@@ -1,4 +1,4 @@
-"""Values to pictures: SVG text that takes its colours from the page, in light and in dark.
+"""Plots: values to SVG text that takes its colours from the page, in light and in dark.
 
 matplotlib draws with stand-in colours; each becomes a CSS variable (`--ink`, `--grid`, `--c0` to
 `--c7`) that `page` defines twice.
@@ -20,7 +20,7 @@ from roquet.model.printable_text import printable
 from roquet.pictures.page import COLOURS
 
 LABEL_MAX: Final = 44
-"""Characters of a name beside a picture; matplotlib draws nothing when names take all the room."""
+"""Characters of a label; matplotlib draws nothing when labels take all the space."""
 
 _INK: Final = "#010101"
 _GRID: Final = "#020202"
@@ -58,7 +58,7 @@ _FONT: Final = re.compile(r"font(?:-family)?: (?:[\w.]+px )?'[^;\"]*")
 
 
 class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is measured again and again."""
+    """A quantity measured repeatedly."""
 
     name: str
     x: Sequence[float]
@@ -66,14 +66,14 @@ class PlotSeries(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlotEvent(msgspec.Struct, frozen=True):
-    """Something that happened."""
+    """An event, drawn as a vertical line."""
 
     x: float
     name: str
 
 
 class OwnershipSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A row that belongs to someone for a while; the number chooses the colour."""
+    """The time in which one owner has a row; the owner's number chooses the colour."""
 
     row: str
     start: float
@@ -89,7 +89,7 @@ def line_plot(
     moments: Sequence[PlotEvent] = (),
     stacked: Sequence[PlotSeries] = (),
 ) -> str:
-    """Curves over a common axis; `stacked` ones, of equal x, lie upon each other as areas."""
+    """Curves over a common x axis; `stacked` ones, with equal x, are drawn as stacked areas."""
 
     def draw(axes: Axes) -> None:
         if stacked:
@@ -118,7 +118,7 @@ def ownership_timeline(
     x: str,
     moments: Sequence[PlotEvent] = (),
 ) -> str:
-    """Who has what, over time: a row for each thing, a bar for each while."""
+    """The owner of each row over time: one bar for each span."""
 
     def draw(axes: Axes) -> None:
         rows = sorted({span.row for span in spans}, reverse=True)
@@ -147,7 +147,8 @@ def heatmap(
 ) -> str:
     """A number for each row and column, as a shade of one hue.
 
-    The fullest cell is full; the shade goes with the root, or the small ones would not be seen.
+    The largest value is fully opaque; opacity follows the square root, otherwise small values would
+    not be visible.
     """
     rows = rows or sorted({row for row, _ in cells})
     columns = sorted({column for _, column in cells})
@@ -157,7 +158,7 @@ def heatmap(
         for (row, column), value in cells.items():
             axes.barh(
                 rows.index(row), 0.94, left=column - 0.47, height=0.94,
-                color=(*_shade(), (value / most) ** 0.5),
+                color=(*to_rgb(_HUES[0]), (value / most) ** 0.5),
             )  # fmt: skip
         axes.set_yticks(range(len(rows)), [_text_of(row) for row in rows])
         axes.set_xticks(columns)
@@ -168,10 +169,6 @@ def heatmap(
         _label(axes, x, y)
 
     return _picture(draw, height=0.8 + 0.22 * len(rows))
-
-
-def _shade() -> tuple[float, float, float]:
-    return to_rgb(_HUES[0])
 
 
 def _mark(axes: Axes, moments: Sequence[PlotEvent]) -> None:
@@ -194,7 +191,7 @@ def _label_of(name: str) -> str:
 
 
 def _text_of(name: str) -> str:
-    """A name that leaves room for the picture: its beginning and its end tell it from others."""
+    """A name shortened in the middle: its beginning and its end distinguish it from others."""
     shown, half = printable(name), LABEL_MAX // 2
     return shown if len(shown) <= LABEL_MAX else f"{shown[:half]}…{shown[-half:]}"
 
@@ -222,11 +219,11 @@ def _picture(draw: Callable[[Axes], None], *, height: float) -> str:
 
 
 def _for_the_page(svg: str) -> str:
-    """Without what only a file of its own needs, and in the page's colours and font."""
+    """The SVG without what only a file of its own needs, in the page's colours and font."""
     svg = _METADATA.sub("", _PREFIX.sub("", svg))
     svg = _NAMED_GROUP.sub("<g", svg)  # names that every picture on the page would share
     svg = _SIZE.sub("", svg, count=2)
-    svg = _FONT.sub(lambda found: _in_the_pages_font(found[0]), svg)
+    svg = _FONT.sub(lambda match: _in_the_pages_font(match[0]), svg)
     for hue, variable in _VARIABLES.items():
         svg = svg.replace(hue, variable)
     return svg.strip()

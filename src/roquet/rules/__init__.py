@@ -1,1 +1,18 @@
-"""The decisions: pure functions of facts, now and chance."""
+"""The decisions: pure functions of facts, the time and random numbers.
+
+No clock, socket, file or thread: a test needs nothing but arguments.
+
+    allocate/            strategies: which member of a group owns which queue
+    balance/             rebalancing, its cost, the lag, disagreement, hand-over of queues
+    consumption/         pull, pop, messages in flight, flow control
+    delay/               delay levels, retries, timer messages
+    sql92/               filter expressions
+    admission            busy refusals · fair_share: pauses of slow connections
+    routing              the name server's routes · liveness: silent peers
+    queue_selection      where to send · latency_penalty: brokers to avoid
+    tag_filter           tags and their hashes
+    topic_attributes     changes of attributes · topic_id: topics of one name
+    transaction          checks and ends of half messages
+    recovery             the true end of the log · retention: deletable files
+    watermark            a growing number and its waiters
+"""

@@ -1,19 +1,19 @@
-"""Admission: which requests a broker refuses as busy, and whom it drops, before its memory grows.
+"""Admission control: which requests a broker refuses as busy before its memory grows.
 
-A request costs memory while it waits: for the disk, for a message, for another peer. Those of one
-kind have so many places. Who finds none is told at once to come again, which clients of 5.x do with
-another broker; nothing of a refused request was done.
+A request costs memory while it waits: for the disk, for a message, for another peer. The number of
+waiting requests is limited for each kind. A request over the limit is refused at once, and clients
+of 5.x retry with another broker; nothing of a refused request was done.
 
-    places   0 ............ half ............ all
-                             │                 └─ nobody else gets one
-                             └─ no single connection has more than these
+    waiting  0 ............ half ............ limit
+                             │                 └─ everybody is refused
+                             └─ no single connection may have more than these
 
 Time is the other limit. Requests that wait in front of the broker, in the sockets, cost it nothing;
-but answers that come when their askers have given up are work for nobody, and are asked for again.
-What the genuine broker measures in its queues we can only know of one turn of the event loop: what
-is served late in it has waited at least since it began. [PCBUSY_CLEAN_QUEUE] and [REJECTREQUEST]
-have no place here: they tell of a thread that holds the log's lock for a second, and here the
-thread that would tell it is the one that writes.
+but replies that come after their clients gave up are wasted work, and are asked for again. Apache's
+broker measures the wait in its queues. Here it is known only for one iteration of the event loop: a
+request served late in it has waited at least since the iteration began. [PCBUSY_CLEAN_QUEUE] and
+[REJECTREQUEST] do not exist here: they report a thread that holds the log's lock for a second, and
+here the thread that would report it is the one that writes.
 """
 
 from collections.abc import Mapping
@@ -24,58 +24,58 @@ import msgspec
 W = TypeVar("W")
 
 BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of requests of one kind that may wait: as many as 64 messages of the largest size have."""
+"""Bytes of waiting requests of one kind: as many as 64 messages of the largest size have."""
 
 CLOCK_CHECK_MS: Final = 20
-"""Between two looks at the clock within a turn of the loop: a tenth of what senders may wait."""
+"""Period of clock checks within one iteration of the loop: a tenth of what senders may wait."""
 
 PAUSE_MS_MAX: Final = 2 * CLOCK_CHECK_MS
-"""One pause counts no longer than this, in ms: a machine that stood still has no more work to do
-than before, so only a turn that works on and on is too long."""
+"""Longest pause that counts, in ms: a machine that was suspended has no more work than before, so
+only an iteration that keeps working is too long."""
 
 BURST_MIN: Final = 1_000
-"""Fewer requests in one turn are no crowd: what made the turn long, a hundred new files or a slow
-disk, would not be shorter without them; and a client that waits 300 ms is better off than one that
-is sent away. So many ordinary sends take 30 ms."""
+"""With fewer requests in one iteration of the loop, waiting is not the requests' fault: a hundred
+new files or a slow disk made it long, and it would not be shorter without them; and a client that
+waits 300 ms is better off than one that is refused. This many ordinary sends take 30 ms."""
 
 UNSENT_TOTAL_MAX: Final = 512 * 1024 * 1024
-"""Bytes of answers, of all connections together, that wait for clients to take them: as many as
-500 that read nothing have, each with a full buffer."""
+"""Bytes of unsent replies of all connections together: as many as 500 clients cause that read
+nothing, each with a full buffer."""
 
 OVERLOAD: Final = "[OVERLOAD]system busy, start flow control for a while"
-"""The genuine broker's words when a queue in front of its threads is full."""
+"""Remark of Apache's broker when a queue in front of its threads is full."""
 
 WAITED_TOO_LONG: Final = (
     "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, "
     "period in queue: {}ms, size of queue: {}"
 )
-"""Its words for a request that has waited too long in such a queue."""
+"""Remark of Apache's broker for a request that has waited too long in such a queue."""
 
 
 class AdmissionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many requests of one kind may wait, and how long."""
+    """Limits for requests of one kind: number, bytes, waiting time."""
 
     count: int
-    """Places, as many as the genuine queue of that kind has."""
+    """Number of requests that may wait, equal to the capacity of Apache's queue of that kind."""
     size: int = BYTES_MAX
-    """Bytes that the waiting ones may have together."""
+    """Bytes of all waiting requests together."""
     wait_ms: int | None = None
-    """How long a request may have waited before it is served; None is for ever."""
+    """Longest time that a request may have waited before it is served; None is unlimited."""
 
 
 class RequestLoad(msgspec.Struct, frozen=True, kw_only=True):
-    """What waits when a request of a kind comes."""
+    """Waiting requests of one kind when another one arrives."""
 
     count: int
     size: int
     of_peer: int
-    """How many of them came over the same connection."""
+    """Number of them that came over the same connection."""
     waited_ms: int = 0
-    """How long, at least, the new one has waited."""
+    """Lower bound of the time that the new request has waited."""
 
 
 def refusal(limits: AdmissionLimits, load: RequestLoad) -> str | None:
-    """What to tell a request that is not taken; None takes it."""
+    """Remark for a refused request; None accepts it."""
     if load.count >= limits.count or load.size >= limits.size:
         return OVERLOAD
     if load.of_peer >= max(limits.count // 2, 1):
@@ -86,7 +86,7 @@ def refusal(limits: AdmissionLimits, load: RequestLoad) -> str | None:
 
 
 def is_near_limit(limits: AdmissionLimits, load: RequestLoad) -> bool:
-    """Whether the next request has to be judged: far from every limit nobody need look."""
+    """Whether the next request has to be judged; far from every limit that is skipped."""
     return (
         2 * load.count >= limits.count - 1
         or 2 * load.size >= limits.size
@@ -94,26 +94,27 @@ def is_near_limit(limits: AdmissionLimits, load: RequestLoad) -> bool:
     )
 
 
-def loop_lag_ms(age_ms: int, since_look_ms: int) -> int:
-    """For how long a turn of the loop has been at work, so long after the last look at it."""
-    return age_ms + min(since_look_ms, PAUSE_MS_MAX)
+def loop_lag_ms(age_ms: int, since_check_ms: int) -> int:
+    """Age of the current loop iteration, from its age at the last check and the time since."""
+    return age_ms + min(since_check_ms, PAUSE_MS_MAX)
 
 
 def waited_ms(age_ms: int, count: int) -> int:
-    """How long a request has waited at least that is the next after so many of one turn."""
+    """Lower bound of the wait of a request that is number `count` of its loop iteration."""
     return age_ms if count >= BURST_MIN else 0
 
 
-def slow_readers(untaken: Mapping[W, int], limit: int = UNSENT_TOTAL_MAX) -> list[W]:
-    """Which connections to drop so that the others' untaken answers stay within the limit.
+def slow_readers(unsent: Mapping[W, int], limit: int = UNSENT_TOTAL_MAX) -> list[W]:
+    """Connections to drop so that the unsent bytes of the others stay within the limit.
 
-    The largest first: who reads has next to nothing waiting, and is never among them.
+    Those with the most unsent bytes first: a client that reads has next to nothing unsent, and is
+    never among them.
     """
-    left = sum(untaken.values())
-    found: list[W] = []
-    for who in sorted(untaken, key=lambda who: untaken[who], reverse=True):
-        if left <= limit:
+    total = sum(unsent.values())
+    dropped: list[W] = []
+    for connection in sorted(unsent, key=lambda one: unsent[one], reverse=True):
+        if total <= limit:
             break
-        left -= untaken[who]
-        found.append(who)
-    return found
+        total -= unsent[connection]
+        dropped.append(connection)
+    return dropped

@@ -1,31 +1,32 @@
-"""Fair share: how long a connection waits after a request of its own that took long.
+"""Fair share: how long a connection pauses after one of its requests held the loop for long.
 
-    ── held 40 ms ──▶ others, for 40 ms ──▶ next request of that connection
+    ── request runs 40 ms ──▶ other connections, 40 ms ──▶ next request of that connection
 
-One event loop serves all connections, so a request is an interruption of all others. Slow requests
-of all connections together get half of the time at most, however many send them.
+One event loop serves all connections, so a request interrupts all others. Slow requests of all
+connections together get at most half of the time, however many connections send them.
 """
 
 from typing import Final
 
 SLOW_MS: Final = 10
-"""A request that takes so long has its connection wait: ordinary ones take some microseconds."""
+"""A request that takes this long makes its connection pause; ordinary ones take microseconds."""
 
 COMMON_SLOW_MS: Final = 25
-"""For sends, pulls and the like: the largest batches take so long on a busy machine, and who sends
-them one after the other sends as many messages as a thousand others."""
+"""Limit for sends, pulls and the like: the largest batches take this long on a busy machine, and a
+client that sends them in sequence sends as many messages as a thousand others."""
 
 PAUSE_MS_MAX: Final = 500
-"""A connection waits no longer for one slow request, even when many others have sent some."""
+"""Longest pause for one slow request, even if many other connections have sent some."""
 
 LOG_AFTER_MS: Final = 50
-"""A request that takes longer is logged: nobody else is served meanwhile."""
+"""A request that takes longer is logged: no other connection is served meanwhile."""
 
 
 def pause_end_ms(free_ms: int, now_ms: int, held_ms: int, *, is_common: bool) -> int:
-    """When a connection may go on whose request has held the loop for so long.
+    """When a connection may continue whose request held the loop for `held_ms`.
 
-    Before `free_ms` others wait that had such requests; `now_ms` means at once.
+    Until `free_ms` other connections pause because of such requests; a result of `now_ms` means at
+    once.
     """
     limit_ms = COMMON_SLOW_MS if is_common else SLOW_MS
     if held_ms < limit_ms:

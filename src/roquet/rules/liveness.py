@@ -1,4 +1,4 @@
-"""Who has gone silent."""
+"""Liveness: peers that have been silent for longer than allowed."""
 
 from collections.abc import Hashable, Mapping
 from typing import Final, TypeVar
@@ -12,7 +12,7 @@ SILENCE_MS_MAX: Final = 120_000
 
 
 class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
-    """The last sign of life of someone, and how long they may stay silent after it."""
+    """Time of a peer's last sign of life, and how long it may be silent after it."""
 
     seen_ms: int
     limit_ms: int = SILENCE_MS_MAX
@@ -22,6 +22,6 @@ class LastSeen(msgspec.Struct, frozen=True, kw_only=True):
         return now_ms - self.seen_ms > self.limit_ms
 
 
-def silent_peers(signs: Mapping[K, LastSeen], now_ms: int) -> list[K]:
-    """Those who have been silent for too long."""
-    return [key for key, sign in signs.items() if sign.expired(now_ms)]
+def silent_peers(peers: Mapping[K, LastSeen], now_ms: int) -> list[K]:
+    """Keys of the peers that have been silent for too long."""
+    return [key for key, seen in peers.items() if seen.expired(now_ms)]

@@ -1,11 +1,11 @@
-"""From scanned facts, where the log truly ends.
+"""Recovery: the true end of the log, from the facts of a scan.
 
     ──── whole ────┤ damage ├──── whole ────┼──── whole ────┤ torn … (whole) …
                                             durable          end
 
-Everything before `durable` had reached the disk, so a hole there is damage: what stands behind it
-was promised and stays. Behind `durable` the first thing that is not whole is the tail of a write
-that never ended, and nothing behind it was promised.
+Everything before `durable` had reached the disk, so a gap there is damage: records behind it were
+promised and stay. Behind `durable` the first incomplete record is the tail of a write that never
+finished, and nothing behind it was promised.
 """
 
 from collections.abc import Sequence
@@ -15,14 +15,14 @@ import msgspec
 
 
 class RecordRange(msgspec.Struct, frozen=True):
-    """Whole records one behind the other, from a position to a position."""
+    """Whole records without a gap, at positions [start, stop)."""
 
     start: int
     stop: int
 
 
 class LostMessages(msgspec.Struct, frozen=True):
-    """Messages of one queue that cannot be read: offsets from `first` up to `stop`."""
+    """Unreadable messages of one queue, at offsets [first, stop)."""
 
     topic: str
     queue_id: int
@@ -31,7 +31,7 @@ class LostMessages(msgspec.Struct, frozen=True):
 
 
 class LogDamage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are not whole records, and the messages that were there."""
+    """Damaged bytes of the log, at positions [start, stop), and the messages lost there."""
 
     start: int
     stop: int
@@ -46,7 +46,7 @@ class LogDamage(msgspec.Struct, frozen=True):
 
 
 class LogEnd(msgspec.Struct, frozen=True):
-    """Where the log ends, what before it cannot be read, and whether whole records are cut off."""
+    """End of the log, damage before it, and whole records that are cut off behind it."""
 
     end: int
     damage: tuple[RecordRange, ...]
@@ -54,14 +54,14 @@ class LogEnd(msgspec.Struct, frozen=True):
 
 
 def is_torn_tail(gap_start: int, durable: int) -> bool:
-    """Whether the first byte that is not whole belongs to a write that never ended."""
+    """Whether the first incomplete record belongs to a write that never finished."""
     return gap_start >= durable
 
 
 def find_log_end(scanned: Sequence[RecordRange], start: int, durable: int) -> LogEnd:
-    """Judge the runs that a scan from `start` found, in the order of their positions.
+    """Find the log's end from the ranges that a scan from `start` found, in order of position.
 
-    A hole in front of `durable` with nothing whole behind it reaches to `durable`: its positions
+    A gap in front of `durable` with no whole record behind it extends to `durable`: its positions
     and offsets were promised once and are never given to other messages.
     """
     end, damage = start, list[RecordRange]()
@@ -78,20 +78,21 @@ def find_log_end(scanned: Sequence[RecordRange], start: int, durable: int) -> Lo
 
 
 class UncleanStop(msgspec.Struct, frozen=True):
-    """What an unordered stop left behind, for a log without a trusted position."""
+    """Facts about a log after an unclean stop, which left no trusted position."""
 
     first_stored_ms: tuple[int | None, ...]
-    """Per file, oldest first: store time of its first record, None where there is none."""
+    """Store time of the first record of each file, oldest file first; None for a file without
+    one."""
     safe_ms: int
-    """Records stored until then are known to be durable, their queue entries as well."""
+    """Records stored until then are known to be durable, and so are their queue entries."""
 
 
 CLOCK_SLACK_MS: Final = 3000
-"""How much earlier than the checkpoint says a scan begins: its times are taken in passing."""
+"""A scan begins this much before the checkpoint's time, which is not taken at the same instant."""
 
 
 def first_file_to_scan(clues: UncleanStop) -> int:
-    """The file from which the log has to be read again: the last one that began in safety."""
+    """Index of the file from which the log is scanned again: the last one that began safely."""
     limit = max(0, clues.safe_ms - CLOCK_SLACK_MS)
     for index in range(len(clues.first_stored_ms) - 1, 0, -1):
         stored_ms = clues.first_stored_ms[index]

@@ -1,4 +1,4 @@
-"""Which files may go: by age, by disk pressure, never the unread tail.
+"""Retention: which files may be deleted, by age or disk pressure, never the last file.
 
 disk used   0 %            75 %             85 %              90 %
             │ old files go  │ old files go   │ the oldest go   │ and writes are
@@ -14,27 +14,28 @@ import msgspec
 HOUR_MS: Final = 3_600_000
 
 FORCED_FILES_MAX: Final = 10
-"""Files that pressure alone may take in one step; the next look at the disk decides on more."""
+"""Files that disk pressure alone may delete in one step; the next check of the disk decides
+again."""
 
 
 CLOCK_JUMP_MS: Final = 60_000
-"""A wall clock that gains so much between two looks was set, or the machine slept."""
+"""A wall clock that gains this much between two checks was set, or the machine was suspended."""
 
 CLOCK_DOUBT_MS: Final = HOUR_MS
-"""For so long files are not deleted by such a clock: an operator may set it right meanwhile, and a
-file that is gone is gone."""
+"""For this long no files are deleted because of such a clock: an operator may correct it meanwhile,
+and a deleted file cannot come back."""
 
 
 class RetentionClock:
-    """By which time the age of files is judged: the wall's, unless that has jumped ahead lately."""
+    """Clock that judges the age of files: the wall clock, unless that has recently jumped ahead."""
 
     def __init__(self) -> None:
         self._ahead_ms: int | None = None
-        """What the wall clock shows more than the stopwatch, as far as it is believed."""
+        """Wall clock minus monotonic clock, as far as it is trusted."""
         self._doubted_since_ms: int | None = None
 
     def believed_ms(self, now_ms: int, stopwatch_ms: int) -> int:
-        """The time by which files may be old, from both clocks, asked at every look."""
+        """Time by which files may be old, from both clocks; called at every check."""
         ahead_ms = now_ms - stopwatch_ms
         if self._ahead_ms is None or ahead_ms - self._ahead_ms <= CLOCK_JUMP_MS:
             self._ahead_ms, self._doubted_since_ms = ahead_ms, None
@@ -48,7 +49,7 @@ class RetentionClock:
 
 
 class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What an operator wants kept. Ratios are of the whole disk, at the genuine defaults."""
+    """An operator's retention settings. Ratios are of the whole disk, with Apache's defaults."""
 
     reserved_ms: int = 72 * HOUR_MS
     delete_hour: int = 4
@@ -57,35 +58,35 @@ class RetentionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     force_ratio: float = 0.85
     refuse_ratio: float = 0.90
     free_min: int | None = None
-    """Bytes that must stay free: judges the disk instead of the ratios when it is given."""
+    """Bytes that must stay free; replaces the ratios if given."""
 
 
 class DiskUsage(msgspec.Struct, frozen=True):
-    """The disk that holds the files."""
+    """Size and free bytes of the disk that holds the files."""
 
     total: int
     free: int
 
     @property
     def ratio(self) -> float:
-        """How much of it is used, 0 to 1."""
+        """Used fraction of the disk, 0 to 1."""
         return 1 - self.free / self.total if self.total > 0 else 0.0
 
 
 class FileAge(msgspec.Struct, frozen=True):
-    """A file of the log and when its last record was stored."""
+    """A file of the log and the store time of its last record."""
 
     start: int
     last_ms: int
 
 
 def must_refuse_writes(usage: DiskUsage, policy: RetentionPolicy) -> bool:
-    """Whether writes have to be refused: the disk is almost full."""
+    """Whether writes must be refused because the disk is almost full."""
     return usage.free < required_free_bytes(usage, policy)
 
 
 def required_free_bytes(usage: DiskUsage, policy: RetentionPolicy) -> int:
-    """Bytes of a disk that have to be free for writes to be taken."""
+    """Bytes that must be free for writes to be accepted."""
     if policy.free_min is not None:
         return policy.free_min
     return math.ceil(usage.total * (1 - policy.refuse_ratio))
@@ -98,9 +99,9 @@ def deletable_files(
     usage: DiskUsage,
     policy: RetentionPolicy,
 ) -> Sequence[FileAge]:
-    """The files that may go, oldest first; the newest file never does.
+    """Files that may be deleted, oldest first; never the newest file.
 
-    Only a head of the log can go: the files behind a kept one are kept, whatever their age says.
+    Only a prefix of the log can be deleted: files behind a kept one are kept, whatever their age.
     """
     candidates = files[:-1]
     forced = FORCED_FILES_MAX if _is_pressing(usage, policy) else 0
@@ -121,7 +122,7 @@ def _is_filling(usage: DiskUsage, policy: RetentionPolicy) -> bool:
 
 
 def _is_pressing(usage: DiskUsage, policy: RetentionPolicy) -> bool:
-    """Delete what is not old either, before writes must be refused."""
+    """Whether files that are not old must be deleted, too, before writes must be refused."""
     if policy.free_min is not None:
         return usage.free < 2 * policy.free_min
     return usage.ratio > policy.force_ratio

@@ -1,8 +1,8 @@
-"""Broker registrations merged into routes: the name server's whole brain.
+"""Routing: merges broker registrations into topic routes, for the name server.
 
-A registration is what one broker says of itself. Registrations are kept by broker name and id; of
-one name, the member with the lowest id speaks for the topics. As long as that is the leader (id 0)
-they can be written; while only followers are left they can still be read.
+Registrations are kept by broker name and id. Among brokers of one name, the member with the lowest
+id determines the topics. While that is the leader (id 0) its topics can be written; while only
+followers are left they can only be read.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ UNIT_SUBSCRIBED: Final = 2
 
 
 class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True):
-    """What one broker says of itself."""
+    """One broker's registration: address, topics and their version."""
 
     cluster: str
     broker_name: str
@@ -35,31 +35,31 @@ class BrokerRegistration(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def broker_key(self) -> "BrokerKey":
-        """The place among all brokers that this one claims."""
+        """Name and id of the broker."""
         return (self.broker_name, self.broker_id)
 
 
 BrokerKey: TypeAlias = tuple[str, int]
-"""A broker's name and id: at most one address sits there."""
+"""A broker's name and id, which belong to at most one address."""
 
 BrokerRegistrations: TypeAlias = Mapping[BrokerKey, BrokerRegistration]
 
 
 class RegistrationVerdict(Enum):
-    """What becomes of a new registration."""
+    """Outcome of a new registration."""
 
     TAKEN = "taken"
-    OUTDATED = "another address with newer topics sits there"
-    INCOMPLETE = "one topic of a broker of which nothing else is known"
+    OUTDATED = "another address has registered newer topics for it"
+    INCOMPLETE = "one topic of a broker whose other topics are unknown"
 
 
 def judge(known: BrokerRegistrations, new: BrokerRegistration) -> RegistrationVerdict:
-    """Whether a registration may be taken.
+    """Decide whether a registration is accepted.
 
-    Two addresses that claim one seat are a failover or a mistake: the newer edition of the topics
-    wins (`DataVersion.order`), and of two alike the later registration. A broker that creates a
-    topic registers just that one; a name server that does not know the broker's other topics must
-    refuse it, so that the broker registers all of them.
+    Two addresses with one broker key are a failover or a mistake: the newer version of the topics
+    wins (`DataVersion.order`), and between equal versions the later registration. A broker that
+    creates a topic registers only that topic; a name server that does not know the broker's other
+    topics must refuse it, so that the broker registers all of them.
     """
     old = known.get(new.broker_key)
     if old is None:
@@ -72,11 +72,11 @@ def judge(known: BrokerRegistrations, new: BrokerRegistration) -> RegistrationVe
 def merge(
     known: BrokerRegistrations, new: BrokerRegistration, *, whole: bool = False
 ) -> BrokerRegistrations:
-    """The registrations with the new one among them.
+    """Registrations with a new one added.
 
-    From the same address it adds to the topics known before, unless it is the `whole` table:
-    a broker may register only what has changed. An address sits in one seat of its name at a time
-    (a follower that became the leader leaves its old seat).
+    From the same address it adds to the topics known before, unless it is the `whole` table: a
+    broker may register only what has changed. An address has one key of its broker name at a time
+    (a follower that became the leader gives up its old key).
     """
     old = known.get(new.broker_key)
     if old is not None and old.address == new.address:
@@ -93,13 +93,13 @@ def merge(
 
 
 def without(known: BrokerRegistrations, gone: Iterable[BrokerKey]) -> BrokerRegistrations:
-    """The registrations of those who are still there."""
-    left = set(gone)
-    return {broker_key: r for broker_key, r in known.items() if broker_key not in left}
+    """Registrations without some brokers."""
+    keys = set(gone)
+    return {broker_key: r for broker_key, r in known.items() if broker_key not in keys}
 
 
 def route(known: BrokerRegistrations, topic: str, order: str | None = None) -> TopicRoute | None:
-    """Where a topic lives; None when no broker has it."""
+    """Route of a topic; None if no broker has it."""
     homes = [members for members in _by_name(known) if topic in members[0].topics]
     if not homes:
         return None
@@ -114,7 +114,7 @@ def route(known: BrokerRegistrations, topic: str, order: str | None = None) -> T
 
 
 def cluster(known: BrokerRegistrations) -> ClusterInfo:
-    """All brokers, and which cluster each belongs to."""
+    """All brokers, and the cluster of each."""
     names: dict[str, set[str]] = {}
     for registration in known.values():
         names.setdefault(registration.cluster, set()).add(registration.broker_name)
@@ -125,14 +125,14 @@ def cluster(known: BrokerRegistrations) -> ClusterInfo:
 
 
 def topics(known: BrokerRegistrations, cluster: str | None = None) -> list[str]:
-    """The names of all topics, or of those of one cluster."""
+    """Names of all topics, or of those of one cluster."""
     speakers = (members[0] for members in _by_name(known))
-    found = [one for one in speakers if cluster is None or one.cluster == cluster]
-    return sorted({topic for speaker in found for topic in speaker.topics})
+    chosen = [broker for broker in speakers if cluster is None or broker.cluster == cluster]
+    return sorted({topic for speaker in chosen for topic in speaker.topics})
 
 
 def topics_with(known: BrokerRegistrations, flag: int) -> list[str]:
-    """The names of the topics whose first broker sets a flag."""
+    """Names of the topics whose first broker sets a flag."""
     first: dict[str, TopicConfig] = {}
     for members in _by_name(known):
         first = {**members[0].topics, **first}
@@ -140,32 +140,32 @@ def topics_with(known: BrokerRegistrations, flag: int) -> list[str]:
 
 
 def members(known: BrokerRegistrations, broker_name: str) -> dict[int, str]:
-    """The addresses of one broker name, by id."""
+    """Addresses of one broker name, by id."""
     return {i: known[name, i].address for name, i in sorted(known) if name == broker_name}
 
 
-# What operators change here, until the broker registers another edition of its topics.
+# Changes by operators, which hold until the broker registers another version of its topics.
 
 
 def topic_count(known: BrokerRegistrations, broker_name: str) -> int:
-    """How many topics a broker has."""
-    found = [m[0].topics for m in _by_name(known) if m[0].broker_name == broker_name]
-    return len(found[0]) if found else 0
+    """Number of a broker's topics."""
+    tables = [m[0].topics for m in _by_name(known) if m[0].broker_name == broker_name]
+    return len(tables[0]) if tables else 0
 
 
 def with_write_permission(
     known: BrokerRegistrations, broker_name: str, *, may_write: bool
 ) -> BrokerRegistrations:
-    """The registrations when nobody may write to a broker, or all may read and write."""
+    """Registrations after a broker's write permission is removed, or read and write are allowed."""
 
     def changed(config: TopicConfig) -> TopicConfig:
         perm = READ_WRITE if may_write else config.perm & ~Permission.WRITE
         return msgspec.structs.replace(config, perm=int(perm))
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if one.broker_name != broker_name:
-            return one.topics
-        return {topic: changed(config) for topic, config in one.topics.items()}
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if broker.broker_name != broker_name:
+            return broker.topics
+        return {topic: changed(config) for topic, config in broker.topics.items()}
 
     return _with_topics(known, topics_of)
 
@@ -173,12 +173,12 @@ def with_write_permission(
 def without_topic(
     known: BrokerRegistrations, topic: str, cluster: str | None = None
 ) -> BrokerRegistrations:
-    """The registrations without a topic, in one cluster or everywhere."""
+    """Registrations without a topic, in one cluster or everywhere."""
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if topic not in one.topics or (cluster and one.cluster != cluster):
-            return one.topics
-        return {name: config for name, config in one.topics.items() if name != topic}
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if topic not in broker.topics or (cluster and broker.cluster != cluster):
+            return broker.topics
+        return {name: config for name, config in broker.topics.items() if name != topic}
 
     return _with_topics(known, topics_of)
 
@@ -186,14 +186,14 @@ def without_topic(
 def with_topic(
     known: BrokerRegistrations, topic: str, queues: Iterable[QueueData]
 ) -> BrokerRegistrations:
-    """The registrations with a topic on some brokers; unchanged when one of them is not known."""
-    given = {one.broker_name: one for one in queues}
-    if not given.keys() <= {name for name, _ in known}:
+    """Registrations with a topic on some brokers; unchanged if one of the brokers is unknown."""
+    queues_by_broker = {data.broker_name: data for data in queues}
+    if not queues_by_broker.keys() <= {name for name, _ in known}:
         return known
 
-    def topics_of(one: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if (data := given.get(one.broker_name)) is None:
-            return one.topics
+    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
+        if (data := queues_by_broker.get(broker.broker_name)) is None:
+            return broker.topics
         config = TopicConfig(
             topic_name=topic,
             read_queue_nums=data.read_queue_nums,
@@ -201,7 +201,7 @@ def with_topic(
             perm=data.perm,
             topic_sys_flag=data.topic_sys_flag,
         )
-        return {**one.topics, topic: config}
+        return {**broker.topics, topic: config}
 
     return _with_topics(known, topics_of)
 
@@ -210,13 +210,13 @@ def _with_topics(
     known: BrokerRegistrations, topics_of: Callable[[BrokerRegistration], Mapping[str, TopicConfig]]
 ) -> BrokerRegistrations:
     return {
-        broker_key: msgspec.structs.replace(one, topics=topics_of(one))
-        for broker_key, one in known.items()
+        broker_key: msgspec.structs.replace(broker, topics=topics_of(broker))
+        for broker_key, broker in known.items()
     }
 
 
 def _by_name(known: BrokerRegistrations) -> list[list[BrokerRegistration]]:
-    """The members of each broker name, the one who speaks first; names in order."""
+    """Members of each broker name, sorted; the first one of each determines the topics."""
     groups: dict[str, list[BrokerRegistration]] = {}
     for broker_key in sorted(known):
         groups.setdefault(broker_key[0], []).append(known[broker_key])

@@ -1,12 +1,13 @@
-"""Topic attributes: which there are, their values, and what `+key=value,-key` makes of them.
+"""Topic attributes: their names, values, and the effect of changes such as `+key=value,-key`.
 
-The rules and remarks are those of the genuine AttributeParser, AttributeUtil and TopicAttributes.
-What the genuine broker would do and this one does not is refused, not noted and passed over.
+The rules and remarks are those of Apache's AttributeParser, AttributeUtil and TopicAttributes. An
+attribute value that Apache's broker implements and this one does not is refused, never stored and
+ignored.
 """
 
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -18,14 +19,14 @@ MESSAGE_TYPE: Final = "message.type"
 
 
 class Attribute(msgspec.Struct, frozen=True, kw_only=True):
-    """One attribute: its values, and whether it may be changed once the topic is there."""
+    """One attribute: its values, and whether it may be changed on an existing topic."""
 
     values: frozenset[str] = frozenset()
-    """The words that it may be."""
+    """Words that are allowed; empty for a number."""
     least: int = 0
-    """The least number that it may be, where it is no word."""
+    """Smallest number allowed, for an attribute that is not a word."""
     refused: Mapping[str, str] = MappingProxyType({})
-    """Words that the genuine broker knows, and why they cannot be set here."""
+    """Words that Apache's broker knows, with the reason why they cannot be set here."""
     changeable: bool = True
 
 
@@ -49,7 +50,7 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
         ),
         MESSAGE_TYPE: Attribute(
             values=frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
-            # By default the genuine broker takes no such topics, either.
+            # By default Apache's broker accepts no such topics, either.
             refused={"MIXED": "MIXED message type is not supported."},
         ),
         "reserve.time": Attribute(least=-1),
@@ -58,43 +59,52 @@ ATTRIBUTES: Final[Mapping[str, Attribute]] = MappingProxyType(
 
 
 def parse_changes(text: str) -> dict[str, str]:
-    """The single changes of a text: signed key to value; UsageError for what is none."""
-    found: dict[str, str] = {}
+    """Parse changes into signed key → value; raises UsageError for a malformed one."""
+    parsed: dict[str, str] = {}
     for change in filter(None, (part.strip() for part in text.split(","))):
         key, equals, value = change.partition("=")
         if equals and not key.startswith("+"):
             raise UsageError(f"add/alter attribute format is wrong: {key}")
         if not equals and not key.startswith("-"):
             raise UsageError(f"delete attribute format is wrong: {key}")
-        if key in found:
+        if key in parsed:
             raise UsageError(f"key duplication: {key}")
-        found[key] = value
-    return found
+        parsed[key] = value
+    return parsed
 
 
 def apply_changes(known: Mapping[str, str] | None, wanted: Mapping[str, str]) -> dict[str, str]:
-    """What changes make of the attributes of a topic, None for a new one; UsageError: nothing."""
-    found = dict(known or {})
+    """Apply changes to a topic's attributes (None for a new topic) and return the result.
+
+    Raises UsageError for a change that is not allowed; then none of them applies.
+    """
+    attributes = dict(known or {})
     for sign, key, value in _signed_changes(wanted):
         attribute = ATTRIBUTES.get(key)
         if known is None and sign == "-":
             raise UsageError(f"only add attribute is supported while creating topic. key: {key}")
-        if sign == "-" and key not in found:
+        if sign == "-" and key not in attributes:
             raise UsageError(f"attempt to delete a nonexistent key: {key}")
         if attribute is None:
             raise UsageError(f"unsupported key: {key}")
-        if known is not None and not attribute.changeable and found.get(key) != value:
+        if known is not None and not attribute.changeable and attributes.get(key) != value:
             raise UsageError(f"attempt to update an unchangeable attribute. key: {key}")
         if sign == "-":
-            del found[key]
+            del attributes[key]
         else:
             _check(key, attribute, value)
-            found[key] = value
-    return found
+            attributes[key] = value
+    return attributes
 
 
-def _signed_changes(wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Sign, key and value of each change; no key may be meant twice."""
+class _Change(NamedTuple):
+    sign: str
+    key: str
+    value: str
+
+
+def _signed_changes(wanted: Mapping[str, str]) -> Iterator[_Change]:
+    """Sign, key and value of each change; raises UsageError for a key that occurs twice."""
     seen: set[str] = set()
     for signed, value in wanted.items():
         sign, key = signed[:1], signed[1:]
@@ -103,7 +113,7 @@ def _signed_changes(wanted: Mapping[str, str]) -> Iterator[tuple[str, str, str]]
         if key in seen:
             raise UsageError(f"alter duplication key. key: {key}")
         seen.add(key)
-        yield sign, key, value
+        yield _Change(sign, key, value)
 
 
 def _check(key: str, attribute: Attribute, value: str) -> None:

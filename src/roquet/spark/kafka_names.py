@@ -1,4 +1,4 @@
-"""Kafka's names: a hint for those who bring options and columns of Spark's Kafka source along."""
+"""Kafka's names: hints for options and columns that Spark's Kafka source calls otherwise."""
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
@@ -18,7 +18,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "maxoffsetspertrigger": "option 'maxOffsetsPerTrigger'",
     }
 )
-"""Options of Spark's Kafka source in small letters, and what they are called here."""
+"""Options of Spark's Kafka source in lower case, and their names here."""
 
 COLUMNS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -28,11 +28,11 @@ COLUMNS: Final[Mapping[str, str]] = MappingProxyType(
         "timestamp": "column 'stored_at' of a read; it is set by the broker",
     }
 )
-"""Columns of Spark's Kafka source and sink, and what they are called here."""
+"""Columns of Spark's Kafka source and sink, and their names here."""
 
 
 def hint(name: str, known: Iterable[str], words: Mapping[str, str]) -> str:
-    """What an unknown name may have meant: Kafka's word for something, or a slip of the pen."""
+    """The end of an error text about an unknown name: our name for it, or the nearest known one."""
     if (ours := words.get(name.lower())) is not None:
         return f"; Kafka's {name!r} is {ours} here"
     return suggest(name, known)

@@ -1,10 +1,10 @@
-"""Listeners: what a query tells of its progress, as lag and rate by topic, or to a consumer group.
+"""Query listeners: lag and rate of streams by topic, and their offsets as a group's progress.
 
     spark.streams.addListener(ProgressListener())                     one log line a batch
     publish(spark, group="lake", namesrv="127.0.0.1:9876", topic="orders")   consumerProgress
 
 The source's own `publishProgress` is one batch behind, since Spark tells a source late that a
-batch is done; a listener hears it at once, and hears of the last one, too.
+batch is done. A listener is told at once, also after the last batch.
 """
 
 import json
@@ -35,17 +35,17 @@ log = logger(__name__)
 
 
 class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a query is in one of its sources, after a batch."""
+    """The progress of a query in one of its sources, after a batch."""
 
     query: str
-    """Its name, or its id."""
+    """The query's name; its id when it has none."""
     batch: int
     rows: int
     rows_per_second: float
     lag: Mapping[str, int]
-    """By topic, messages that were there and not read yet; filters are not considered."""
+    """Unread messages by topic; messages that a filter would drop count as well."""
     away: Mapping[str, int]
-    """Brokers that do not answer, and for how many seconds; their part of the lag may be old."""
+    """Seconds without an answer, by broker; the lag of these brokers may be outdated."""
 
     def __str__(self) -> str:
         lag = ", ".join(f"{topic} {count:,}" for topic, count in self.lag.items())
@@ -55,7 +55,7 @@ class QueryProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_progress(progress: Mapping[str, Any]) -> list[QueryProgress]:
-    """What a query's progress (its JSON) tells of sources that are ours."""
+    """The progress of each Roquet source in a query's progress JSON."""
     return [
         QueryProgress(
             query=progress.get("name") or progress["id"],
@@ -72,14 +72,16 @@ def parse_progress(progress: Mapping[str, Any]) -> list[QueryProgress]:
 
 
 def end_offsets(source: Mapping[str, Any]) -> QueueOffsets | None:
-    """Where a source's last batch ended; None when it is no source of ours."""
-    kept = _parsed(source.get("endOffset"))
-    return queue_offsets.from_json(kept) if kept and queue_offsets.is_offsets_json(kept) else None
+    """The end offsets of a source's last batch; None for sources other than Roquet."""
+    offsets = _parsed(source.get("endOffset"))
+    if offsets and queue_offsets.is_offsets_json(offsets):
+        return queue_offsets.from_json(offsets)
+    return None
 
 
 def _latest(source: Mapping[str, Any]) -> tuple[QueueOffsets, Mapping[str, int]]:
-    told = _parsed(source.get("latestOffset"))
-    return queue_offsets.latest_from_json(told) if told else ({}, {})
+    report = _parsed(source.get("latestOffset"))
+    return queue_offsets.latest_from_json(report) if report else ({}, {})
 
 
 def _lag(ends: QueueOffsets, latest: QueueOffsets) -> dict[str, int]:
@@ -90,7 +92,7 @@ def _lag(ends: QueueOffsets, latest: QueueOffsets) -> dict[str, int]:
 
 
 def _parsed(offset: Any) -> Any:
-    """Spark gives an offset as JSON, or as what it read from it."""
+    """An offset as a JSON value: Spark passes it as text or already parsed."""
     try:
         return json.loads(offset) if isinstance(offset, str) else offset
     except ValueError:
@@ -102,55 +104,55 @@ def _number(value: Any) -> float:
 
 
 def log_progress(progress: QueryProgress) -> None:
-    """One line; a warning while brokers are away."""
+    """Log one line; at level WARNING while brokers are away."""
     log.log(logging.WARNING if progress.away else logging.INFO, "%s", progress)
 
 
 class _Listener(StreamingQueryListener):
-    """Wants to hear of progress alone."""
+    """A listener for progress events alone."""
 
     def onQueryStarted(self, event: "QueryStartedEvent") -> None:  # noqa: N802
-        """A query began."""
+        """Ignored."""
 
     def onQueryIdle(self, event: "QueryIdleEvent") -> None:  # noqa: N802
-        """There was nothing new."""
+        """Ignored."""
 
     def onQueryTerminated(self, event: "QueryTerminatedEvent") -> None:  # noqa: N802
-        """A query ended."""
+        """Ignored."""
 
     def onQueryProgress(self, event: "QueryProgressEvent") -> None:  # noqa: N802
-        """A batch is done; what goes wrong here is logged, the query goes on."""
+        """Handle the progress of a batch; errors are logged and do not stop the query."""
         try:
-            self.heard(json.loads(event.progress.json))
+            self.on_progress(json.loads(event.progress.json))
         except Exception:
-            log.exception("what a query told of its progress was not used")
+            log.exception("a query's progress was not handled")
 
-    def heard(self, progress: Mapping[str, Any]) -> None:
-        """What the query told."""
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Handle a query's progress JSON."""
         raise NotImplementedError
 
 
 class ProgressListener(_Listener):
-    """Tells lag and rate after each batch of every query that reads topics."""
+    """Reports lag and rate after each batch of every query that reads topics."""
 
     def __init__(self, tell: Callable[[QueryProgress], object] = log_progress) -> None:
         self._tell = tell
 
-    def heard(self, progress: Mapping[str, Any]) -> None:
-        """What the query told."""
-        for one in parse_progress(progress):
-            self._tell(one)
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Report each of the query's sources."""
+        for source_progress in parse_progress(progress):
+            self._tell(source_progress)
 
 
 class PublishListener(_Listener):
-    """Publishes where batches ended as the progress of a group."""
+    """Publishes the end offsets of batches as the progress of a group."""
 
     def __init__(self, publisher: ProgressPublisher, query: str | None = None) -> None:
         self._publisher = publisher
         self._query = query
 
-    def heard(self, progress: Mapping[str, Any]) -> None:
-        """What the query told."""
+    def on_progress(self, progress: Mapping[str, Any]) -> None:
+        """Publish the end offsets of the query's sources."""
         if self._query not in (None, progress.get("name"), progress["id"]):
             return
         for source in progress["sources"]:
@@ -161,10 +163,10 @@ class PublishListener(_Listener):
 def publish(
     spark: "SparkSession", *, group: str, query: str | None = None, **options: str
 ) -> PublishListener:
-    """Have queries' progress published; of the one with this name or id, or of all.
+    """Publish the progress of the query with this name or id, or of all queries, as a group's.
 
-    `options` are those of the source that say where: namesrv, and topic or topicPattern. The group
-    must have no members (UsageError). `spark.streams.removeListener` ends it.
+    `options` are the source's namesrv, and topic or topicPattern. Raises UsageError when the group
+    has members. `spark.streams.removeListener` stops it.
     """
     publisher = ProgressPublisher(parse(options, os.environ), group)
     publisher.check()

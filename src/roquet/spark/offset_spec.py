@@ -1,10 +1,10 @@
-"""Edges: where a read begins and ends, as users say it, and the offsets that this means.
+"""Offset specs: the texts of startingOffsets and endingOffsets, and the offsets they mean.
 
     earliest · latest · 2026-01-31T12:00 · 1769860800000 · -10 minutes · group:billing
-    {"orders": {"broker-a": {"0": 23, "1": -1}}}          an offset for each queue, -2 and -1 edges
-    {"orders": "latest", "paid": "-1 h", "*": "earliest"} each topic its own
+    {"orders": {"broker-a": {"0": 23, "1": -1}}}           offsets by queue; -2 earliest, -1 latest
+    {"orders": "latest", "paid": "-1 h", "*": "earliest"}  a spec for each topic
 
-Times are of the broker: when it stored a message. One without a time zone is in UTC.
+Times are compared with the time at which the broker stored a message. Without a zone they are UTC.
 """
 
 import json
@@ -29,29 +29,29 @@ from roquet.spark.queue_offsets import (
 
 
 class AtTime(msgspec.Struct, frozen=True):
-    """The first message stored at a time or later."""
+    """The first message stored at a time or later; `ms` counts from 1970."""
 
     ms: int
 
 
 class TimeAgo(msgspec.Struct, frozen=True):
-    """The same, for the time so long before the read begins."""
+    """The first message stored at most `ms` milliseconds before the read begins."""
 
     ms: int
 
 
 class GroupProgress(msgspec.Struct, frozen=True):
-    """Where a consumer group stands; the first message of a queue that it has no progress in."""
+    """A consumer group's committed offset; the earliest one of queues without a commit."""
 
     group: str
 
 
 CommonSpec: TypeAlias = Literal["earliest", "latest"] | AtTime | TimeAgo | GroupProgress
-"""What can be said of many queues at once."""
+"""A position that one text gives for every queue."""
 
 
 class SpecByTopic(msgspec.Struct, frozen=True):
-    """Each topic its own edge; `*` is that of all others."""
+    """A spec for each topic; `*` is for all other topics."""
 
     topics: dict[str, "CommonSpec | QueueOffsets"]
 
@@ -60,7 +60,7 @@ OffsetSpec: TypeAlias = CommonSpec | QueueOffsets | SpecByTopic
 
 OTHER_TOPICS: Final = "*"
 ONLY_TOPIC: Final = ""
-"""Stands in offsets for the one topic of a read, which need not be named."""
+"""Stands for the topic in offsets of a read of one topic, which need not be named."""
 
 TIME_MIN: Final = 100_000_000_000
 """Milliseconds from 1970 to 1973: a smaller number is a time in seconds, or an offset."""
@@ -94,61 +94,61 @@ _UNITS: Final[Mapping[str, int]] = MappingProxyType(
 
 
 class OffsetLookup(Protocol):
-    """What brokers are asked for: `cluster.Cluster` does it."""
+    """Lookups that need brokers; `cluster_client.ClusterClient` implements them."""
 
     def now_ms(self) -> int:
-        """The time."""
+        """Milliseconds since 1970."""
 
     def committed(self, queue: QueueKey, group: str) -> int | None:
-        """A group's progress."""
+        """A group's committed offset; None without one."""
 
     def first_since(self, queue: QueueKey, span: tuple[int, int], ms: int) -> int:
-        """The offset of the first message stored at a time or later."""
+        """The offset, within the span, of the first message stored at `ms` or later."""
 
 
 # -- text ------------------------------------------------------------------------------------
 
 
 def parse(text: str, name: str) -> OffsetSpec:
-    """What the text of an option says; ConfigError for what cannot be read."""
-    said = text.strip()
-    if said.startswith("{"):
+    """The spec that the text of an option means; ConfigError names what is wrong in it."""
+    spec = text.strip()
+    if spec.startswith("{"):
         try:
-            return _parse_json(json.loads(said), name)
+            return _parse_json(json.loads(spec), name)
         except ValueError as error:
             raise ConfigError(f"{name}: {text!r} is no JSON: {error}") from None
-    return _parse_common(said, name)
+    return _parse_common(spec, name)
 
 
 def parse_time(text: str, name: str) -> AtTime | TimeAgo:
-    """A time, written in one of three ways."""
-    if (found := _parse_time(text.strip(), name)) is None:
+    """A time in one of the forms of `TIME_FORMS`; ConfigError for anything else."""
+    if (time := _parse_time(text.strip(), name)) is None:
         raise ConfigError(f"{name}: {text!r} is not {TIME_FORMS}")
-    return found
+    return time
 
 
-def check_topics(edge: OffsetSpec, topics: Iterable[str], name: str) -> OffsetSpec:
-    """The edge of a read of these topics; ConfigError when it says something of another one."""
+def check_topics(spec: OffsetSpec, topics: Iterable[str], name: str) -> OffsetSpec:
+    """The spec with `ONLY_TOPIC` replaced; ConfigError when it names a topic that is not read."""
     known = tuple(topics)
-    if isinstance(edge, dict) and any(queue[0] == ONLY_TOPIC for queue in edge):
+    if isinstance(spec, dict) and any(queue[0] == ONLY_TOPIC for queue in spec):
         if len(known) != 1:
             raise ConfigError(f'{name} must name topics: {{"orders": {{"broker-a": {{"0": 23}}}}}}')
-        edge = {(known[0], broker, number): at for (_, broker, number), at in edge.items()}
-    for topic in sorted(named_topics(edge)) if known else ():
+        spec = {(known[0], broker, number): at for (_, broker, number), at in spec.items()}
+    for topic in sorted(named_topics(spec)) if known else ():
         if topic not in known:
             raise ConfigError(f"{name}: topic {topic!r} is not read{suggest(topic, known)}")
-    return edge
+    return spec
 
 
-def named_topics(edge: OffsetSpec) -> set[str]:
-    """The topics that it says something of by their names."""
-    if isinstance(edge, dict):
-        return {topic for topic, _, _ in edge}
-    return set(edge.topics) - {OTHER_TOPICS} if isinstance(edge, SpecByTopic) else set()
+def named_topics(spec: OffsetSpec) -> set[str]:
+    """The topics that a spec names."""
+    if isinstance(spec, dict):
+        return {topic for topic, _, _ in spec}
+    return set(spec.topics) - {OTHER_TOPICS} if isinstance(spec, SpecByTopic) else set()
 
 
-def _parse_common(said: Any, name: str) -> CommonSpec:
-    text = said.strip() if isinstance(said, str) else ""
+def _parse_common(value: Any, name: str) -> CommonSpec:
+    text = value.strip() if isinstance(value, str) else ""
     word = text.lower()
     if word == "earliest":
         return "earliest"
@@ -156,19 +156,17 @@ def _parse_common(said: Any, name: str) -> CommonSpec:
         return "latest"
     if word.startswith(_GROUP):
         return GroupProgress(check_group(text[len(_GROUP) :].strip()))
-    if (found := _parse_time(text, name)) is None:
-        raise ConfigError(f"{name}: {said!r} is not {SPEC_FORMS}")
-    return found
+    if (time := _parse_time(text, name)) is None:
+        raise ConfigError(f"{name}: {value!r} is not {SPEC_FORMS}")
+    return time
 
 
 def _parse_time(text: str, name: str) -> AtTime | TimeAgo | None:
     if text.isascii() and text.isdecimal():
         if int(text) < TIME_MIN:
-            raise ConfigError(
-                f"{name}: {text} is no time in ms since 1970: it would be before 1973"
-            )
+            raise ConfigError(f"{name}: {text} ms since 1970 is before 1973: give a later time")
         if int(text) > TIME_MAX:
-            raise ConfigError(f"{name}: {text} is no time in ms since 1970: none is so late")
+            raise ConfigError(f"{name}: {text} ms since 1970 is after the year 9999")
         return AtTime(int(text))
     if (ago := _AGO.fullmatch(text.lower())) and ago[2] in _UNITS:
         return TimeAgo(int(float(ago[1]) * _UNITS[ago[2]]))
@@ -180,12 +178,12 @@ def _parse_time(text: str, name: str) -> AtTime | TimeAgo | None:
 
 
 def _parse_json(read: Mapping[str, Any], name: str) -> OffsetSpec:
-    """Offsets where nothing else is said, else what is said by topic."""
+    """Offsets when every value is a JSON object, otherwise a spec by topic."""
     if not read:
         raise ConfigError(f"{name}: there is nothing in it: {SPEC_FORMS}")
     if all(isinstance(value, dict) for value in read.values()):
-        one = all(_is_queues(value) for value in read.values())
-        return _parse_offsets({ONLY_TOPIC: read} if one else read, name)
+        names_no_topic = all(_is_queues(value) for value in read.values())
+        return _parse_offsets({ONLY_TOPIC: read} if names_no_topic else read, name)
     return SpecByTopic({topic: _parse_topic(topic, value, name) for topic, value in read.items()})
 
 
@@ -200,7 +198,7 @@ def _is_queues(value: Mapping[str, Any]) -> bool:
 
 
 def _parse_offsets(nested: Mapping[str, Any], name: str) -> QueueOffsets:
-    found: QueueOffsets = {}
+    offsets: QueueOffsets = {}
     for topic, brokers in nested.items():
         for broker, queues in brokers.items():
             if not isinstance(queues, dict):
@@ -211,94 +209,103 @@ def _parse_offsets(nested: Mapping[str, Any], name: str) -> QueueOffsets:
                         f"{name}: offset {at!r} of queue {number!r} of broker {broker!r}: whole "
                         "numbers are wanted, -2 for earliest, -1 for latest"
                     )
-                found[topic, broker, int(number)] = at
-    return found
+                offsets[topic, broker, int(number)] = at
+    return offsets
 
 
 # -- offsets ---------------------------------------------------------------------------------
 
 
 def starting_offsets(
-    edge: OffsetSpec, earliest: QueueOffsets, latest: QueueOffsets, asked: OffsetLookup
+    spec: OffsetSpec, earliest: QueueOffsets, latest: QueueOffsets, lookup: OffsetLookup
 ) -> QueueOffsets:
-    """Where each queue's reading begins; ConfigError for an offset that there is not yet.
+    """The first offset to read of each queue; ConfigError for one beyond the queue's end.
 
-    One that is there no more is kept: whoever reads it hears what is lost.
+    Offsets below the earliest one stay as they are: the read then reports what was lost.
     """
-    found = _resolve(edge, (earliest, latest, earliest), asked)
-    for queue, first in sorted(found.items()):
+    start = _resolve(spec, _Bounds(earliest, latest, earliest), lookup)
+    for queue, first in sorted(start.items()):
         if first > latest[queue]:
             raise ConfigError(
                 f"{queue_text(queue)} is to be read from {first}, "
                 f"but has messages up to {latest[queue]}"
             )
-    return found
+    return start
 
 
 def ending_offsets(
-    edge: OffsetSpec, earliest: QueueOffsets, latest: QueueOffsets, asked: OffsetLookup
+    spec: OffsetSpec, earliest: QueueOffsets, latest: QueueOffsets, lookup: OffsetLookup
 ) -> QueueOffsets:
-    """Where each queue's reading ends."""
-    return _resolve(edge, (earliest, latest, latest), asked)
+    """The end offset (exclusive) of each queue."""
+    return _resolve(spec, _Bounds(earliest, latest, latest), lookup)
 
 
-_Bounds = tuple[QueueOffsets, QueueOffsets, QueueOffsets]
-"""Earliest, latest, and where queues are that are not named."""
+class _Bounds(msgspec.Struct, frozen=True):
+    """Offsets of all queues that a spec is resolved against."""
+
+    earliest: QueueOffsets
+    latest: QueueOffsets
+    default: QueueOffsets
+    """For queues that the spec does not name."""
 
 
-def _resolve(edge: OffsetSpec, bounds: _Bounds, asked: OffsetLookup) -> QueueOffsets:
-    if isinstance(edge, SpecByTopic):
-        return _by_topic(edge, bounds, asked)
-    if isinstance(edge, AtTime | TimeAgo | GroupProgress):
-        find = _lookup(edge, asked)
-        earliest, latest, _ = bounds
+def _resolve(spec: OffsetSpec, bounds: _Bounds, lookup: OffsetLookup) -> QueueOffsets:
+    if isinstance(spec, SpecByTopic):
+        return _by_topic(spec, bounds, lookup)
+    if isinstance(spec, AtTime | TimeAgo | GroupProgress):
+        find = _lookup(spec, lookup)
+        earliest, latest = bounds.earliest, bounds.latest
         return {queue: find(queue, (earliest[queue], last)) for queue, last in latest.items()}
-    return explicit_offsets(edge, *bounds)
+    return explicit_offsets(spec, bounds.earliest, bounds.latest, bounds.default)
 
 
 def explicit_offsets(
-    edge: Literal["earliest", "latest"] | QueueOffsets,
+    spec: Literal["earliest", "latest"] | QueueOffsets,
     earliest: QueueOffsets,
     latest: QueueOffsets,
     rest: QueueOffsets,
 ) -> QueueOffsets:
-    """An offset for each queue there is; those that the user did not name are where `rest` is."""
-    if isinstance(edge, str):
-        return dict(earliest if edge == "earliest" else latest)
-    if unknown := sorted(edge.keys() - latest.keys()):
+    """An offset for each queue; queues that the spec does not name get the one in `rest`."""
+    if isinstance(spec, str):
+        return dict(earliest if spec == "earliest" else latest)
+    if unknown := sorted(spec.keys() - latest.keys()):
         topic, broker, queue_id = unknown[0]
         raise ConfigError(f"topic {topic!r} has no queue {queue_id} of a broker {broker!r}")
     marks = {EARLIEST_MARK: earliest, LATEST_MARK: latest}
     return {
-        queue: marks[edge[queue]][queue] if edge.get(queue, 0) < 0 else edge.get(queue, offset)
+        queue: marks[spec[queue]][queue] if spec.get(queue, 0) < 0 else spec.get(queue, offset)
         for queue, offset in rest.items()
     }
 
 
 def _lookup(
-    place: AtTime | TimeAgo | GroupProgress, asked: OffsetLookup
+    place: AtTime | TimeAgo | GroupProgress, lookup: OffsetLookup
 ) -> Callable[[QueueKey, tuple[int, int]], int]:
-    """What finds the offset of a queue between its first and its next message."""
+    """A function that finds a queue's offset within a span [first, next offset]."""
     if isinstance(place, GroupProgress):
         group = place.group
 
-        def stands(queue: QueueKey, span: tuple[int, int]) -> int:
-            committed = asked.committed(queue, group)
+        def committed_or_first(queue: QueueKey, span: tuple[int, int]) -> int:
+            committed = lookup.committed(queue, group)
             return span[0] if committed is None else committed
 
-        return stands
-    ms = place.ms if isinstance(place, AtTime) else asked.now_ms() - place.ms
-    return lambda queue, span: asked.first_since(queue, span, ms)
+        return committed_or_first
+    ms = place.ms if isinstance(place, AtTime) else lookup.now_ms() - place.ms
+    return lambda queue, span: lookup.first_since(queue, span, ms)
 
 
-def _by_topic(edge: SpecByTopic, bounds: _Bounds, asked: OffsetLookup) -> QueueOffsets:
-    found = dict(bounds[2])
-    for topic in {topic for topic, _, _ in found}:
-        own = edge.topics.get(topic, edge.topics.get(OTHER_TOPICS))
+def _by_topic(spec: SpecByTopic, bounds: _Bounds, lookup: OffsetLookup) -> QueueOffsets:
+    offsets = dict(bounds.default)
+    for topic in {topic for topic, _, _ in offsets}:
+        own = spec.topics.get(topic, spec.topics.get(OTHER_TOPICS))
         if own is not None:
-            earliest, latest, rest = (_of_one_topic(offsets, topic) for offsets in bounds)
-            found |= _resolve(own, (earliest, latest, rest), asked)
-    return found
+            of_topic = _Bounds(
+                _of_one_topic(bounds.earliest, topic),
+                _of_one_topic(bounds.latest, topic),
+                _of_one_topic(bounds.default, topic),
+            )
+            offsets |= _resolve(own, of_topic, lookup)
+    return offsets
 
 
 def _of_one_topic(offsets: QueueOffsets, topic: str) -> QueueOffsets:

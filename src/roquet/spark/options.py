@@ -1,4 +1,4 @@
-"""SourceOptions: Spark's strings to typed settings."""
+"""SourceOptions: the options of a read, parsed from Spark's strings."""
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
@@ -22,27 +22,25 @@ from roquet.spark.schema import DEFAULT, TYPES, check_names
 from roquet.spark.topic_pattern import matching, parse_pattern
 
 GROUP: Final = "roquet-spark"
-"""The consumer group that reads are made for. Nothing is ever committed for it."""
+"""The default consumer group of pulls. No offset is ever committed for it."""
 
 ALL_COLUMNS: Final = "*"
-"""Every column there is."""
+"""The value of option `columns` that selects every column."""
 
 TIMEOUT_MS: Final = 120_000
-"""How long a broker may be away before a read gives up: one that starts again may take a minute to
-look through its log."""
-
+"""How long a read waits for a broker: a restart may take a minute to check the log."""
 
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60_000
-"""How long fewer messages than minOffsetsPerTrigger wait; Spark's Kafka source says the same."""
+"""How long fewer messages than minOffsetsPerTrigger are held back; as in Spark's Kafka source."""
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user said of a read."""
+    """The settings of a read."""
 
     namesrv: tuple[str, ...]
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
-    """Instead of topics: all that match now, and later those that are new."""
+    """Selects topics instead of `topics`; a stream adds topics that match later."""
     starting_offsets: OffsetSpec = "earliest"
     ending_offsets: OffsetSpec = "latest"
     max_offsets_per_trigger: int | None = None
@@ -56,49 +54,49 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] | None = None
     """Only messages with one of these tags."""
     sql92: str | None = None
-    """Only messages for whose properties this expression is true."""
+    """Only messages whose properties make this expression true."""
     pushdown: bool = False
     drop_doubles: bool = False
     min_partitions: int = 1
     max_partitions: int | None = None
     group: str = GROUP
     share_group: bool = False
-    """Read for the group though it has members."""
+    """Read with the group's name even when it has members."""
     decompress: bool = True
     timeout_ms: int = TIMEOUT_MS
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
-    """The settings of Spark's options; an option that there is not is named, with the right one."""
+    """The settings of Spark's options; ConfigError for an unknown option suggests a known one."""
     known = {name.lower(): name for name in _READERS}
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     _check_exclusive({name.lower() for name in options})
-    for given, text in options.items():
-        name = known.get(given.lower())
+    for option, text in options.items():
+        name = known.get(option.lower())
         if name is None:
-            raise ConfigError(f"no option {given!r}{hint(given, _READERS, OPTIONS)}")
+            raise ConfigError(f"no option {option!r}{hint(option, _READERS, OPTIONS)}")
         field, read = _READERS[name]
-        found[field] = read(text, name)
-    if "namesrv" not in found:
-        found["namesrv"] = _namesrv_of(environ)
-    if "topics" not in found and "topic_pattern" not in found:
+        fields[field] = read(text, name)
+    if "namesrv" not in fields:
+        fields["namesrv"] = _namesrv_of(environ)
+    if "topics" not in fields and "topic_pattern" not in fields:
         raise ConfigError("option 'topic' is missing: .option('topic', 'orders')")
     for field in ("starting_offsets", "ending_offsets"):
-        if field in found:
+        if field in fields:
             name = f"{field.removesuffix('_offsets')}Offsets"
-            found[field] = offset_spec.check_topics(found[field], found.get("topics", ()), name)
-            _check_matched(found[field], found.get("topic_pattern"), name)
-    found.pop("body_format", None)
-    settings = SourceOptions(**found)
+            fields[field] = offset_spec.check_topics(fields[field], fields.get("topics", ()), name)
+            _check_matched(fields[field], fields.get("topic_pattern"), name)
+    fields.pop("body_format", None)
+    settings = SourceOptions(**fields)
     if settings.max_partitions and settings.max_partitions < settings.min_partitions:
         raise ConfigError("maxPartitions is less than minPartitions")
     return settings
 
 
 def stream_only(options: Iterable[str]) -> list[str]:
-    """Those of the options that mean nothing to a batch read."""
-    given = {name.lower() for name in options}
-    return [name for name in _STREAM_ONLY if name.lower() in given]
+    """The options that only streams use, in their documented spelling."""
+    names = {name.lower() for name in options}
+    return [name for name in _STREAM_ONLY if name.lower() in names]
 
 
 def _namesrv_of(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -119,15 +117,15 @@ def _topics(text: str, name: str) -> tuple[str, ...]:
         raise ConfigError(f"{name}: {error}{advice}") from None
 
 
-def _check_exclusive(given: set[str]) -> None:
-    """ConfigError for two options that say the same thing, or nothing together."""
-    for one, other in _EXCLUSIVE:
-        if one.lower() in given and other.lower() in given:
-            raise ConfigError(f"options {one!r} and {other!r} do not go together: choose one")
+def _check_exclusive(names: set[str]) -> None:
+    """Raise ConfigError for two options that exclude each other."""
+    for first, second in _EXCLUSIVE:
+        if first.lower() in names and second.lower() in names:
+            raise ConfigError(f"options {first!r} and {second!r} do not go together: choose one")
 
 
 def _check_matched(edge: OffsetSpec, pattern: str | None, name: str) -> None:
-    """ConfigError for an edge of a topic that the pattern will never match."""
+    """Raise ConfigError for offsets of a topic that the pattern never matches."""
     if pattern is None:
         return
     for topic in sorted(offset_spec.named_topics(edge)):
@@ -155,12 +153,12 @@ def _tags(text: str, name: str) -> tuple[str, ...] | None:
     from roquet.rules import tag_filter  # reads without a filter need no rules
 
     try:
-        found = tag_filter.parse_tags(text)
+        tags = tag_filter.parse_tags(text)
     except UsageError as error:
         raise ConfigError(f"{name}: {error}") from None
-    if found is not None and not found:
-        raise ConfigError(f"{name}: {text!r} names no tag: no message would be read")
-    return None if found is None else tuple(sorted(found))
+    if tags is not None and not tags:
+        raise ConfigError(f"{name}: {text!r} names no tag: the read would be empty")
+    return None if tags is None else tuple(sorted(tags))
 
 
 def _sql92(text: str, name: str) -> str:
@@ -233,7 +231,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "timeout": ("timeout_ms", parse_millis),
     }
 )
-"""Every option: the setting it is, and how its text is read."""
+"""The field and the parser of every option."""
 
 SOURCE_OPTIONS: Final = tuple(_READERS)
 
@@ -244,7 +242,7 @@ _STREAM_ONLY: Final = (
     "maxTriggerDelay",
     "publishProgress",
 )
-"""Options that say something of micro-batches."""
+"""Options about micro-batches."""
 
 _EXCLUSIVE: Final = (
     ("topic", "topicPattern"),
@@ -252,4 +250,4 @@ _EXCLUSIVE: Final = (
     ("endingOffsets", "endingTime"),
     ("tags", "sql92"),
 )
-"""Options of which a read has one."""
+"""Pairs of options that exclude each other."""

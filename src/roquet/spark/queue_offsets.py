@@ -12,27 +12,30 @@ QueueKey = tuple[str, str, int]
 """A topic, a broker's name and the id of one of its queues."""
 
 QueueOffsets = dict[QueueKey, int]
-"""For each queue the offset of the next message."""
+"""The offset of the next message, by queue."""
 
 EARLIEST_MARK: Final = -2
 LATEST_MARK: Final = -1
-"""Offsets that mean an edge; Spark's Kafka source uses the same."""
+"""Offsets that stand for an end of the queue; the numbers are those of Spark's Kafka source."""
 
 TopicIds = dict[tuple[str, str], str]
-"""By topic and broker which topic of that name it is (rules.topic_id), where that is known."""
+"""Topic ids by (topic, broker); a deleted and recreated topic gets another id (rules.topic_id).
+
+Topics whose id is not known are left out.
+"""
 
 TOPIC_IDS_KEY: Final = "topic ids"
-"""Stands among the topics of a checkpoint's offsets, as `AWAY_KEY` does in a report."""
+"""Key of the topic ids among the topics of a checkpoint; no topic has blanks in its name."""
 
 AWAY_KEY: Final = "brokers away"
-"""Stands among the topics of a report; no topic has blanks in its name."""
+"""Key of the unreachable brokers among the topics of a progress report."""
 
 SHOWN_MAX: Final = 120
-"""Characters of foreign offsets that an error shows."""
+"""Most characters of unreadable offsets that an error shows."""
 
 
 class OffsetRange(msgspec.Struct, frozen=True):
-    """A range of one queue's messages, the end excluded."""
+    """A half-open range [start, end) of one queue's offsets."""
 
     topic: str
     broker: str
@@ -40,18 +43,18 @@ class OffsetRange(msgspec.Struct, frozen=True):
     start: int
     end: int
     topic_id: str | None = None
-    """Which topic of that name it is; None takes any."""
+    """The id of the topic; None accepts any topic of that name."""
 
     @property
     def queue(self) -> QueueKey:
-        """Whose messages they are."""
+        """The queue that the range belongs to."""
         return self.topic, self.broker, self.queue_id
 
     def __len__(self) -> int:
         return self.end - self.start
 
     def cut(self, start: int, end: int) -> "OffsetRange":
-        """Another range of the same queue."""
+        """The range [start, end) of this queue and topic."""
         return OffsetRange(self.topic, self.broker, self.queue_id, start, end, self.topic_id)
 
 
@@ -60,13 +63,13 @@ OffsetsJson = dict[str, dict[str, dict[str, int]]]
 
 
 def queue_text(queue: QueueKey) -> str:
-    """A queue, for a sentence."""
+    """Text of a queue for error messages: topic 'orders', queue 0 of broker 'broker-a'."""
     topic, broker, queue_id = queue
     return f"topic {topic!r}, queue {queue_id} of broker {broker!r}"
 
 
 def to_json(offsets: QueueOffsets) -> OffsetsJson:
-    """The form in which Spark keeps offsets, sorted."""
+    """Offsets as nested dicts for Spark's checkpoint, sorted."""
     nested: OffsetsJson = {}
     for (topic, broker, queue_id), offset in sorted(offsets.items()):
         nested.setdefault(topic, {}).setdefault(broker, {})[str(queue_id)] = offset
@@ -74,7 +77,7 @@ def to_json(offsets: QueueOffsets) -> OffsetsJson:
 
 
 def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> QueueOffsets:
-    """Offsets as Spark kept them."""
+    """Offsets from the nested dicts of a checkpoint; the topic ids among them are skipped."""
     return {
         (topic, broker, int(queue_id)): int(offset)
         for topic, brokers in nested.items()
@@ -85,77 +88,86 @@ def from_json(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> QueueOff
 
 
 def checkpoint(offsets: QueueOffsets, ids: TopicIds) -> dict[str, Any]:
-    """Offsets with the ids of their topics, as a stream keeps them."""
-    kept: dict[str, Any] = dict(to_json(offsets))
+    """Offsets and the ids of their topics as JSON for a stream's checkpoint."""
+    saved: dict[str, Any] = dict(to_json(offsets))
     for topic, broker in sorted({(topic, broker) for topic, broker, _ in offsets} & ids.keys()):
-        kept.setdefault(TOPIC_IDS_KEY, {}).setdefault(topic, {})[broker] = ids[topic, broker]
-    return kept
+        saved.setdefault(TOPIC_IDS_KEY, {}).setdefault(topic, {})[broker] = ids[topic, broker]
+    return saved
 
 
-def topic_ids_of_checkpoint(kept: Mapping[str, Any]) -> TopicIds:
-    """The ids in a checkpoint; none in one that an earlier version made."""
-    found = kept.get(TOPIC_IDS_KEY, {})
-    return {(topic, broker): one for topic, ids in found.items() for broker, one in ids.items()}
+def topic_ids_of_checkpoint(saved: Mapping[str, Any]) -> TopicIds:
+    """Topic ids of a checkpoint; empty for one written by a version without ids."""
+    by_topic = saved.get(TOPIC_IDS_KEY, {})
+    return {
+        (topic, broker): topic_id
+        for topic, ids in by_topic.items()
+        for broker, topic_id in ids.items()
+    }
 
 
-def offsets_of_checkpoint(kept: Any, is_read: Callable[[str], bool]) -> QueueOffsets:
-    """Offsets of a checkpoint; ConfigError when they are not ours, or of topics not read here."""
-    if not is_offsets_json(kept):
+def offsets_of_checkpoint(saved: Any, is_read: Callable[[str], bool]) -> QueueOffsets:
+    """Offsets of a checkpoint.
+
+    Raises ConfigError when another source wrote them, or when they name a topic that `is_read`
+    denies.
+    """
+    if not is_offsets_json(saved):
         raise ConfigError(
-            f"the checkpoint's offsets are {_shorten(kept)}, not by topic, broker and queue:"
+            f"the checkpoint's offsets are {_shorten(saved)}, not by topic, broker and queue:"
             f" another source or another version of this one wrote them; {_NEW_CHECKPOINT}"
         )
-    for topic in sorted(kept.keys() - {TOPIC_IDS_KEY}):
+    for topic in sorted(saved.keys() - {TOPIC_IDS_KEY}):
         if not is_read(topic):
             raise ConfigError(
                 f"the checkpoint is of topic {topic!r}, which this query does not read: read it"
                 f" again, or {_NEW_CHECKPOINT}"
             )
-    return from_json(kept)
+    return from_json(saved)
 
 
 _NEW_CHECKPOINT: Final = "choose a new checkpointLocation and say in startingOffsets where to begin"
 
 
-def is_offsets_json(kept: Any) -> bool:
-    """Whether this may be of `to_json`."""
-    if not isinstance(kept, dict) or not all(isinstance(b, dict) for b in kept.values()):
+def is_offsets_json(value: Any) -> bool:
+    """Whether this JSON value has the shape that `to_json` and `checkpoint` produce."""
+    if not isinstance(value, dict) or not all(isinstance(b, dict) for b in value.values()):
         return False
     queues = [
-        q for topic, brokers in kept.items() if topic != TOPIC_IDS_KEY for q in brokers.values()
+        q for topic, brokers in value.items() if topic != TOPIC_IDS_KEY for q in brokers.values()
     ]
-    return all(isinstance(found, dict) for found in queues) and all(
+    return all(isinstance(offsets, dict) for offsets in queues) and all(
         queue_id.isdecimal() and type(offset) is int
-        for found in queues
-        for queue_id, offset in found.items()
+        for offsets in queues
+        for queue_id, offset in offsets.items()
     )
 
 
-def _shorten(kept: Any) -> str:
-    text = json.dumps(kept)
+def _shorten(value: Any) -> str:
+    text = json.dumps(value)
     return text if len(text) <= SHOWN_MAX else f"{text[:SHOWN_MAX]}…"
 
 
 def latest_to_json(latest: QueueOffsets, away_s: Mapping[str, int]) -> OffsetsJson:
-    """How far queues reach as a query's progress tells it, and for how long brokers are away."""
-    told = to_json(latest)
+    """Latest offsets, and the seconds that brokers are away, for a query's progress report."""
+    report = to_json(latest)
     if away_s:
-        told[AWAY_KEY] = {
+        report[AWAY_KEY] = {
             broker: {"seconds": seconds} for broker, seconds in sorted(away_s.items())
         }
-    return told
+    return report
 
 
-def latest_from_json(told: OffsetsJson) -> tuple[QueueOffsets, Mapping[str, int]]:
-    """What `latest_to_json` was made of."""
-    away = {broker: found["seconds"] for broker, found in told.get(AWAY_KEY, {}).items()}
-    return from_json({topic: found for topic, found in told.items() if topic != AWAY_KEY}), away
+def latest_from_json(report: OffsetsJson) -> tuple[QueueOffsets, Mapping[str, int]]:
+    """Latest offsets, and seconds away by broker, of a report that `latest_to_json` made."""
+    away = {broker: entry["seconds"] for broker, entry in report.get(AWAY_KEY, {}).items()}
+    by_topic = {topic: brokers for topic, brokers in report.items() if topic != AWAY_KEY}
+    return from_json(by_topic), away
 
 
 def ranges(start: QueueOffsets, end: QueueOffsets) -> list[OffsetRange]:
-    """What lies between two sets of offsets, sorted; queues with nothing new are left out.
+    """The non-empty ranges from `start` to `end`, sorted by queue.
 
-    So are those that the start does not know: the end says where they will begin.
+    Queues missing in `start` are left out: `end` says where they will begin.
     """
     return [
         OffsetRange(*queue, start[queue], last)

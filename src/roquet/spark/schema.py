@@ -32,19 +32,19 @@ TYPES: Final[Mapping[str, str]] = MappingProxyType(
         "real_queue_id": "int",
     }
 )
-"""Every column there is, with its type in SQL; `arrow.records` makes them."""
+"""All columns with their SQL types; `arrow.records` makes them."""
 
 DEFAULT: Final = tuple(list(TYPES)[: list(TYPES).index("keys")])
-"""The columns when nobody chooses. Fewer are faster: what is not asked for is not made."""
+"""The columns of a read without option `columns`. Fewer are faster: the others are not decoded."""
 
 
 def ddl(columns: Sequence[str]) -> str:
-    """These columns as Spark reads a schema."""
+    """The columns as a schema in SQL."""
     return ", ".join(f"{name} {TYPES[name]}" for name in columns)
 
 
 def check_names(names: Iterable[str]) -> tuple[str, ...]:
-    """The columns of these names; ConfigError for one that there is not."""
+    """The column names as a tuple; ConfigError for unknown, repeated or no names."""
     columns = tuple(names)
     for name in columns:
         if name not in TYPES:
@@ -57,10 +57,10 @@ def check_names(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_fields(fields: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """The columns of a schema that a user gave, as (name, type in SQL); the types must be ours."""
-    given = tuple(fields)
-    columns = check_names(name for name, _ in given)
-    for name, kind in given:
+    """The column names of a schema of (name, SQL type); ConfigError for other names or types."""
+    typed_names = tuple(fields)
+    columns = check_names(name for name, _ in typed_names)
+    for name, kind in typed_names:
         if kind != TYPES[name]:
             raise ConfigError(f"column {name!r} is a {TYPES[name]}, not a {kind}: cast it")
     return columns

@@ -1,10 +1,10 @@
-"""session: a Spark on this machine, ready for `format("roquet")`.
+"""session: a SparkSession on this machine or a cluster, ready for `format("roquet")`.
 
     spark = session("orders to the lake")
     spark = session("orders to the lake", "spark://spark:7077")     # or the driver of a cluster
 
-Spark takes its Python and its Java from the environment in which its Java starts, so the first
-session of a process decides.
+Spark takes Python and Java from the environment in which its JVM starts, so the first session of a
+process decides both.
 """
 
 import os
@@ -26,7 +26,7 @@ SESSION_CONF: Final[Mapping[str, str]] = MappingProxyType(
         "spark.sql.python.filterPushdown.enabled": "true",  # the source's option pushdown needs it
     }
 )
-"""What our jobs go by on a cluster, too; all else there is its `spark-defaults.conf`'s."""
+"""Settings of every session; on a cluster the others come from its `spark-defaults.conf`."""
 
 LOCAL_CONF: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -44,11 +44,11 @@ LOCAL_CONF: Final[Mapping[str, str]] = MappingProxyType(
         ),
     }
 )
-"""What suits one machine; `session` takes other values, and more."""
+"""Defaults for one machine; `session` takes other values, and more."""
 
 
 def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSession":
-    """A session; settings with dots in their names go in as `**{"spark.ui.enabled": "true"}`."""
+    """A SparkSession; settings with dots in their names: `**{"spark.ui.enabled": "true"}`."""
     _check_version()
     from pyspark.sql import SparkSession
 
@@ -60,20 +60,20 @@ def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSessi
 
 
 def is_local(master: str) -> bool:
-    """Whether everything of it runs on this machine."""
+    """Whether driver and executors run in this process's machine."""
     return master.startswith("local")
 
 
 def prepare_environment(
     environ: "os._Environ[str] | dict[str, str]", master: str = "local[*]"
 ) -> None:
-    """What has to stand in the environment before Spark's Java starts."""
+    """Set the environment variables that Spark reads when its JVM starts."""
     environ["JAVA_HOME"] = str(java_home(environ))
     environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_local(master):
         environ["PYSPARK_PYTHON"] = sys.executable
         environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    else:  # executors call the driver back, and may have their Python elsewhere
+    else:  # executors connect to the driver, and may have their Python elsewhere
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 

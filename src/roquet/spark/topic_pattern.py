@@ -1,4 +1,4 @@
-"""Topics: which of a cluster's topics a pattern means."""
+"""Topic patterns: the topics of a cluster that a regular expression selects."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ _PREFIXES: Final = (names.RETRY_PREFIX, names.DLQ_PREFIX, names.SYSTEM_TOPIC_PRE
 
 
 def parse_pattern(text: str, name: str) -> str:
-    """A regular expression; ConfigError says where it is wrong."""
+    """The regular expression in an option's text; ConfigError when it does not compile."""
     pattern = text.strip()
     if not pattern:
         raise ConfigError(f"option {name!r} is empty")
@@ -24,23 +24,24 @@ def parse_pattern(text: str, name: str) -> str:
 
 
 def matching(pattern: str, topics: Iterable[str], hidden: Iterable[str]) -> tuple[str, ...]:
-    """The topics that the whole pattern matches, sorted.
+    """The topics that the pattern matches in full, sorted.
 
-    Those of the system, and the `hidden` ones, which are named after brokers and clusters, are
-    only meant by a pattern that names them, or that begins as they do.
+    System topics and `hidden` ones (named after brokers and clusters) are left out unless the
+    pattern names them. Retry, dead-letter and %SYS% topics need a pattern with their prefix.
     """
-    wanted, not_meant = re.compile(pattern), frozenset(hidden)
+    expression, hidden_names = re.compile(pattern), frozenset(hidden)
     named = frozenset(re.split(r"[|()]", pattern))
     return tuple(
         sorted(
             topic
             for topic in set(topics)
-            if wanted.fullmatch(topic) and (topic in named or _is_meant(pattern, topic, not_meant))
+            if expression.fullmatch(topic)
+            and (topic in named or _is_selected(pattern, topic, hidden_names))
         )
     )
 
 
-def _is_meant(pattern: str, topic: str, hidden: frozenset[str]) -> bool:
+def _is_selected(pattern: str, topic: str, hidden: frozenset[str]) -> bool:
     for prefix in _PREFIXES:
         if topic.startswith(prefix):
             return pattern.startswith(prefix)

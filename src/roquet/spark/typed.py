@@ -2,7 +2,7 @@
 
     frame = read_json(spark, {"namesrv": "127.0.0.1:9876", "topic": "orders"}, "id long, sum int")
 
-A source in Python hands bytes over; Spark's Java parses them, many times as fast as Python could.
+The Python source returns bytes; Spark's JVM parses them, many times faster than Python could.
 """
 
 import json
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Mode: TypeAlias = Literal["permissive", "failfast", "dropmalformed"]
 
 CORRUPT_RECORD: Final = "_corrupt_record"
-"""A field of this name (a string) keeps the text of a body that is no such JSON."""
+"""Field (string) that holds the text of a body that does not parse, when the schema has it."""
 
 _PARSED: Final = "_roquet_parsed"
 
@@ -34,15 +34,15 @@ def read_json(
     mode: Mode = "permissive",
     stream: bool = False,
 ) -> "DataFrame":
-    """What `format("roquet")` reads with these options, with the bodies' fields as columns.
+    """A DataFrame of `format("roquet")` with these options and the bodies' fields as columns.
 
-    The schema may also stand in the options, as `bodySchema` beside `bodyFormat=json`.
+    The schema may also be given in the options, as `bodySchema` with `bodyFormat=json`.
     """
-    given = {name.lower(): name for name in options}
-    if body_format := given.get("bodyformat"):
+    spelling = {name.lower(): name for name in options}
+    if body_format := spelling.get("bodyformat"):
         _check_format(options[body_format])
-    if schema is None and "bodyschema" in given:
-        schema = options[given["bodyschema"]]
+    if schema is None and "bodyschema" in spelling:
+        schema = options[spelling["bodyschema"]]
     if schema is None:
         raise ConfigError("the bodies need a schema: read_json(spark, options, 'id long, sum int')")
     rest = {name: text for name, text in options.items() if name.lower() not in _OWN_OPTIONS}
@@ -57,44 +57,45 @@ def typed(
     mode: Mode = "permissive",
     into: str | None = None,
 ) -> "DataFrame":
-    """The frame with its bodies' fields in the place of `body`.
+    """The frame with the fields of its JSON bodies instead of column `body`.
 
-    `schema` is a StructType, its JSON, or text as in SQL: `id long, items array<string>`. `into`
-    names one column that takes all fields as a struct, for fields named as a message's columns.
-    A body that is no such JSON: `permissive` leaves its fields null (and its text in a field
-    `_corrupt_record`, when there is one), `failfast` is an error, `dropmalformed` drops the row.
+    `schema` is a StructType, its JSON, or SQL: `id long, items array<string>`. `into` names one
+    struct column for all fields, for fields called like a message's columns. For a body that does
+    not parse, `permissive` gives null fields (and the text in a field `_corrupt_record`, when the
+    schema has one), `failfast` raises, `dropmalformed` drops the row.
     """
     from pyspark.sql import functions
 
     _check_mode(mode)
     fields = fields_of(schema)
     _check_names(frame.columns, fields.fieldNames(), into)
-    asked = _with_corrupt(fields) if mode == "dropmalformed" else fields
-    how = {"mode": "FAILFAST" if mode == "failfast" else "PERMISSIVE"}
-    parsed = frame.withColumn(
-        _PARSED, functions.from_json(functions.col("body").cast("string"), asked, how)
-    )
+    json_fields = _with_corrupt(fields) if mode == "dropmalformed" else fields
+    json_mode = {"mode": "FAILFAST" if mode == "failfast" else "PERMISSIVE"}
+    text = functions.col("body").cast("string")
+    parsed = frame.withColumn(_PARSED, functions.from_json(text, json_fields, json_mode))
     if mode == "dropmalformed":
         is_whole = functions.col(f"{_PARSED}.{CORRUPT_RECORD}").isNull()
         parsed = parsed.where(functions.col(_PARSED).isNotNull() & is_whole)
-    kept = [functions.col(name) for name in frame.columns if name != "body"]
-    found = [functions.col(_PARSED)[name].alias(name) for name in fields.fieldNames()]
-    return parsed.select(*kept, *([functions.struct(*found).alias(into)] if into else found))
+    other_columns = [functions.col(name) for name in frame.columns if name != "body"]
+    columns = [functions.col(_PARSED)[name].alias(name) for name in fields.fieldNames()]
+    return parsed.select(
+        *other_columns, *([functions.struct(*columns).alias(into)] if into else columns)
+    )
 
 
 def fields_of(schema: "StructType | str") -> "StructType":
-    """A schema of bodies; ConfigError when it is none."""
+    """The bodies' schema as a StructType; ConfigError when it has no fields or does not parse."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     try:
-        found = schema if isinstance(schema, StructType) else _parse_schema(schema.strip())
+        fields = schema if isinstance(schema, StructType) else _parse_schema(schema.strip())
     except (PySparkException, ValueError, KeyError, TypeError) as error:
-        why = _first_line(error)
-        raise ConfigError(f"bodySchema: {schema!r} is no schema: {why}") from None
-    if not isinstance(found, StructType) or not found.fields:
+        reason = _first_line(error)
+        raise ConfigError(f"bodySchema: {schema!r} is no schema: {reason}") from None
+    if not isinstance(fields, StructType) or not fields.fields:
         raise ConfigError(f"bodySchema: {schema!r} has no fields: 'id long, sum int' has two")
-    return found
+    return fields
 
 
 def _parse_schema(text: str) -> "DataType":

@@ -1,4 +1,4 @@
-"""Versions: the pyspark that the source works with; its interface changes with each minor one."""
+"""The supported pyspark version: the data source API changes with each minor one."""
 
 from typing import Final
 
@@ -8,11 +8,11 @@ ADVICE: Final = "pip install 'roquet[spark]'"
 
 
 def require_spark(installed: str | None = None) -> None:
-    """ImportError, which says what to install, when there is another pyspark or none."""
-    found = _installed() if installed is None else installed
-    if tuple(found.split(".")[:2]) != tuple(map(str, PYSPARK_VERSION)):
+    """Raise ImportError, with the command to install it, unless pyspark is the supported one."""
+    version = _installed() if installed is None else installed
+    if tuple(version.split(".")[:2]) != tuple(map(str, PYSPARK_VERSION)):
         wanted = ".".join(map(str, PYSPARK_VERSION))
-        text = f"Roquet's source for Spark needs pyspark {wanted}, this is {found}: {ADVICE}"
+        text = f"Roquet's source for Spark needs pyspark {wanted}, this is {version}: {ADVICE}"
         raise ImportError(text)
 
 

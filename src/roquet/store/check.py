@@ -1,4 +1,4 @@
-"""Check: a whole directory judged without changing it: log, queues and index together."""
+"""Check: examines a whole directory without changing it: log, queues and index together."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,11 +23,11 @@ from roquet.store.recovery.open_directory import load_log, load_queues, read_che
 from roquet.wire.records.partial_decode import PartialRecord, index_keys, is_torn, property_value
 
 PROBLEMS_MAX: Final = 100
-"""Lines of one report; more of them would not help whoever reads it."""
+"""Lines of one report; more would not help its reader."""
 
 
 class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What a directory holds and what is wrong with it."""
+    """The content of a directory, and its faults."""
 
     directory: str
     is_closed: bool
@@ -36,11 +36,11 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
     records: int
     queues: int
     damage: tuple[LogDamage, ...]
-    """Bytes that cannot be read, and the messages that were there."""
+    """Unreadable ranges of the log, and the messages that were there."""
     problems: tuple[str, ...]
-    """What contradicts itself, and opening the store does not mend."""
+    """Contradictions that opening the store does not correct."""
     pending: tuple[str, ...]
-    """What opening the store will mend: the traces of a crash."""
+    """Traces of a crash, which opening the store will correct."""
 
     @property
     def verdict(self) -> str:
@@ -53,16 +53,16 @@ class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
 def check(
     directory: Path, config: StoreConfig | None = None, *, files: Files | None = None
 ) -> StoreReport:
-    """Judge a directory that no process is writing to. Raises StoreError if there is none."""
+    """Examine a directory that no process is writing to. Raises StoreError if it is no store."""
     files, config = files or RealFiles(), config or StoreConfig()
     listed = files.list(directory)
     if not listed.keys() & {"commitlog", "lock", "checkpoint"}:
-        raise StoreError(f"{directory} is no data directory: there is no commitlog in it")
+        raise StoreError(f"{directory} is not a data directory: there is no commitlog in it")
     return _Check(directory, config, files, is_closed="abort" not in listed).run()
 
 
-class _Seen:
-    """What the log says of one queue."""
+class _QueueInLog:
+    """The records of one queue, as the log has them."""
 
     __slots__ = ("absent", "gaps", "next", "odd", "queue")
 
@@ -70,14 +70,16 @@ class _Seen:
         self.queue = queue
         self.next = first
         self.gaps: list[tuple[int, int]] = []
-        """Offsets without records: from one up to another."""
+        """Half-open ranges of offsets without records."""
         self.absent = 0
-        """Records that no entry leads to."""
+        """Records without an entry."""
         self.odd = 0
         """Entries that lead elsewhere."""
 
 
 class _Check:
+    """One examination of a directory."""
+
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, *, is_closed: bool
     ) -> None:
@@ -86,7 +88,7 @@ class _Check:
         self._files = files
         self._is_closed = is_closed
         self._pool = MapPool(files, config.maps_max or files.maps_max(), writable=False)
-        self._seen: dict[tuple[bytes, int], _Seen] = {}
+        self._queues_in_log: dict[tuple[bytes, int], _QueueInLog] = {}
         self._problems: list[str] = []
         self._pending: list[str] = []
         self._holes: Sequence[RecordRange] = ()
@@ -96,7 +98,7 @@ class _Check:
         self._begin = 0
 
     def run(self) -> StoreReport:
-        """Look at everything."""
+        """Examine everything."""
         end = 0
         queue_names: Sequence[tuple[str, int]] = ()
         damage: tuple[LogDamage, ...] = ()
@@ -105,21 +107,21 @@ class _Check:
             self._begin = commit_log.begin
             self._deleted = TopicTombstones(self._files, self._directory).positions
             queue_names = queues.names()
-            self._leave_out_faulty(queues)
-            reach = queues.reach() if self._is_closed else self._begin
+            self._skip_faulty_queues(queues)
+            reach = queues.last_record_end() if self._is_closed else self._begin
             durable = checkpoint.note.position if checkpoint.note else reach
-            end = commit_log.end = self._walk(commit_log, queues, durable)
+            end = commit_log.end = self._check_log(commit_log, queues, durable)
             if (limit := commit_log.segments.limit) < durable:
-                self._problems.append(f"the log's files end at {limit}, it did at {durable}")
+                self._problems.append(f"the log's files end at {limit}, the log ended at {durable}")
             damage = tuple(
                 LogDamage(hole.start, hole.stop, queues.lost_in(hole.start, hole.stop))
                 for hole in self._holes
             )
-            self._judge_queues(queues, end)
-            with self._telling():
-                self._judge_index(commit_log)
+            self._check_queues(queues, end)
+            with self._reporting():
+                self._check_index(commit_log)
         if not self._is_closed:
-            self._pending.append("abort is there: the store was not closed, or is in use")
+            self._pending.append("the file abort exists: the store was not closed, or is in use")
         return StoreReport(
             directory=str(self._directory),
             is_closed=self._is_closed,
@@ -133,20 +135,20 @@ class _Check:
         )
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
-        """Tell of what cannot be looked at, and go on with the rest."""
+    def _reporting(self) -> Iterator[None]:
+        """Report an unreadable part, and continue with the rest."""
         try:
             yield
         except StoreError as error:
             self._problems.append(str(error))
 
     def _load(self) -> tuple[StoreCheckpoint, CommitLog | None, ConsumeQueues]:
-        """What there is; None for a log that cannot be read."""
+        """Checkpoint, log and queues; None for an unreadable log."""
         checkpoint, commit_log = StoreCheckpoint(), None
         queues = ConsumeQueues(self._pool, self._directory, 1, 1)
-        with self._telling():
+        with self._reporting():
             checkpoint = read_checkpoint(self._files, self._directory)
-        with self._telling():
+        with self._reporting():
             commit_log = load_log(self._pool, self._directory, self._config, checkpoint)
             begin = checkpoint.log_begin if checkpoint.note else None
             if begin is not None and begin < commit_log.begin:
@@ -154,12 +156,12 @@ class _Check:
                     f"the log lacks its files from position {begin} to {commit_log.begin}, which"
                     " retention did not delete"
                 )
-        with self._telling():
+        with self._reporting():
             queues = load_queues(self._pool, self._directory, self._config, checkpoint)
         return checkpoint, commit_log, queues
 
-    def _leave_out_faulty(self, queues: ConsumeQueues) -> None:
-        """Tell of queues whose files cannot be used, and look at them no more."""
+    def _skip_faulty_queues(self, queues: ConsumeQueues) -> None:
+        """Report queues whose files cannot be used, and leave them out."""
         for topic, queue_id in queues.names():
             name, fault = (topic, queue_id), queues.faults.get((topic, queue_id))
             if fault is None:
@@ -170,16 +172,16 @@ class _Check:
             if fault is not None:
                 self._faulty.add((topic.encode(), queue_id))
                 queues.leave_out(name)
-                self._note(f"{_name(topic.encode(), queue_id)} is made again when opened: {fault}")
+                self._report(f"{_name(topic.encode(), queue_id)} is rebuilt when opened: {fault}")
 
     # -- the log -----------------------------------------------------------------------------
 
-    def _walk(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
-        """Every record of the log against its queue; gives where the log ends."""
+    def _check_log(self, commit_log: CommitLog, queues: ConsumeQueues, durable: int) -> int:
+        """Compare every record with its queue; gives where the log ends."""
         begin, limit = commit_log.begin, commit_log.segments.limit
         runs, run_start, end = list[RecordRange](), begin, begin
         last: PartialRecord | None = None
-        for expected, position, found in commit_log.walk(begin, limit, limit, check_crc=True):
+        for expected, position, record in commit_log.walk(begin, limit, limit, check_crc=True):
             if expected != position:
                 is_over = is_torn_tail(expected, durable)
                 runs.append(
@@ -189,10 +191,10 @@ class _Check:
                 )
                 run_start = position
                 if is_over:
-                    end = position + found[0]
+                    end = position + record[0]
                     break
-            self._look_at(queues, position, found)
-            end, last = position + found[0], found
+            self._check_record(queues, position, record)
+            end, last = position + record[0], record
         else:
             if last is not None and end > durable and is_torn(last[5], last[6]):
                 end -= last[0]
@@ -201,9 +203,11 @@ class _Check:
         verdict = find_log_end(runs, begin, durable)
         self._holes = verdict.damage
         if verdict.cut:
-            self._pending.append(f"records behind a torn one, at {verdict.cut[0].start}, will go")
+            self._pending.append(
+                f"records behind a torn one, at {verdict.cut[0].start}, will be dropped"
+            )
         elif self._is_torn_at(commit_log, verdict.end):
-            self._pending.append(f"a write that never ended is left at {verdict.end}")
+            self._pending.append(f"an unfinished write is left at {verdict.end}")
         return verdict.end
 
     def _is_torn_at(self, commit_log: CommitLog, end: int) -> bool:
@@ -213,18 +217,18 @@ class _Check:
         data_end = self._files.data_end(file.path, file.size)
         return bool(bytes(file.view()[end - file.start : data_end]).strip(b"\x00"))
 
-    def _look_at(self, queues: ConsumeQueues, position: int, found: PartialRecord) -> None:
-        """One record against the entry that should lead to it."""
-        size, queue_id, offset, sys_flag, _, topic, _ = found
+    def _check_record(self, queues: ConsumeQueues, position: int, record: PartialRecord) -> None:
+        """Compare one record with its queue entry."""
+        size, queue_id, offset, sys_flag, _, topic, _ = record
         self._records += 1
         if not has_entry(sys_flag) or position < self._deleted.get(topic, 0):
             return
         if (topic, queue_id) in self._faulty:
             return
-        seen = self._seen.get((topic, queue_id))
+        seen = self._queues_in_log.get((topic, queue_id))
         if seen is None:
             queue = queues.get(topic.decode(errors="replace"), queue_id)
-            seen = self._seen[topic, queue_id] = _Seen(queue, offset)
+            seen = self._queues_in_log[topic, queue_id] = _QueueInLog(queue, offset)
         if offset > seen.next:
             seen.gaps.append((seen.next, offset))
         seen.next = max(seen.next, offset + 1)
@@ -236,24 +240,24 @@ class _Check:
 
     # -- queues ------------------------------------------------------------------------------
 
-    def _judge_queues(self, queues: ConsumeQueues, end: int) -> None:
-        for (topic, queue_id), seen in self._seen.items():
+    def _check_queues(self, queues: ConsumeQueues, end: int) -> None:
+        for (topic, queue_id), seen in self._queues_in_log.items():
             name = _name(topic, queue_id)
             if seen.odd:
-                self._note(f"{name} has {seen.odd} entries that lead elsewhere")
+                self._report(f"{name} has {seen.odd} entries that lead elsewhere")
             if seen.absent:
-                self._note(f"{name} lacks {seen.absent} entries")
+                self._report(f"{name} lacks {seen.absent} entries")
         for topic_text, queue_id in queues.names():
             queue = queues.get(topic_text, queue_id)
             if queue is not None:
-                known = self._seen.get((topic_text.encode(), queue_id))
-                self._judge_offsets(queue, known, end)
+                known = self._queues_in_log.get((topic_text.encode(), queue_id))
+                self._check_offsets(queue, known, end)
 
-    def _judge_offsets(self, queue: ConsumeQueue, seen: _Seen | None, end: int) -> None:
-        """Offsets that a queue has and the log does not: lost, or never to have been."""
+    def _check_offsets(self, queue: ConsumeQueue, seen: _QueueInLog | None, end: int) -> None:
+        """Report offsets that a queue has and the log does not."""
         name, behind = _name(queue.name, queue.queue_id), queue.offset_of(end)
         if behind < queue.end:
-            self._note(f"{name} has {queue.end - behind} entries that lead behind the log's end")
+            self._report(f"{name} has {queue.end - behind} entries that lead behind the log's end")
         if seen is None:
             gaps = [(queue.offset_of(self._begin), behind)]
         else:
@@ -270,13 +274,13 @@ class _Check:
         position, size, _ = queue.entry(offset)
         return size == FILLER_SIZE or self._is_in_hole(position)
 
-    def _note(self, text: str) -> None:
-        """A contradiction: in a store that was not closed, opening mends it."""
+    def _report(self, text: str) -> None:
+        """Report a contradiction: if the store was not closed, opening corrects it."""
         (self._problems if self._is_closed else self._pending).append(text)
 
     # -- index -------------------------------------------------------------------------------
 
-    def _judge_index(self, commit_log: CommitLog) -> None:
+    def _check_index(self, commit_log: CommitLog) -> None:
         config, hasher = self._config, KeyHasher()
         index = KeyIndex(
             self._pool,
@@ -286,16 +290,16 @@ class _Check:
             config.index_step,
         )
         if fault := index.load(self._files.list(self._directory / "index")):
-            self._note(f"{fault}: the index is made again from there when opened")
+            self._report(f"{fault}: the index is rebuilt from there when opened")
         odd = 0
         for key_hash, position in _index_entries(index):
             if position >= commit_log.begin and not self._is_in_hole(position):
-                found = commit_log.skim_at(position, check_crc=False)
-                odd += found is None or all(
-                    hasher(found[5], key) != key_hash for key in _keys(found[6])
+                record = commit_log.skim_at(position, check_crc=False)
+                odd += record is None or all(
+                    hasher(record[5], key) != key_hash for key in _keys(record[6])
                 )
         if odd:
-            self._note(f"the index has {odd} entries that lead to records without their key")
+            self._report(f"the index has {odd} entries that lead to records without their key")
 
     def _is_in_hole(self, position: int) -> bool:
         return any(hole.start <= position < hole.stop for hole in self._holes)
@@ -309,7 +313,7 @@ def _index_entries(index: KeyIndex) -> Iterator[tuple[int, int]]:
 
 
 def _keys(properties: bytes) -> list[bytes]:
-    """All that may lead to a record: Apache RocketMQ 5.5 finds it by its tag as well."""
+    """All keys that may lead to a record: Apache RocketMQ 5.5 indexes tags as well."""
     tag = property_value(properties, b"TAGS")
     return [*index_keys(properties), b"T#" + tag] if tag else index_keys(properties)
 

@@ -1,4 +1,4 @@
-"""StoreConfig: sizes and limits of a data directory, at the genuine defaults."""
+"""StoreConfig: sizes and limits of a data directory, with RocketMQ's defaults."""
 
 from typing import Final
 
@@ -30,11 +30,11 @@ DELAY_LEVELS_MS: Final = tuple(
         7200,
     )
 )
-"""The genuine default delay levels, 1s to 2h."""
+"""RocketMQ's default delay levels, 1 s to 2 h."""
 
 
 class StoreConfig(CheckedConfig, frozen=True, kw_only=True):
-    """How a store lays out its files and how much it keeps open.
+    """File sizes, allocation steps and limits of a store.
 
     A directory that already holds files of another size keeps its own size; a log line says so.
     """
@@ -44,12 +44,12 @@ class StoreConfig(CheckedConfig, frozen=True, kw_only=True):
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     log_step: int = 32 * MIB
-    """Bytes of the log that get their blocks on the disk at a time."""
+    """Bytes of the log for which blocks are allocated at a time."""
     queue_step: int = 128 * 1024
-    """The same for a consume queue, of which there may be thousands."""
+    """Bytes allocated at a time for a consume queue, of which there may be thousands."""
     index_step: int = 4 * MIB
     maps_max: int | None = None
-    """Maps held at once; None is what the process may have (see Files.maps_max)."""
+    """Maps held at once; None for as many as the process may have (see Files.maps_max)."""
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
-    """When a rebuilt entry of a delayed message is due."""
+    """Used when entries of delayed messages are rebuilt: they hold the delivery time."""
     retention: RetentionPolicy = RetentionPolicy()

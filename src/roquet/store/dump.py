@@ -1,4 +1,4 @@
-"""Dump: walks any file as values, for eyes and tests."""
+"""Dump: the content of any store file as plain values, for inspection and tests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,13 +25,13 @@ from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
 DumpItem = dict[str, Any]
-"""One thing of a file, ready for text or JSON."""
+"""One item of a file, ready for text or JSON."""
 
 INDEX_NAME_SIZE: Final = 17
 
 
 def file_kind(path: Path) -> str | None:
-    """What a file of a store is, by where it lies and what it is called; None for none of ours."""
+    """The kind of a store file, from its name and folder; None for any other file."""
     name, folder = path.name, path.parent.name
     if name in ("checkpoint", "abort", "lock"):
         return name
@@ -45,9 +45,9 @@ def file_kind(path: Path) -> str | None:
 def dump_file(
     path: Path, *, files: Files | None = None, config: StoreConfig | None = None
 ) -> Iterator[DumpItem]:
-    """What a file holds, one thing after the other. Raises StoreError for an unknown file.
+    """The items of a file in order. Raises StoreError for a missing or unknown file.
 
-    `config` is asked for the shape of an index file that has not the usual size.
+    `config` gives the shape of index files that do not have the default size.
     """
     files, kind = files or RealFiles(), file_kind(path)
     size = files.list(path.parent).get(path.name)
@@ -64,16 +64,16 @@ def _map(path: Path, size: int, files: Files) -> MappedFile:
 
 
 def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
-    """Records, and what lies between them."""
+    """Records, and the ranges between them: damage, blank, torn or free."""
     file = _map(path, size, files)
     commit_log = CommitLog(file.pool, path.parent, size, config.log_step)
     commit_log.segments.files = [file]
     start, stop = file.start, file.start + size
     at = start
-    for expected, position, found in commit_log.walk(start, stop, start, check_crc=True):
+    for expected, position, partial in commit_log.walk(start, stop, start, check_crc=True):
         if expected != position:
             yield {"kind": "damage", "position": expected, "size": position - expected}
-        at = position + found[0]
+        at = position + partial[0]
         yield _record(position, bytes(file.view()[position - start : at - start]))
     if at < stop:
         is_blank = commit_log.is_blank_at(at, start) or stop - at < BLANK_SIZE
@@ -84,17 +84,17 @@ def _log(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[D
 
 def _record(position: int, data: bytes) -> DumpItem:
     try:
-        found = record.decode(data)
+        decoded = record.decode(data)
     except RecordError as error:
         return {"kind": "odd", "position": position, "size": len(data), "reason": str(error)}
-    values: DumpItem = {"kind": "record", **msgspec.structs.asdict(found)}
-    values["born_host"] = record.decode_host(found.born_host)
-    values["store_host"] = record.decode_host(found.store_host)
-    values["properties"] = record.decode_properties(found.properties)
+    values: DumpItem = {"kind": "record", **msgspec.structs.asdict(decoded)}
+    values["born_host"] = record.decode_host(decoded.born_host)
+    values["store_host"] = record.decode_host(decoded.store_host)
+    values["properties"] = record.decode_properties(decoded.properties)
     try:
-        values["body"] = found.body.decode()
+        values["body"] = decoded.body.decode()
     except UnicodeDecodeError:
-        values["body"] = found.body.hex()
+        values["body"] = decoded.body.hex()
         values["body_is_hex"] = True
     return values
 
@@ -119,7 +119,7 @@ def _queue(path: Path, size: int, files: Files, _: StoreConfig) -> Iterator[Dump
 
 
 def _index(path: Path, size: int, files: Files, config: StoreConfig) -> Iterator[DumpItem]:
-    """The head, and the entries in the order of their coming."""
+    """The head, then the entries in order of insertion."""
     right = INDEX_HEAD.size + config.index_slots * 4 + config.index_entries * 20
     index = IndexFile(
         _map(path, size, files), config.index_slots, config.index_entries, config.index_step

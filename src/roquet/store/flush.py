@@ -1,13 +1,13 @@
-"""Flusher: when bytes become durable: the log at once or for a group at once, the rest on a timer.
+"""Flusher: makes log, queues, index and checkpoint durable, in this order.
 
     log ──▶ queues ──▶ index ──▶ checkpoint        always in this order
 
-The checkpoint names a position in front of which all three are durable: a scan after a crash
-begins there. Work that waits for the disk may run in another thread while records are appended:
-it is given a snapshot and touches nothing else.
+The log is flushed at once or for a group of messages, the rest on a timer. The checkpoint names a
+position in front of which all three are durable: a scan after a crash begins there. A flush may run
+in another thread while records are appended: it works on a snapshot and touches nothing else.
 
-A failed flush is final. The system may have dropped what it could not write, so that the next flush
-succeeds and proves nothing: from then on nothing more is called durable by this process.
+A failed flush is final. The system may have dropped the bytes that it could not write, so that the
+next flush succeeds and proves nothing: from then on this process calls nothing durable any more.
 """
 
 import sys
@@ -39,18 +39,18 @@ from roquet.store.layout import (
 log = logger(__name__)
 
 LOG_RESIDENT_SIZE: Final = 16 * MIB
-"""Of the log's end, which consumers read at once, the pages stay."""
+"""Bytes of the log's end that stay in memory: consumers read them at once."""
 
 LARGE_FILE_SIZE: Final = 16 * MIB
-"""Files from this size on let pages go between two checkpoints as well. Of a queue's file it would
-be a page or two, which are wanted again at once."""
+"""Files from this size on release pages between two checkpoints as well. A queue file would release
+a page or two, which are needed again at once."""
 
 WHOLE_DISK_FILES_MIN: Final = 1_000
-"""So many files, and the whole disk is made durable instead of one file after the other."""
+"""With this many files, the whole disk is synced instead of one file after the other."""
 
 
 class FlushTask:
-    """A flush of everything of now: `write` where records are appended, then call it anywhere.
+    """A flush of a snapshot: call `write` in the writer's thread, then the task in any thread.
 
     A broker writes a few files at a time and serves in between: another thread that wrote to
     thousands would take the lock of Python's threads from it each time.
@@ -67,20 +67,20 @@ class FlushTask:
         self._run = run
 
     def write(self, count_max: int = sys.maxsize) -> bool:
-        """Write what so many files without maps have kept; whether there are more."""
+        """Write the buffers of up to `count_max` unmapped files; True if there are more."""
         for _ in range(min(count_max, len(self._waiting))):
             self._write(self._waiting.pop())
         return bool(self._waiting)
 
     def __call__(self) -> None:
-        """Make durable what was written."""
-        if self._waiting:  # never an assertion: a checkpoint would promise what is not there
-            raise RuntimeError("files have kept what was not written")
+        """Make the snapshot durable."""
+        if self._waiting:  # no assert: it could be switched off, and the checkpoint would lie
+            raise RuntimeError("files have buffered bytes that were not written")
         self._run()
 
 
 class Flusher:
-    """Makes a store durable, and remembers how far it is."""
+    """Makes a store durable, and knows how far it is."""
 
     def __init__(self, directory: Path, pool: MapPool, commit_log: CommitLog, durable: int) -> None:
         self._directory = directory
@@ -89,28 +89,28 @@ class Flusher:
         self._checkpoint = directory / "checkpoint"
         self._page: memoryview | None = None
         self._disk = pool.files.disk_sync(directory)
-        self._unfinished: list[MappedFile] = []
-        # Linux tells of a failed write once. A thread that asked for the same bytes a moment later
-        # would hear of none: it waits until the first one has noted what it heard.
-        self._turn = RLock()
-        self._page_turn = Lock()
+        self._unflushed: list[MappedFile] = []
+        # Linux reports a failed write once. A thread that syncs the same bytes a moment later
+        # gets no error: it waits until the first one has noted the failure.
+        self._failure_lock = RLock()
+        self._page_lock = Lock()
         self.position = durable
         """The log in front of it is durable."""
         self.checkpointed = 0
-        """The position that the checkpoint names."""
+        """The position in the last checkpoint."""
         self.log_begin = commit_log.begin
-        """Where the log begins, as the checkpoint says or will."""
+        """The log's begin, as the checkpoint names it or will name it."""
         self.failure: StoreFailed | None = None
-        """Why the store must not take more: the disk did not keep what it was given."""
+        """Why the store must not take more: the disk lost bytes."""
         self.on_failure: Callable[[StoreFailed], None] = lambda _: None
-        """Told of the first failure at once, by the thread that met it."""
+        """Called with the first failure at once, in the thread that met it."""
 
     def flush_log(self) -> int:
-        """Make the log durable up to its end of now; may run in another thread.
+        """Make the log durable up to its present end; may run in another thread.
 
-        Raises StoreFailed where the disk fails, and for ever after it has.
+        Raises StoreFailed when the disk fails, and always after that.
         """
-        with self._turn:
+        with self._failure_lock:
             end, start = self._log.end, self.position
             if start >= end:
                 return start
@@ -127,29 +127,31 @@ class Flusher:
             raise StoreFailed(*failure.args)
 
     def fail(self, text: str) -> StoreFailed:
-        """Note for good that the disk failed, and say so to whoever listens; gives the error."""
+        """Record that the disk failed, for good, and report it; gives the error."""
         failure = StoreFailed(
-            f"{text}: nothing more is taken or called durable; look at the disk, then restart"
+            f"{text}: nothing more is accepted or called durable; look at the disk, then restart"
         )
-        with self._turn:
+        with self._failure_lock:
             if self.failure is None:
                 self.failure = failure
                 self.on_failure(failure)
         return failure
 
-    def work(self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int) -> FlushTask:
-        """A snapshot of what is to be done, as something that does it."""
-        checkpoint = self._describe(queues.file_size, index, indexed, now_ms)
+    def flush_task(
+        self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int
+    ) -> FlushTask:
+        """A flush of everything written until now."""
+        checkpoint = self._next_checkpoint(queues.file_size, index, indexed, now_ms)
         ends = queues.packed_ends(self._log.begin, checkpoint.flushed_position)
-        # What was taken before and not done, since somebody gave up waiting, is still to be done.
-        dirty = list(dict.fromkeys([*self._unfinished, *self._pool.take_dirty()]))
-        self._unfinished = dirty
+        # Files of an earlier task that was given up are still to be flushed.
+        dirty = list(dict.fromkeys([*self._unflushed, *self._pool.take_dirty()]))
+        self._unflushed = dirty
 
         def run() -> None:
             self.check()
             self.flush_log()
             self._sync_all(dirty)
-            # Before the checkpoint: it must never say more than what is known of its queues.
+            # Before the checkpoint: it must never be ahead of the recorded ends of its queues.
             try:
                 self._replace(self._directory / ENDS_NAME, ends)
             except StoreFull as error:
@@ -158,38 +160,38 @@ class Flusher:
             self.check()
             self._save(checkpoint)
             self.checkpointed = checkpoint.flushed_position
-            self._let_go(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
-            if self._unfinished is dirty:
-                self._unfinished = []
+            self._release_pages(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
+            if self._unflushed is dirty:
+                self._unflushed = []
 
-        return FlushTask([file for file in dirty if file.waiting], self._write, run)
+        return FlushTask([file for file in dirty if file.unwritten], self._write, run)
 
     def release_task(self) -> Callable[[], None]:
-        """A snapshot of what was written, as something that takes it out of memory; any thread.
+        """Work that releases written pages from memory; may run in another thread.
 
-        What is not durable yet stays with the system: it is only mapped again when it is looked at.
+        Pages that are not durable yet stay with the system; a look at them maps them again.
         """
         dirty = [file for file in self._pool.dirty if file.size >= LARGE_FILE_SIZE]
         position = self.position - LOG_RESIDENT_SIZE
-        return lambda: self._let_go(dirty, position)
+        return lambda: self._release_pages(dirty, position)
 
-    def _let_go(self, files: Iterable[MappedFile], position: int) -> None:
-        """Let pages that are on the disk leave this process; the system keeps them while it can.
+    def _release_pages(self, files: Iterable[MappedFile], position: int) -> None:
+        """Release durable pages from this process; the system caches them while it can.
 
         Otherwise a broker would be as large as all that it has written since its last new file.
         """
-        forget = self._pool.files.forget
+        release_pages = self._pool.files.release_pages
         for file in files:
-            if (view := file.held) is not None:
-                forget(view, file.size)
+            if (view := file.mapped_view) is not None:
+                release_pages(view, file.size)
         tail = self._log.segments.file_at(position)
-        if tail is not None and (view := tail.held) is not None:
-            forget(view, (position - tail.start) // PAGE_SIZE * PAGE_SIZE)
+        if tail is not None and (view := tail.mapped_view) is not None:
+            release_pages(view, (position - tail.start) // PAGE_SIZE * PAGE_SIZE)
 
-    def _describe(
+    def _next_checkpoint(
         self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int
     ) -> StoreCheckpoint:
-        """The checkpoint that will be true when everything of now is durable."""
+        """The checkpoint that will be true once everything written until now is durable."""
         commit_log = self._log
         stored_ms = commit_log.stored_ms(commit_log.last) if commit_log.last >= 0 else 0
         newest = index.files[-1] if index.files else None
@@ -212,45 +214,45 @@ class Flusher:
         )
 
     def _save(self, checkpoint: StoreCheckpoint) -> None:
-        with self._page_turn:
+        with self._page_lock:
             page = self._obtain_page()
             page[:] = pack_checkpoint(msgspec.structs.replace(checkpoint, log_begin=self.log_begin))
-            self._attempt(self._checkpoint, page)
+            self._sync_path(self._checkpoint, page)
 
     def note_begin(self, position: int) -> None:
-        """Make durable that the log begins there, before files in front of it are deleted.
+        """Make the log's new begin durable, before the files in front of it are deleted.
 
-        Otherwise files that somebody else took could not be told from those. Raises StoreFailed.
+        Otherwise files that somebody else removed could not be told from those. Raises StoreFailed.
         """
-        with self._page_turn:
+        with self._page_lock:
             self.log_begin, data = position, pack_begin(position)
-            with suppress(StoreFull):  # there is a checkpoint already, unless it has been cut
+            with suppress(StoreFull):  # the page exists already, unless the file was truncated
                 page = self._obtain_page()
                 page[BEGIN_AT : BEGIN_AT + len(data)] = data
-                self._attempt(self._checkpoint, page)
+                self._sync_path(self._checkpoint, page)
 
     def _obtain_page(self) -> memoryview:
         files = self._pool.files
         if self._page is None:
             files.create(self._checkpoint, CHECKPOINT_SIZE)
             files.allocate(self._checkpoint, 0, CHECKPOINT_SIZE)
-            self._attempt(self._directory, None)
+            self._sync_path(self._directory, None)
             self._page = files.map(self._checkpoint, CHECKPOINT_SIZE)
         return self._page
 
     def close(self) -> None:
-        """Let the disk go."""
+        """Stop watching the disk."""
         if self._disk is not None:
             self._disk.close()
 
     def _write(self, file: MappedFile) -> None:
-        """Write what a file has kept; it may have got a map meanwhile, or be gone."""
-        if file.waiting:
-            with suppress(FileNotFoundError), self._noting(file.path):
-                file.write_kept()
+        """Write a file's buffer; the file may be mapped meanwhile, or deleted."""
+        if file.unwritten:
+            with suppress(FileNotFoundError), self._recording_failure(file.path):
+                file.write_buffered()
 
     def _sync_all(self, files: Sequence[MappedFile]) -> None:
-        """Sync files; where there are many, all that is on their disk."""
+        """Sync files; with many, sync their whole disk."""
         if self._disk is not None and len(files) >= WHOLE_DISK_FILES_MIN and self._disk.sync():
             for file in files:
                 file.is_new = False
@@ -258,33 +260,33 @@ class Flusher:
             self._sync(files)
 
     def _sync(self, files: Iterable[MappedFile]) -> None:
-        """Sync files, and the names that lead to the new ones."""
-        fresh: list[MappedFile] = []
+        """Sync files, and the directories of new ones."""
+        new_files: list[MappedFile] = []
         for file in files:
-            with suppress(FileNotFoundError):  # retention was quicker
-                self._attempt(file.path, file.held)
+            with suppress(FileNotFoundError):  # retention has deleted it
+                self._sync_path(file.path, file.mapped_view)
             if file.is_new:
-                fresh.append(file)
-        for directory in sorted(self._directories(fresh), reverse=True):
+                new_files.append(file)
+        for directory in sorted(self._directories(new_files), reverse=True):
             with suppress(FileNotFoundError):
-                self._attempt(directory, None)
-        # Not sooner: another thread that flushes must not believe that the names are there.
-        for file in fresh:
+                self._sync_path(directory, None)
+        # Not sooner: another thread that flushes must not take the names for durable.
+        for file in new_files:
             file.is_new = False
 
     def _directories(self, files: Sequence[MappedFile]) -> set[Path]:
-        """Those that lead to files, from the store's own on."""
-        found = {self._directory} if files else set()
+        """The directories that lead to files, from the store's own directory on."""
+        directories = {self._directory} if files else set()
         for file in files:
             directory = file.path.parent
-            while directory not in found:
-                found.add(directory)
+            while directory not in directories:
+                directories.add(directory)
                 directory = directory.parent
-        return found
+        return directories
 
     def _replace(self, path: Path, data: bytes) -> None:
-        """Put a file's content in the store's own directory, whose names others rely on as well."""
-        with self._turn:
+        """Replace a file in the store's own directory, whose names other files rely on as well."""
+        with self._failure_lock:
             try:
                 self._pool.files.replace(path, data)
             except StoreFull:
@@ -292,14 +294,17 @@ class Flusher:
             except StoreError as error:
                 raise self.fail(str(error)) from error
 
-    def _attempt(self, path: Path, view: memoryview | None) -> None:
-        # The store's own directory is the one that two threads may flush at once.
-        with self._turn if path == self._directory else nullcontext(), self._noting(path):
+    def _sync_path(self, path: Path, view: memoryview | None) -> None:
+        # Two threads may sync the store's own directory at once.
+        with (
+            self._failure_lock if path == self._directory else nullcontext(),
+            self._recording_failure(path),
+        ):
             self._pool.files.sync(path, view)
 
     @contextmanager
-    def _noting(self, path: Path) -> Iterator[None]:
-        """Remember a failure for good."""
+    def _recording_failure(self, path: Path) -> Iterator[None]:
+        """Turn a failure into a permanent one."""
         try:
             yield
         except FileNotFoundError:

@@ -15,8 +15,8 @@
     └────────────────────────────────────────────────┴───────────┴──────────────────────┘
     at 2048: where the log begins, noted before retention deletes files
 
-Everything is big endian. Files of the log and of queues are named by the first position that
-they hold, in 20 digits; index files by the local time of their making, in 17.
+Everything is big endian. Files of the log and of queues are named by the first position that they
+hold, in 20 digits; index files by the local time of their creation, in 17.
 """
 
 from datetime import UTC, datetime
@@ -30,7 +30,7 @@ ENTRY: Final = Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
 
 FILLER: Final = ENTRY.pack(0, 0x7FFF_FFFF, 0)
-"""An entry without a record: in front of a queue's first message, or for one that was lost."""
+"""An entry without a record: in front of a queue's first message, or for a lost one."""
 FILLER_SIZE: Final = 0x7FFF_FFFF
 
 INDEX_HEAD: Final = Struct(">qqqqii")
@@ -39,7 +39,7 @@ INDEX_SLOT: Final = Struct(">i")
 
 CHECKPOINT_SIZE: Final = 4096
 NOTE_AT: Final = 1024
-"""Apache RocketMQ reads and writes the first 40 bytes alone and keeps the rest."""
+"""Apache RocketMQ reads and writes the first 40 bytes only and keeps the rest."""
 
 _TIMES: Final = Struct(">5q")
 _NOTE: Final = Struct(">4sIqqqqqiqq3q")
@@ -52,28 +52,29 @@ _BEGIN_MAGIC: Final = b"RQB1"
 
 
 class CheckpointNote(msgspec.Struct, frozen=True, kw_only=True):
-    """What a scan after a crash may rely on. Only ours has it."""
+    """Facts that a scan after a crash may rely on. Only Roquet writes them."""
 
     made_ms: int
-    """When it was written."""
+    """When the note was written."""
     position: int
-    """Log and queues in front of it are durable."""
+    """Log and queues in front of this position are durable."""
     last_record: int
-    """Where the record begins that ends there, -1 for none: shows that the log is still ours."""
+    """Where the record begins that ends at `position`, -1 for none: shows that nobody has changed
+    the log."""
     index_position: int
-    """The index in front of it is durable."""
+    """The key index of records in front of this position is durable."""
     index_name: int
-    """The newest index file of then, as a number; 0 for none."""
+    """The name of the newest index file at that time, as a number; 0 for none."""
     index_count: int
-    """Its next entry of then."""
+    """The number of its next entry at that time."""
     log_file_size: int
-    """Length of each file of the log: one that has another has been cut."""
+    """Size of each file of the log in bytes: a file of another size was truncated."""
     queue_file_size: int
-    """The same for queues."""
+    """Size of each consume queue file in bytes."""
 
 
 class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far log, queues and index had reached the disk."""
+    """How far log, queues and index were durable."""
 
     log_ms: int = 0
     queues_ms: int = 0
@@ -81,13 +82,13 @@ class StoreCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     flushed_position: int = 0
     confirmed_position: int = 0
     note: CheckpointNote | None = None
-    """None also when a genuine broker has written the checkpoint since."""
+    """None also when Apache's broker has written the checkpoint since."""
     log_begin: int | None = None
-    """Files of the log in front of it were deleted by retention; None when that is not known."""
+    """Retention deleted the log's files in front of this position; None when that is not known."""
 
 
 def pack_begin(log_begin: int) -> bytes:
-    """What is put at `BEGIN_AT`."""
+    """The bytes that stand at `BEGIN_AT`."""
     crc = crc32(_BEGIN.pack(_BEGIN_MAGIC, 0, log_begin))
     return _BEGIN.pack(_BEGIN_MAGIC, crc, log_begin)
 
@@ -125,7 +126,7 @@ def pack_checkpoint(checkpoint: StoreCheckpoint) -> bytes:
 
 
 def unpack_checkpoint(page: bytes) -> StoreCheckpoint:
-    """What the file says; a short one says nothing."""
+    """Decode the checkpoint file; a short one gives an empty checkpoint."""
     if len(page) < _TIMES.size:
         return StoreCheckpoint()
     log_ms, queues_ms, index_ms, flushed, confirmed = _TIMES.unpack_from(page)
@@ -141,7 +142,10 @@ def unpack_checkpoint(page: bytes) -> StoreCheckpoint:
 
 
 def _unpack_note(page: bytes, times: tuple[int, int, int]) -> CheckpointNote | None:
-    """Our note, if it is whole and the last word: times that differ were written by another."""
+    """Our note, if its checksum holds and the times in front of it were written with it.
+
+    Other times mean that Apache's broker wrote the checkpoint last.
+    """
     if len(page) < NOTE_AT + _NOTE.size:
         return None
     magic, crc, *facts = _NOTE.unpack_from(page, NOTE_AT)
@@ -162,22 +166,22 @@ def _unpack_note(page: bytes, times: tuple[int, int, int]) -> CheckpointNote | N
 
 
 def file_name(start: int) -> str:
-    """The name of a file of the log or of a queue by the first position that it holds."""
+    """The name of a file of the log or of a queue, from the first position that it holds."""
     return f"{start:020d}"
 
 
 def file_start(name: str) -> int | None:
-    """The first position of a file by its name; None for a name that is not of that kind."""
+    """The first position of a file, from its name; None for any other name."""
     return int(name) if len(name) == 20 and name.isascii() and name.isdigit() else None
 
 
 DATE_MS_MIN: Final = 86_400_000
 DATE_MS_MAX: Final = 253_370_764_800_000
-"""From the second day of 1970 to the year 9999: what has a local time of four digits of a year."""
+"""From the second day of 1970 to the year 9999: dates whose local year has four digits."""
 
 
 def index_name(made_ms: int) -> str:
-    """The name of an index file: yyyyMMddHHmmssSSS, local time as the genuine broker has it."""
-    made_ms = min(max(made_ms, DATE_MS_MIN), DATE_MS_MAX)  # a record may claim any number
+    """The name of an index file: yyyyMMddHHmmssSSS in local time, as Apache's broker names them."""
+    made_ms = min(max(made_ms, DATE_MS_MIN), DATE_MS_MAX)  # a record may hold any number
     made = datetime.fromtimestamp(made_ms // 1000, tz=UTC).astimezone()
     return f"{made:%Y%m%d%H%M%S}{made_ms % 1000:03d}"

@@ -1,7 +1,7 @@
-"""Retention: deletes what the rule names: files of the log first, then what led only there.
+"""Retention: deletes expired log files, then the queue and index files that lead only there.
 
-Never behind the last checkpoint: a start after a crash reads the log from there. Where the log will
-begin is noted first, so that files that somebody else deletes can be told from those.
+Never behind the last checkpoint, from which a start after a crash reads the log. The log's new
+begin is noted first, so that files deleted by others can be told from expired ones.
 """
 
 from collections.abc import Callable
@@ -34,23 +34,23 @@ def expire(
     if not begin:
         return []
     flusher.note_begin(begin)
-    gone = [str(file.path) for file in commit_log.segments.drop_before(begin)]
+    deleted = [str(file.path) for file in commit_log.segments.drop_before(begin)]
     for topic, queue_id in queues.names():
-        gone += queues.drop_before(topic, queue_id, begin)
-    gone += index.drop_before(begin)
-    log.info("retention deleted %d files; the log begins at %d", len(gone), begin)
-    return gone
+        deleted += queues.drop_before(topic, queue_id, begin)
+    deleted += index.drop_before(begin)
+    log.info("retention deleted %d files; the log begins at %d", len(deleted), begin)
+    return deleted
 
 
 def local_hour(now_ms: int) -> int:
-    """The hour of the day, 0 to 23, as the operator's clock on the wall has it."""
+    """The hour of the day, 0 to 23, in the machine's local time."""
     return datetime.fromtimestamp(now_ms / 1000, tz=UTC).astimezone().hour
 
 
 def expired_queues(
     queues: ConsumeQueues, begin: int, is_gone: Callable[[str, int], bool]
 ) -> list[tuple[str, int]]:
-    """The queues of which nothing is left and `is_gone` says that they get no more."""
+    """Queues without records that, as `is_gone` says, get no more."""
     return [name for name in queues.names() if is_gone(*name) and _is_empty(queues, *name, begin)]
 
 
@@ -60,10 +60,10 @@ def _is_empty(queues: ConsumeQueues, topic: str, queue_id: int, begin: int) -> b
 
 
 def _ages(commit_log: CommitLog, now_ms: int) -> list[FileAge]:
-    """The log's files up to the one that is written to.
+    """Age of the log's files up to the one that is written to.
 
     A file's last record is about as old as the first one of the next file, and no older than its
-    own first one: the clock may have been set back for a moment when the next one began.
+    own first one: the clock may have been set back for a moment when the next file began.
     """
     files = [file for file in commit_log.segments.files if file.start <= commit_log.end]
     ages = []

@@ -1,4 +1,4 @@
-"""Store: the one door: append, read, search, close."""
+"""Store: the facade of a data directory: append, read, search, flush, delete, close."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,11 +47,12 @@ __all__ = [
 log = logger(__name__)
 
 KEY_CHECK_BYTES: Final = 2 * 1024 * 1024
-"""A log that was no larger when the store was opened has its keys compared with it before they are
-first used; those of a larger one are compared by the scrub."""
+"""Bytes: a log up to this size has its keys compared with the index before their first use; the
+scrub compares those of a larger one."""
 
 INDEX_AT_CLOSE_COUNT: Final = 50_000
-"""Records indexed before closing: about half a second. The rest follows after the next opening."""
+"""Records indexed before closing, in about half a second. The rest follows after the next
+opening."""
 
 
 class Store:
@@ -69,12 +70,12 @@ class Store:
         self._flusher.on_failure = self._refuse
         self._writer = RecordWriter(opened.log, opened.queues, self._flusher.fail)
         self._write = self._writer.append
-        repair = QueueRepair(opened.log, opened.queues, opened.deleted, config.delay_levels_ms)
+        repair = QueueRepair(opened.log, opened.queues, opened.tombstones, config.delay_levels_ms)
         self._reader = RecordReader(opened.log, opened.queues, opened.index, repair)
         self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
         self._keys_to_check = 0 < opened.log.end - opened.log.begin <= KEY_CHECK_BYTES
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
-        """The queues in numbers."""
+        """Ends, sizes and entries of the queues."""
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -90,9 +91,9 @@ class Store:
         now_ms: int,
         pid: int = 0,
     ) -> Self:
-        """Take a directory, recover it, be ready; None keeps everything in memory.
+        """Lock a directory and recover it; None as directory keeps everything in memory.
 
-        Raises StoreLocked when another holds it, StoreError for what cannot be used.
+        Raises StoreLocked when another process holds it, StoreError if it cannot be used.
         """
         config = config or StoreConfig()
         if directory is None:
@@ -111,7 +112,7 @@ class Store:
     def append(self, draft: Draft, now_ms: int) -> AppendResult:
         """Store one message.
 
-        Raises StoreFull, StoreError (closed, or the disk broken), MessageIllegal; then certainly
+        Raises StoreFull, StoreError (closed, or the disk failed) or MessageIllegal: then certainly
         nothing was stored.
         """
         if self._refusal is not None:
@@ -119,9 +120,9 @@ class Store:
         return self._write(draft, now_ms)
 
     def append_batch(self, draft: Draft, parts: BatchColumns, now_ms: int) -> AppendBatchResult:
-        """Store messages one behind the other in one file: all of them or, raising, none.
+        """Store messages adjacently in one file: all of them or, raising, none.
 
-        They are as the draft says, but for flag, body, properties and tag code.
+        Flag, body, properties and tag code are each message's own; the rest is the draft's.
         """
         if self._refusal is not None:
             raise self._refused()
@@ -140,27 +141,27 @@ class Store:
 
     @property
     def end_position(self) -> int:
-        """Where the next record goes."""
+        """The position of the next record."""
         return self._log.end
 
     @property
     def flushed_position(self) -> int:
-        """The log in front of it is durable."""
+        """The log in front of this position is durable."""
         return self._flusher.position
 
     @property
     def indexed_position(self) -> int:
-        """The key index knows everything in front of it."""
+        """The key index covers the log in front of this position."""
         return self._dispatcher.position
 
     @property
     def mapped_count(self) -> int:
-        """Maps held, each of which may cost a descriptor."""
+        """Held maps, each of which may cost a descriptor."""
         return len(self._opened.pool)
 
     @property
     def damage(self) -> Sequence[LogDamage]:
-        """What cannot be read, as far as it is known."""
+        """The known unreadable ranges of the log."""
         return self._reader.damage
 
     def topics(self) -> list[str]:
@@ -168,11 +169,11 @@ class Store:
         return self._queues.topics()
 
     def queue_ids(self, topic: str) -> list[int]:
-        """The queues of a topic that have files."""
+        """The ids of a topic's queues that have files."""
         return self._queues.ids(topic)
 
     def has_messages(self, topic: str) -> bool:
-        """Whether a topic has a queue, and was not deleted while its records are in the log."""
+        """Whether a topic has a queue, and no records of a deleted predecessor in the log."""
         return bool(self.queue_ids(topic)) and not self.deleted_before(topic)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -190,10 +191,10 @@ class Store:
         wanted: TagCodeFilter = None,
         scan_max: int = 0,
     ) -> Slice:
-        """Records from an offset on; one always fits.
+        """Records from an offset on; the first always fits.
 
-        With `wanted` those of these tag codes, or those whose code it says yes to; so many
-        entries are looked at then, or a few hundred if that is more.
+        `wanted` selects by tag code: a set of codes or a predicate. Such a read examines up to
+        `scan_max` entries, or a few hundred if that is more.
         """
         limits = count_max, bytes_max
         return self._reader.read(topic, queue_id, offset, limits, wanted, scan_max)
@@ -201,7 +202,7 @@ class Store:
     def read_block(
         self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
     ) -> RecordBlock:
-        """Records from an offset on in one piece of memory, to be searched together."""
+        """Records from an offset on, in one piece of memory."""
         return self._reader.block(topic, queue_id, offset, (count_max, bytes_max))
 
     def read_together(
@@ -212,15 +213,18 @@ class Store:
         bytes_max: int = 4 * 1024 * 1024,
         bytes_least: int = 256 * 1024,
     ) -> Slice | None:
-        """Records of several queues as they lie in the log, unlooked at, where no others do."""
+        """Unverified records of several queues as they lie in the log.
+
+        None if other queues' records lie between.
+        """
         return self._reader.read_together(topic, offsets, (bytes_least, bytes_max))
 
     def message_at(self, position: int) -> bytes | None:
-        """The record that begins at a position of the log, if one does."""
+        """The record that begins at a position of the log; None without one."""
         return self._reader.message_at(position)
 
     def record_at(self, position: int, size: int) -> memoryview | None:
-        """The record of that size at a position, unlooked at but for its head; None without."""
+        """The record of that size at a position, of which only the head is checked; or None."""
         return self._log.record(position, size) if position >= self._log.begin else None
 
     def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
@@ -228,11 +232,11 @@ class Store:
         return self._reader.offset_by_time(topic, queue_id, ms, upper=upper)
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message of an offset was stored; -1 if there is none."""
+        """The store time of the message of an offset; -1 if there is none."""
         return self._reader.store_time_at(topic, queue_id, offset)
 
     def earliest_time(self, topic: str, queue_id: int) -> int:
-        """When the first message of a queue was stored; -1 if there is none."""
+        """The store time of a queue's first message; -1 if there is none."""
         return self.store_time_at(topic, queue_id, self.bounds(topic, queue_id)[0])
 
     def query(
@@ -247,7 +251,7 @@ class Store:
     ) -> QueryResult:
         """The newest messages with a key or unique key, in the order of the log.
 
-        No more are looked for once those found have `bytes_max`.
+        The search ends once the messages have `bytes_max`.
         """
         if self._keys_to_check:
             self._keys_to_check = False
@@ -266,22 +270,22 @@ class Store:
 
     @property
     def refusal(self) -> StoreError | None:
-        """Why messages are refused now; None while they are taken."""
+        """Why messages are refused now; None while they are accepted."""
         return self._refusal
 
     @property
     def failure(self) -> StoreFailed | None:
-        """Why nothing more is taken or called durable: the disk lost what it was given."""
+        """Why nothing more is accepted or called durable: the disk lost bytes."""
         return self._flusher.failure
 
     def fail(self, reason: str) -> None:
-        """Take nothing more: files that belong to this directory were lost by the disk."""
+        """Accept nothing more: the disk lost files that belong to this directory."""
         self._flusher.fail(reason)
 
     def flush_task(self, now_ms: int) -> FlushTask:
-        """What `flush_all` would do now: first to be written here, then to be called anywhere."""
+        """The work of `flush_all`: call its `write` in this thread, then itself in any thread."""
         indexed = self._dispatcher.position
-        return self._flusher.work(self._queues, self._index, indexed, now_ms)
+        return self._flusher.flush_task(self._queues, self._index, indexed, now_ms)
 
     def _refuse(self, failure: StoreFailed) -> None:
         self._refusal = failure
@@ -293,7 +297,7 @@ class Store:
         return len(self._opened.pool.dirty)
 
     def release_task(self) -> Callable[[], None]:
-        """Work that makes this process smaller, and may run in another thread."""
+        """Work that releases written pages from memory; may run in another thread."""
         return self._flusher.release_task()
 
     def flush_all(self, now_ms: int) -> None:
@@ -303,25 +307,25 @@ class Store:
         work()
 
     def dispatch(self, count_max: int = 1000) -> int:
-        """Bring the key index up to the log, by so many records; gives how many there were."""
+        """Index up to `count_max` records of the log; gives how many there were."""
         return self._dispatcher.step(count_max)
 
-    def on_unindexed(self, told: Callable[[int, Exception], object]) -> None:
-        """Have someone told of each record that cannot be indexed, which is passed over."""
-        self._dispatcher.on_failure = told
+    def on_unindexed(self, callback: Callable[[int, Exception], object]) -> None:
+        """Set the callback for records that cannot be indexed, which are skipped."""
+        self._dispatcher.on_failure = callback
 
     def reindex(self, position: int) -> None:
-        """Index the record at a position once more."""
+        """Index the record at a position again."""
         self._dispatcher.reindex(position)
 
     def scrub(self, budget_bytes: int) -> bool:
-        """Look at a piece of the older log for damage; whether there is more to look at."""
+        """Check about `budget_bytes` of the older log for damage; True if more is left."""
         for hole in self._scrub.step(budget_bytes):
             self._reader.report(hole)
         return not self._scrub.is_over
 
     def skip_scrub(self, budget_bytes: int) -> bool:
-        """Pass over a piece that cannot be looked at; whether there is more to look at."""
+        """Pass over bytes that cannot be checked; True if more is left to check."""
         self._scrub.skip(budget_bytes)
         return not self._scrub.is_over
 
@@ -329,11 +333,11 @@ class Store:
 
     @property
     def disk(self) -> DiskUsage:
-        """The disk that the directory is on."""
+        """Size and free space of the directory's disk."""
         return self._files.usage(self._opened.directory)
 
     def watch_disk(self, usage: DiskUsage | None = None) -> bool:
-        """Refuse writes while the disk is almost full; whether they are refused."""
+        """Refuse writes while the disk is almost full; True if they are refused."""
         usage = usage or self._files.usage(self._opened.directory)
         is_full = must_refuse_writes(usage, self._config.retention)
         if is_full and self._refusal is None:
@@ -345,16 +349,16 @@ class Store:
             log.error("%s", self._refusal)
         elif not is_full and isinstance(self._refusal, StoreFull):
             self._refusal = None
-            log.info("there is room on the disk again: writes are taken")
+            log.info("there is room on the disk again: writes are accepted")
         return is_full
 
     def expire(
         self, now_ms: int, usage: DiskUsage | None = None, *, at_once: bool = False
     ) -> list[str]:
-        """Delete what retention lets go; gives the paths of deleted files.
+        """Delete what retention lets expire; gives the paths of deleted files.
 
-        With `at_once` what is old enough goes at any hour. Nothing goes once the disk has failed:
-        the checkpoint stays where it is, and the next start reads the log from there.
+        With `at_once`, old files are deleted at any hour. Nothing is deleted once the disk has
+        failed: the checkpoint stays where it is, and the next start reads the log from there.
         """
         if self.failure is not None:
             return []
@@ -362,25 +366,25 @@ class Store:
         policy = self._config.retention
         if at_once:
             policy = msgspec.structs.replace(policy, delete_hour=retention.local_hour(now_ms))
-        gone = retention.expire(
+        deleted = retention.expire(
             self._log, self._queues, self._index, self._flusher, now_ms, usage, policy
         )
-        if gone:
-            self._opened.deleted.forget_before(self._log.begin)
-        self.watch_disk(None if gone else usage)
-        return gone
+        if deleted:
+            self._opened.tombstones.forget_before(self._log.begin)
+        self.watch_disk(None if deleted else usage)
+        return deleted
 
     def delete_topic(self, topic: str) -> None:
         """Delete the queues of a topic; its records stay in the log until they expire.
 
-        They are nobody's from now on: a recovery that finds them gives them no entries again.
+        A recovery that finds these records gives them no entries again.
         """
         if not self._queues.ids(topic):
             return
-        # What is in front of the mark must be durable: other messages must never get its place.
+        # The log up to the tombstone must be durable: other messages must never get its place.
         self.flush_log()
         try:
-            self._opened.deleted.note(topic, self._log.end)
+            self._opened.tombstones.add(topic, self._log.end)
         except StoreFailed as error:
             raise self._flusher.fail(str(error)) from error
         with self._removing(topic):
@@ -392,7 +396,7 @@ class Store:
 
     @contextmanager
     def _removing(self, topic: str) -> Iterator[None]:
-        """Take nothing more if queues cannot be removed: what is left would be a successor's."""
+        """Accept nothing more if queues cannot be removed: a successor would inherit them."""
         try:
             yield
         except (StoreError, OSError) as error:
@@ -401,31 +405,31 @@ class Store:
 
     def deleted_before(self, topic: str) -> int:
         """Records of a topic in front of this position were deleted with it; 0 for none."""
-        return self._opened.deleted.before(topic)
+        return self._opened.tombstones.position_of(topic)
 
     def expired_queues(self, is_gone: Callable[[str, int], bool]) -> list[tuple[str, int]]:
-        """The queues of which nothing is left and that are gone by their topic's settings.
+        """Queues without records, which `is_gone` says get no more.
 
-        Others keep the number of their next message, else groups that were further on would have
-        to begin again.
+        Other empty queues keep the number of their next message, else groups that were further on
+        would have to begin again.
         """
         return retention.expired_queues(self._queues, self._log.begin, is_gone)
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
-        """Delete a queue that is spent, whose progress nobody remembers."""
+        """Delete an expired queue, of which no progress is kept."""
         with self._removing(topic):
             self._queues.remove_one(topic, queue_id)
 
     def trim_queue(self, topic: str, queue_id: int) -> None:
-        """Delete what a queue holds of deleted files of the log."""
+        """Delete a queue's files whose records are all deleted."""
         self._queues.drop_before(topic, queue_id, self._log.begin)
 
     def set_retention(self, policy: RetentionPolicy) -> None:
-        """Retention is another from now on."""
+        """Replace the retention policy."""
         self._config = msgspec.structs.replace(self._config, retention=policy)
 
     def close(self, now_ms: int) -> None:
-        """Make everything durable and let the directory go; again does nothing."""
+        """Make everything durable and release the directory; a second call does nothing."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -433,7 +437,7 @@ class Store:
             if self._flusher.failure is None:
                 self._index_last()
                 self.flush_all(now_ms)
-                self._opened.leave()
+                self._opened.mark_closed()
         finally:
             self._refusal = StoreError(f"{self._opened.directory} is closed")
             self._opened.release()

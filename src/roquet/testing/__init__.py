@@ -1,1 +1,1 @@
-"""What tests of brokers need, ours and our users'."""
+"""Testing: clusters, virtual time, a network in memory and a simulator, for tests."""

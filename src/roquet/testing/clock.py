@@ -1,4 +1,4 @@
-"""A clock that jumps, and an event loop that lives by it.
+"""Virtual time: a clock that jumps, and an event loop that runs by it.
 
 @in_virtual_time
 async def test_a_silent_peer_is_forgotten(): ...      # two minutes pass in a millisecond
@@ -17,51 +17,51 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 START_MS: Final = 1_700_000_000_000
-"""What a virtual clock's wall shows at first: 14 November 2023."""
+"""Wall time at which a virtual clock starts: 14 November 2023."""
 
 STUCK_S: Final = 2.0
-"""How long, in real seconds, a loop with nothing due waits for another thread to stir it."""
+"""Real seconds that a loop with nothing due waits for another thread before it fails."""
 
 
 class VirtualClock:
-    """A clock that stands still until someone moves it."""
+    """A clock that stands still until it is moved."""
 
     def __init__(self, start_ms: int = START_MS) -> None:
         self._start_ms = start_ms
         self._elapsed_us = 0  # a whole number: a year's worth of floats would not add up
 
     def now_ms(self) -> int:
-        """The wall's time in ms since the epoch."""
+        """Wall time in ms since the epoch."""
         return self._start_ms + self.monotonic_ms()
 
     def monotonic_ms(self) -> int:
-        """The time that has passed, in ms."""
+        """Elapsed time in ms."""
         return self._elapsed_us // 1_000
 
     def elapsed_s(self) -> float:
-        """The same in seconds, as event loops count."""
+        """Elapsed time in seconds, as event loops count."""
         return self._elapsed_us / 1_000_000
 
     def jump(self, ms: float) -> None:
-        """Let time pass, a microsecond at least."""
+        """Move the clock forward, by a microsecond at least."""
         self._elapsed_us += max(round(ms * 1_000), 1)
 
     async def sleep(self, ms: int) -> None:
-        """Return after so many virtual milliseconds."""
+        """Return after `ms` virtual milliseconds."""
         await asyncio.sleep(ms / 1000)
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """An event loop whose time jumps to the next thing due, with a network in memory.
+    """An event loop whose clock jumps to the next timer that is due, with a network in memory.
 
-    Work for other threads is done on this one, at once. Everything that happens depends on the
-    program and on the seed alone.
+    Work for executors runs on the loop's own thread, at once. Everything that happens depends on
+    the program and the seed alone.
     """
 
     def __init__(self, seed: int = 0) -> None:
         self.clock = VirtualClock()
         super().__init__(_JumpingSelector(self.clock))
-        # asyncio's nanosecond is lost in the floats of a year: what is due would never be run.
+        # asyncio's default, a nanosecond, is lost in the floats of a year: timers would never run.
         self._clock_resolution = 1e-6
         self.network = Network(self, Random(seed))
 
@@ -70,17 +70,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self.clock.elapsed_s()
 
     async def create_server(self, *args: Any, **options: Any) -> Any:
-        """Listen on the network in memory."""
+        """Listen on the network in memory, as `asyncio` does on sockets."""
         return await self.network.create_server(*args, **options)
 
     async def create_connection(self, *args: Any, **options: Any) -> Any:
-        """Connect through the network in memory."""
+        """Connect through the network in memory, as `asyncio` does through sockets."""
         return await self.network.create_connection(*args, **options)
 
     def run_in_executor(  # type: ignore[override]
         self, _: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Do it here and now."""
+        """Call the function at once, on this thread."""
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -90,14 +90,14 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _JumpingSelector(selectors.SelectSelector):
-    """A selector that never sleeps: it moves the clock instead."""
+    """A selector that moves the clock instead of sleeping."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
         self._clock = clock
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready now; when nothing is, time jumps."""
+        """File descriptors that are ready now; if none is, the clock jumps."""
         ready = super().select(STUCK_S if timeout is None else 0)
         if ready:
             return ready
@@ -109,13 +109,13 @@ class _JumpingSelector(selectors.SelectSelector):
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:
-    """Run a coroutine to its end in virtual time."""
+    """Run a coroutine to its end in virtual time. The seed decides the network's delays."""
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(seed)) as runner:
         return runner.run(main)
 
 
 def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]:
-    """Make a plain function, for pytest, of a coroutine function that lives in virtual time."""
+    """Decorate a coroutine function as a plain test function that runs in virtual time."""
 
     @wraps(test)
     def plain(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -125,7 +125,7 @@ def in_virtual_time(test: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, T]
 
 
 def this_loop() -> VirtualLoop:
-    """The virtual loop that runs us."""
+    """The running virtual loop."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, VirtualLoop), "this is not virtual time"
     return loop

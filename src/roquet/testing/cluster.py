@@ -40,13 +40,13 @@ SMALL_BROKER: Final[dict[str, Any]] = {
     "index_slots": 10_000,
     "index_entries": 40_000,
 }
-"""Brokers of a test: nobody else hears of them, and their files are quickly made."""
+"""Settings of a test's brokers: on free local ports, with small files that are quickly made."""
 
 STOP_TIMEOUT_S: Final = 30
-"""Longer than a broker waits for what is in flight."""
+"""Longer than a broker waits for requests in flight."""
 
 StoreLocation = Literal["memory"] | Path
-"""Where messages are: gone with the broker, or in a directory for each broker below this one."""
+"""Where brokers store messages: in memory, or in a directory for each broker below this one."""
 
 
 class Cluster:
@@ -67,11 +67,11 @@ class Cluster:
         self._running = AsyncExitStack()
         self.namesrvs: list[NameServer] = []
         self.brokers: list[BrokerServer] = []
-        """In the order in which they were added; one that was stopped keeps its place."""
+        """In the order in which they were added; a stopped one keeps its place."""
 
     @property
     def namesrv_addr(self) -> str:
-        """The name servers' addresses, as clients want them."""
+        """The name servers' addresses, as clients take them."""
         return ";".join(server.address for server in self.namesrvs)
 
     @property
@@ -80,7 +80,7 @@ class Cluster:
         return [broker.address for broker in self.brokers]
 
     async def add_broker(self, **settings: Any) -> BrokerServer:
-        """One broker more, which takes the next of the names broker-a, broker-b and so on."""
+        """Add a broker; its name is the next of broker-a, broker-b and so on."""
         name = f"broker-{_letters(len(self.brokers))}"
         config = self._config({"broker_name": name, **settings})
         broker = BrokerServer(config, self._clock)
@@ -90,11 +90,11 @@ class Cluster:
         return broker
 
     async def stop_broker(self, index: int) -> None:
-        """Stop a broker in good order; what is in its memory is lost."""
+        """Stop a broker in good order; messages in memory are lost."""
         await self.brokers[index].__aexit__(None, None, None)
 
     async def start_broker(self, index: int) -> BrokerServer:
-        """Start a broker again that was stopped: on the same port, and with its files."""
+        """Start a stopped broker again, on the same port and with its files."""
         stopped = self.brokers[index]
         config = msgspec.structs.replace(stopped.config, port=stopped.port)
         broker = BrokerServer(config, self._clock)
@@ -125,10 +125,10 @@ class Cluster:
         await self._running.aclose()
 
     def _config(self, settings: dict[str, Any]) -> BrokerConfig:
-        given = {**SMALL_BROKER, **self._settings, **settings}
-        directory = None if self._store == "memory" else self._store / given["broker_name"]
+        fields = {**SMALL_BROKER, **self._settings, **settings}
+        directory = None if self._store == "memory" else self._store / fields["broker_name"]
         servers = tuple(server.address for server in self.namesrvs)
-        return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **given})
+        return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **fields})
 
 
 def cluster(
@@ -139,16 +139,16 @@ def cluster(
     clock: Clock = SYSTEM_CLOCK,
     **settings: Any,
 ) -> Cluster:
-    """A whole cluster in this process, to be entered with `async with`.
+    """A whole cluster in this process: enter it with `async with`.
 
-    Clients find it at `namesrv_addr`. Name servers and brokers listen on free ports of this
+    Clients connect to its `namesrv_addr`. Name servers and brokers listen on free ports of this
     machine. `settings` are fields of `BrokerConfig`.
     """
     return Cluster(brokers, namesrvs, store, clock, settings)
 
 
 class BlockingCluster:
-    """The same for tests without async: the cluster lives on a loop in a thread of its own.
+    """A cluster for tests without async: it runs on an event loop in a thread of its own.
 
     with BlockingCluster(brokers=2) as running:
         with Producer(running.namesrv_addr) as producer: ...
@@ -165,12 +165,12 @@ class BlockingCluster:
 
     @property
     def namesrv_addr(self) -> str:
-        """The name servers' addresses, as clients want them."""
+        """The name servers' addresses, as clients take them."""
         return self._cluster.namesrv_addr
 
     @property
     def brokers(self) -> Sequence[BrokerServer]:
-        """The brokers, to be looked at; only the cluster's own thread may touch them."""
+        """The brokers, for reading; only the cluster's own thread may change them."""
         return self._cluster.brokers
 
     @property
@@ -179,7 +179,7 @@ class BlockingCluster:
         return self._cluster.broker_addrs
 
     def add_broker(self, **settings: Any) -> BrokerServer:
-        """One broker more."""
+        """Add a broker."""
         return self.run(self._cluster.add_broker(**settings))
 
     def stop_broker(self, index: int) -> None:
@@ -187,7 +187,7 @@ class BlockingCluster:
         self.run(self._cluster.stop_broker(index))
 
     def start_broker(self, index: int) -> BrokerServer:
-        """Start a broker again that was stopped."""
+        """Start a stopped broker again."""
         return self.run(self._cluster.start_broker(index))
 
     def __enter__(self) -> Self:
@@ -206,7 +206,7 @@ class BlockingCluster:
             self._end()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine in the thread of the servers, for 30 s at most; gives its result."""
+        """Run a coroutine in the servers' thread and return its result, within 30 s."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(STOP_TIMEOUT_S)
 
     def _end(self) -> None:
@@ -216,6 +216,6 @@ class BlockingCluster:
 
 
 def _letters(number: int) -> str:
-    """a, b, … z, aa: as many as are wanted."""
+    """a, b, … z, aa, ab, …: the letters of a number from 0 on."""
     head, last = divmod(number, 26)
     return (_letters(head - 1) if head else "") + chr(ord("a") + last)

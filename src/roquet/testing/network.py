@@ -1,7 +1,7 @@
-"""A network in memory that can delay, drop and part.
+"""A network in memory that can delay bytes, drop connections and partition hosts.
 
-It stands in for the event loop's own (`loop.create_server`, `loop.create_connection`), so servers
-and clients run on it as they are. What happens depends on the calls made and on `rng` alone.
+It replaces the event loop's `create_server` and `create_connection`, so servers and clients run on
+it unchanged. What happens depends on the calls made and on `rng` alone.
 """
 
 import asyncio
@@ -15,19 +15,19 @@ from typing import Any, Final
 from roquet.testing.transport import Address, Factory, MemoryTransport
 
 DEFAULT_HOST: Final = "127.0.0.1"
-"""The host of everyone who was not put elsewhere."""
+"""The host of code that runs outside `Network.host`."""
 
 LOCAL: Final = frozenset({None, "", "0.0.0.0", "localhost", "127.0.0.1", "::", "::1"})
-"""Names by which every host calls itself."""
+"""Names that every host resolves to itself."""
 
 FIRST_PORT: Final = 20_000
-"""Where ports for those who ask for any begin."""
+"""The first port given to callers that ask for any free one, minus one."""
 
 _host: ContextVar[str] = ContextVar("host", default=DEFAULT_HOST)
 
 
 class Network:
-    """Hosts, who listens on them, and how well they reach each other."""
+    """Hosts, their listeners and connections, and the links between hosts."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, rng: Random) -> None:
         self._loop = loop
@@ -44,12 +44,12 @@ class Network:
 
     @staticmethod
     def this_host() -> str:
-        """Where the running code lives."""
+        """The host of the running code."""
         return _host.get()
 
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
-        """Who listens or connects in here does so on this host; also tasks that begin in here."""
+        """Run code, and the tasks that it starts, on a host: it listens and connects from there."""
         token = _host.set(name)
         try:
             yield
@@ -57,17 +57,17 @@ class Network:
             _host.reset(token)
 
     def delay(self, least_ms: int, most_ms: int) -> None:
-        """From now on bytes are under way for a time between these."""
+        """Delay bytes between all hosts from now on, by a random time in this range."""
         self._delay_ms = (least_ms, most_ms)
 
     def slow(self, host: str, least_ms: int, most_ms: int) -> None:
-        """From now on what this host says or hears is under way so long; 0, 0 ends that."""
+        """Delay bytes from and to one host from now on; 0, 0 ends that."""
         self._slow[host] = (least_ms, most_ms)
 
     def kill(self, host: str) -> None:
-        """A machine's process is gone: nobody listens there, and the others see the ends.
+        """Kill the process on a host: its listeners close, and its peers see their connections end.
 
-        What still runs there, as tasks that are being cancelled, is heard by nobody.
+        Tasks of it that still run, while they are being cancelled, can no longer connect or listen.
         """
         self._dead.add(host)
         for address in [address for address in self._listeners if address[0] == host]:
@@ -77,20 +77,20 @@ class Network:
                 transport.abort()
 
     def silence(self, host: str) -> None:
-        """A machine is gone: nobody hears of it any more, and nobody is told."""
+        """Take a machine off the network: its peers see nothing, not even an end."""
         self._silent.add(host)
         self.kill(host)
 
     def revive(self, host: str) -> None:
-        """A process may run there again."""
+        """Let a process run on a killed host again."""
         self._dead.discard(host)
 
     def partition(self, one: str, other: str) -> None:
-        """Nothing gets from one host to the other, nor back; nobody is told."""
+        """Hold back all bytes between two hosts; neither sees an error."""
         self._parted.add(frozenset((one, other)))
 
     def heal(self) -> None:
-        """All hosts reach each other again, as quickly as ever; what was under way arrives."""
+        """End all partitions and slow links; bytes that were held back arrive."""
         self._parted.clear()
         self._slow.clear()
         self._healed.set()
@@ -99,15 +99,15 @@ class Network:
             transport.pump()
 
     def drop(self, one: str, other: str) -> None:
-        """Every connection between two hosts breaks, and both ends see it."""
+        """Break every connection between two hosts; both ends see an error."""
         for transport in tuple(self._transports):
             if {transport.here[0], transport.there[0]} == {one, other}:
-                transport.lose(ConnectionResetError("the network dropped it"))
+                transport.break_off(ConnectionResetError("the network dropped it"))
 
     async def create_server(
         self, factory: Factory, host: str | None = None, port: int | None = None, **_: object
     ) -> "Listener":
-        """As the event loop's: listen."""
+        """Listen; the signature is the event loop's."""
         address = (self._resolve(host), port or self._free_port())
         self._check_alive(_host.get())
         if address in self._listeners:
@@ -118,7 +118,7 @@ class Network:
     async def create_connection(
         self, factory: Factory, host: str | None = None, port: int | None = None, **_: object
     ) -> tuple["MemoryTransport", Any]:
-        """As the event loop's: connect."""
+        """Connect; the signature is the event loop's."""
         here = (_host.get(), self._free_port())
         there = (self._resolve(host), port or 0)
         self._check_alive(here[0])
@@ -132,24 +132,24 @@ class Network:
         near = MemoryTransport(self, self._loop, here, there, copy_context())
         far = MemoryTransport(self, self._loop, there, here, listener.context)
         self._transports += (near, far)
-        far.join(near, listener.factory)
-        protocol = near.join(far, factory)
+        far.connect(near, listener.factory)
+        protocol = near.connect(far, factory)
         return near, protocol
 
-    def forget(self, transport: "MemoryTransport") -> None:
-        """A connection has ended on one side."""
+    def remove(self, transport: "MemoryTransport") -> None:
+        """Remove one end of a connection that has ended."""
         self._transports.remove(transport)
 
     def close(self, address: Address) -> None:
-        """Nobody listens there any more."""
+        """Stop listening on an address."""
         self._listeners.pop(address, None)
 
     def is_partitioned(self, one: str, other: str) -> bool:
-        """Whether nothing gets from one to the other."""
+        """Whether bytes between two hosts are held back."""
         return frozenset((one, other)) in self._parted or not self._silent.isdisjoint((one, other))
 
     def travel_ms(self, one: str, other: str) -> int:
-        """How long the next bytes between two hosts are under way."""
+        """Draw the delay in ms of the next bytes between two hosts."""
         delays = [self._slow.get(host, self._delay_ms) for host in (one, other)]
         return self._rng.randint(*max(delays))
 
@@ -166,27 +166,27 @@ class Network:
 
 
 class Listener:
-    """Who listens on one address; as an `asyncio.Server` as far as that is used."""
+    """A listener on one address: the part of `asyncio.Server` that is used."""
 
     def __init__(self, network: Network, factory: Factory, address: Address) -> None:
         self.factory = factory
         self.context = copy_context()
-        """Whoever is served here is served by the host that listens, not by the one that calls."""
+        """Connections are served on the host that listens, not on the one that connects."""
         self._network = network
         self._address = address
 
     @property
     def sockets(self) -> tuple["Listener", ...]:
-        """It is its own socket."""
+        """Itself: it answers `getsockname`."""
         return (self,)
 
     def getsockname(self) -> Address:
-        """Where it listens."""
+        """The address that it listens on."""
         return self._address
 
     def close(self) -> None:
-        """Take no more connections."""
+        """Accept no more connections."""
         self._network.close(self._address)
 
     async def wait_closed(self) -> None:
-        """It is closed at once."""
+        """Return at once: closing takes no time."""

@@ -1,10 +1,10 @@
-"""The pytest fixtures: `roquet_cluster` is there as soon as Roquet is installed.
+"""Pytest fixtures: `roquet_cluster`, available as soon as Roquet is installed.
 
     def test_an_order_is_billed(roquet_cluster):
         with Producer(roquet_cluster.namesrv_addr) as producer: ...
 
-Brokers start when the first test asks for them: a project that does not use the fixtures pays for
-no import but this one.
+Brokers are imported when a test first uses a fixture: a project that uses none pays for no import
+but this one.
 """
 
 from typing import TYPE_CHECKING
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def roquet_cluster() -> "Iterator[BlockingCluster]":
     """A name server and a broker in memory, on free ports of this machine, new for each test.
 
-    It lives on a thread of its own, so tests may be plain or async. Ask it for `namesrv_addr`.
+    It runs on a thread of its own, so tests may be plain or async. Clients use its `namesrv_addr`.
     """
     from roquet.testing.cluster import BlockingCluster
 
@@ -31,7 +31,7 @@ def roquet_cluster() -> "Iterator[BlockingCluster]":
 
 @pytest.fixture(scope="session")
 def roquet_session_cluster() -> "Iterator[BlockingCluster]":
-    """The same for a whole session: quicker, but tests see each other's topics."""
+    """A cluster as `roquet_cluster`, for a whole session: quicker, but tests share its topics."""
     from roquet.testing.cluster import BlockingCluster
 
     with BlockingCluster() as cluster:

@@ -13,37 +13,37 @@ from roquet.rules.tag_filter import is_single_tag
 
 _NAME: Final = "%|_-0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 _SHORT: Final = 40
-"""Characters: longer texts find nothing more and take their time."""
+"""Characters of the longest text: longer ones find nothing more and take time."""
 
 _SEPARATORS: Final = "\x00\x01\x02"
-"""What no text in a property may hold: two of them separate properties, and a zero ends a text."""
+"""Characters that no property may hold: two separate properties, and a zero ends a text."""
 
 
 def topic_names() -> st.SearchStrategy[str]:
-    """Names that a user may give to a topic."""
+    """Valid topic names."""
     return st.text(_NAME, min_size=1, max_size=_SHORT).filter(lambda n: n not in BROKER_ONLY_TOPICS)
 
 
 def group_names() -> st.SearchStrategy[str]:
-    """Names that a user may give to a group."""
+    """Valid group names."""
     names = st.text(_NAME, min_size=1, max_size=min(_SHORT, GROUP_LENGTH_MAX))
     return names.filter(lambda name: not is_system_group(name))
 
 
 def texts(*, without: str = "") -> st.SearchStrategy[str]:
-    """Texts that a property may hold, in any script."""
+    """Valid property values, in any script, without the given characters."""
     characters = st.characters(codec="utf-8", exclude_characters=_SEPARATORS + without)
     return st.text(characters, min_size=1, max_size=_SHORT)
 
 
 def properties() -> st.SearchStrategy[dict[str, str]]:
-    """Properties that a user may set."""
+    """Properties that a user may set, without reserved names."""
     names = texts().filter(lambda name: name not in RESERVED)
     return st.dictionaries(names, texts(), max_size=4)
 
 
 def messages(topic: str | None = None) -> st.SearchStrategy[Message]:
-    """Messages that a user may send, to this topic or to any."""
+    """Messages that a user may send, to `topic` or to any topic."""
     words = texts(without=KEYS_SEPARATOR)
     return st.builds(
         Message,
@@ -58,13 +58,13 @@ def messages(topic: str | None = None) -> st.SearchStrategy[Message]:
 
 
 def queues(topic: str | None = None) -> st.SearchStrategy[MessageQueue]:
-    """Addresses of queues."""
+    """Queue addresses, of `topic` or of any topic."""
     topics = topic_names() if topic is None else st.just(topic)
     return st.builds(MessageQueue, topics, st.sampled_from(["a", "b", "c"]), st.integers(0, 15))
 
 
 def topic_configs() -> st.SearchStrategy[TopicConfig]:
-    """What an operator may configure."""
+    """Topic configurations that an operator may set."""
     counts = st.integers(1, 64)
     return st.builds(
         TopicConfig,

@@ -1,4 +1,4 @@
-"""One end of a connection in memory: bytes that are under way, and how a connection ends."""
+"""MemoryTransport: one end of a connection in memory, with delays, flow control and its end."""
 
 import asyncio
 import errno
@@ -8,27 +8,27 @@ from contextvars import Context
 from typing import Any, Final, Protocol
 
 WRITE_BUFFER_HIGH: Final = 64 * 1024
-"""What asyncio's own transports take before they ask for a pause."""
+"""Bytes that asyncio's own transports buffer before they call `pause_writing`."""
 
 Factory = Callable[[], asyncio.BaseProtocol]
 Address = tuple[str, int]
 
 
 class NetworkPaths(Protocol):
-    """The ways between hosts, as a connection has to know them."""
+    """The network, as far as a connection uses it."""
 
     def is_partitioned(self, one: str, other: str) -> bool:
-        """Whether nothing gets from one to the other."""
+        """Whether bytes between two hosts are held back."""
 
     def travel_ms(self, one: str, other: str) -> int:
-        """How long the next bytes between two hosts are under way."""
+        """Draw the delay in ms of the next bytes between two hosts."""
 
-    def forget(self, transport: "MemoryTransport") -> None:
-        """A connection has ended on one side."""
+    def remove(self, transport: "MemoryTransport") -> None:
+        """Remove one end of a connection that has ended."""
 
 
 class MemoryTransport(asyncio.Transport):
-    """One end of a connection in memory."""
+    """One end of a connection in memory, as an `asyncio.Transport`."""
 
     def __init__(
         self,
@@ -45,35 +45,35 @@ class MemoryTransport(asyncio.Transport):
         self._network = network
         self._loop = loop
         self._inbox: deque[tuple[float, bytes | None]] = deque()
-        """What is under way to us: (when it arrives, bytes); None is the end."""
+        """Data on its way to this end: (arrival in loop time, bytes); None is the end."""
         self._unread = 0
         self._high = WRITE_BUFFER_HIGH
         self._closing = self._ended = self._reading_paused = self._writing_paused = False
 
-    def join(self, other: "MemoryTransport", factory: Factory) -> Any:
-        """The connection stands: the protocol that lives on this end."""
+    def connect(self, other: "MemoryTransport", factory: Factory) -> Any:
+        """Connect both ends; makes and returns this end's protocol."""
         self._other = other
-        self._protocol: Any = self._at_home(factory)
-        self._at_home(self._protocol.connection_made, self)
+        self._protocol: Any = self._call_on_host(factory)
+        self._call_on_host(self._protocol.connection_made, self)
         return self._protocol
 
-    def _at_home(self, callback: Callable[..., Any], *arguments: object) -> Any:
-        """Call as this end's host, whoever stirred it: tasks that begin in there belong to it."""
+    def _call_on_host(self, callback: Callable[..., Any], *arguments: object) -> Any:
+        """Call on this end's host: tasks that the callback starts belong to that host."""
         return self._context.copy().run(callback, *arguments)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Send bytes to the other end."""
         if data and not self._closing:
-            self._other.take(bytes(data))
+            self._other.deliver(bytes(data))
             if not self._writing_paused and self.get_write_buffer_size() > self._high:
                 self._writing_paused = True
                 self._protocol.pause_writing()
 
-    def take(self, data: bytes | None) -> None:
-        """Bytes set out to us; they do not overtake each other."""
+    def deliver(self, data: bytes | None) -> None:
+        """Put bytes on their way to this end, in order; None is the end of the stream."""
         if self._ended:
             if data is not None and not self._network.is_partitioned(self.here[0], self.there[0]):
-                self._other.reset()
+                self._other.peer_aborted()
             return
         travel_ms = self._network.travel_ms(self.here[0], self.there[0])
         arrival = self._loop.time() + travel_ms / 1000
@@ -84,7 +84,7 @@ class MemoryTransport(asyncio.Transport):
         self._loop.call_at(arrival, self.pump)
 
     def pump(self) -> None:
-        """Hand on what has arrived."""
+        """Give the protocol what has arrived."""
         while self._inbox and not self._ended and not self._reading_paused:
             if self._inbox[0][0] > self._loop.time() + 1e-9:
                 return
@@ -92,43 +92,43 @@ class MemoryTransport(asyncio.Transport):
                 return
             data = self._inbox.popleft()[1]
             if data is None:
-                if not self._at_home(self._protocol.eof_received):
+                if not self._call_on_host(self._protocol.eof_received):
                     self.close()
                 return
             self._unread -= len(data)
-            self._at_home(self._protocol.data_received, data)
-            self._other.taken()
+            self._call_on_host(self._protocol.data_received, data)
+            self._other.peer_has_read()
 
-    def taken(self) -> None:
-        """The other end has read something."""
+    def peer_has_read(self) -> None:
+        """React to the other end having read: resume writing, or finish closing."""
         size = self.get_write_buffer_size()
         if self._writing_paused and not self._ended and size <= self._high // 4:
             self._writing_paused = False
-            self._at_home(self._protocol.resume_writing)
+            self._call_on_host(self._protocol.resume_writing)
         if self._closing and not size:
             self._end_soon(None)
 
     def close(self) -> None:
-        """End the connection behind what was written."""
+        """End the connection after all that was written is read."""
         if not self._closing:
             self._closing = True
             self._reading_paused = True
-            self._other.take(None)
-            self.taken()
+            self._other.deliver(None)
+            self.peer_has_read()
 
     def abort(self) -> None:
-        """End the connection at once; what was not read yet is lost."""
-        self._other.reset()
+        """End the connection at once; unread bytes are lost."""
+        self._other.peer_aborted()
         self._closing = True
         self._end_soon(None)
 
-    def reset(self) -> None:
-        """The other end has ended the connection at once."""
+    def peer_aborted(self) -> None:
+        """React to the other end's abort, unless the hosts are partitioned."""
         if not self._network.is_partitioned(self.here[0], self.there[0]):
-            self.lose(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
+            self.break_off(ConnectionResetError(errno.ECONNRESET, "connection reset by peer"))
 
-    def lose(self, error: OSError) -> None:
-        """The connection breaks."""
+    def break_off(self, error: OSError) -> None:
+        """Break the connection with an error."""
         self._closing = True
         self._end_soon(error)
 
@@ -137,32 +137,32 @@ class MemoryTransport(asyncio.Transport):
             self._ended = True
             self._inbox.clear()
             self._unread = 0
-            self._network.forget(self)
-            self._loop.call_soon(self._at_home, self._protocol.connection_lost, error)
-            self._loop.call_soon(self._other.taken)
+            self._network.remove(self)
+            self._loop.call_soon(self._call_on_host, self._protocol.connection_lost, error)
+            self._loop.call_soon(self._other.peer_has_read)
 
     def is_closing(self) -> bool:
-        """Whether it has ended, or is about to."""
+        """Whether it has ended or is closing."""
         return self._closing
 
     def pause_reading(self) -> None:
-        """Hand nothing on for now."""
+        """Stop giving bytes to the protocol."""
         self._reading_paused = True
 
     def resume_reading(self) -> None:
-        """Go on handing on."""
+        """Give bytes to the protocol again."""
         if not self._closing:
             self._reading_paused = False
             self._loop.call_soon(self.pump)
 
     def is_reading(self) -> bool:
-        """Whether what arrives is handed on."""
+        """Whether arriving bytes are given to the protocol."""
         return not self._reading_paused
 
     def get_write_buffer_size(self) -> int:
-        """How many bytes the other end has not read."""
+        """Number of bytes that the other end has not read."""
         return self._other._unread
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
-        """When to ask the writer for a pause."""
+        """Set the size above which `pause_writing` is called; `low` is always a quarter of it."""
         self._high = WRITE_BUFFER_HIGH if high is None else high

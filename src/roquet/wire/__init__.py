@@ -1,1 +1,15 @@
-"""Bytes to values and back, without a socket or a file."""
+"""The RocketMQ protocol: bytes to values and back, without a socket or a file.
+
+From the socket up:
+
+    frame → command → fields → calls/        a request or reply, from bytes to a typed value
+    compact, header_codec                    the binary header; encoders derived from classes
+    connection                               numbers requests, matches replies (no I/O)
+    calls/                                   every request, with its reply and bodies
+    records/                                 the message record, as on the disk and in replies
+    fastjson/                                the JSON of Java peers
+    request_body, registration               JSON bodies within limits
+    receipt_handle, recall_handle            texts that clients show again
+    trace_text, properties_file              texts of traces and of settings
+    signing, java_hash, codes                signatures, hash codes, numbers of the protocol
+"""

@@ -1,11 +1,11 @@
-"""RequestCode, ResponseCode, Language, SerializeType: the numbers of the wire."""
+"""RequestCode, ResponseCode, Language, SerializeType: numbers of the protocol."""
 
 from enum import IntEnum
 from typing import Final
 
 
 class RequestCode(IntEnum):
-    """What a command asks for."""
+    """Request codes: the operation that a command asks for."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -174,7 +174,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What became of it."""
+    """Response codes: how a request ended."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -247,7 +247,7 @@ class ResponseCode(IntEnum):
 
 
 class Language(IntEnum):
-    """What a peer is written in."""
+    """Programming language of a peer."""
 
     JAVA = 0
     CPP = 1
@@ -266,17 +266,17 @@ class Language(IntEnum):
 
 
 class SerializeType(IntEnum):
-    """How a command's header is written."""
+    """Format of a command's header."""
 
     JSON = 0
     ROCKETMQ = 1
 
 
 VERSION: Final = 513
-"""The version that we say we are (V5_5_0): peers gate what they send by it."""
+"""The protocol version we report (V5_5_0): peers choose what to send by it."""
 
 HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""A genuine server's hint behind a refusal: clients add one of their own where it lacks."""
+"""Apache's hint at the end of a refusal: clients add one of their own if it is missing."""
 
 VERSION_STANDARD_JSON: Final = 401
 """From this version on (V4_9_4) a client reads a route in standard JSON."""

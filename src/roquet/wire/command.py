@@ -36,7 +36,7 @@ from roquet.wire.frame import (
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
 PYTHON: Final = int(Language.PYTHON)
-"""As plain numbers: on every frame, reaching an enum's member costs more than the comparison."""
+"""As plain numbers: for every frame, access to an enum member costs more than the comparison."""
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _NO_FIELDS: Final = msgspec.Raw(b"{}")
@@ -50,9 +50,9 @@ _NAMES: Final = tuple(language.name for language in Language)
 
 
 class Command(msgspec.Struct, frozen=True, gc=False):
-    """What travels: a request, or the answer to one.
+    """A request or a response.
 
-    `fields` is the header's string map, as received or as made; `ext` reads it.
+    `fields` is the header's string map, as received or as made; `ext` decodes it.
     """
 
     code: int
@@ -72,36 +72,36 @@ class Command(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_oneway(self) -> bool:
-        """Whether the sender waits for no answer."""
+        """Whether the sender expects no response."""
         return bool(self.flag & FLAG_ONEWAY)
 
     @property
     def ext(self) -> dict[str, str]:
-        """The header's string map: numbers and booleans as Java prints them, null left out."""
+        """The header's string map: numbers and booleans as Java prints them, without nulls."""
         if not isinstance(self.fields, msgspec.Raw):
             return self.loose()
         return {name: java_text(value) for name, value in self.loose().items() if value is not None}
 
     def loose(self) -> dict[str, Any]:
-        """The header's map as its sender typed it, numbers as their text."""
+        """The header's map with its sender's types; numbers are texts."""
         if isinstance(self.fields, dict):
             return self.fields
         if isinstance(self.fields, PackedFields):
             return self.fields.as_dict()
         text = bytes(self.fields)
         try:
-            found = json.loads(text, parse_int=str, parse_float=str)
+            fields = json.loads(text, parse_int=str, parse_float=str)
         except (ValueError, RecursionError) as error:
             raise FieldError(f"code {self.code}: extFields are not JSON: {error}") from error
-        if found is None:
+        if fields is None:
             return {}
-        if not isinstance(found, dict):
-            raise FieldError(f"code {self.code}: extFields are no object: {text[:40]!r}")
-        return found
+        if not isinstance(fields, dict):
+            raise FieldError(f"code {self.code}: extFields are not an object: {text[:40]!r}")
+        return fields
 
 
 def java_text(value: Any) -> str:
-    """A value of the header as Java would print it."""
+    """Format a header value as Java prints it."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -110,7 +110,7 @@ def java_text(value: Any) -> str:
 
 
 class _JsonHeader(msgspec.Struct):
-    """The JSON header as peers send it."""
+    """The JSON header of a command."""
 
     code: int = 0
     language: str | int | None = "JAVA"
@@ -125,7 +125,7 @@ _decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
 
 
 def decode(frame: bytes) -> Command:
-    """The command of one frame (without its length word)."""
+    """Decode one frame, given without its length word."""
     kind = frame[0] if frame else JSON
     if kind == JSON:
         end = header_end(frame)
@@ -136,38 +136,38 @@ def decode(frame: bytes) -> Command:
 
 
 def encode(command: Command) -> bytes:
-    """The whole frame, its length word in front."""
+    """Encode a whole frame, with its length word."""
     code, flag, opaque, remark = command.code, command.flag, command.opaque, command.remark
     language, version, ext, body = command.language, command.version, command.ext, command.body
     if command.serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, flag, opaque, who, remark, json_pairs(ext), body)
+        peer = sender(language, version)
+        return encode_json(code, flag, opaque, peer, remark, json_pairs(ext), body)
     return encode_compact(code, flag, opaque, (language, version), remark, write_pairs(ext), body)
 
 
 def json_pairs(ext: dict[str, str]) -> bytes:
-    """The inside of the JSON object that holds these fields."""
+    """Inside of the JSON object of these fields."""
     return ",".join([f"{quoted(name)}:{quoted(value)}" for name, value in ext.items()]).encode()
 
 
 @lru_cache(maxsize=64)
 def sender(language: int, version: int) -> bytes:
-    """What every JSON header of one peer has in common."""
+    """JSON text of language and version, which all headers of one peer share."""
     return f'"language":"{_NAMES[language]}","version":{version}'.encode()
 
 
 # Plain parameters: every message sent and every reply goes this way.
 def encode_json(
-    code: int, flag: int, opaque: int, who: bytes, remark: str | None, pairs: bytes, body: bytes
+    code: int, flag: int, opaque: int, peer: bytes, remark: str | None, pairs: bytes, body: bytes
 ) -> bytes:
-    """The whole frame in JSON; `pairs` is the inside of the fields' object, `who` its `sender`."""
-    said = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
+    """Encode a whole frame in JSON, from a `sender` and the inside of the fields' object."""
+    remark_json = b"" if remark is None else b',"remark":%b' % quoted(remark).encode()
     if pairs:
         header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b,"extFields":{%b}}' % (
-            code, flag, opaque, who, said, pairs,
+            code, flag, opaque, peer, remark_json, pairs,
         )  # fmt: skip
     else:
-        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b}' % (code, flag, opaque, who, said)
+        header = b'{"code":%d,"flag":%d,"opaque":%d,%b%b}' % (code, flag, opaque, peer, remark_json)
     return join_frame(header, body)
 
 
@@ -189,12 +189,12 @@ def _from_json(header: bytes, body: bytes) -> Command:
 
 
 def _from_odd_json(header: bytes) -> _JsonHeader:
-    """The same for a header with half a surrogate pair, which msgspec does not take."""
+    """Decode a JSON header with a lone surrogate, which msgspec rejects."""
     try:
-        found = json.loads(header.decode())
-        if isinstance(found, dict):
-            found["extFields"] = msgspec.Raw(json.dumps(found.get("extFields")).encode())
-        return msgspec.convert(found, _JsonHeader, strict=False)
+        values = json.loads(header.decode())
+        if isinstance(values, dict):
+            values["extFields"] = msgspec.Raw(json.dumps(values.get("extFields")).encode())
+        return msgspec.convert(values, _JsonHeader, strict=False)
     except (*_UNREADABLE, ValueError) as error:
         raise RemoteProtocolError(f"broken JSON header: {error}") from error
 

@@ -1,17 +1,17 @@
-"""Compact: the binary header, read and written (big endian).
+"""Compact form of a command's header: encoded and decoded in binary (big endian).
 
     ┌────────┬────────────┬───────────┬──────────┬────────┬────────────────┬────────────┐
     │code (2)│language (1)│version (2)│opaque (4)│flag (4)│remark len (4) …│ext len (4) …│
     └────────┴────────────┴───────────┴──────────┴────────┴────────────────┴────────────┘
 
-Behind it come pairs of name (2 + n) and value (4 + n). Pairs are nearly MessagePack: a text there
-has a marker byte before its length, where the compact form has zeros. Genuine clients' benchmarks
-speak this form, so each send goes this way: three replacements make it MessagePack, which is read
-in a third of the time that a loop over the pairs takes.
+The ext part consists of pairs of name (2 + n) and value (4 + n). Pairs are almost MessagePack: a
+text there has a marker byte before its length, where the compact form has zeros. The benchmarks of
+Apache's clients use this form, so it is on the path of every send: three replacements turn it into
+MessagePack, which is decoded in a third of the time of a loop over the pairs.
 """
 
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -20,18 +20,18 @@ from roquet.wire.codes import RequestCode, SerializeType
 from roquet.wire.frame import HEADER_SIZE_MAX, WORD_SIZE
 
 TRUNCATED: Final = {int(c) & 0xFFFF: int(c) for c in RequestCode if c > 0xFFFF}
-"""The compact form has 16 bits for a code; what is left of the POP codes means nothing else."""
+"""The compact form has 16 bits for a code; the truncated POP codes collide with no other code."""
 
 COMPACT_HEAD: Final = Struct(">IhBhiiii")
-"""Of a frame as FrameReader gives it: word, code, language, version, opaque, flag, length of the
-remark and, when that is 0, of the pairs."""
+"""Head of a frame from FrameReader: word, code, language, version, opaque, flag, length of the
+remark and, if that is 0, of the pairs."""
 
 _WHOLE: Final = Struct(">IIhBhiii")
-"""Of a frame as it goes to the socket, up to the remark."""
+"""Head of a frame for the socket, up to the remark."""
 
 PAIRS_MAX: Final = 1_024
-"""Pairs of one header, each read by itself: genuine requests have up to 30, and as many pairs as
-would fit would take tens of milliseconds."""
+"""Pairs of one header in the slow loop: Apache's requests have up to 30, and a header full of pairs
+would take tens of milliseconds."""
 
 _COUNT: Final = Struct(">i")
 _NAME: Final = Struct(">h")
@@ -41,43 +41,53 @@ _FIXED_SIZE: Final = COMPACT_HEAD.size - WORD_SIZE
 _STR8: Final = b"\xd9"
 _STR16: Final = b"\xda"
 _SIZES: Final = tuple((b"\xde\0%c" % pairs, b"\xdc\0%c" % (2 * pairs)) for pairs in range(64))
-"""How a map of so many pairs begins, and a list of as many texts; no client's header has more."""
+"""MessagePack prefixes of a map of n pairs, and of a list of 2 n texts; no client's header has
+more."""
 
 _unpack_texts: Final = msgspec.msgpack.Decoder(list[str]).decode
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, IndexError)
 
 
 class PackedFields(msgspec.Struct, frozen=True, gc=False):
-    """Pairs, ready to be read as what they mean."""
+    """Pairs in a form that is decoded directly into typed fields."""
 
     texts: list[str]
-    """Names and values by turns."""
+    """Names and values, alternating."""
     packed: bytes
-    """The same as a MessagePack map."""
+    """The pairs as a MessagePack map."""
 
     def as_dict(self) -> dict[str, str]:
-        """The values by their names."""
+        """Values by name."""
         return dict(zip(self.texts[::2], self.texts[1::2], strict=True))
 
 
-def read_remark(frame: bytes, size: int) -> tuple[str, int, int]:
-    """The remark of so many bytes, where the pairs begin and what length they say they have."""
+class RemarkField(NamedTuple):
+    """Remark of a compact header, and where the pairs behind it begin."""
+
+    remark: str
+    pairs_at: int
+    pairs_size: int
+    """Length stated for the pairs, in bytes."""
+
+
+def read_remark(frame: bytes, size: int) -> RemarkField:
+    """Decode the remark of `size` bytes; raises struct.error for a wrong length."""
     begin = COMPACT_HEAD.size - _COUNT.size
     end = begin + size
     if not begin <= end <= len(frame):
         raise error(f"a remark of {size} bytes")
     (pairs_size,) = _COUNT.unpack_from(frame, end)
-    return str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size
+    return RemarkField(str(frame[begin:end], "utf-8"), end + _COUNT.size, pairs_size)
 
 
 def read_pairs(pairs: bytes) -> PackedFields | dict[str, str]:
-    """Names and values, or what holds them; struct.error when a length lies."""
+    """Decode pairs, into MessagePack if possible; raises struct.error for a wrong length."""
     shorter = pairs.replace(b"\0\0\0", _STR8)  # before a value of 1 to 255 bytes
     marked = shorter.replace(b"\0\0", _STR16)  # before one of up to 64 KiB
     count = (len(pairs) - len(shorter)) // 2 + len(shorter) - len(marked)
-    # What is left of zeros stands before names; where some do not, a byte that came may pass for a
-    # marker. What has empty texts, texts with zeros or longer ones becomes no list of so many
-    # texts: a zero in a text, or what a length that lies takes in, makes it bad UTF-8.
+    # The remaining zeros should be those before names; if there are others, a received byte may
+    # pass for a marker. Pairs with empty texts, texts with zeros or longer texts do not decode as a
+    # list of `count` texts: a zero in a text, or bytes under a wrong length, are bad UTF-8.
     if pairs.isascii() or marked.count(0) == count:
         texts = marked.replace(b"\0", _STR8)
         try:
@@ -89,7 +99,7 @@ def read_pairs(pairs: bytes) -> PackedFields | dict[str, str]:
 
 
 def walk_pairs(pairs: bytes) -> dict[str, str]:
-    """Any pairs, one after the other; one with an empty name or value is as if it were absent."""
+    """Decode any pairs one by one; a pair with an empty name or value counts as absent."""
     fields: dict[str, str] = {}
     at, end, left = 0, len(pairs), PAIRS_MAX
     while at < end:
@@ -112,10 +122,10 @@ def walk_pairs(pairs: bytes) -> dict[str, str]:
 
 
 def write_pairs(ext: dict[str, str]) -> bytes:
-    """Names and values as they go out."""
+    """Encode names and values."""
     parts: list[bytes] = []
     for name, value in ext.items():
-        # Half a surrogate pair becomes a question mark, as Java writes it.
+        # A lone surrogate becomes a question mark, as in Java.
         raw_name, raw_value = name.encode(errors="replace"), value.encode(errors="replace")
         parts += (_NAME.pack(len(raw_name)), raw_name, _COUNT.pack(len(raw_value)), raw_value)
     return b"".join(parts)
@@ -126,17 +136,17 @@ def encode_compact(
     code: int,
     flag: int,
     opaque: int,
-    who: tuple[int, int],
+    peer: tuple[int, int],
     remark: str | None,
     pairs: bytes,
     body: bytes,
 ) -> bytes:
-    """The whole frame in the compact form; `who` is the sender's language and version."""
+    """Encode a whole frame in the compact form; `peer` is the sender's language and version."""
     text = remark.encode(errors="replace") if remark else b""
     size = _FIXED_SIZE + len(text) + len(pairs)
     if size > HEADER_SIZE_MAX:
         raise MessageIllegal(f"header of {size} bytes: {HEADER_SIZE_MAX} fit")
-    language, version = who
+    language, version = peer
     head = _WHOLE.pack(
         WORD_SIZE + size + len(body),
         _KIND | size,

@@ -1,7 +1,7 @@
-"""Connection: bytes in, events out; numbers requests, matches replies, owns deadlines.
+"""Connection: bytes in, events out; numbers requests, matches replies, tracks deadlines.
 
-It does no I/O and asks no clock: who drives it moves the bytes and says what time it is. Both ends
-may ask; replies come in any order and find their request by its number (opaque).
+It does no I/O and reads no clock: its driver moves the bytes and passes the time. Both ends may
+send requests; replies come in any order and are matched to their request by its number (opaque).
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, FrameReader
 
 OPAQUE_MAX: Final = 0x7FFF_FFFF
-"""The number of a request has 32 bits and a sign; after the last comes 0 again."""
+"""A request number is a signed 32-bit integer; after the largest one comes 0 again."""
 
 
 class PendingCall(msgspec.Struct, frozen=True):
-    """A call that waits for its answer."""
+    """A call that waits for its reply."""
 
     opaque: int
     call: Call[Any]
@@ -28,13 +28,13 @@ class PendingCall(msgspec.Struct, frozen=True):
 
 
 class RequestReceived(msgspec.Struct, frozen=True):
-    """The peer asks."""
+    """A request from the peer."""
 
     command: Command
 
 
 class ReplyReceived(msgspec.Struct, frozen=True):
-    """The peer answers a call that waited."""
+    """The peer's reply to a pending call."""
 
     command: Command
     entry: PendingCall
@@ -68,13 +68,14 @@ class Connection:
 
     @property
     def pending(self) -> int:
-        """How many calls wait for their answer."""
+        """Number of pending calls."""
         return len(self._pending)
 
     def receive_data(self, chunk: bytes) -> list[ConnectionEvent]:
-        """What these bytes complete; a reply that nobody waits for (any more) is passed over.
+        """Events that these bytes complete; a reply to an unknown call is ignored.
 
-        RemoteProtocolError: the peer does not speak our protocol; close the connection.
+        Raises RemoteProtocolError if the peer does not speak our protocol; close the connection
+        then.
         """
         events: list[ConnectionEvent] = []
         for frame in self.reader.feed(chunk):
@@ -88,7 +89,7 @@ class Connection:
     def send_call(
         self, call: Call[Any], deadline_ms: int = 0, *, oneway: bool = False
     ) -> tuple[int, bytes]:
-        """The number of a new request and its bytes; one-way calls are not waited for."""
+        """Number and bytes of a new request; one-way calls are not pending."""
         opaque = self._take_opaque()
         frame = self._encode(call, opaque=opaque, oneway=oneway, **self._speaks)
         if not oneway:
@@ -96,28 +97,28 @@ class Connection:
         return opaque, frame
 
     def forget(self, opaque: int) -> None:
-        """The caller waits no longer."""
+        """Stop waiting for a reply."""
         self._pending.pop(opaque, None)
 
     def expire(self, now_ms: int) -> list[int]:
-        """The numbers of the calls whose time is over; they are forgotten."""
+        """Forget the calls whose deadline has passed; returns their numbers."""
         late = [o for o, entry in self._pending.items() if entry.deadline_ms <= now_ms]
         for opaque in late:
             del self._pending[opaque]
         return late
 
     def next_deadline(self) -> int | None:
-        """When `expire` will next have something to do."""
+        """Time of the next `expire` with an effect; None without pending calls."""
         return min((entry.deadline_ms for entry in self._pending.values()), default=None)
 
     def close(self) -> list[PendingCall]:
-        """The calls that will get no answer any more."""
+        """Forget all pending calls and return them: they get no reply."""
         left = list(self._pending.values())
         self._pending.clear()
         return left
 
     def _take_opaque(self) -> int:
-        """The next number that no waiting call has."""
+        """The next number that no pending call has."""
         while True:
             opaque = self._next_opaque
             self._next_opaque = opaque + 1 if opaque < OPAQUE_MAX else 0

@@ -1,10 +1,9 @@
-"""A call's fields to the header's string map and back.
+"""Fields of calls and replies: to the header's string map and back.
 
-Every value leaves as a string. On the way in, numbers and booleans may come as they are, and an
-empty one means absent (an empty text stays as it is); unknown ones are kept in `Command.ext`.
+Every value is sent as a string. Received numbers and booleans may be unquoted, and an empty one
+means absent (an empty text stays as it is); unknown fields are kept in `Command.ext`.
 """
 
-import re
 from collections.abc import Collection
 from typing import Any, Final, TypeVar
 
@@ -29,6 +28,7 @@ from roquet.wire.command import (
     sender,
 )
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
+from roquet.wire.fastjson.coercion import integer_of, truth_of
 from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
 AnyCall = Call[Any]
@@ -36,15 +36,13 @@ CallT = TypeVar("CallT", bound=AnyCall)
 ReplyT = TypeVar("ReplyT", bound=Reply)
 FieldsT = TypeVar("FieldsT", bound=AnyCall | Reply)
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
-_TRUTHS: Final = {"true": True, "1": True, "false": False, "0": False}
 _set: Final = msgspec.structs.force_setattr
 _SUCCESS: Final = frozenset({ResponseCode.SUCCESS})
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 def decode_call(command: Command, call_type: type[CallT]) -> CallT:
-    """The call that a request makes; FieldError when a field is missing or ill-typed."""
+    """Decode a request; raises FieldError for a missing or ill-typed field."""
     call = _decode(command, call_type)
     _set(call, "body", command.body)
     return call
@@ -53,7 +51,7 @@ def decode_call(command: Command, call_type: type[CallT]) -> CallT:
 def decode_reply(
     command: Command, reply_type: type[ReplyT], accepts: Collection[int] = _SUCCESS
 ) -> ReplyT | Reply:
-    """The reply that a response holds; one whose code is not in `accepts` may be a bare Reply."""
+    """Decode a response; one whose code is not in `accepts` may be a bare Reply."""
     try:
         reply: ReplyT | Reply = _decode(command, reply_type)
     except FieldError:
@@ -75,45 +73,45 @@ def encode_call(
     version: int = VERSION,
     serialize_type: int = JSON,
 ) -> bytes:
-    """The whole frame of a request."""
+    """Encode the whole frame of a request."""
     flag = FLAG_ONEWAY if oneway else 0
     code = int(call.code)
     if serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, flag, opaque, who, None, _json_pairs(call), call.body)
-    speaks = language, version
-    return encode_compact(code, flag, opaque, speaks, None, _compact_pairs(call), call.body)
+        identity = sender(language, version)
+        return encode_json(code, flag, opaque, identity, None, _json_pairs(call), call.body)
+    peer = language, version
+    return encode_compact(code, flag, opaque, peer, None, _compact_pairs(call), call.body)
 
 
 def encode_reply(
     reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
 ) -> bytes:
-    """The whole frame of the answer to `command`, in the serialisation of its request."""
+    """Encode the whole frame of the response to `command`, in the format of the request."""
     code, remark, body, opaque = reply.code, reply.remark, reply.body, command.opaque
     if command.serialize_type == JSON:
-        who = sender(language, version)
-        return encode_json(code, FLAG_RESPONSE, opaque, who, remark, _json_pairs(reply), body)
-    speaks, pairs = (language, version), _compact_pairs(reply)
-    return encode_compact(code, FLAG_RESPONSE, opaque, speaks, remark, pairs, body)
+        identity = sender(language, version)
+        return encode_json(code, FLAG_RESPONSE, opaque, identity, remark, _json_pairs(reply), body)
+    peer, pairs = (language, version), _compact_pairs(reply)
+    return encode_compact(code, FLAG_RESPONSE, opaque, peer, remark, pairs, body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
-    """The string map of a call or reply; None is left out."""
+    """String map of a call or reply, without absent fields."""
     fields = HEADER_CODECS[type(value)].fields
     pairs = [(field.wire_name, getattr(value, field.name)) for field in fields]
     return {name: java_text(item) for name, item in pairs if item is not None}
 
 
 def _json_pairs(value: AnyCall | Reply) -> bytes:
-    """The inside of the JSON object of a value's fields."""
+    """Inside of the JSON object of a value's fields."""
     try:
         return HEADER_CODECS[type(value)].to_json(value)
-    except UnicodeEncodeError:  # half a surrogate pair, which Java's strings can hold
+    except UnicodeEncodeError:  # a lone surrogate, which Java's strings can hold
         return json_pairs(to_ext(value))
 
 
 def _compact_pairs(value: AnyCall | Reply) -> bytes:
-    """The pairs of a value's fields in the compact form."""
+    """Pairs of a value's fields in the compact form."""
     try:
         return HEADER_CODECS[type(value)].to_compact(value)
     except (UnicodeEncodeError, OverflowError):  # as above, or a text of 64 KiB or more
@@ -136,30 +134,30 @@ def _decode(command: Command, struct: type[FieldsT]) -> FieldsT:
 
 
 def _decode_loosely(command: Command, struct: type[FieldsT]) -> FieldsT:
-    """The same field by field, for what msgspec does not take as it is."""
-    given = command.loose()
-    found: dict[str, Any] = {}
+    """Decode field by field, for values that msgspec does not accept."""
+    ext = command.loose()
+    values: dict[str, Any] = {}
     for field in HEADER_CODECS[struct].fields:
-        value = given.get(field.wire_name)
+        value = ext.get(field.wire_name)
         if value is None or (value in ("", "null") and field.kind is not str):
             if field.required:
                 raise _broken(struct, field, "is missing" if value is None else f"is {value!r}")
             continue
-        found[field.name] = _typed(struct, field, java_text(value))
-    return struct(**found)
+        values[field.name] = _typed(struct, field, java_text(value))
+    return struct(**values)
 
 
 def _typed(struct: type, field: HeaderField, text: str) -> object:
     if field.kind is str:
         return text
     if field.kind is bool:
-        if (truth := _TRUTHS.get(text.lower())) is None:
+        if (truth := truth_of(text)) is None:
             raise _broken(struct, field, f"is {text[:40]!r}, neither true nor false")
         return truth
-    if not _INTEGER.fullmatch(text):
+    if (number := integer_of(text)) is None:
         raise _broken(struct, field, f"is {text[:40]!r}, not a whole number")
     try:
-        return msgspec.convert(int(text), field.annotation)
+        return msgspec.convert(number, field.annotation)
     except msgspec.ValidationError as error:
         raise _broken(struct, field, f"is {text}, beyond its limits: {error}") from error
 

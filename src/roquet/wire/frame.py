@@ -1,11 +1,11 @@
-"""The length-prefixed frame; FrameReader turns chunks into frames.
+"""Length-prefixed frames; FrameReader turns chunks of a stream into frames.
 
     ┌────────────┬──────────────────────┬────────────┬──────┐
     │ length (4) │ kind (1) head len (3)│ header     │ body │
     └────────────┴──────────────────────┴────────────┴──────┘
 
-The length counts everything behind itself. What this module gives and takes as "a frame" begins
-behind the length.
+The length counts everything behind itself. Frames as arguments and results of this module begin
+behind the length, except in `join_frame`.
 """
 
 from struct import Struct
@@ -14,13 +14,13 @@ from typing import Final
 from roquet.model.errors import MessageIllegal, RemoteProtocolError
 
 FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
-"""What Java peers accept by default; a longer frame is an attack or a bug."""
+"""The limit of Java peers by default; a longer frame is an attack or a bug."""
 
 HEADER_SIZE_MAX: Final = (1 << 24) - 1
 """The header's length has three bytes."""
 
 HEADER_READ_MAX: Final = 2_560 * 1024
-"""Bytes of a header that is read. The largest are a genuine broker's answers to batches, which name
+"""Bytes of a received header. The largest are the replies of Apache's broker to batches, which name
 each message by 32 characters: 65,000 of the smallest fit into a batch of 4 MiB."""
 
 LENGTH_SIZE: Final = 4
@@ -31,7 +31,7 @@ _PREFIX: Final = Struct(">II")
 
 
 class FrameReader:
-    """Chunks of a stream in, whole frames out."""
+    """Splits a stream into whole frames."""
 
     __slots__ = ("_parts", "_size_max", "pending", "wanted")
 
@@ -39,14 +39,14 @@ class FrameReader:
         self._size_max = size_max
         self._parts: list[bytes] = []
         self.pending = 0
-        """Bytes that wait for the rest of their frame."""
+        """Bytes of an incomplete frame."""
         self.wanted = LENGTH_SIZE
-        """Bytes of that frame, as far as it is known, with its length word."""
+        """Size of that frame with its length word, as far as it is known."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """Every frame that this chunk completes, without its length word.
+        """Frames that this chunk completes, without their length words.
 
-        After an error the stream has lost its place: the connection cannot go on.
+        After an error the stream is out of step: the connection cannot go on.
         """
         if self._parts:
             self._parts.append(chunk)
@@ -83,7 +83,7 @@ class FrameReader:
 
 
 def join_frame(header: bytes, body: bytes, kind: int = 0) -> bytes:
-    """One frame as it goes to the socket, its length word in front."""
+    """Encode one frame for the socket, with its length word."""
     header_size = len(header)
     if header_size > HEADER_SIZE_MAX:
         raise MessageIllegal(f"header of {header_size} bytes: {HEADER_SIZE_MAX} fit")
@@ -92,7 +92,7 @@ def join_frame(header: bytes, body: bytes, kind: int = 0) -> bytes:
 
 
 def header_end(frame: bytes) -> int:
-    """Where in a frame (without its length word) the header ends and the body begins."""
+    """Index in a frame (without its length word) where the header ends and the body begins."""
     size = len(frame)
     if size < WORD_SIZE:
         raise RemoteProtocolError(f"frame of {size} bytes: at least {WORD_SIZE} are needed")

@@ -1,4 +1,4 @@
-"""Shape: how the fields of a call or reply travel, found out once for each class."""
+"""HeaderCodec: encoder and decoder of a call's or reply's fields, derived once for each class."""
 
 from collections.abc import Callable, Iterable
 from types import NoneType, UnionType
@@ -15,43 +15,43 @@ class HeaderField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     wire_name: str
     kind: type
-    """What travels as text: str, int or bool."""
+    """Type of the value: str, int or bool."""
     annotation: Any
-    """The same with its limits."""
+    """The type with its limits."""
     optional: bool
     """Whether it may be None."""
     required: bool
 
 
 class HeaderCodec(msgspec.Struct, frozen=True, kw_only=True):
-    """What the codec needs to know of a class."""
+    """Encoders and decoders of one class."""
 
     fields: tuple[HeaderField, ...]
     to_json: Callable[[Any], bytes]
-    """The inside of the JSON object that holds the fields of a value, each as a string."""
+    """Inside of the JSON object with a value's fields, each as a string."""
     to_compact: Callable[[Any], bytes]
-    """The pairs of the compact form; OverflowError when a text has 64 KiB or more."""
+    """Pairs of the compact form; raises OverflowError for a text of 64 KiB or more."""
     from_json: Callable[[Any], Any]
-    """The value of a JSON object whose values are typed well, or are texts of such values."""
+    """Decode a JSON object whose values have the right types, or are texts of such values."""
     from_packed: Callable[[Any], Any]
-    """The same of a MessagePack map."""
+    """Decode such a MessagePack map."""
 
 
 class _HeaderCodecs(dict[type, HeaderCodec]):
     def __missing__(self, struct: type) -> HeaderCodec:
         fields = tuple(_fields(struct))
-        self[struct] = shape = HeaderCodec(
+        self[struct] = codec = HeaderCodec(
             fields=fields,
             to_json=_json_writer(fields),
-            to_compact=_compact_writer(fields),
+            to_compact=_compiled(_joined(fields, _compact_text)),
             from_json=msgspec.json.Decoder(struct, strict=False).decode,
             from_packed=msgspec.msgpack.Decoder(struct, strict=False).decode,
         )
-        return shape
+        return codec
 
 
 HEADER_CODECS: Final = _HeaderCodecs()
-"""The shape of every class that was asked for."""
+"""Codec by class, made on first use."""
 
 
 def _fields(struct: Any) -> Iterable[HeaderField]:
@@ -74,11 +74,11 @@ def _kind(annotation: Any) -> type:
         annotation = get_args(annotation)[0]
     if annotation is str or annotation is int or annotation is bool:
         return annotation
-    raise TypeError(f"{annotation} cannot travel in a header")
+    raise TypeError(f"{annotation} cannot be a header field")
 
 
-# Writers are made as one expression each. It takes a third of the time of a loop over the fields,
-# and every message sent and every reply goes this way. Only names of our own classes get into it.
+# Each writer is compiled from one expression. It takes a third of the time of a loop over the
+# fields, for every message sent and every reply. Only names of our own classes get into it.
 
 
 def _json_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
@@ -88,19 +88,15 @@ def _json_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
     return _compiled(f"({expression})[1:]")
 
 
-def _compact_writer(fields: Iterable[HeaderField]) -> Callable[[Any], bytes]:
-    return _compiled(_joined(fields, _compact_text))
-
-
 def _compiled(expression: str) -> Callable[[Any], bytes]:
-    """A function of v."""
+    """Function of v."""
     names = {"quoted": msgspec.json.Encoder().encode}
-    made: Callable[[Any], bytes] = eval(f"lambda v: {expression}", names)
-    return made
+    writer: Callable[[Any], bytes] = eval(f"lambda v: {expression}", names)
+    return writer
 
 
 def _joined(fields: Iterable[HeaderField], printed: Callable[[Iterable[HeaderField]], str]) -> str:
-    """The expression that prints all of v; what may be None is left out when it is."""
+    """Expression that writes all fields of v; optional ones are left out if they are None."""
     parts = [printed([field for field in fields if not field.optional])]
     parts += [
         f"(b'' if v.{field.name} is None else {printed([field])})"
@@ -111,7 +107,7 @@ def _joined(fields: Iterable[HeaderField], printed: Callable[[Iterable[HeaderFie
 
 
 def _json_text(fields: Iterable[HeaderField]) -> str:
-    """The expression that prints these fields of v, a comma before each."""
+    """Expression that writes these fields of v, with a comma before each."""
     heads, values = "", ""
     for field in fields:
         value = f"v.{field.name}"
@@ -128,7 +124,7 @@ def _json_text(fields: Iterable[HeaderField]) -> str:
 
 
 def _compact_text(fields: Iterable[HeaderField]) -> str:
-    """The expression that prints these fields of v, each with the lengths of name and value."""
+    """Expression that writes these fields of v, with the lengths of name and value."""
     heads, values = "", ""
     for field in fields:
         value = f"v.{field.name}"

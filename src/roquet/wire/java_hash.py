@@ -1,4 +1,4 @@
-"""Java's String.hashCode: tag codes, key hashes and queue choices are made of it.
+"""Java's String.hashCode, the basis of tag codes, key hashes and queue choices.
 
 hash = s[0]·31^(n-1) + s[1]·31^(n-2) + … + s[n-1], over UTF-16 units, wrapped to 32 bits, signed
 """
@@ -9,7 +9,7 @@ from struct import unpack
 from typing import Final
 
 _TABLED_LENGTH_MAX: Final = 512
-"""Longer texts are hashed in pieces: names, tags and keys are short, so the tables stay small."""
+"""Longer texts are hashed in parts: names, tags and keys are short, so the tables stay small."""
 
 _BEYOND: Final[int] = pow(31, _TABLED_LENGTH_MAX, 1 << 32)
 _MASK: Final = 0xFFFF_FFFF
@@ -17,7 +17,7 @@ _SIGN: Final = 0x8000_0000
 
 
 def hash_code(text: str) -> int:
-    """The number that `text.hashCode()` gives in Java: 32 bits, signed."""
+    """`text.hashCode()` in Java: 32 bits, signed."""
     if text.isascii():
         return hash_units(text.encode("ascii"))
     units = text.encode("utf-16-le", "surrogatepass")
@@ -25,7 +25,7 @@ def hash_code(text: str) -> int:
 
 
 def hash_units(units: bytes | tuple[int, ...]) -> int:
-    """The same for a text given as its UTF-16 units; ASCII bytes are such units."""
+    """Hash of a text given as its UTF-16 units; ASCII bytes are such units."""
     count = len(units)
     if count <= _TABLED_LENGTH_MAX:
         # One C loop: two thirds of the time that a Python loop over the characters takes.

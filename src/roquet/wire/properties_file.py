@@ -1,7 +1,7 @@
-"""Java's properties files: a name and a value in each line, as settings travel.
+"""Java's properties files: a name and a value per line, the format of settings on the wire.
 
 `name=value`, `name: value` or `name value`; a line that begins with # or ! is a comment, one that
-ends with a backslash goes on in the next; elsewhere a backslash begins a character's short form.
+ends with a backslash continues in the next; elsewhere a backslash begins an escape.
 """
 
 import re
@@ -19,38 +19,38 @@ _NAME: Final = re.compile(r"((?:\\.|[^\\=:\s])*)[ \t\f]*[=:]?[ \t\f]*(.*)", re.D
 
 
 SIZE_MAX: Final = 64 * 1024
-"""Characters of a file: all settings of a genuine broker take a sixth of that."""
+"""Characters of a file: all settings of Apache's broker take a sixth of that."""
 
 
 def read_properties(text: str) -> dict[str, str]:
-    """The names and values of a file; of a name that comes twice the last value counts.
+    """Names and values of a file; of a name that occurs twice the last value counts.
 
-    Raises FieldError for a broken short form, and for a text over `SIZE_MAX`.
+    Raises FieldError for a malformed escape, and for a text over `SIZE_MAX`.
     """
     if len(text) > SIZE_MAX:
         raise FieldError(f"settings of {len(text)} characters: {SIZE_MAX} are allowed")
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for line in _whole_lines(text):
         match = _NAME.fullmatch(line)
         assert match is not None, "every part of the pattern may be empty"
-        found[_plain(match[1])] = _plain(match[2])
-    return found
+        values[_plain(match[1])] = _plain(match[2])
+    return values
 
 
 def write_properties(values: Mapping[str, str]) -> str:
-    """The same as genuine servers tell their settings: nothing is escaped but line ends."""
+    """Write settings as Apache's servers do: nothing is escaped but line ends."""
     lines = (f"{name}={value}\n" for name, value in values.items())
     return "".join(line[:-1].replace("\r", "").replace("\n", "\\n") + "\n" for line in lines)
 
 
 def read_unescaped(text: str) -> dict[str, str]:
-    """What `write_properties` wrote: in what servers tell, a backslash is only a backslash."""
+    """Inverse of `write_properties`: a backslash is only a backslash there."""
     lines = (line.partition("=") for line in text.split("\n") if line)
     return {name: value for name, _, value in lines}
 
 
 def escape_properties(values: Mapping[str, str]) -> str:
-    """A file of which `read_properties` makes the same values, whatever is in them."""
+    """Write a file from which `read_properties` restores any names and values."""
     return "".join(
         f"{_IN_NAME.sub(_escaped, name)}={_IN_VALUE.sub(_escaped, value)}\n"
         for name, value in values.items()
@@ -62,7 +62,7 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 def _whole_lines(text: str) -> Iterator[str]:
-    """Lines with what they go on with, without comments and empty ones."""
+    """Lines joined with their continuations, without comments and empty lines."""
     parts: list[str] = []
     for part in re.split(r"\r\n|\r|\n", text):
         line = part.lstrip(" \t\f")
@@ -84,7 +84,7 @@ def _plain(text: str) -> str:
 def _unescaped(match: re.Match[str]) -> str:
     code = match[1]
     if code == "u":
-        raise FieldError("a properties file: \\u wants four hexadecimal digits")
+        raise FieldError("a properties file: \\u needs four hexadecimal digits")
     if len(code) == 5:
         return chr(int(code[1:], 16))
     return _ESCAPED.get(code, code)

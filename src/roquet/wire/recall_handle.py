@@ -1,4 +1,4 @@
-"""Recall handles: what a producer shows to take a message back before its time.
+"""Recall handles: identify a timer message, so that its producer can cancel it.
 
 v1 topic broker deliverMs uniqueKey        in base64, with - and _ for + and /
 """
@@ -14,36 +14,36 @@ from roquet.model.errors import FieldError
 VERSION: Final = "v1"
 
 TAG: Final = "_RECALL_TAG_"
-"""The tag of the message that takes another back."""
+"""Tag of the message that cancels another one."""
 
 _LONG_DIGITS_MAX: Final = 19
 
 
 class RecallHandle(msgspec.Struct, frozen=True):
-    """Which message, and where and until when it waits."""
+    """The message to cancel, its broker and its delivery time."""
 
     topic: str
     broker: str
     deliver_ms: int
-    """-1 for a text that is no number."""
+    """-1 for a text that is not a number."""
     unique_key: str
 
     def text(self) -> str:
-        """As it travels."""
+        """The handle as text."""
         plain = f"{VERSION} {self.topic} {self.broker} {self.deliver_ms} {self.unique_key}"
         return urlsafe_b64encode(plain.encode("utf-8", "surrogatepass")).decode("ascii")
 
 
 def decode_recall_handle(text: str) -> RecallHandle:
-    """The handle that a text holds; FieldError when it is none."""
+    """Decode a recall handle; raises FieldError for anything else."""
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         plain = b64decode(padded, altchars=b"-_", validate=True).decode("utf-8")
     except (UnicodeError, binascii.Error):
         raise FieldError("recall handle is invalid") from None
-    words = plain.split(" ")
-    if words[0] != VERSION or len(words) < 5:
+    fields = plain.split(" ")
+    if fields[0] != VERSION or len(fields) < 5:
         raise FieldError("recall handle is invalid")
-    _, topic, broker, moment, key = words[:5]
-    known = moment.isascii() and moment.isdecimal() and len(moment) <= _LONG_DIGITS_MAX
-    return RecallHandle(topic, broker, int(moment) if known else -1, key)
+    _, topic, broker, time, key = fields[:5]
+    is_number = time.isascii() and time.isdecimal() and len(time) <= _LONG_DIGITS_MAX
+    return RecallHandle(topic, broker, int(time) if is_number else -1, key)

@@ -1,11 +1,12 @@
-"""Pop in words: receipt handles, what a reply's messages are, the notes of the revive topic.
+"""Texts of pop: receipt handles, offsets in a reply's header, records of the revive topic.
 
     POP_CK     start popTime invisibleTime reviveQueue retry broker queueId offset
     starts     retry queueId start; …
     offsets    retry queueId offset,offset,…; …
     counts     retry queueId count; retry qo<queueId>%<offset> count; …
 
-`retry` says from which topic: 0 the one asked for, 1 its retry topic, 2 the same in the newer form.
+`retry` names the topic: 0 the one asked for, 1 its retry topic, 2 its retry topic with the newer
+name.
 """
 
 import re
@@ -20,7 +21,7 @@ from roquet.model.names import RETRY_PREFIX
 from roquet.wire.java_hash import hash_code
 
 ORDER_QUEUE: Final = 999
-"""The revive queue that ordered pops name: they are noted elsewhere."""
+"""Revive queue of ordered pops, which are recorded elsewhere."""
 
 NORMAL: Final = "0"
 RETRY: Final = "1"
@@ -32,16 +33,16 @@ CHECKPOINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 TAG_CODES: Final = {hash_code(tag): tag for tag in (CHECKPOINT_TAG, ACK_TAG, BATCH_ACK_TAG)}
-"""The kinds of records of the revive topic, by the tag codes of their queue entries."""
+"""Kinds of records of the revive topic, by the tag codes of their queue entries."""
 
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 
 
 class ReceiptHandle(msgspec.Struct, frozen=True, gc=False):
-    """A receipt handle: what a client shows to acknowledge a message, or to change its time."""
+    """Receipt of a popped message, to acknowledge it or change its invisible time."""
 
     start: int
-    """Where the pop began that gave the message out."""
+    """First offset of the pop."""
     pop_ms: int
     invisible_ms: int
     revive_queue: int
@@ -51,7 +52,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True, gc=False):
     offset: int
 
     def text(self) -> str:
-        """As it travels."""
+        """The handle as text."""
         return (
             f"{self.start} {self.pop_ms} {self.invisible_ms} {self.revive_queue} {self.retry} "
             f"{self.broker} {self.queue_id} {self.offset}"
@@ -59,7 +60,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True, gc=False):
 
 
 def decode_receipt_handle(text: str) -> ReceiptHandle:
-    """The handle that a text holds; FieldError when it is none."""
+    """Decode a receipt handle; raises FieldError for anything else."""
     fields = text.split(" ")
     if len(fields) < 8:
         raise FieldError(f"a receipt handle has 8 fields, not {len(fields)}: {text[:80]!r}")
@@ -80,77 +81,78 @@ def decode_receipt_handle(text: str) -> ReceiptHandle:
 
 def _number(field: str, text: str) -> int:
     if not _NUMBER.fullmatch(field) or (number := int(field)) > LONG_MAX:
-        raise FieldError(f"a receipt handle holds {field[:20]!r}, no number: {text[:80]!r}")
+        raise FieldError(f"a receipt handle holds {field[:20]!r}, not a number: {text[:80]!r}")
     return number
 
 
 def retry_kind(topic: str) -> str:
-    """What kind of topic this is, as handles and replies say it."""
+    """Kind of a topic in handles and replies."""
     if not topic.startswith(RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if "+" in topic else RETRY
 
 
 def stored_topic(topic: str, group: str, retry: str) -> str:
-    """The topic that a message lies in, by the one that was asked for."""
+    """Topic that holds a message, from the topic asked for and the kind in the handle."""
     if retry == NORMAL or topic.startswith(RETRY_PREFIX):
         return topic
     return f"{RETRY_PREFIX}{group}{'+' if retry == RETRY_V2 else '_'}{topic}"
 
 
 def start_info(topic: str, queue_id: int, start: int) -> str:
-    """Where the pop of one queue began."""
+    """Start offset of the pop of one queue."""
     return f"{retry_kind(topic)} {queue_id} {start}"
 
 
 def offset_info(topic: str, queue_id: int, offsets: Iterable[int]) -> str:
-    """Which messages of one queue a pop gave out."""
+    """Offsets that a pop delivered from one queue."""
     return f"{retry_kind(topic)} {queue_id} {','.join(map(str, offsets))}"
 
 
 def queue_count_info(topic: str, queue_id: int, count: int) -> str:
-    """How often the messages of a queue were given out before, when that is the same for all."""
+    """Number of earlier deliveries of a queue's messages, if it is equal for all."""
     return f"{retry_kind(topic)} {queue_id} {count}"
 
 
 def offset_count_info(topic: str, queue_id: int, offset: int, count: int) -> str:
-    """How often one message was given out before."""
+    """Number of earlier deliveries of one message."""
     return f"{retry_kind(topic)} qo{queue_id}%{offset} {count}"
 
 
 def parse_starts(text: str) -> dict[str, int]:
-    """Where each pop of a reply began, by `retry@queueId`; counts are read the same way."""
-    return {key: _count(value, text) for key, value in _pieces(text)}
+    """Start offset of each pop of a reply, by `retry@queueId`; also reads counts."""
+    return {key: _count(value, text) for key, value in _entries(text)}
 
 
 def parse_offsets(text: str) -> dict[str, list[int]]:
-    """Which messages each pop of a reply gave out."""
-    return {key: [_count(one, text) for one in value.split(",")] for key, value in _pieces(text)}
+    """Offsets that each pop of a reply delivered, by `retry@queueId`."""
+    return {key: [_count(n, text) for n in value.split(",")] for key, value in _entries(text)}
 
 
-def _pieces(text: str) -> Iterable[tuple[str, str]]:
-    for piece in text.split(";"):
-        fields = piece.split(" ")
+def _entries(text: str) -> Iterable[tuple[str, str]]:
+    for entry in text.split(";"):
+        fields = entry.split(" ")
         if len(fields) != 3:
-            raise FieldError(f"{piece[:80]!r} is not kind, queue and offset")
+            raise FieldError(f"{entry[:80]!r} is not kind, queue and offset")
         yield f"{fields[0]}@{fields[1]}", fields[2]
 
 
 def _count(field: str, text: str) -> int:
     if not _NUMBER.fullmatch(field):
-        raise FieldError(f"{field[:20]!r} is no offset: {text[:80]!r}")
+        raise FieldError(f"{field[:20]!r} is not an offset: {text[:80]!r}")
     return int(field)
 
 
 class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was given out (Java's PopCheckPoint): fields by alphabet, as Java writes them."""
+    """Messages that a pop delivered (Java's PopCheckPoint), with fields sorted as in Java."""
 
     acked: int = msgspec.field(default=0, name="bm")
     """Bit n: the n-th message is acknowledged."""
     broker: str | None = msgspec.field(default=None, name="bn")
     group: str = msgspec.field(name="c")
     steps: list[int] | None = msgspec.field(default=None, name="d")
-    """Of each message from `start` on; older brokers leave it out when there is none between."""
+    """Distances of the messages from `start`; older brokers leave it out if they are
+    consecutive."""
     invisible_ms: int = msgspec.field(name="it")
     count: int = msgspec.field(name="n")
     pop_ms: int = msgspec.field(name="pt")
@@ -161,14 +163,14 @@ class CheckpointBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     topic: str = msgspec.field(name="t")
 
     def offsets(self) -> Sequence[int]:
-        """Of the messages."""
+        """Offsets of the messages."""
         if self.steps:
             return [self.start + step for step in self.steps]
         return range(self.start, self.start + self.count)
 
 
 class AckBody(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was acknowledged (Java's AckMsg, BatchAckMsg)."""
+    """Acknowledged messages (Java's AckMsg, BatchAckMsg)."""
 
     offset: int | None = msgspec.field(default=None, name="ao")
     offsets: list[int] | None = msgspec.field(default=None, name="aol")
@@ -188,40 +190,40 @@ encode_body = _ENCODER.encode
 
 
 def decode_checkpoint(body: bytes) -> CheckpointBody:
-    """The checkpoint of a record; FieldError when it is none that makes sense."""
+    """Decode a checkpoint record; raises FieldError if it is malformed or makes no sense."""
     try:
-        found = _CHECKPOINT.decode(body)
+        checkpoint = _CHECKPOINT.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FieldError(f"no checkpoint: {error}") from error
-    steps = found.steps or ()
+        raise FieldError(f"not a checkpoint: {error}") from error
+    steps, count = checkpoint.steps or (), checkpoint.count
     if (
-        not 0 <= found.start <= LONG_MAX
-        or not 0 < found.count <= COUNT_MAX
-        or (steps and (len(steps) != found.count or not 0 <= min(steps) <= max(steps) <= STEP_MAX))
-        or not 0 < found.invisible_ms <= LONG_MAX
-        or not 0 <= found.pop_ms <= LONG_MAX
-        or found.queue_id < 0
+        not 0 <= checkpoint.start <= LONG_MAX
+        or not 0 < count <= COUNT_MAX
+        or (steps and (len(steps) != count or not 0 <= min(steps) <= max(steps) <= STEP_MAX))
+        or not 0 < checkpoint.invisible_ms <= LONG_MAX
+        or not 0 <= checkpoint.pop_ms <= LONG_MAX
+        or checkpoint.queue_id < 0
     ):
-        raise FieldError(f"a checkpoint that cannot be: {body[:200]!r}")
-    return found
+        raise FieldError(f"an impossible checkpoint: {body[:200]!r}")
+    return checkpoint
 
 
 def decode_ack(body: bytes) -> AckBody:
-    """The acknowledgement of a record; FieldError when it is none."""
+    """Decode an acknowledgement record; raises FieldError for anything else."""
     try:
         return _ACK.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise FieldError(f"no acknowledgement: {error}") from error
+        raise FieldError(f"not an acknowledgement: {error}") from error
 
 
 COUNT_MAX: Final = 4_096
 STEP_MAX: Final = 65_536
-"""Of one checkpoint: far more than a pop gives out, little enough to be kept as bits."""
+"""Limits of one checkpoint: far more than a pop delivers, few enough to be kept as bits."""
 
 
 def revive_properties(tag: str, now_ms: int) -> bytes:
-    """The properties of a record of the revive topic.
+    """Properties of a record of the revive topic.
 
-    The time is the one that the genuine broker takes the topic to have come to, when it reads it.
+    Apache's broker takes the time for the one that the topic has reached, when it reads the record.
     """
     return f"{names.TAGS}\x01{tag}\x02{names.TIMER_DELIVER_MS}\x01{now_ms}\x02".encode()

@@ -1,11 +1,12 @@
-"""What a broker registers: JSON, or a compact layout that is sent compressed.
+"""Broker registrations: JSON, or a compact layout that is sent compressed.
 
     ┌────────────┬─────────┬───────────┬─ for each topic ─┬────────────┬─────────┬──────────────┐
     │ length (4) │ version │ count (4) │ length (4) │ text │ length (4) │ servers │ mappings (4) │
     └────────────┴─────────┴───────────┴──────────────────┴────────────┴─────────┴──────────────┘
 
-The version and the filter servers are JSON, a topic is the text `name read write perm filter-type
-attributes`. Mappings belong to static topics, which we do not have: they are left unread.
+The version and the filter servers are JSON, a topic is the text
+`name read write perm filter-type attributes`. Mappings belong to static topics, which we do not
+have: they are not read.
 
 A broker may have tens of thousands of topics, so both forms can be decoded in slices.
 """
@@ -28,59 +29,58 @@ from roquet.wire.records import compression
 from roquet.wire.request_body import decode_body
 
 DECOMPRESSED_SIZE_MAX: Final = FRAME_SIZE_MAX
-"""Bytes of a compressed registration once it is unfolded: no more than a frame holds without
-compression."""
+"""Bytes of a decompressed registration: no more than a frame holds without compression."""
 
 TOPICS_MAX: Final = 100_000
 """Topics of one broker: each takes about a KiB of the name server's memory."""
 
 PLAIN_SIZE_MAX: Final = 64 * 1024
-"""Bytes of JSON that are decoded at once, in C; more are decoded topic by topic."""
+"""Bytes of JSON that are decoded at once, in C; larger ones are decoded topic by topic."""
 
 SLICE_TOPICS: Final = 256
-"""Topics of one slice: one or two milliseconds."""
+"""Topics of one slice: one to two milliseconds."""
 
 VALUE_SIZE: Final = 4 * 1024
 VALUE_SIZE_MAX: Final = 64 * 1024
-"""Characters in which one topic ends, mostly and at most."""
+"""Characters within which one topic ends, usually and at most."""
 
 _LENGTH: Final = struct.Struct(">i")
 _json_value: Final = JSONDecoder(strict=False).raw_decode
 _DAMAGED: Final = (FieldError, RecordError, ValueError, RecursionError, struct.error)
 
 DecodeSlices: TypeAlias = Generator[None, None, RegisterBrokerBody]
-"""Pauses between slices of work, and at the end what was decoded."""
+"""Generator that pauses between slices of work, and returns the decoded value."""
 
 
 def checksum(body: bytes) -> int:
-    """The CRC-32 that travels with a registration: without its sign bit, as Java ints want it."""
+    """CRC-32 of a registration, without its sign bit, as Java ints need it."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
 def decode(body: bytes, *, compressed: bool) -> RegisterBrokerBody:
-    """What the broker registers."""
+    """Decode a registration."""
     slices = decode_slices(decompress(body) if compressed else body, compressed=compressed)
     while True:
         try:
             next(slices)
         except StopIteration as end:
-            found: RegisterBrokerBody = end.value
-            return found
+            registration: RegisterBrokerBody = end.value
+            return registration
 
 
 def decompress(body: bytes) -> bytes:
-    """A compressed registration as it was before; FieldError when it is damaged or too long."""
+    """Decompress a registration; raises FieldError if it is damaged or too long."""
     try:
-        found = body and compression.decompress(body, SysFlag.COMPRESSED, DECOMPRESSED_SIZE_MAX)
+        plain = body and compression.decompress(body, SysFlag.COMPRESSED, DECOMPRESSED_SIZE_MAX)
     except RecordError as error:
         raise FieldError(f"a compressed registration is damaged: {error}") from error
-    if body and not found:
+    if body and not plain:
         raise FieldError("a compressed registration is damaged: nothing is in it")
-    return found
+    return plain
 
 
 def decode_slices(body: bytes, *, compressed: bool) -> DecodeSlices:
-    """The same as `decode` for a body that is unfolded, with pauses for others' work."""
+    """Like `decode` for a decompressed body, with pauses for other work."""
     if not body:
         return RegisterBrokerBody()
     if compressed:
@@ -108,7 +108,7 @@ def _compact_slices(body: bytes) -> DecodeSlices:
 
 
 def _json_slices(body: bytes) -> DecodeSlices:
-    """Strict JSON, one topic after the other."""
+    """Decode strict JSON, one topic after the other."""
     topics: dict[str, TopicConfig] = {}
     version, servers = DataVersion(), list[str]()
     try:
@@ -154,7 +154,7 @@ def _checked(count: int) -> int:
 
 
 def _topic(text: str) -> TopicConfig:
-    # Brokers before 5.0 write five words; the attributes came later.
+    # Brokers before 5.0 write five fields; the attributes came later.
     name, read, write, perm, filter_type, *rest = text.split(" ", 5)
     return TopicConfig(
         topic_name=name,
@@ -167,19 +167,19 @@ def _topic(text: str) -> TopicConfig:
 
 
 class _JsonText:
-    """Strict JSON without blanks, as brokers write it, value by value."""
+    """Reader of strict JSON without blanks, as brokers write it, value by value."""
 
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
 
     def members(self) -> Iterator[str]:
-        """The names in the object that is next; who takes one reads its value before the next."""
+        """Names in the next object; the caller reads each name's value before the next name."""
         self._skip("{")
         while not self._text.startswith("}", self._at):
             name = self.value()
             if not isinstance(name, str):
-                raise ValueError(f"a name is wanted at character {self._at}")  # noqa: TRY004
+                raise ValueError(f"a name is expected at character {self._at}")  # noqa: TRY004
             self._skip(":")
             yield name
             if self._text.startswith(",", self._at):
@@ -187,23 +187,23 @@ class _JsonText:
         self._at += 1
 
     def value(self) -> object:
-        """The value that is next."""
+        """The next value."""
         at = self._at
         try:
-            found, size = _json_value(self._text[at : at + VALUE_SIZE])
+            value, size = _json_value(self._text[at : at + VALUE_SIZE])
         except ValueError:
-            found, size = _json_value(self._text[at : at + VALUE_SIZE_MAX])
+            value, size = _json_value(self._text[at : at + VALUE_SIZE_MAX])
         self._at += size
-        return found
+        return value
 
     def _skip(self, sign: str) -> None:
         if not self._text.startswith(sign, self._at):
-            raise ValueError(f"{sign} is wanted at character {self._at}")
+            raise ValueError(f"{sign} is expected at character {self._at}")
         self._at += 1
 
 
 class _Parts:
-    """Reads numbers and the parts whose length stands before them, one after the other."""
+    """Reader of numbers and length-prefixed parts."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

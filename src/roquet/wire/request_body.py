@@ -1,10 +1,10 @@
-"""Request bodies: JSON that a peer sent, decoded within limits of size and of values.
+"""Request bodies: a peer's JSON, decoded within limits of size and number of values.
 
     strict JSON   up to 1 MiB and 131,072 values, decoded in C: some 25 ms at worst
     loose JSON    up to 256 KiB and 10,000 values, parsed in Python: as long
 
-A server decodes on the thread that serves everybody, so the limits are checked first, with searches
-for single bytes. Files of our own are read by `codec.loads`, which has no limits.
+A server decodes on the thread that serves everybody, so the limits are checked first, by searching
+for single bytes. Our own files are read by `fastjson.codec.loads`, which has no limits.
 """
 
 from typing import Final, TypeVar
@@ -20,23 +20,23 @@ STRICT_SIZE_MAX: Final = 1024 * 1024
 """Bytes: a request to lock all 16,384 queues that a topic may have on a broker fits."""
 
 STRICT_VALUES_MAX: Final = 128 * 1024
-"""Values in such a body, of which that request has 115,000."""
+"""Values in such a body; that request has 115,000."""
 
 LOOSE_SIZE_MAX: Final = 256 * 1024
-"""Bytes of a body that is not strict JSON. Genuine clients write such bodies for maps with numbers
+"""Bytes of a body that is not strict JSON. Apache's clients write such bodies for maps with numbers
 as keys, for null in the place of a list and for numbers in the place of names."""
 
 LOOSE_VALUES_MAX: Final = 10_000
 """Values in such a body: each takes one to three microseconds."""
 
 _VALUE_ENDS: Final = (b",", b"[", b"{", b":")
-"""Each value but the first has one of these in front of it; those within texts count as well."""
+"""Each value but the first follows one of these; those within texts are counted as well."""
 
 
 def decode_body(body: bytes, wanted: type[T]) -> T:
-    """The value that a request's body holds.
+    """Decode a request's body.
 
-    Raises FieldError where the body is over a limit, broken or ill-typed.
+    Raises FieldError for a body that is over a limit, broken or ill-typed.
     """
     size = len(body)
     if size > STRICT_SIZE_MAX:
@@ -55,5 +55,5 @@ def decode_body(body: bytes, wanted: type[T]) -> T:
         ) from error
 
 
-def _too_large(found: str, limit: str) -> FieldError:
-    return FieldError(f"the body has {found}, the limit is {limit}: send it in several requests")
+def _too_large(size: str, limit: str) -> FieldError:
+    return FieldError(f"the body has {size}, the limit is {limit}: send it in several requests")

@@ -1,8 +1,8 @@
-"""Signing: requests that prove who sends them, for clusters that ask.
+"""Signing: requests with proof of their sender, for clusters with access control.
 
 Each request carries an access key and a signature: HMAC-SHA1 with the secret key over the values of
-all header fields, in the order of their names, and the body. The secret itself never travels. So
-does Java's AclClientRPCHook, for brokers of 4.x (acl) and of 5.x (auth) alike.
+all header fields, sorted by name, and the body. The secret itself is never sent. Equal to Java's
+AclClientRPCHook, for brokers of 4.x (acl) and of 5.x (auth).
 """
 
 from base64 import b64encode
@@ -23,16 +23,16 @@ SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
 
 _ALGORITHM: Final = "sha1"
-"""The protocol's, which knows no other; as a keyed hash it still stands."""
+"""The protocol knows no other; as a keyed hash it is still secure."""
 
 
 class Credentials(msgspec.Struct, frozen=True, kw_only=True):
-    """Who a client is, and the secret that proves it; what is printed does not hold the secret."""
+    """Access key and secret of a client; the printed form does not contain the secret."""
 
     access_key: str
     secret_key: str
     security_token: str | None = None
-    """Of keys that live for a time only."""
+    """For temporary keys."""
 
     def __repr__(self) -> str:
         return f"Credentials(access_key={self.access_key!r}, secret_key=…)"
@@ -52,10 +52,10 @@ class Signer:
             self._names[SECURITY_TOKEN] = credentials.security_token
 
     def sign(self, ext: Mapping[str, str], body: bytes) -> dict[str, str]:
-        """The fields of a request with those that sign them."""
+        """Fields of a request with the signature added."""
         signed = {**ext, **self._names}
         signed.pop(SIGNATURE, None)
-        # Half a surrogate pair becomes a question mark, as where Java makes bytes of a text.
+        # A lone surrogate becomes a question mark, as in Java's getBytes.
         text = "".join([signed[name] for name in sorted(signed)]).encode(errors="replace")
         signature = digest(self._secret, text + body, _ALGORITHM)
         signed[SIGNATURE] = b64encode(signature).decode()
@@ -71,14 +71,14 @@ class Signer:
         version: int = VERSION,
         serialize_type: int = JSON,
     ) -> bytes:
-        """The whole frame of a request, as `wire.fields.encode_call` makes it, but signed."""
+        """Like `wire.fields.encode_call`, but signed."""
         flag, code, ext = FLAG_ONEWAY if oneway else 0, int(call.code), to_ext(call)
         if serialize_type == JSON:
             pairs = json_pairs(self.sign(ext, call.body))
             return encode_json(
                 code, flag, opaque, sender(language, version), None, pairs, call.body
             )
-        # Java reads an empty value of the compact form as null, and would sign the word "null".
+        # Java reads an empty value of the compact form as null, and would sign the text "null".
         ext = {name: value for name, value in ext.items() if value}
         pairs = write_pairs(self.sign(ext, call.body))
         return encode_compact(code, flag, opaque, (language, version), None, pairs, call.body)

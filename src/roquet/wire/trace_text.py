@@ -1,4 +1,4 @@
-"""Trace text: what became of messages, as clients write it into the trace topic.
+"""Trace records: the text that clients write into the trace topic about their messages.
 
     Pub         time, region, group, topic, message, tag, keys, store host, body length, ms taken,
                 kind, broker's id of the message, success
@@ -6,13 +6,14 @@
     SubAfter    request, message, ms taken, success, keys, outcome, time, group
     EndTransaction, Recall: as below
 
-A record begins with its name; U+0001 stands between its fields, U+0002 after it. What is not known
-is the text "null", as Java writes it: its own reader cannot read a SubBefore whose keys are empty.
+A record begins with its name; U+0001 separates its fields, U+0002 ends it. An unknown value is the
+text "null", as in Java: its own reader cannot read a SubBefore whose keys are empty.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import IntEnum
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import astuple
@@ -23,7 +24,7 @@ UNKNOWN: Final = "null"
 
 
 class TraceMessageType(IntEnum):
-    """What kind of message was sent (Java's MessageType)."""
+    """Kind of a sent message (Java's MessageType)."""
 
     NORMAL = 0
     HALF = 1
@@ -33,7 +34,7 @@ class TraceMessageType(IntEnum):
 
 
 class ConsumeReturnType(IntEnum):
-    """How a handler ended (Java's ConsumeReturnType)."""
+    """Result of a handler (Java's ConsumeReturnType)."""
 
     SUCCESS = 0
     TIMED_OUT = 1
@@ -61,7 +62,7 @@ class SendTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumeStartTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler was given a message."""
+    """A handler has received a message."""
 
     at_ms: int
     region: str = ""
@@ -74,7 +75,7 @@ class ConsumeStartTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsumeEndTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A handler has ended."""
+    """A handler has finished."""
 
     request_id: str
     message_id: str
@@ -105,7 +106,7 @@ class TransactionTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RecallTrace(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that was to come later was taken back."""
+    """A timer message was cancelled."""
 
     at_ms: int
     region: str = ""
@@ -119,29 +120,36 @@ Trace: TypeAlias = SendTrace | ConsumeStartTrace | ConsumeEndTrace | Transaction
 
 
 def encode(traces: Iterable[Trace]) -> str:
-    """The text of some records."""
+    """Encode trace records."""
     return "".join([_record(trace) for trace in traces])
 
 
 def decode(text: str) -> list[Trace]:
-    """The records of a text; those that cannot be understood are left out."""
-    return list(_decoded(text))
+    """Decode trace records; those that cannot be understood are left out."""
+    traces = []
+    for record in text.split(RECORD):
+        name, *texts = ["" if field == UNKNOWN else field for field in record.split(FIELD)]
+        if (kind := _KINDS.get(name)) is not None:
+            with suppress(ValueError):  # cut short, or another program's
+                traces.append(_decoded(kind, texts))
+    return traces
 
 
-def _decoded(text: str) -> Iterator[Trace]:
-    for line in text.split(RECORD):
-        fields = line.split(FIELD)
-        read = _READERS.get(fields[0])
-        if read is None:
-            continue
-        try:
-            yield read(["" if field == UNKNOWN else field for field in fields])
-        except (ValueError, IndexError):  # cut short, or another program's
-            continue
+def _decoded(kind: type[Trace], texts: list[str]) -> Trace:
+    """Decode the fields of a record, in the order of the class; raises ValueError."""
+    if kind is SendTrace and len(texts) == len(_PARSERS[kind]) - 1:
+        texts.insert(-1, "")  # older clients do not send the broker's id of the message
+    if kind is ConsumeEndTrace and 5 <= len(texts) < len(_PARSERS[kind]):
+        del texts[6:]  # older clients send neither the time nor the group, or not even the outcome
+    elif len(texts) < len(_PARSERS[kind]):
+        raise ValueError(f"{len(texts)} fields are too few")
+    fields = zip(_PARSERS[kind].items(), texts, strict=False)
+    values: dict[str, Any] = {name: parse(text) for (name, parse), text in fields}
+    return kind(**values)
 
 
 def _record(trace: Trace) -> str:
-    """Its name and its fields, which stand in the text as they do in the class."""
+    """Encode a record: its name and its fields, in the order of the class."""
     return FIELD.join([_NAMES[type(trace)], *map(_text, astuple(trace))]) + RECORD
 
 
@@ -154,93 +162,23 @@ def _text(value: object) -> str:
         case str():  # its own separators would break all that follows
             return value.replace(FIELD, " ").replace(RECORD, " ")
         case _:
-            return str(value)  # of a Kind or an Outcome its number
+            return str(value)  # the number of an enum
 
 
-def _sent(f: list[str]) -> SendTrace:
-    has_id = len(f) >= 14  # older clients do not tell the broker's own id
-    return SendTrace(
-        at_ms=int(f[1]),
-        region=f[2],
-        group=f[3],
-        topic=f[4],
-        message_id=f[5],
-        tag=f[6],
-        keys=f[7],
-        store_host=f[8],
-        body_length=int(f[9]),
-        took_ms=int(f[10]),
-        kind=int(f[11]),
-        offset_message_id=f[12] if has_id else "",
-        success=f[13 if has_id else 12] == "true",
-    )
-
-
-def _begun(f: list[str]) -> ConsumeStartTrace:
-    return ConsumeStartTrace(
-        at_ms=int(f[1]),
-        region=f[2],
-        group=f[3],
-        request_id=f[4],
-        message_id=f[5],
-        tries=int(f[6]),
-        keys=f[7],
-    )
-
-
-def _ended(f: list[str]) -> ConsumeEndTrace:
-    return ConsumeEndTrace(
-        request_id=f[1],
-        message_id=f[2],
-        took_ms=int(f[3]),
-        success=f[4] == "true",
-        keys=f[5],
-        outcome=int(f[6]) if len(f) > 6 else ConsumeReturnType.SUCCESS,
-        at_ms=int(f[7]) if len(f) > 8 else 0,
-        group=f[8] if len(f) > 8 else "",
-    )
-
-
-def _transaction_ended(f: list[str]) -> TransactionTrace:
-    return TransactionTrace(
-        at_ms=int(f[1]),
-        region=f[2],
-        group=f[3],
-        topic=f[4],
-        message_id=f[5],
-        tag=f[6],
-        keys=f[7],
-        store_host=f[8],
-        kind=int(f[9]),
-        transaction_id=f[10],
-        state=f[11],
-        from_check=f[12] == "true",
-    )
-
-
-def _recalled(f: list[str]) -> RecallTrace:
-    return RecallTrace(
-        at_ms=int(f[1]),
-        region=f[2],
-        group=f[3],
-        topic=f[4],
-        message_id=f[5],
-        success=f[6] == "true",
-    )
-
-
-_READERS: Final[Mapping[str, Callable[[list[str]], Trace]]] = {
-    "Pub": _sent,
-    "SubBefore": _begun,
-    "SubAfter": _ended,
-    "EndTransaction": _transaction_ended,
-    "Recall": _recalled,
+_KINDS: Final[Mapping[str, type[Trace]]] = {
+    "Pub": SendTrace,
+    "SubBefore": ConsumeStartTrace,
+    "SubAfter": ConsumeEndTrace,
+    "EndTransaction": TransactionTrace,
+    "Recall": RecallTrace,
 }
 
-_NAMES: Final[Mapping[type[Trace], str]] = {
-    SendTrace: "Pub",
-    ConsumeStartTrace: "SubBefore",
-    ConsumeEndTrace: "SubAfter",
-    TransactionTrace: "EndTransaction",
-    RecallTrace: "Recall",
+_NAMES: Final = {kind: name for name, kind in _KINDS.items()}
+
+_PARSE: Final[Mapping[type, Callable[[str], object]]] = {str: str, int: int, bool: "true".__eq__}
+
+_PARSERS: Final = {
+    kind: {field.name: _PARSE[field.type] for field in msgspec.structs.fields(kind)}
+    for kind in _NAMES
 }
+"""By class, the parser of each field."""

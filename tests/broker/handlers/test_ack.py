@@ -23,13 +23,11 @@ def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., ReceiptHand
 
     def take(**fields: Any) -> ReceiptHandle:
         for n in range(3):
-            send(broker, message(b"%d" % n), peer)
+            broker.bind(send)(message(b"%d" % n), peer)
         given: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
-        reply: Any = pop(
-            broker,
-            Pop(
+        reply: Any = broker.bind(pop)(Pop(
                 consumer_group="g", topic="orders", queue_id=0, max_msg_nums=32, poll_time=0,
-                born_time=broker.clock.now_ms(), init_mode=0, **given,
+                born_time=broker.control.clock.now_ms(), init_mode=0, **given,
             ),
             peer,
         )  # fmt: skip
@@ -45,7 +43,7 @@ def acknowledge(broker: Broker, peer: Any, handle: ReceiptHandle, **fields: Any)
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return ack(broker, Ack(**given), peer).code
+    return broker.bind(ack)(Ack(**given), peer).code
 
 
 def change(broker: Broker, peer: Any, handle: ReceiptHandle, invisible_ms: int) -> Any:
@@ -53,14 +51,14 @@ def change(broker: Broker, peer: Any, handle: ReceiptHandle, invisible_ms: int) 
         consumer_group="g", topic="orders", queue_id=0, extra_info=handle.text(),
         offset=handle.offset, invisible_time=invisible_ms,
     )  # fmt: skip
-    return change_invisible(broker, call, peer)
+    return broker.bind(change_invisible)(call, peer)
 
 
 async def test_what_is_acknowledged_is_over(broker: Broker, peer: Any, popped: Any) -> None:
     handle = popped()
     for offset in (2, 0, 1, 1):
         assert acknowledge(broker, peer, replace(handle, offset=offset)) == 0
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,9 +80,9 @@ async def test_a_handle_of_another_message_is_refused(
         extra_info=replace(handle, **forged).text(), offset=0,
     )  # fmt: skip
     with pytest.raises(CallRefused) as refused:
-        ack(broker, call, peer)
+        broker.bind(ack)(call, peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    (found,) = broker.revival.in_flight
+    (found,) = broker.delivery.revive.in_flight
     assert found.left == 0b111
 
 
@@ -120,16 +118,16 @@ async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
 ) -> None:
     handle = popped()
     for n in range(2):
-        send(broker, message(b"later %d" % n), peer)
-    before = broker.offsets.get("g", "orders", 0)
+        broker.bind(send)(message(b"later %d" % n), peer)
+    before = broker.tables.offsets.get("g", "orders", 0)
     for pop_ms in (handle.pop_ms, 0):
         ordered = replace(handle, pop_ms=pop_ms, revive_queue=ORDER_QUEUE)
         for offset in (3, 4):
             with pytest.raises(CallRefused) as refused:
                 acknowledge(broker, peer, replace(ordered, offset=offset))
             assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
-    assert broker.offsets.get("g", "orders", 0) == before == 3
-    (found,) = broker.revival.in_flight
+    assert broker.tables.offsets.get("g", "orders", 0) == before == 3
+    (found,) = broker.delivery.revive.in_flight
     assert found.left == 0b111
 
 
@@ -140,16 +138,16 @@ async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
     # Code 0 as from the genuine broker, which looks no checkpoint up either.
     assert acknowledge(broker, peer, handle, consumer_group="other") == 0
     assert acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms + 1)) == 0
-    (found,) = broker.revival.in_flight
+    (found,) = broker.delivery.revive.in_flight
     assert found.left == 0b111
-    assert broker.offsets.get("other", "orders", 0) is None
+    assert broker.tables.offsets.get("other", "orders", 0) is None
 
 
 async def test_a_message_that_the_pop_did_not_give_out_is_refused(
     broker: Broker, peer: Any, popped: Any, message: Any
 ) -> None:
     handle = popped()
-    send(broker, message(b"later"), peer)
+    broker.bind(send)(message(b"later"), peer)
     with pytest.raises(CallRefused, match="did not give this out"):
         acknowledge(broker, peer, replace(handle, offset=3))
 
@@ -158,8 +156,8 @@ async def test_an_old_handle_is_told_so_and_changes_nothing(
     broker: Broker, peer: Any, popped: Any
 ) -> None:
     handle = popped(invisible_time=1)
-    await broker.revival.step(broker.clock.now_ms() + 10)
-    assert broker.store.bounds("%RETRY%g_orders", 0) == (0, 3)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + 10)
+    assert broker.log.store.bounds("%RETRY%g_orders", 0) == (0, 3)
     old = replace(handle, pop_ms=handle.pop_ms - 5_000)
     assert acknowledge(broker, peer, old) == ResponseCode.NO_MESSAGE
     assert change(broker, peer, old, 1_000).code == ResponseCode.NO_MESSAGE
@@ -178,12 +176,12 @@ async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popp
     ]  # fmt: skip
     forged = [replace(one, bits="////", **change) for change in changes]
     body = encode_acks(AckBatch(acks=[*forged, one]))
-    assert batch_ack(broker, BatchAck(body=body), peer).code == 0
-    (found,) = broker.revival.in_flight
+    assert broker.bind(batch_ack)(BatchAck(body=body), peer).code == 0
+    (found,) = broker.delivery.revive.in_flight
     assert found.left == 0b010
-    assert broker.offsets.get("g", "orders", 0) == 3
+    assert broker.tables.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
-    assert batch_ack(broker, empty, peer).code == ResponseCode.NO_MESSAGE
+    assert broker.bind(batch_ack)(empty, peer).code == ResponseCode.NO_MESSAGE
 
 
 async def test_another_time_makes_another_handle(broker: Broker, peer: Any, popped: Any) -> None:
@@ -197,7 +195,7 @@ async def test_another_time_makes_another_handle(broker: Broker, peer: Any, popp
     assert again.pop_time > reply.pop_time or again.pop_time != new.pop_ms
     last = replace(new, pop_ms=again.pop_time, invisible_ms=9_000)
     assert acknowledge(broker, peer, last) == 0
-    (left,) = broker.revival.in_flight
+    (left,) = broker.delivery.revive.in_flight
     assert left.left == 0b110
 
 
@@ -216,12 +214,12 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
     handle = popped(order=True)
     assert handle.revive_queue == 999
     assert acknowledge(broker, peer, replace(handle, offset=1)) == 0
-    assert broker.offsets.get("g", "orders", 0) == 0
+    assert broker.tables.offsets.get("g", "orders", 0) == 0
     with pytest.raises(CallRefused) as refused:
         acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms - 1))
     assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert acknowledge(broker, peer, handle) == 0
-    assert broker.offsets.get("g", "orders", 0) == 2
+    assert broker.tables.offsets.get("g", "orders", 0) == 2
     reply = change(broker, peer, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
     one = PopAck(
@@ -229,9 +227,9 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
     batch = BatchAck(body=encode_acks(AckBatch(acks=[one])))
-    assert batch_ack(broker, batch, peer).code == 0
-    assert broker.offsets.get("g", "orders", 0) == 3
-    assert broker.orders.get("g", "orders", 0) is None
+    assert broker.bind(batch_ack)(batch, peer).code == 0
+    assert broker.tables.offsets.get("g", "orders", 0) == 3
+    assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
 
 async def test_what_is_too_late_of_an_ordered_batch_is_left_out(
@@ -244,18 +242,18 @@ async def test_what_is_too_late_of_an_ordered_batch_is_left_out(
     )  # fmt: skip
     stale = replace(one, pop_ms=handle.pop_ms - 5)
     batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, one])))
-    assert batch_ack(broker, batch, peer).code == 0
-    assert broker.offsets.get("g", "orders", 0) == 3
-    assert broker.orders.get("g", "orders", 0) is None
+    assert broker.bind(batch_ack)(batch, peer).code == 0
+    assert broker.tables.offsets.get("g", "orders", 0) == 3
+    assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
 
 async def test_a_queue_that_gets_free_wakes_who_waits_for_it(
     broker: Broker, peer: Any, popped: Any
 ) -> None:
     handle = popped(order=True)
-    deadline_ms = broker.clock.monotonic_ms() + 5_000
+    deadline_ms = broker.control.clock.monotonic_ms() + 5_000
     waits = [
-        asyncio.create_task(broker.polls.wait("g", "orders", queue_id, deadline_ms))
+        asyncio.create_task(broker.log.arrivals.waiters.wait("g", "orders", queue_id, deadline_ms))
         for queue_id in (1, 0)
     ]
     await asyncio.sleep(0)

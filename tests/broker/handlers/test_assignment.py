@@ -20,7 +20,7 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def group(broker: Broker, new_peer: Any) -> dict[str, Any]:
     """Three members that listen to a topic of eight queues; by their ids."""
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=8), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=8), 0)
     return {client_id: join(broker, new_peer(), client_id) for client_id in ("c1", "c2", "c3")}
 
 
@@ -30,7 +30,7 @@ def join(broker: Broker, peer: Any, client_id: str, group: str = "billing") -> A
         client_id=client_id,
         consumer_data_set=[ConsumerData(group_name=group, subscription_data_set=wishes)],
     )
-    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
     return peer
 
 
@@ -39,7 +39,7 @@ async def asked(
 ) -> list[QueueAssignment] | None:
     given = {"topic": "orders", "consumer_group": "billing", **fields}
     body = AssignmentQuery(client_id=member, strategy_name=strategy, **given)
-    answer = assignment.query(broker, QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
+    answer = broker.bind(assignment.query)(QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     reply = await answer if inspect.isawaitable(answer) else answer
     assert reply is not None
     return codec.loads(reply.body, QueueAssignments).message_queue_assignments
@@ -54,7 +54,7 @@ async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: 
 async def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
     given = {"topic": "orders", "consumer_group": "billing", **fields}
     body = RequestMode(mode=mode, pop_share_queue_num=shared, **given)
-    reply = await assignment.set_mode(broker, SetRequestMode(body=codec.dumps(body)), None)  # type: ignore[arg-type]
+    reply = await broker.bind(assignment.set_mode)(SetRequestMode(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     return reply.code
 
 
@@ -74,7 +74,7 @@ class TestGenuineStrategies:
 
     async def test_an_answer_as_the_genuine_broker_writes_it(self, broker: Broker) -> None:
         found = await asked(broker, "c3")
-        queue = MessageQueue("orders", broker.config.broker_name, 6)
+        queue = MessageQueue("orders", broker.control.settings.config.broker_name, 6)
         assert found is not None
         assert found[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
 
@@ -94,7 +94,7 @@ class TestGenuineStrategies:
         assert await asked(broker, "c1", message_model=MessageModel.LITE_SELECTIVE) is None
 
     async def test_a_topic_that_may_not_be_read_has_nothing_to_divide(self, broker: Broker) -> None:
-        broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
         assert await asked(broker, "c1") == []
 
 
@@ -149,12 +149,12 @@ class TestPopping:
 
 
 async def test_a_group_can_be_told_to_pop_before_its_first_consumer(broker: Broker) -> None:
-    now_ms = broker.clock.now_ms()
-    broker.topics.put(TopicConfig(topic_name="orders"), now_ms)
+    now_ms = broker.control.clock.now_ms()
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), now_ms)
     body = b'{"topic":"orders","consumerGroup":"unborn","mode":"POP","popShareQueueNum":0}'
-    assert (await assignment.set_mode(broker, SetRequestMode(body=body), None)).code == 0  # type: ignore[arg-type]
-    assert broker.groups.get("unborn") is not None
-    assert broker.mode("orders", "unborn").mode == "POP"
+    assert (await broker.bind(assignment.set_mode)(SetRequestMode(body=body), None)).code == 0  # type: ignore[arg-type]
+    assert broker.tables.groups.get("unborn") is not None
+    assert broker.coordination.request_mode("orders", "unborn").mode == "POP"
 
 
 class TestDefaults:
@@ -193,9 +193,9 @@ class TestBadInput:
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"topic":{}}'])
     async def test_a_broken_body_is_the_clients_fault(self, broker: Broker, body: bytes) -> None:
         with pytest.raises(FieldError):
-            assignment.query(broker, QueryAssignment(body=body), None)  # type: ignore[arg-type]
+            broker.bind(assignment.query)(QueryAssignment(body=body), None)  # type: ignore[arg-type]
         with pytest.raises(FieldError):
-            await assignment.set_mode(broker, SetRequestMode(body=body), None)  # type: ignore[arg-type]
+            await broker.bind(assignment.set_mode)(SetRequestMode(body=body), None)  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("fields", "code"),

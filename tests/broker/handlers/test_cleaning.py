@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import cleaning
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import StoreFull
 from roquet.wire.calls.admin.cleanup import CleanQueues, CleanTopics, DeleteExpired
 from roquet.wire.records.record import decode
@@ -20,7 +21,7 @@ def settings() -> dict[str, Any]:
 
 def fill(broker: Broker, peer: Any, message: Any, **fields: Any) -> None:
     for _ in range(4):
-        reply: Any = send(broker, message(b"x" * 30_000, **fields), peer)
+        reply: Any = broker.bind(send)(message(b"x" * 30_000, **fields), peer)
         assert reply.code == 0
 
 
@@ -28,11 +29,11 @@ async def test_old_files_of_the_log_go_at_once(
     broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill(broker, peer, message)
-    assert broker.store.begin_position == 0
-    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await cleaning.delete_expired(broker, DeleteExpired(), peer)
-    assert broker.store.begin_position > 0
-    least, end = broker.store.bounds("orders", 0)
+    assert broker.log.store.begin_position == 0
+    monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
+    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    assert broker.log.store.begin_position > 0
+    least, end = broker.log.store.bounds("orders", 0)
     assert 0 < least < end
 
 
@@ -43,10 +44,10 @@ async def test_what_lies_behind_the_last_checkpoint_stays_where_the_disk_takes_n
         raise StoreFull("no room")
 
     fill(broker, peer, message)
-    monkeypatch.setattr(broker.flush, "checkpoint", no_room)
-    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    assert (await cleaning.delete_expired(broker, DeleteExpired(), peer)).code == 0
-    assert broker.store.begin_position == 0
+    monkeypatch.setattr(broker.log.flush, "checkpoint", no_room)
+    monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
+    assert (await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)).code == 0
+    assert broker.log.store.begin_position == 0
 
 
 async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_them(
@@ -55,15 +56,15 @@ async def test_topics_without_settings_are_deleted_with_all_that_is_known_of_the
     fill(broker, peer, message)
     fill(broker, peer, message, topic="kept")
     fill(broker, peer, message, topic="kept")
-    broker.offsets.commit("billing", "orders", 0, 3)
-    broker.topics.remove("orders", 0)
-    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await cleaning.delete_expired(broker, DeleteExpired(), peer)
-    assert broker.store.bounds("orders", 0) == (4, 4)
-    await cleaning.clean_topics(broker, CleanTopics(), peer)
-    await cleaning.clean_topics(broker, CleanTopics(), peer)
-    assert broker.store.topics() == ["kept"]
-    assert broker.offsets.get("billing", "orders", 0) is None
+    broker.tables.offsets.commit("billing", "orders", 0, 3)
+    broker.tables.topics.remove("orders", 0)
+    monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
+    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    assert broker.log.store.bounds("orders", 0) == (4, 4)
+    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
+    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
+    assert broker.log.store.topics() == ["kept"]
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
 
 
 async def test_what_waits_for_a_deleted_topic_stays(
@@ -71,12 +72,12 @@ async def test_what_waits_for_a_deleted_topic_stays(
 ) -> None:
     """Messages on their way to a topic that was deleted are delivered when there is one again."""
     fill(broker, peer, message)
-    broker.forget_topics(["orders"])
-    record = broker.store.message_at(0)
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    record = broker.log.store.message_at(0)
     assert record is not None
-    broker.put.delivered(decode(record), topic="orders", queue_id=0, properties={})
-    await cleaning.clean_topics(broker, CleanTopics(), peer)
-    assert broker.store.bounds("orders", 0) == (0, 1)
+    broker.log.ingest.delivered(decode(record), topic="orders", queue_id=0, properties={})
+    await broker.bind(cleaning.clean_topics)(CleanTopics(), peer)
+    assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
 async def test_queues_of_shrunk_topics_go_when_they_are_empty(
@@ -87,22 +88,27 @@ async def test_queues_of_shrunk_topics_go_when_they_are_empty(
     fill(broker, peer, message, topic="later")
     fill(broker, peer, message, topic="later")
     for queue_id in (0, 1):
-        broker.offsets.commit("billing", "orders", queue_id, 4)
-    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await cleaning.delete_expired(broker, DeleteExpired(), peer)
-    assert broker.store.bounds("orders", 1) == (4, 4)
-    await cleaning.clean_queues(broker, CleanQueues(), peer)
-    assert broker.store.bounds("orders", 1) == (4, 4), "its topic has it still"
-    config = broker.topics.get("orders")
+        broker.tables.offsets.commit("billing", "orders", queue_id, 4)
+    monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
+    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    assert broker.log.store.bounds("orders", 1) == (4, 4)
+    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    assert broker.log.store.bounds("orders", 1) == (4, 4), "its topic has it still"
+    config = broker.tables.topics.get("orders")
     assert config is not None
-    broker.topics.put(msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0)
-    await cleaning.clean_queues(broker, CleanQueues(), peer)
-    assert (broker.store.bounds("orders", 0), broker.store.bounds("orders", 1)) == ((4, 4), (0, 0))
-    assert broker.offsets.get("billing", "orders", 0) == 4
-    assert broker.offsets.get("billing", "orders", 1) is None
-    broker.topics.remove("orders", 0)
-    await cleaning.clean_queues(broker, CleanQueues(), peer)
-    assert broker.store.topics() == ["later"]
+    broker.tables.topics.put(
+        msgspec.structs.replace(config, read_queue_nums=1, write_queue_nums=1), 0
+    )
+    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    assert (broker.log.store.bounds("orders", 0), broker.log.store.bounds("orders", 1)) == (
+        (4, 4),
+        (0, 0),
+    )
+    assert broker.tables.offsets.get("billing", "orders", 0) == 4
+    assert broker.tables.offsets.get("billing", "orders", 1) is None
+    broker.tables.topics.remove("orders", 0)
+    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
+    assert broker.log.store.topics() == ["later"]
 
 
 async def test_progress_goes_before_the_queue_that_it_counts(
@@ -112,16 +118,16 @@ async def test_progress_goes_before_the_queue_that_it_counts(
     fill(broker, peer, message)
     fill(broker, peer, message, topic="later")
     fill(broker, peer, message, topic="later")
-    broker.offsets.commit("billing", "orders", 0, 4)
-    monkeypatch.setattr(type(broker.clock), "now_ms", lambda _: 4_000_000_000_000)
-    await cleaning.delete_expired(broker, DeleteExpired(), peer)
-    broker.topics.remove("orders", 0)
+    broker.tables.offsets.commit("billing", "orders", 0, 4)
+    monkeypatch.setattr(type(broker.control.clock), "now_ms", lambda _: 4_000_000_000_000)
+    await broker.bind(cleaning.delete_expired)(DeleteExpired(), peer)
+    broker.tables.topics.remove("orders", 0)
     seen = []
 
     def remove(_store: Any, topic: str, queue_id: int) -> None:
-        seen.append((topic, queue_id, broker.offsets.get("billing", topic, queue_id)))
-        assert not broker.offsets.unsaved
+        seen.append((topic, queue_id, broker.tables.offsets.get("billing", topic, queue_id)))
+        assert not broker.tables.offsets.unsaved
 
-    monkeypatch.setattr(type(broker.store), "remove_queue", remove)
-    await cleaning.clean_queues(broker, CleanQueues(), peer)
+    monkeypatch.setattr(type(broker.log.store), "remove_queue", remove)
+    await broker.bind(cleaning.clean_queues)(CleanQueues(), peer)
     assert seen == [("orders", 0, None)]

@@ -36,14 +36,14 @@ class Asked:
 
 def joined(broker: Broker, member: Asked, client_id: str = "c") -> Asked:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
-    broker.clients.beat(member, data)  # type: ignore[arg-type]
+    broker.tables.clients.beat(member, data)  # type: ignore[arg-type]
     return member
 
 
 async def outcome(broker: Broker, peer: Any) -> tuple[int, str | None]:
     """The code and the remark that an operator sees."""
     try:
-        reply = await client_forwarding.running_info(broker, INFO, peer)  # type: ignore[misc]
+        reply = await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
     except CallRefused as refusal:
         return refusal.code, refusal.remark
     assert isinstance(reply, Reply)
@@ -55,7 +55,7 @@ INFO = GetRunningInfo(consumer_group="g", client_id="c", jstack_enable=True)
 
 async def test_the_members_answer_comes_back_as_it_is(broker: Broker, peer: Any) -> None:
     member = joined(broker, Asked(Reply(body=b"doing well")))
-    assert (await client_forwarding.running_info(broker, INFO, peer)).body == b"doing well"  # type: ignore[misc]
+    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"doing well"  # type: ignore[misc]
     assert member.calls == [(INFO, 10_000)]
 
 
@@ -87,7 +87,7 @@ async def test_who_is_not_there_cannot_be_asked(broker: Broker, peer: Any, group
     joined(broker, Asked(Reply()), "somebody else")
     call = GetRunningInfo(consumer_group=group, client_id="c")
     with pytest.raises(CallRefused) as refusal:
-        await client_forwarding.running_info(broker, call, peer)  # type: ignore[misc]
+        await broker.bind(client_forwarding.running_info)(call, peer)  # type: ignore[misc]
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert refusal.value.remark == f"The Consumer <{group}> <c> not online"
 
@@ -95,7 +95,7 @@ async def test_who_is_not_there_cannot_be_asked(broker: Broker, peer: Any, group
 async def test_a_client_that_is_too_old_is_not_asked(broker: Broker, peer: Any) -> None:
     member = joined(broker, Asked(Reply(), version=61))
     with pytest.raises(CallRefused, match="please upgrade it to V3_1_8_SNAPSHOT") as refusal:
-        await client_forwarding.running_info(broker, INFO, peer)  # type: ignore[misc]
+        await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
     assert member.calls == []
 
@@ -105,14 +105,14 @@ async def test_of_two_connections_of_a_member_the_latest_is_asked(
 ) -> None:
     old = joined(broker, Asked(Reply(body=b"old")))
     joined(broker, Asked(Reply(body=b"new")))
-    assert (await client_forwarding.running_info(broker, INFO, peer)).body == b"new"  # type: ignore[misc]
+    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"new"  # type: ignore[misc]
     assert old.calls == []
 
 
 async def test_a_message_goes_along_with_what_only_the_broker_knows(
     broker: Broker, peer: Any, message: Callable[..., Any]
 ) -> None:
-    stored = send.send(broker, message(b"the body"), peer)
+    stored = broker.bind(send.send)(message(b"the body"), peer)
     member = joined(broker, Asked(Reply(body=b"{}")))
     call = ConsumeDirectly(
         consumer_group="g",
@@ -120,10 +120,10 @@ async def test_a_message_goes_along_with_what_only_the_broker_knows(
         topic="orders",
         msg_id=stored.msg_id,  # type: ignore[union-attr]
     )
-    await client_forwarding.consume_directly(broker, call, peer)  # type: ignore[misc]
+    await broker.bind(client_forwarding.consume_directly)(call, peer)  # type: ignore[misc]
     ((relayed, timeout_ms),) = member.calls
     assert timeout_ms == 10_000
-    assert relayed.broker_name == broker.config.broker_name
+    assert relayed.broker_name == broker.control.settings.config.broker_name
     assert relayed.topic_sys_flag == 0
     assert record.to_message(record.decode(relayed.body)).body == b"the body"
 
@@ -144,7 +144,7 @@ async def test_a_message_that_is_not_there_is_refused(
     joined(broker, Asked(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=message_id)
     with pytest.raises(CallRefused, match=why) as refusal:
-        client_forwarding.consume_directly(broker, call, peer)
+        broker.bind(client_forwarding.consume_directly)(call, peer)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -152,9 +152,9 @@ async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(
     broker: Broker, peer: Any, message: Callable[..., Any]
 ) -> None:
     text = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
-    stored: Any = send.send(broker, message(b"half", properties=text, sys_flag=4), peer)
+    stored: Any = broker.bind(send.send)(message(b"half", properties=text, sys_flag=4), peer)
     member = joined(broker, Asked(Reply()))
     call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=stored.msg_id)
     with pytest.raises(CallRefused, match="not delivered yet") as refusal:
-        client_forwarding.consume_directly(broker, call, peer)
+        broker.bind(client_forwarding.consume_directly)(call, peer)
     assert (refusal.value.code, member.calls) == (ResponseCode.NO_PERMISSION, [])

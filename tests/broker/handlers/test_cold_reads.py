@@ -19,22 +19,24 @@ from roquet.wire.fastjson import codec
 
 
 def told(broker: Broker, peer: Any) -> ColdReadLimitTable:
-    return codec.loads(handlers.limits(broker, GetColdReadLimits(), peer).body, ColdReadLimitTable)
+    return codec.loads(
+        broker.bind(handlers.limits)(GetColdReadLimits(), peer).body, ColdReadLimitTable
+    )
 
 
 async def test_limits_are_kept_and_told_and_said_to_have_no_effect(
     broker: Broker, peer: Any
 ) -> None:
-    reply = handlers.put_limits(broker, SetColdReadLimits(body=b"gg=1000\nhh=-1\n"), peer)
+    reply = broker.bind(handlers.put_limits)(SetColdReadLimits(body=b"gg=1000\nhh=-1\n"), peer)
     assert (reply.code, "without effect" in (reply.remark or "")) == (0, True)
     assert told(broker, peer).config_table == {"gg": 1000, "hh": -1}
-    handlers.remove_limit(broker, RemoveColdReadLimit(body=b"gg"), peer)
+    broker.bind(handlers.remove_limit)(RemoveColdReadLimit(body=b"gg"), peer)
     assert told(broker, peer).config_table == {"hh": -1}
 
 
 async def test_limits_of_the_settings_are_told(broker: Broker, peer: Any) -> None:
     assert told(broker, peer).cg_cold_read_threshold == 3 * 1024 * 1024
-    update(broker, UpdateSettings(body=b"globalColdReadThreshold=7"), peer)
+    broker.bind(update)(UpdateSettings(body=b"globalColdReadThreshold=7"), peer)
     assert told(broker, peer).global_cold_read_threshold == 7
 
 
@@ -44,7 +46,7 @@ async def test_limits_of_the_settings_are_told(broker: Broker, peer: Any) -> Non
 )
 async def test_limits_that_are_none_are_refused(broker: Broker, peer: Any, body: bytes) -> None:
     with pytest.raises(CallRefused) as refused:
-        handlers.put_limits(broker, SetColdReadLimits(body=b"ok=1\n" + body), peer)
+        broker.bind(handlers.put_limits)(SetColdReadLimits(body=b"ok=1\n" + body), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     assert told(broker, peer).config_table == {}
 
@@ -53,9 +55,9 @@ async def test_modes_of_reading_ahead_are_taken_and_others_refused_as_the_genuin
     broker: Broker, peer: Any
 ) -> None:
     for mode in ("0", "1"):
-        reply = handlers.read_ahead(broker, SetReadAhead(read_ahead_mode=mode), peer)
+        reply = broker.bind(handlers.read_ahead)(SetReadAhead(read_ahead_mode=mode), peer)
         assert f"success, mode: {mode}, without effect" in (reply.remark or "")
     for mode, code in (("7", 29), ("-1", 29), ("x", 1), ("", 1)):
         with pytest.raises(CallRefused) as refused:
-            handlers.read_ahead(broker, SetReadAhead(read_ahead_mode=mode), peer)
+            broker.bind(handlers.read_ahead)(SetReadAhead(read_ahead_mode=mode), peer)
         assert refused.value.code == code

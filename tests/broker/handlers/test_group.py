@@ -21,12 +21,12 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def billing(broker: Broker, new_peer: Any, message: Any) -> dict[str, Any]:
     """Two members of a group that has read one of two messages."""
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
     peers = {"c1": new_peer(), "c2": new_peer()}
     for client_id, peer in peers.items():
         join(broker, peer, client_id, "*")
     for _ in range(2):
-        broker.put.one(message(), 0, peers["c1"])
+        broker.log.ingest.one(message(), 0, peers["c1"])
     commit(broker, peers["c1"], 1)
     return peers
 
@@ -35,25 +35,25 @@ def join(broker: Broker, peer: Any, client_id: str, expression: str, topic: str 
     wishes = [Subscription(topic=topic, sub_string=expression)]
     data = ConsumerData(group_name="billing", subscription_data_set=wishes)
     body = codec.dumps(HeartbeatData(client_id=client_id, consumer_data_set=[data]))
-    heartbeat(broker, Heartbeat(body=body), peer)
+    broker.bind(heartbeat)(Heartbeat(body=body), peer)
 
 
 def commit(broker: Broker, peer: Any, offset: int, queue_id: int = 0) -> None:
     call = UpdateOffset(
         consumer_group="billing", topic="orders", queue_id=queue_id, commit_offset=offset
     )
-    update(broker, call, peer)
+    broker.bind(update)(call, peer)
 
 
 def connections(broker: Broker, **fields: Any) -> ConsumerConnection:
     call = GetConnections(consumer_group="billing", **fields)
-    reply: Any = handlers.connections(broker, call, None)  # type: ignore[arg-type]
+    reply: Any = broker.bind(handlers.connections)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, ConsumerConnection)
 
 
 def stats(broker: Broker, **fields: Any) -> ConsumeStats:
     call = GetConsumeStats(**{"consumer_group": "billing", **fields})
-    reply: Any = handlers.stats(broker, call, None)  # type: ignore[arg-type]
+    reply: Any = broker.bind(handlers.stats)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, ConsumeStats)
 
 
@@ -83,7 +83,7 @@ async def test_how_each_shares_the_queues_is_told_to_who_asks(
 ) -> None:
     data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
     body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
-    heartbeat(broker, Heartbeat(body=body), billing["c2"])
+    broker.bind(heartbeat)(Heartbeat(body=body), billing["c2"])
     found = connections(broker, with_wishes=True).connection_set
     assert [c.strategy for c in found] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
@@ -102,7 +102,7 @@ async def test_a_group_without_members_is_not_online(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("billing")
 async def test_progress_is_told_for_every_queue(broker: Broker) -> None:
-    name = broker.config.broker_name
+    name = broker.control.settings.config.broker_name
     table = stats(broker).offset_table
     first, second = (table[MessageQueue("orders", name, number)] for number in (0, 1))
     assert (first.broker_offset, first.consumer_offset, first.lag) == (2, 1, 1)
@@ -119,11 +119,13 @@ async def test_owners_are_told_to_who_asks(broker: Broker, billing: dict[str, An
 
 @pytest.mark.usefixtures("billing")
 async def test_what_was_given_out_and_how_quickly_is_told(broker: Broker) -> None:
-    broker.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
+    broker.control.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
     assert stats(broker).consume_tps == 0.0
-    list(broker.statistics.tick(broker.statistics.boot_ms + 10_000))
+    list(broker.control.statistics.tick(broker.control.statistics.boot_ms + 10_000))
     found = stats(broker)
-    progress = found.offset_table[MessageQueue("orders", broker.config.broker_name, 0)]
+    progress = found.offset_table[
+        MessageQueue("orders", broker.control.settings.config.broker_name, 0)
+    ]
     assert (progress.consumer_offset, progress.pull_offset) == (1, 2)
     assert found.consume_tps == 0.2
 
@@ -137,8 +139,8 @@ async def test_one_topic_or_several_can_be_asked_for(broker: Broker) -> None:
 
 @pytest.mark.usefixtures("billing")
 async def test_topics_that_a_live_group_has_left_are_passed_over(broker: Broker) -> None:
-    broker.topics.put(TopicConfig(topic_name="old", read_queue_nums=1), 0)
-    broker.offsets.commit("billing", "old", 0, 0)
+    broker.tables.topics.put(TopicConfig(topic_name="old", read_queue_nums=1), 0)
+    broker.tables.offsets.commit("billing", "old", 0, 0)
     assert {queue.topic for queue in stats(broker).offset_table} == {"orders"}
 
 
@@ -149,9 +151,9 @@ async def test_an_unknown_group_has_no_progress(broker: Broker) -> None:
 async def test_what_the_broker_decided_is_told_to_who_asks(
     broker: Broker, billing: dict[str, Any]
 ) -> None:
-    home = await broker.neighbours.home("orders")
+    home = await broker.coordination.peer_brokers.home("orders")
     assert home is not None
-    await broker.assigning.decide("billing", "orders", "STICKY", home)
+    await broker.coordination.rebalance.decide("billing", "orders", "STICKY", home)
     assert stats(broker).decisions is None
     (decision,) = stats(broker, with_owners=True).decisions or []
     assert (decision.topic, decision.strategy, decision.number) == ("orders", "STICKY", 1)
@@ -161,7 +163,7 @@ async def test_what_the_broker_decided_is_told_to_who_asks(
 async def test_what_is_listened_to_but_not_begun_is_told_to_who_asks(
     broker: Broker, new_peer: Any
 ) -> None:
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2), 0)
     join(broker, new_peer(), "c1", "*")
     assert stats(broker).offset_table == {}
     assert len(stats(broker, with_owners=True).offset_table) == 2

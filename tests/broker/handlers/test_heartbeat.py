@@ -34,24 +34,24 @@ def beat(broker: Broker, peer: Any, client_id: str, *groups: str, **fields: Any)
         for group in groups
     ]
     data = HeartbeatData(client_id=client_id, consumer_data_set=consumers, **fields)
-    return handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    return broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 def members(broker: Broker, peer: Any, group: str) -> list[str]:
-    body = handlers.consumers(broker, GetConsumers(consumer_group=group), peer).body
+    body = broker.bind(handlers.consumers)(GetConsumers(consumer_group=group), peer).body
     return codec.loads(body, ConsumerIdList).consumer_id_list
 
 
 def queues_of(broker: Broker, topic: str) -> int:
-    found = broker.topics.get(topic)
+    found = broker.tables.topics.get(topic)
     return found.read_queue_nums if found else 0
 
 
 async def test_a_heartbeat_makes_group_and_retry_topic(broker: Broker, peer: Any) -> None:
-    broker.groups.put(SubscriptionGroup(group_name="known", retry_queue_nums=3), 0)
+    broker.tables.groups.put(SubscriptionGroup(group_name="known", retry_queue_nums=3), 0)
     reply = beat(broker, peer, "c1", "billing", "known")
     assert (reply.code, reply.supports_v2, reply.subscription_changed) == (0, True, True)
-    assert broker.groups.get("billing") is not None
+    assert broker.tables.groups.get("billing") is not None
     assert queues_of(broker, "%RETRY%billing") == 1
     assert queues_of(broker, "%RETRY%known") == 3
 
@@ -84,8 +84,8 @@ async def test_who_unregisters_is_gone_at_once(broker: Broker, new_peer: Any) ->
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
     second.told.clear()
-    handlers.unregister(broker, Unregister(client_id="c1", consumer_group="billing"), first)
-    handlers.unregister(broker, Unregister(client_id="c1", producer_group="pg"), first)
+    broker.bind(handlers.unregister)(Unregister(client_id="c1", consumer_group="billing"), first)
+    broker.bind(handlers.unregister)(Unregister(client_id="c1", producer_group="pg"), first)
     assert second.told == [ConsumersChanged(consumer_group="billing")]
     assert members(broker, second, "billing") == ["c2"]
 
@@ -94,13 +94,13 @@ async def test_a_group_without_members_is_answered_in_the_genuine_words(
     broker: Broker, peer: Any
 ) -> None:
     with pytest.raises(CallRefused, match="no consumer for this group, billing") as refused:
-        handlers.consumers(broker, GetConsumers(consumer_group="billing"), peer)
+        broker.bind(handlers.consumers)(GetConsumers(consumer_group="billing"), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_a_group_may_not_want_to_hear(broker: Broker, new_peer: Any) -> None:
     quiet = SubscriptionGroup(group_name="billing", notify_consumer_ids_changed_enable=False)
-    broker.groups.put(quiet, 0)
+    broker.tables.groups.put(quiet, 0)
     first, second = new_peer(), new_peer()
     beat(broker, first, "c1", "billing")
     beat(broker, second, "c2", "billing")
@@ -140,10 +140,10 @@ async def test_heartbeats_of_other_clients_are_understood(
     broker: Broker, peer: Any, client: str, group: str | None
 ) -> None:
     for row in recorded(client):
-        reply = handlers.heartbeat(broker, Heartbeat(body=row["body"].encode()), peer)
+        reply = broker.bind(handlers.heartbeat)(Heartbeat(body=row["body"].encode()), peer)
         assert reply.code == 0
     if group:
-        found = broker.clients.consumers(group)
+        found = broker.tables.clients.consumers(group)
         assert found is not None
         assert found.subscriptions["T044"].sub_string == "tagA"
         assert members(broker, peer, group)[0].endswith("@DEFAULT")
@@ -154,7 +154,7 @@ async def test_a_broken_heartbeat_is_the_clients_fault(
     broker: Broker, peer: Any, body: bytes
 ) -> None:
     with pytest.raises(FieldError):
-        handlers.heartbeat(broker, Heartbeat(body=body), peer)
+        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
 
 
 async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
@@ -164,10 +164,16 @@ async def test_hundreds_of_new_groups_in_one_heartbeat_are_saved_together(
     async with BrokerServer(config) as server:
         saved = [tmp_path / "config" / name for name in ("topics.json", "subscriptionGroup.json")]
         before = [path.read_bytes() for path in saved]
-        versions = server.broker.topics.version.counter, server.broker.groups.version.counter
+        versions = (
+            server.broker.tables.topics.version.counter,
+            server.broker.tables.groups.version.counter,
+        )
         beat(server.broker, peer, "c1", *(f"g{n}" for n in range(500)))
         assert [path.read_bytes() for path in saved] == before, "saved with the next save"
-        versions_now = server.broker.topics.version.counter, server.broker.groups.version.counter
+        versions_now = (
+            server.broker.tables.topics.version.counter,
+            server.broker.tables.groups.version.counter,
+        )
         assert [now - then for now, then in zip(versions_now, versions, strict=True)] == [1, 1]
     assert all(b"g499" in path.read_bytes() for path in saved)
 
@@ -179,18 +185,18 @@ async def test_a_retry_topic_is_on_the_disk_before_its_first_message(
     async with BrokerServer(config) as server:
         broker = server.broker
         beat(broker, peer, "c1", "billing")
-        assert "%RETRY%billing" not in broker.topics.sendable
-        group = broker.groups.get("billing")
+        assert "%RETRY%billing" not in broker.tables.topics.sendable
+        group = broker.tables.groups.get("billing")
         assert group is not None
-        broker.retries.retry_topic(group)
+        broker.delivery.retry_topics.retry_topic(group)
         assert b"%RETRY%billing" in (tmp_path / "config" / "topics.json").read_bytes()
-        assert "%RETRY%billing" in broker.topics.sendable
+        assert "%RETRY%billing" in broker.tables.topics.sendable
 
 
 async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused, match="1001 consumer groups on one connection, the limit is"):
         beat(broker, peer, "c1", *(f"g{n}" for n in range(1_001)))
-    assert broker.groups.get("g0") is None, "nothing of it was done"
+    assert broker.tables.groups.get("g0") is None, "nothing of it was done"
     beat(broker, peer, "c1", *(f"g{n}" for n in range(1_000)))
     with pytest.raises(CallRefused, match="1001 consumer groups"):
         beat(broker, peer, "c1", "another")
@@ -203,13 +209,13 @@ async def test_a_heartbeat_beyond_what_clients_mean_is_refused(broker: Broker, p
         consumer_data_set=[ConsumerData(group_name="g1", subscription_data_set=wishes)],
     )
     with pytest.raises(CallRefused, match="4097 subscriptions in one heartbeat"):
-        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_an_illegal_group_gets_no_topic(broker: Broker, peer: Any) -> None:
     beat(broker, peer, "c1", "no good name")
-    assert broker.groups.get("no good name") is None
-    assert broker.topics.get("%RETRY%no good name") is None
+    assert broker.tables.groups.get("no good name") is None
+    assert broker.tables.topics.get("%RETRY%no good name") is None
 
 
 def check(broker: Broker, peer: Any, **subscription: Any) -> int:
@@ -217,7 +223,7 @@ def check(broker: Broker, peer: Any, **subscription: Any) -> int:
         client_id="c", group="g", subscription_data=Subscription(topic="t", **subscription)
     )
     call = CheckSubscription(body=codec.dumps(body))
-    return handlers.check_subscription(broker, call, peer).code
+    return broker.bind(handlers.check_subscription)(call, peer).code
 
 
 async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer: Any) -> None:
@@ -226,14 +232,14 @@ async def test_a_subscription_is_checked_before_it_is_used(broker: Broker, peer:
     with pytest.raises(CallRefused, match="at character 4 of 'a >'") as refused:
         check(broker, peer, sub_string="a >", expression_type="SQL92")
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    broker.configure(BrokerConfig(property_filter=False))
+    broker.control.settings.change({"property_filter": "false"}, 0)
     with pytest.raises(CallRefused, match="filter message by SQL92") as refused:
         check(broker, peer, sub_string="a > 1", expression_type="SQL92")
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
     with pytest.raises(CallRefused) as refused:
         check(broker, peer, sub_string="||")
     assert refused.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
-    assert handlers.check_subscription(broker, CheckSubscription(), peer).code == 0
+    assert broker.bind(handlers.check_subscription)(CheckSubscription(), peer).code == 0
 
 
 @pytest.mark.parametrize(
@@ -248,7 +254,7 @@ async def test_an_expression_is_checked_whoever_asks_for_whatever_topic(
     broker: Broker, peer: Any, body: bytes, code: int
 ) -> None:
     try:
-        found = handlers.check_subscription(broker, CheckSubscription(body=body), peer).code
+        found = broker.bind(handlers.check_subscription)(CheckSubscription(body=body), peer).code
     except CallRefused as refused:
         found = refused.code
     assert found == code
@@ -265,7 +271,7 @@ async def test_members_that_listen_to_different_things_are_logged_once(
             client_id=client_id,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=subscriptions)],
         )
-        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
     first, second, third = new_peer(), new_peer(), new_peer()
     wish(first, "c1", "*")
@@ -296,7 +302,7 @@ async def test_a_divided_group_is_looked_at_when_something_has_changed(
             client_id=peer.address,
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=[wanted])],
         )
-        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
     monkeypatch.setattr(ConsumerGroup, "wants_different_things", counted)
     peers = [new_peer() for _ in range(3)]
@@ -309,10 +315,10 @@ async def test_a_divided_group_is_looked_at_when_something_has_changed(
         for peer, tags in zip(peers, "ABA", strict=True):
             wish(peer, tags)
     assert looks == [1, 2, 3], "nothing has changed"
-    broker.clients.drop(peers[2])
+    broker.tables.clients.drop(peers[2])
     wish(peers[0], "A")
     assert looks == [1, 2, 3, 2], "one has gone"
-    group = broker.clients.consumers("g")
+    group = broker.tables.clients.consumers("g")
     assert group is not None
     assert group.is_divided
     wish(peers[1], "A")
@@ -326,7 +332,7 @@ async def test_a_bad_expression_in_heartbeats_is_logged_once(
     data = ConsumerData(group_name="billing", subscription_data_set=[wants])
     body = codec.dumps(HeartbeatData(client_id="c", consumer_data_set=[data]))
     for _ in range(3):
-        handlers.heartbeat(broker, Heartbeat(body=body), peer)
+        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
     assert [record.getMessage().partition(":")[0] for record in caplog.records] == [
         "group billing, topic orders"
     ]
@@ -345,8 +351,8 @@ async def test_a_client_group_or_topic_without_a_name_is_refused(
     broker: Broker, peer: Any, body: bytes
 ) -> None:
     with pytest.raises(FieldError, match="is missing"):
-        handlers.heartbeat(broker, Heartbeat(body=body), peer)
-    assert peer not in broker.clients
+        broker.bind(handlers.heartbeat)(Heartbeat(body=body), peer)
+    assert peer not in broker.tables.clients
 
 
 async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
@@ -358,8 +364,8 @@ async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
         looks.append(len(wishes))
         return without_retry_topics(wishes)
 
-    monkeypatch.setattr(clients, "own_topics", counted)
-    monkeypatch.setattr(handlers, "own_topics", counted)
+    monkeypatch.setattr(clients, "without_retry_topics", counted)
+    monkeypatch.setattr(handlers, "without_retry_topics", counted)
     members = 20
     for number in range(members):
         wishes = [Subscription(topic=f"t{n}", sub_string="*") for n in range(1_000)]
@@ -368,7 +374,7 @@ async def test_a_member_among_many_is_compared_without_its_own_and_their_wishes(
             client_id=f"c{number}",
             consumer_data_set=[ConsumerData(group_name="g", subscription_data_set=wishes)],
         )
-        handlers.heartbeat(broker, Heartbeat(body=codec.dumps(data)), new_peer())
+        broker.bind(handlers.heartbeat)(Heartbeat(body=codec.dumps(data)), new_peer())
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000

@@ -25,20 +25,22 @@ def shop(broker: Broker, peer: Any) -> Broker:
         consumer_data_set=[ConsumerData(group_name="billing", subscription_data_set=[wish])],
     )
     peer.version, peer.language = 513, Language.GO
-    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
     return broker
 
 
 @pytest.fixture
 def orders(broker: Broker, peer: Any, message: Any) -> Broker:
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0)
+    broker.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
+    )
     for _ in range(3):
-        broker.put.one(message(properties="TAGS\x01new\x02"), 0, peer)
+        broker.log.ingest.one(message(properties="TAGS\x01new\x02"), 0, peer)
     return broker
 
 
 async def test_the_members_of_a_producer_group_are_told(shop: Broker, peer: Any) -> None:
-    reply = handlers.producers(shop, calls.GetProducers(producer_group="shop"), peer)
+    reply = shop.bind(handlers.producers)(calls.GetProducers(producer_group="shop"), peer)
     (found,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
     assert (found.client_id, found.client_addr) == ("c1", peer.address)
     assert (found.language, found.version) == (Language.GO, 513)
@@ -46,45 +48,45 @@ async def test_the_members_of_a_producer_group_are_told(shop: Broker, peer: Any)
 
 async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused, match=r"the producer group\[x\] not exist$") as refused:
-        handlers.producers(broker, calls.GetProducers(producer_group="x"), peer)
+        broker.bind(handlers.producers)(calls.GetProducers(producer_group="x"), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_all_producers_are_told_with_their_last_sign_of_life(shop: Broker, peer: Any) -> None:
-    reply = handlers.all_producers(shop, calls.GetAllProducers(), peer)
+    reply = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
     table = codec.loads(reply.body, calls.ProducerTable).data
     (found,) = table["shop"]
     assert (found.client_id, found.remote_ip) == ("c1", f"/{peer.address}")
-    assert abs(found.last_update_timestamp - shop.clock.now_ms()) < 60_000
+    assert abs(found.last_update_timestamp - shop.control.clock.now_ms()) < 60_000
 
 
 async def test_without_producers_the_table_is_empty(broker: Broker, peer: Any) -> None:
-    assert handlers.all_producers(broker, calls.GetAllProducers(), peer).body == b'{"data":{}}'
+    assert broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer).body == b'{"data":{}}'
 
 
 def groups(broker: Broker, topic: str) -> list[str]:
-    reply = handlers.groups_of_topic(broker, calls.GetGroupsOfTopic(topic=topic), None)  # type: ignore[arg-type]
+    reply = broker.bind(handlers.groups_of_topic)(calls.GetGroupsOfTopic(topic=topic), None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.GroupList).group_list
 
 
 async def test_who_listens_to_a_topic_or_has_progress_in_it_is_told(shop: Broker) -> None:
-    shop.offsets.commit("audit", "orders", 0, 1)
-    shop.offsets.commit("billing", "orders", 0, 1)
+    shop.tables.offsets.commit("audit", "orders", 0, 1)
+    shop.tables.offsets.commit("billing", "orders", 0, 1)
     assert groups(shop, "orders") == ["audit", "billing"]
     assert groups(shop, "unknown") == []
 
 
 async def test_the_topics_of_a_groups_progress_are_told(broker: Broker, peer: Any) -> None:
     for topic in ("paid", "orders"):
-        broker.offsets.commit("billing", topic, 0, 1)
-    reply = handlers.topics_of_group(broker, calls.GetTopicsOfGroup(group="billing"), peer)
+        broker.tables.offsets.commit("billing", topic, 0, 1)
+    reply = broker.bind(handlers.topics_of_group)(calls.GetTopicsOfGroup(group="billing"), peer)
     found = codec.loads(reply.body, TopicList)
-    assert (found.topic_list, found.broker_addr) == (["orders", "paid"], broker.address)
+    assert (found.topic_list, found.broker_addr) == (["orders", "paid"], broker.log.address)
 
 
 async def test_what_a_group_wants_of_a_topic_is_told(shop: Broker, peer: Any) -> None:
-    reply = handlers.subscription(
-        shop, calls.GetSubscription(group="billing", topic="orders"), peer
+    reply = shop.bind(handlers.subscription)(
+        calls.GetSubscription(group="billing", topic="orders"), peer
     )
     found = codec.loads(reply.body, calls.SubscriptionAnswer)
     assert (found.group, found.topic) == ("billing", "orders")
@@ -94,25 +96,33 @@ async def test_what_a_group_wants_of_a_topic_is_told(shop: Broker, peer: Any) ->
 
 async def test_a_group_that_is_not_online_wants_nothing(broker: Broker, peer: Any) -> None:
     call = calls.GetSubscription(group="billing", topic="orders")
-    assert handlers.subscription(broker, call, peer).body == b'{"group":"billing","topic":"orders"}'
+    assert (
+        broker.bind(handlers.subscription)(call, peer).body
+        == b'{"group":"billing","topic":"orders"}'
+    )
 
 
 async def test_the_systems_topics_are_told(broker: Broker, peer: Any) -> None:
-    reply = handlers.system_topics(broker, calls.GetSystemTopics(), peer)
+    reply = broker.bind(handlers.system_topics)(calls.GetSystemTopics(), peer)
     found = codec.loads(reply.body, TopicList).topic_list
-    assert {"TBW102", "SCHEDULE_TOPIC_XXXX", broker.config.broker_name, "DefaultCluster"} < {*found}
+    assert {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        broker.control.settings.config.broker_name,
+        "DefaultCluster",
+    } < {*found}
     assert "CHECKPOINT_TOPIC" in found, "no broker of ours has it"
 
 
 def entries(broker: Broker, **fields: Any) -> Any:
     given = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
-    return handlers.entries(broker, calls.GetEntries(**given), None)  # type: ignore[arg-type]
+    return broker.bind(handlers.entries)(calls.GetEntries(**given), None)  # type: ignore[arg-type]
 
 
 async def test_the_entries_of_a_queue_are_told(orders: Broker) -> None:
     found = codec.loads(entries(orders, index=1).body, calls.QueueEntries)
     assert (found.min_queue_index, found.max_queue_index) == (0, 3)
-    size = orders.store.end_position // 3
+    size = orders.log.store.end_position // 3
     assert [(e.physic_offset, e.physic_size, e.tags_code) for e in found.queue_data or []] == [
         (size, size, 108960), (2 * size, size, 108960),
     ]  # fmt: skip
@@ -167,7 +177,7 @@ async def test_a_filter_by_properties_is_told_with_its_expression(
 ) -> None:
     wish = Subscription(topic="orders", sub_string="a > 1", expression_type="SQL92", sub_version=7)
     data = ConsumerData(group_name="billing", subscription_data_set=[wish])
-    orders.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    orders.tables.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
     found = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
     assert found.filter_data == (
         '{\n\t"clientVersion":7,\n\t"consumerGroup":"billing",\n\t"dead":false,'
@@ -176,10 +186,10 @@ async def test_a_filter_by_properties_is_told_with_its_expression(
 
 
 async def test_all_progress_is_told_with_what_was_given_out(broker: Broker, peer: Any) -> None:
-    broker.offsets.commit("billing", "orders", 1, 5)
-    broker.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
-    broker.statistics.got("orders", "popping", 1, 1)
-    reply = await handlers.all_offsets(broker, calls.GetAllOffsets(), peer)
+    broker.tables.offsets.commit("billing", "orders", 1, 5)
+    broker.control.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
+    broker.control.statistics.got("orders", "popping", 1, 1)
+    reply = await broker.bind(handlers.all_offsets)(calls.GetAllOffsets(), peer)
     found = codec.loads(reply.body, calls.AllOffsets)
     assert found.offset_table["orders@billing"] == {1: 5}
     assert found.pull_offset_table == {"orders@billing": {1: 7}}
@@ -187,21 +197,18 @@ async def test_all_progress_is_told_with_what_was_given_out(broker: Broker, peer
 
 
 async def test_the_delay_levels_in_use_are_told(broker: Broker, peer: Any) -> None:
-    broker.delays.advance(3, 2)
-    broker.delays.advance(4, 0)
-    reply = handlers.delay_offsets(broker, calls.GetDelayOffsets(), peer)
+    broker.tables.delay_offsets.advance(3, 2)
+    broker.tables.delay_offsets.advance(4, 0)
+    reply = broker.bind(handlers.delay_offsets)(calls.GetDelayOffsets(), peer)
     assert b'"offsetTable":{3:2}' in reply.body
 
 
 async def test_request_modes_are_told(broker: Broker, peer: Any) -> None:
-    broker.modes.put(RequestMode(topic="orders", consumer_group="billing", mode="POP"))
-    reply = handlers.request_modes(broker, calls.GetRequestModes(), peer)
+    broker.tables.request_modes.put(
+        RequestMode(topic="orders", consumer_group="billing", mode="POP")
+    )
+    reply = broker.bind(handlers.request_modes)(calls.GetRequestModes(), peer)
     assert reply.body == (
         b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
         b'"popShareQueueNum":0,"topic":"orders"}}}}'
     )
-
-
-async def test_an_unknown_language_is_another_one(peer: Any) -> None:
-    peer.language = 99
-    assert handlers.language_of(peer) is Language.OTHER

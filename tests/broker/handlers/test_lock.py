@@ -23,27 +23,29 @@ def body(member: str, queues: list[MessageQueue]) -> bytes:
 def locked(
     broker: Broker, peer: Any, member: str, queues: list[MessageQueue]
 ) -> list[MessageQueue]:
-    reply: Any = lock(broker, LockQueues(body=body(member, queues)), peer)
+    reply: Any = broker.bind(lock)(LockQueues(body=body(member, queues)), peer)
     return codec.loads(reply.body, LockedQueues).lock_ok_mq_set
 
 
 async def test_a_queue_has_one_holder_until_it_is_given_back(broker: Broker, peer: Any) -> None:
     assert locked(broker, peer, "c1", QUEUES[:2]) == QUEUES[:2]
     assert locked(broker, peer, "c2", QUEUES) == QUEUES[2:]
-    unlock(broker, UnlockQueues(body=body("c1", QUEUES)), peer)
+    broker.bind(unlock)(UnlockQueues(body=body("c1", QUEUES)), peer)
     assert locked(broker, peer, "c2", QUEUES) == QUEUES
 
 
 async def test_a_lock_as_other_clients_ask_for_it(broker: Broker, peer: Any) -> None:
     queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
     text = b'{"clientId":"c1","consumerGroup":"g","mqSet":[%s]}' % queue
-    reply: Any = lock(broker, LockQueues(body=text), peer)
+    reply: Any = broker.bind(lock)(LockQueues(body=text), peer)
     assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
 
 
 async def test_a_queue_may_be_locked_without_names_as_in_java(broker: Broker, peer: Any) -> None:
     text = b'{"clientId":"%s","consumerGroup":"g","mqSet":[{"queueId":1,"topic":"t"}]}'
-    replies: list[Any] = [lock(broker, LockQueues(body=text % who), peer) for who in (b"c1", b"c2")]
+    replies: list[Any] = [
+        broker.bind(lock)(LockQueues(body=text % who), peer) for who in (b"c1", b"c2")
+    ]
     assert [reply.body for reply in replies] == [
         b'{"lockOKMQSet":[{"brokerName":"","queueId":1,"topic":"t"}]}',
         b'{"lockOKMQSet":[]}',
@@ -52,16 +54,16 @@ async def test_a_queue_may_be_locked_without_names_as_in_java(broker: Broker, pe
 
 async def test_a_broken_body_is_the_clients_fault(broker: Broker, peer: Any) -> None:
     with pytest.raises(FieldError):
-        lock(broker, LockQueues(body=b"{"), peer)
+        broker.bind(lock)(LockQueues(body=b"{"), peer)
     with pytest.raises(FieldError):
-        unlock(broker, UnlockQueues(body=b"[]"), peer)
+        broker.bind(unlock)(UnlockQueues(body=b"[]"), peer)
 
 
 def join(broker: Broker, peer: Any, client_id: str) -> None:
     data = HeartbeatData(
         client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
     )
-    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 async def test_who_hangs_up_holds_nothing(broker: Broker, new_peer: Any) -> None:
@@ -79,7 +81,7 @@ async def test_who_unregisters_holds_nothing(broker: Broker, new_peer: Any) -> N
     join(broker, first, "c1")
     join(broker, second, "c2")
     locked(broker, first, "c1", QUEUES)
-    unregister(broker, Unregister(client_id="c1", consumer_group="billing"), first)
+    broker.bind(unregister)(Unregister(client_id="c1", consumer_group="billing"), first)
     assert locked(broker, second, "c2", QUEUES) == QUEUES
 
 
@@ -95,9 +97,9 @@ async def test_who_has_connected_again_keeps_its_locks(broker: Broker, new_peer:
 @pytest.mark.parametrize("body", [b'{"clientId":"c","mqSet":[]}', b'{"consumerGroup":"g"}'])
 async def test_locks_of_nobody_are_refused(broker: Broker, peer: Any, body: bytes) -> None:
     with pytest.raises(FieldError, match="is missing"):
-        lock(broker, LockQueues(body=body), peer)
+        broker.bind(lock)(LockQueues(body=body), peer)
     with pytest.raises(FieldError, match="is missing"):
-        unlock(broker, UnlockQueues(body=body), peer)
+        broker.bind(unlock)(UnlockQueues(body=body), peer)
 
 
 async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
@@ -105,4 +107,4 @@ async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
 ) -> None:
     queues = [MessageQueue("o", "b", number) for number in range(QUEUES_MAX + 1)]
     with pytest.raises(FieldError, match="16385 queues: 16384 are allowed"):
-        lock(broker, LockQueues(body=body("c1", queues)), peer)
+        broker.bind(lock)(LockQueues(body=body("c1", queues)), peer)

@@ -7,6 +7,7 @@ import pytest
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import offset
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData
 from roquet.wire.call import Reply
@@ -30,7 +31,7 @@ def commit(broker: Broker, peer: Any, **fields: Any) -> None:
         "commit_offset": 5,
         **fields,
     }
-    offset.update(broker, UpdateOffset(**given), peer)
+    broker.bind(offset.update)(UpdateOffset(**given), peer)
 
 
 def ask(**fields: Any) -> QueryOffset:
@@ -38,7 +39,7 @@ def ask(**fields: Any) -> QueryOffset:
 
 
 def progress(broker: Broker, peer: Any, **fields: Any) -> int:
-    answer = offset.query(broker, ask(**fields), peer)
+    answer = broker.bind(offset.query)(ask(**fields), peer)
     assert isinstance(answer, OffsetReply), "nothing to wait for"
     return answer.offset
 
@@ -46,8 +47,8 @@ def progress(broker: Broker, peer: Any, **fields: Any) -> int:
 @pytest.fixture
 def known(broker: Broker, peer: Any, message: Any) -> None:
     """A topic with one message, and a group."""
-    send(broker, message(), peer)
-    broker.groups.find("billing", 0)
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
 
 
 @pytest.mark.usefixtures("known")
@@ -63,8 +64,7 @@ async def test_a_commit_beyond_the_end_is_not_noted_so_that_what_is_stored_there
     broker: Broker, peer: Any
 ) -> None:
     commit(broker, peer, commit_offset=1)
-    told = offset.update(
-        broker,
+    told = broker.bind(offset.update)(
         UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2),
         peer,
     )
@@ -83,7 +83,7 @@ async def test_a_client_that_wants_no_zero_is_told_that_there_is_none(
     broker: Broker, peer: Any
 ) -> None:
     with pytest.raises(CallRefused) as refused:
-        offset.query(broker, ask(set_zero_if_not_found=False), peer)
+        broker.bind(offset.query)(ask(set_zero_if_not_found=False), peer)
     assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -91,10 +91,10 @@ async def test_a_client_that_wants_no_zero_is_told_that_there_is_none(
 async def test_a_new_group_has_no_progress_in_a_queue_that_left_the_memory(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(bytes(1000)), peer)
-    small = msgspec.structs.replace(broker, memory=100)
+    broker.bind(send)(message(bytes(1000)), peer)
+    small = msgspec.structs.replace(broker, log=msgspec.structs.replace(broker.log, memory=100))
     with pytest.raises(CallRefused) as refused:
-        offset.query(small, ask(), peer)
+        small.bind(offset.query)(ask(), peer)
     assert refused.value.code == ResponseCode.QUERY_NOT_FOUND
 
 
@@ -121,34 +121,34 @@ async def test_a_queue_says_where_it_begins_and_ends(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     for _ in range(3):
-        send(broker, message(), peer)
-    assert offset.maximum(broker, MaxOffset(topic="orders", queue_id=0), peer).offset == 3
-    assert offset.minimum(broker, MinOffset(topic="orders", queue_id=0), peer).offset == 0
-    assert offset.maximum(broker, MaxOffset(topic="orders", queue_id=77), peer).offset == 0
-    assert offset.maximum(broker, MaxOffset(topic="unknown", queue_id=-1), peer).offset == 0
+        broker.bind(send)(message(), peer)
+    assert broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=0), peer).offset == 3
+    assert broker.bind(offset.minimum)(MinOffset(topic="orders", queue_id=0), peer).offset == 0
+    assert broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=77), peer).offset == 0
+    assert broker.bind(offset.maximum)(MaxOffset(topic="unknown", queue_id=-1), peer).offset == 0
 
 
 async def test_a_time_leads_to_an_offset(broker: Broker, peer: Any, message: Any) -> None:
-    send(broker, message(), peer)
-    stored_ms = offset.earliest_time(
-        broker, EarliestTime(topic="orders", queue_id=0), peer
+    broker.bind(send)(message(), peer)
+    stored_ms = broker.bind(offset.earliest_time)(
+        EarliestTime(topic="orders", queue_id=0), peer
     ).timestamp
 
     def at(ms: int, boundary: str | None = None) -> int:
         call = OffsetByTime(topic="orders", queue_id=0, timestamp=ms, boundary_type=boundary)
-        return offset.by_time(broker, call, peer).offset
+        return broker.bind(offset.by_time)(call, peer).offset
 
     assert at(stored_ms) == 0
     assert at(stored_ms - 1000) == 0
-    assert at(stored_ms + 1000) == broker.store.offset_by_time("orders", 0, stored_ms + 1000)
-    assert at(stored_ms + 1000, "UPPER") == broker.store.offset_by_time(
+    assert at(stored_ms + 1000) == broker.log.store.offset_by_time("orders", 0, stored_ms + 1000)
+    assert at(stored_ms + 1000, "UPPER") == broker.log.store.offset_by_time(
         "orders", 0, stored_ms + 1000, upper=True
     )
 
 
 async def test_an_empty_queue_has_no_earliest_time(broker: Broker, peer: Any) -> None:
     call = EarliestTime(topic="orders", queue_id=0)
-    assert offset.earliest_time(broker, call, peer).timestamp == -1
+    assert broker.bind(offset.earliest_time)(call, peer).timestamp == -1
 
 
 @pytest.mark.usefixtures("known")
@@ -159,11 +159,13 @@ async def test_who_takes_a_queue_from_another_member_waits_for_its_commit(
     for member in ("c1", "c2"):
         peers[member] = new_peer()
         data = [ConsumerData(group_name="billing")]
-        broker.clients.beat(peers[member], HeartbeatData(client_id=member, consumer_data_set=data))
+        broker.tables.clients.beat(
+            peers[member], HeartbeatData(client_id=member, consumer_data_set=data)
+        )
         if member == "c1":
             assert progress(broker, peers["c1"]) == 0
-    broker.notify(["billing"])
-    taking = offset.query(broker, ask(), peers["c2"])
+    broker.coordination.notify(["billing"])
+    taking = broker.bind(offset.query)(ask(), peers["c2"])
     assert not isinstance(taking, Reply)
     assert taking is not None
     task = asyncio.ensure_future(taking)
@@ -181,21 +183,21 @@ async def test_nobody_waits_for_a_queue_that_is_read_to_its_end(
     first, second = new_peer(), new_peer()
     for member, peer in (("c1", first), ("c2", second)):
         data = [ConsumerData(group_name="billing")]
-        broker.clients.beat(peer, HeartbeatData(client_id=member, consumer_data_set=data))
+        broker.tables.clients.beat(peer, HeartbeatData(client_id=member, consumer_data_set=data))
     progress(broker, first)
     commit(broker, first, commit_offset=1)
-    broker.notify(["billing"])
+    broker.coordination.notify(["billing"])
     assert progress(broker, second) == 1
 
 
 @pytest.mark.usefixtures("known")
 async def test_an_offset_says_of_which_topic_it_is(broker: Broker, peer: Any) -> None:
-    now = broker.topics.ids["orders"]
+    now = broker.tables.topics.ids["orders"]
     replies: list[Any] = [
-        offset.query(broker, ask(), peer),
-        offset.minimum(broker, MinOffset(topic="orders", queue_id=0), peer),
-        offset.maximum(broker, MaxOffset(topic="orders", queue_id=0), peer),
-        offset.by_time(broker, OffsetByTime(topic="orders", queue_id=0, timestamp=0), peer),
+        broker.bind(offset.query)(ask(), peer),
+        broker.bind(offset.minimum)(MinOffset(topic="orders", queue_id=0), peer),
+        broker.bind(offset.maximum)(MaxOffset(topic="orders", queue_id=0), peer),
+        broker.bind(offset.by_time)(OffsetByTime(topic="orders", queue_id=0, timestamp=0), peer),
     ]
     assert [reply.topic_id for reply in replies] == [now] * 4
 
@@ -204,14 +206,14 @@ async def test_an_offset_says_of_which_topic_it_is(broker: Broker, peer: Any) ->
 async def test_a_late_commit_is_not_taken_for_the_topic_made_anew(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    before = broker.topics.ids["orders"]
-    broker.forget_topics(["orders"])
-    send(broker, message(), peer)
+    before = broker.tables.topics.ids["orders"]
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.bind(send)(message(), peer)
     with pytest.raises(CallRefused, match="deleted and made anew"):
         commit(broker, peer, commit_offset=1, topic_id=before)
-    assert broker.offsets.get("billing", "orders", 0) is None
-    commit(broker, peer, commit_offset=1, topic_id=broker.topics.ids["orders"])
-    assert broker.offsets.get("billing", "orders", 0) == 1
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
+    commit(broker, peer, commit_offset=1, topic_id=broker.tables.topics.ids["orders"])
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
 
 @pytest.mark.usefixtures("known")
@@ -219,12 +221,12 @@ async def test_a_late_commit_of_a_genuine_member_is_passed_over_until_it_asks(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     """It knows no topic ids; its connection tells that it was there before."""
-    broker.former_readers.add("orders", [peer], ["billing"])
+    broker.tables.former_readers.add("orders", [peer], ["billing"])
     commit(broker, peer, commit_offset=1)
-    assert broker.offsets.get("billing", "orders", 0) is None
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
     assert progress(broker, peer) == 0
     commit(broker, peer, commit_offset=1)
-    assert broker.offsets.get("billing", "orders", 0) == 1
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
 
 @pytest.mark.usefixtures("known")
@@ -233,4 +235,4 @@ async def test_progress_in_a_queue_that_no_topic_can_have_is_refused(
 ) -> None:
     with pytest.raises(CallRefused, match="no topic has more than 16384 queues"):
         commit(broker, peer, commit_offset=1, queue_id=16_384)
-    assert broker.offsets.queues("billing", "orders") == {}
+    assert broker.tables.offsets.queues("billing", "orders") == {}

@@ -27,7 +27,7 @@ def ask(broker: Broker, **fields: Any) -> Pop:
         "max_msg_nums": 32,
         "invisible_time": 60_000,
         "poll_time": 0,
-        "born_time": broker.clock.now_ms(),
+        "born_time": broker.control.clock.now_ms(),
         "init_mode": 0,
         **fields,
     }
@@ -45,7 +45,7 @@ def stored(broker: Broker, peer: Any, message: Any) -> Callable[..., None]:
     def store(*tags: str) -> None:
         for n, tag in enumerate(tags):
             call = message(tag.encode(), properties=f"TAGS\x01{tag}\x02", queue_id=n % 2)
-            send(broker, call, peer)
+            broker.bind(send)(call, peer)
 
     return store
 
@@ -54,21 +54,21 @@ async def test_a_pop_takes_from_all_queues_and_says_where_from(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b", "c")
-    reply: Any = pop(broker, ask(broker), peer)
+    reply: Any = broker.bind(pop)(ask(broker), peer)
     assert (reply.code, sorted(bodies(reply))) == (0, [b"a", b"b", b"c"])
     assert set(reply.start_offset_info.split(";")) == {"0 0 0", "0 1 0"}
     assert set(reply.msg_offset_info.split(";")) == {"0 0 0,1", "0 1 0"}
     assert (reply.invisible_time, reply.rest_num) == (60_000, 0)
-    assert abs(broker.clock.now_ms() - reply.pop_time) < 1_000
+    assert abs(broker.control.clock.now_ms() - reply.pop_time) < 1_000
 
 
 async def test_what_one_has_taken_no_other_gets(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a", "b", "c", "d")
-    first: Any = pop(broker, ask(broker, queue_id=0, max_msg_nums=1), peer)
-    second: Any = pop(broker, ask(broker, queue_id=0), peer)
+    first: Any = broker.bind(pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
+    second: Any = broker.bind(pop)(ask(broker, queue_id=0), peer)
     assert (bodies(first), bodies(second), first.rest_num) == ([b"a"], [b"c"], 1)
-    assert pop(broker, ask(broker, queue_id=0), peer).code == ResponseCode.POLLING_TIMEOUT  # type: ignore[union-attr]
-    other: Any = pop(broker, ask(broker, consumer_group="audit"), peer)
+    assert broker.bind(pop)(ask(broker, queue_id=0), peer).code == ResponseCode.POLLING_TIMEOUT  # type: ignore[union-attr]
+    other: Any = broker.bind(pop)(ask(broker, consumer_group="audit"), peer)
     assert len(bodies(other)) == 4
 
 
@@ -76,20 +76,20 @@ async def test_tags_choose_and_the_others_are_passed_over(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "x", "b", "x", "a")
-    reply: Any = pop(broker, ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
+    reply: Any = broker.bind(pop)(ask(broker, queue_id=0, exp="a", exp_type="TAG"), peer)
     assert (bodies(reply), reply.msg_offset_info) == ([b"a", b"a"], "0 0 0,2")
-    assert broker.offsets.get("billing", "orders", 0) == 3
-    pop(broker, ask(broker, queue_id=1, exp="a"), peer)
-    assert broker.offsets.get("billing", "orders", 1) == 2
+    assert broker.tables.offsets.get("billing", "orders", 0) == 3
+    broker.bind(pop)(ask(broker, queue_id=1, exp="a"), peer)
+    assert broker.tables.offsets.get("billing", "orders", 1) == 2
 
 
 async def test_a_pop_waits_for_a_message(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a", "b")
-    pop(broker, ask(broker), peer)
-    waiting = [asyncio.ensure_future(pop(broker, ask(broker, poll_time=5_000), peer))]  # type: ignore[arg-type]
+    broker.bind(pop)(ask(broker), peer)
+    waiting = [asyncio.ensure_future(broker.bind(pop)(ask(broker, poll_time=5_000), peer))]  # type: ignore[arg-type]
     await asyncio.sleep(0)
-    info = polling_info(
-        broker, PollingInfo(consumer_group="billing", topic="orders", queue_id=-1), peer
+    info = broker.bind(polling_info)(
+        PollingInfo(consumer_group="billing", topic="orders", queue_id=-1), peer
     )
     assert info.polling_num == 1
     stored("c")
@@ -101,19 +101,19 @@ async def test_a_pop_that_finds_nothing_ends_in_time(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a")
-    pop(broker, ask(broker), peer)
-    reply: Any = await pop(broker, ask(broker, poll_time=30), peer)  # type: ignore[misc]
+    broker.bind(pop)(ask(broker), peer)
+    reply: Any = await broker.bind(pop)(ask(broker, poll_time=30), peer)  # type: ignore[misc]
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
 async def test_a_peek_takes_nothing(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a")
     look = Peek(consumer_group="billing", topic="orders", queue_id=-1, max_msg_nums=1)
-    assert bodies(peek(broker, look, peer)) == [b"a"]
-    assert bodies(peek(broker, look, peer)) == [b"a"]
-    taken: Any = pop(broker, ask(broker), peer)
+    assert bodies(broker.bind(peek)(look, peer)) == [b"a"]
+    assert bodies(broker.bind(peek)(look, peer)) == [b"a"]
+    taken: Any = broker.bind(pop)(ask(broker), peer)
     assert bodies(taken) == [b"a"]
-    assert peek(broker, look, peer).code == ResponseCode.PULL_NOT_FOUND
+    assert broker.bind(peek)(look, peer).code == ResponseCode.PULL_NOT_FOUND
 
 
 async def test_a_notification_says_when_there_is_something(
@@ -124,12 +124,12 @@ async def test_a_notification_says_when_there_is_something(
     def watch(poll_time: int = 0) -> Any:
         call = Notification(
             consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_time,
-            born_time=broker.clock.now_ms(),
+            born_time=broker.control.clock.now_ms(),
         )  # fmt: skip
-        return notification(broker, call, peer)
+        return broker.bind(notification)(call, peer)
 
     assert watch().has_msg
-    pop(broker, ask(broker), peer)
+    broker.bind(pop)(ask(broker), peer)
     assert not watch().has_msg
     waiting = asyncio.ensure_future(watch(5_000))
     await asyncio.sleep(0)
@@ -159,10 +159,10 @@ async def test_bad_pops_are_refused(
     broker: Broker, peer: Any, stored: Any, fields: dict[str, Any], code: ResponseCode
 ) -> None:
     stored("a")
-    broker.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
-    broker.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
+    broker.tables.groups.put(SubscriptionGroup(group_name="shut", consume_enable=False), 1)
+    broker.tables.topics.put(TopicConfig(topic_name="secret", perm=2), 1)
     with pytest.raises(CallRefused) as refused:
-        pop(broker, ask(broker, **fields), peer)
+        broker.bind(pop)(ask(broker, **fields), peer)
     assert refused.value.code == code
 
 
@@ -170,8 +170,8 @@ async def test_a_pop_that_comes_too_late_gets_nothing(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a")
-    late = broker.clock.now_ms() - 2_000
-    reply: Any = pop(broker, ask(broker, born_time=late, poll_time=1_000), peer)
+    late = broker.control.clock.now_ms() - 2_000
+    reply: Any = broker.bind(pop)(ask(broker, born_time=late, poll_time=1_000), peer)
     assert (reply.code, reply.body) == (ResponseCode.POLLING_TIMEOUT, b"")
 
 
@@ -186,7 +186,7 @@ async def test_a_pop_that_does_not_say_when_it_was_born_is_born_now(
         + '"invisibleTime":"60000","pollTime":"0","initMode":"0"}'
     )
     call = decode_call(Command(Pop.code, fields=msgspec.Raw(fields.encode())), Pop)
-    reply: Any = pop(broker, call, peer)
+    reply: Any = broker.bind(pop)(call, peer)
     assert (reply.code, bodies(reply)) == (ResponseCode.SUCCESS, [b"a"])
 
 
@@ -204,11 +204,11 @@ async def test_what_is_not_delivered_yet_is_popped_only_where_the_settings_say_s
     ]
     for handler, call in calls:
         with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
-            handler(broker, call, peer)
+            broker.bind(handler)(call, peer)
         assert refused.value.code == ResponseCode.NO_PERMISSION
-    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
     for handler, call in calls:
-        handler(broker, call, peer)
+        broker.bind(handler)(call, peer)
 
 
 async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(
@@ -217,7 +217,7 @@ async def test_a_pop_that_waits_goes_past_all_that_is_not_wanted(
     monkeypatch.setattr("roquet.store.reading.reader.SCAN_MAX", 4)
     stored(*"x" * 40, "a")
     call = ask(broker, queue_id=0, exp="a", poll_time=60_000, max_msg_nums=1)
-    reply: Any = await asyncio.wait_for(pop(broker, call, peer), 2)  # type: ignore[arg-type]
+    reply: Any = await asyncio.wait_for(broker.bind(pop)(call, peer), 2)  # type: ignore[arg-type]
     assert bodies(reply) == [b"a"]
 
 
@@ -225,16 +225,16 @@ async def test_what_a_pop_leaves_in_a_queue_is_for_those_who_wait_for_it(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    pop(broker, ask(broker), peer)
+    broker.bind(pop)(ask(broker), peer)
     waits = [
-        asyncio.ensure_future(pop(broker, ask(broker, queue_id=n, poll_time=5_000), peer))  # type: ignore[arg-type]
+        asyncio.ensure_future(broker.bind(pop)(ask(broker, queue_id=n, poll_time=5_000), peer))  # type: ignore[arg-type]
         for n in (1, 0)
     ]
     await asyncio.sleep(0)
     draft = Draft("orders", 0, b"more", b"")
     for _ in range(2):  # nobody is told
-        broker.store.append(draft, 5)
-    pop(broker, ask(broker, queue_id=0, max_msg_nums=1), peer)
+        broker.log.store.append(draft, 5)
+    broker.bind(pop)(ask(broker, queue_id=0, max_msg_nums=1), peer)
     reply: Any = await asyncio.wait_for(waits[1], 2)
     assert bodies(reply) == [b"more"]
     waits[0].cancel()
@@ -244,12 +244,12 @@ async def test_a_notification_comes_when_an_ordered_queue_is_free_again(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a")
-    pop(broker, ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
+    broker.bind(pop)(ask(broker, order=True, attempt_id="a", invisible_time=50), peer)
     call = Notification(
         consumer_group="billing", topic="orders", queue_id=0, poll_time=5_000,
-        born_time=broker.clock.now_ms(), order=True, attempt_id="b",
+        born_time=broker.control.clock.now_ms(), order=True, attempt_id="b",
     )  # fmt: skip
-    reply: Any = await asyncio.wait_for(notification(broker, call, peer), 2)  # type: ignore[arg-type]
+    reply: Any = await asyncio.wait_for(broker.bind(notification)(call, peer), 2)  # type: ignore[arg-type]
     assert reply.has_msg
 
 
@@ -261,30 +261,30 @@ class TestBySql:
 
     async def test_only_what_matches_is_taken(self, broker: Broker, peer: Any, stored: Any) -> None:
         stored("a", "x", "b", "x", "a")
-        reply: Any = pop(broker, ask(broker, **SQL), peer)
+        reply: Any = broker.bind(pop)(ask(broker, **SQL), peer)
         assert (sorted(bodies(reply)), reply.rest_num) == ([b"a", b"a", b"b"], 0)
         assert "0 0 0,1,2" in reply.msg_offset_info
-        assert [broker.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
+        assert [broker.tables.offsets.get("billing", "orders", queue) for queue in (0, 1)] == [3, 2]
 
     async def test_the_offsets_are_those_of_what_matches(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("x", "x", "a", "x", "x", "x", "b")
-        reply: Any = pop(broker, ask(broker, queue_id=0, **SQL), peer)
+        reply: Any = broker.bind(pop)(ask(broker, queue_id=0, **SQL), peer)
         assert (reply.start_offset_info, reply.msg_offset_info) == ("0 0 0", "0 0 1,3")
 
     async def test_without_an_expression_its_kind_does_not_matter(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("x")
-        reply: Any = pop(broker, ask(broker, exp_type="SQL92"), peer)
+        reply: Any = broker.bind(pop)(ask(broker, exp_type="SQL92"), peer)
         assert bodies(reply) == [b"x"]
 
     async def test_a_pop_waits_for_what_matches(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("x")
-        waits: Any = pop(broker, ask(broker, poll_time=5_000, **SQL), peer)
+        waits: Any = broker.bind(pop)(ask(broker, poll_time=5_000, **SQL), peer)
         waiting: asyncio.Future[Any] = asyncio.ensure_future(waits)
         await asyncio.sleep(0.01)
         stored("x", "x")
@@ -298,9 +298,9 @@ class TestBySql:
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 16)
         stored(*["x"] * 99, "a")
-        answer: Any = pop(broker, ask(broker, **SQL), peer)
+        answer: Any = broker.bind(pop)(ask(broker, **SQL), peer)
         assert (answer.code, answer.rest_num) == (ResponseCode.POLLING_TIMEOUT, 84)
-        answer = await pop(broker, ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
+        answer = await broker.bind(pop)(ask(broker, poll_time=2_000, **SQL), peer)  # type: ignore[misc]
         assert bodies(answer) == [b"a"]
 
     async def test_a_notification_tells_of_what_matches(
@@ -311,9 +311,9 @@ class TestBySql:
         def watch(poll_ms: int, **fields: Any) -> Any:
             call = Notification(
                 consumer_group="billing", topic="orders", queue_id=-1, poll_time=poll_ms,
-                born_time=broker.clock.now_ms(), **fields,
+                born_time=broker.control.clock.now_ms(), **fields,
             )  # fmt: skip
-            return notification(broker, call, peer)
+            return broker.bind(notification)(call, peer)
 
         assert not watch(0, **SQL).has_msg
         assert watch(0).has_msg
@@ -331,7 +331,7 @@ class TestBySql:
         stored(*["x"] * 200)
         call = Notification(
             consumer_group="billing", topic="orders", queue_id=0, poll_time=0,
-            born_time=broker.clock.now_ms(), **SQL,
+            born_time=broker.control.clock.now_ms(), **SQL,
         )  # fmt: skip
-        answer: Any = notification(broker, call, peer)
+        answer: Any = broker.bind(notification)(call, peer)
         assert answer.has_msg, "there may be some: the pop will see"

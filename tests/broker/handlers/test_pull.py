@@ -6,8 +6,9 @@ import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pull import parse_tag_codes, pull
+from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import (
@@ -21,7 +22,6 @@ from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
 from roquet.wire.fastjson.codec import dumps
-from roquet.wire.java_hash import hash_code
 from roquet.wire.records.record import decode_many
 
 COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
@@ -53,7 +53,7 @@ def stored(broker: Broker, peer: Any, message: Any) -> Callable[..., None]:
 
     def store(*tags: str) -> None:
         for tag in tags:
-            send(broker, message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer)
+            broker.bind(send)(message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer)
 
     return store
 
@@ -62,7 +62,7 @@ async def test_messages_come_from_the_asked_offset_on(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b", "c")
-    reply: Any = pull(broker, ask(1), peer)
+    reply: Any = broker.bind(pull)(ask(1), peer)
     assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"b", b"c"])
     assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (3, 0, 3)
     assert reply.suggest_which_broker_id == 0
@@ -70,25 +70,25 @@ async def test_messages_come_from_the_asked_offset_on(
 
 async def test_a_lite_pull_is_a_pull(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a")
-    reply: Any = pull(broker, ask(kind=LitePull), peer)
+    reply: Any = broker.bind(pull)(ask(kind=LitePull), peer)
     assert bodies(reply) == [b"a"]
 
 
 async def test_no_more_than_asked_for_comes(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a", "b", "c")
-    reply: Any = pull(broker, ask(max_msg_nums=2), peer)
+    reply: Any = broker.bind(pull)(ask(max_msg_nums=2), peer)
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b"], 2)
 
 
 async def test_one_message_always_fits(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a", "b")
-    reply: Any = pull(broker, ask(max_msg_bytes=1), peer)
+    reply: Any = broker.bind(pull)(ask(max_msg_bytes=1), peer)
     assert bodies(reply) == [b"a"]
 
 
 async def test_only_wanted_tags_come(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a", "b", "a", "c")
-    reply: Any = pull(broker, ask(subscription="a || c"), peer)
+    reply: Any = broker.bind(pull)(ask(subscription="a || c"), peer)
     assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"a", b"c"], 4)
 
 
@@ -96,7 +96,7 @@ async def test_a_range_without_wanted_tags_is_passed_at_once(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    reply: Any = pull(broker, ask(subscription="z"), peer)
+    reply: Any = broker.bind(pull)(ask(subscription="z"), peer)
     assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
     assert (reply.body, reply.next_begin_offset) == (b"", 2)
 
@@ -115,26 +115,28 @@ async def test_a_range_without_wanted_tags_is_passed_at_once(
 async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
     broker: Broker, peer: Any, stored: Any, count: int, asked: int, code: int, next_offset: int
 ) -> None:
-    broker.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     stored(*"ab"[:count])
-    reply: Any = pull(broker, ask(asked), peer)
+    reply: Any = broker.bind(pull)(ask(asked), peer)
     assert (reply.code, reply.next_begin_offset) == (code, next_offset)
     assert (reply.min_offset, reply.max_offset, reply.body) == (0, count, b"")
 
 
 async def test_a_commit_comes_along(broker: Broker, peer: Any, stored: Any) -> None:
     stored("a")
-    pull(broker, ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
-    assert broker.offsets.get("billing", "orders", 0) == 1
-    pull(broker, ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
-    pull(broker, ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
-    assert broker.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
 
 
 class TestHeldPulls:
     @staticmethod
     def hold(broker: Broker, peer: Any, offset: int, **fields: Any) -> asyncio.Task[PullReply]:
-        answer: Any = pull(broker, ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer)
+        answer: Any = broker.bind(pull)(
+            ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer
+        )
         return asyncio.create_task(answer)
 
     async def test_the_next_message_ends_the_wait(
@@ -189,12 +191,12 @@ class TestHeldPulls:
     ) -> None:
         stored("a")
         flags = SUBSCRIPTION | SUSPEND | COMMIT
-        answer: Any = pull(broker, ask(1, sys_flag=flags, commit_offset=1), peer)
-        assert broker.offsets.get("billing", "orders", 0) == 1
-        broker.offsets.commit("billing", "orders", 0, 5)
+        answer: Any = broker.bind(pull)(ask(1, sys_flag=flags, commit_offset=1), peer)
+        assert broker.tables.offsets.get("billing", "orders", 0) == 1
+        broker.tables.offsets.commit("billing", "orders", 0, 5)
         stored("b")
         await answer
-        assert broker.offsets.get("billing", "orders", 0) == 5, "and not once more behind it"
+        assert broker.tables.offsets.get("billing", "orders", 0) == 5, "and not once more behind it"
 
     async def test_a_stop_answers_those_who_wait(
         self, broker: Broker, peer: Any, stored: Any
@@ -202,24 +204,24 @@ class TestHeldPulls:
         stored("a")
         held = self.hold(broker, peer, 1)
         await asyncio.sleep(0.01)
-        broker.arrivals.close()
+        broker.log.arrivals.close()
         assert (await held).code == ResponseCode.PULL_NOT_FOUND
 
     async def test_without_the_flag_or_time_nobody_waits(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("a")
-        reply: Any = pull(broker, ask(1), peer)
+        reply: Any = broker.bind(pull)(ask(1), peer)
         assert reply.code == ResponseCode.PULL_NOT_FOUND
         flags = SUBSCRIPTION | SUSPEND
-        reply = pull(broker, ask(1, sys_flag=flags, suspend_timeout_millis=0), peer)
+        reply = broker.bind(pull)(ask(1, sys_flag=flags, suspend_timeout_millis=0), peer)
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
     async def test_a_correction_is_not_held_back(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("a")
-        reply: Any = pull(broker, ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+        reply: Any = broker.bind(pull)(ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
         assert reply.code == ResponseCode.PULL_OFFSET_MOVED
 
 
@@ -231,16 +233,18 @@ class TestShortPolling:
     async def test_a_pull_is_held_for_a_moment_only(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
-        broker.live.change({"shortPollingTimeMills": "10"}, broker.clock.now_ms())
+        broker.control.settings.change(
+            {"shortPollingTimeMills": "10"}, broker.control.clock.now_ms()
+        )
         stored("a")
         async with asyncio.timeout(2):
-            answer: Any = pull(broker, ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+            answer: Any = broker.bind(pull)(ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
             assert (await answer).code == ResponseCode.PULL_NOT_FOUND
 
 
 def refused(broker: Broker, peer: Any, **fields: Any) -> int:
     with pytest.raises(CallRefused) as caught:
-        pull(broker, ask(**fields), peer)
+        broker.bind(pull)(ask(**fields), peer)
     return caught.value.code
 
 
@@ -281,7 +285,7 @@ class TestBySql:
         def store(*values: int) -> None:
             for value in values:
                 call = message(str(value).encode(), properties=f"a\x01{value}\x02")
-                send(broker, call, peer)
+                broker.bind(send)(call, peer)
 
         return store
 
@@ -291,46 +295,46 @@ class TestBySql:
 
     async def test_only_what_matches_comes(self, broker: Broker, peer: Any, put: Any) -> None:
         put(3, 7, 5, 9, 1)
-        reply: Any = await pull(broker, self.ask(), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
         assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
         assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
-        tally = broker.statistics.gets["orders", "billing"]
+        tally = broker.control.statistics.gets["orders", "billing"]
         assert (tally.count, tally.pulled) == (2, {0: 5})
 
     async def test_nothing_that_matches_is_passed_over(
         self, broker: Broker, peer: Any, put: Any
     ) -> None:
         put(1, 2, 3)
-        reply: Any = await pull(broker, self.ask(), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
         assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
         assert (reply.body, reply.next_begin_offset) == (b"", 3)
 
     async def test_count_and_bytes_are_limits(self, broker: Broker, peer: Any, put: Any) -> None:
         put(*range(20))
-        reply: Any = await pull(broker, self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
         assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
-        reply = await pull(broker, self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
+        reply = await broker.bind(pull)(self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
         assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
 
     async def test_an_offset_outside_the_queue_is_corrected(
         self, broker: Broker, peer: Any, put: Any
     ) -> None:
         put(1)
-        reply: Any = await pull(broker, self.ask(offset=9), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(self.ask(offset=9), peer)  # type: ignore[misc]
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
 
     async def test_progress_is_noted_on_the_way(self, broker: Broker, peer: Any, put: Any) -> None:
         put(7)
         call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
-        await pull(broker, call, peer)  # type: ignore[misc]
-        assert broker.offsets.get("billing", "orders", 0) == 1
+        await broker.bind(pull)(call, peer)  # type: ignore[misc]
+        assert broker.tables.offsets.get("billing", "orders", 0) == 1
 
     async def test_a_pull_waits_for_a_message_that_matches(
         self, broker: Broker, peer: Any, put: Any
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
         for value in (2, 3):
             await asyncio.sleep(0.01)
             put(value)
@@ -345,9 +349,9 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        reply: Any = await pull(broker, call, peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(call, peer)  # type: ignore[misc]
         assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
-        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
         put(2)
         reply = await asyncio.wait_for(waiting, 2)
@@ -359,10 +363,10 @@ class TestBySql:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
-        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
-        began_ms = broker.clock.monotonic_ms()
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        began_ms = broker.control.clock.monotonic_ms()
         await asyncio.sleep(0.01)
-        while not waiting.done() and broker.clock.monotonic_ms() - began_ms < 1_000:
+        while not waiting.done() and broker.control.clock.monotonic_ms() - began_ms < 1_000:
             put(2, 3, 4)
             await asyncio.sleep(0)
         assert waiting.done()
@@ -374,10 +378,10 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
-        broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
-        broker.arrivals.arrived("orders", 0, 1, [0])
+        broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.log.arrivals.arrived("orders", 0, 1, [0])
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
@@ -386,9 +390,9 @@ class TestBySql:
     ) -> None:
         put(1)
         call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
-        waiting = asyncio.ensure_future(pull(broker, call, peer))  # type: ignore[arg-type]
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
         await asyncio.sleep(0.01)
-        broker.arrivals.close()
+        broker.log.arrivals.close()
         reply: Any = await asyncio.wait_for(waiting, 2)
         assert reply.code == ResponseCode.PULL_NOT_FOUND
 
@@ -403,7 +407,7 @@ class TestByTagsAlone:
     ) -> None:
         stored("a")
         with pytest.raises(CallRefused) as caught:
-            pull(broker, ask(expression_type="SQL92", subscription="a > 1"), peer)
+            broker.bind(pull)(ask(expression_type="SQL92", subscription="a > 1"), peer)
         assert caught.value.code == ResponseCode.SYSTEM_ERROR
         assert caught.value.remark == (
             "The broker does not support consumer to filter message by SQL92"
@@ -415,7 +419,7 @@ async def test_tags_need_not_be_named_as_such(
     broker: Broker, peer: Any, stored: Any, kind: str | None
 ) -> None:
     stored("a")
-    reply: Any = pull(broker, ask(expression_type=kind, subscription="a"), peer)
+    reply: Any = broker.bind(pull)(ask(expression_type=kind, subscription="a"), peer)
     assert bodies(reply) == [b"a"]
 
 
@@ -423,11 +427,11 @@ async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a")
-    broker.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
-    reply: Any = pull(broker, ask(), peer)
+    broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
+    reply: Any = broker.bind(pull)(ask(), peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
-    broker.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
-    reply = pull(broker, ask(consumer_group="other"), peer)
+    broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+    reply = broker.bind(pull)(ask(consumer_group="other"), peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
 
 
@@ -441,14 +445,14 @@ class TestByHeartbeat:
         data = ConsumerData(
             group_name="billing", message_model=model, subscription_data_set=[wants]
         )
-        broker.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
+        broker.tables.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
 
     async def test_the_groups_expression_counts(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("a", "b")
         self.listen(broker, peer, "b")
-        reply: Any = pull(broker, ask(sys_flag=0, sub_version=5), peer)
+        reply: Any = broker.bind(pull)(ask(sys_flag=0, sub_version=5), peer)
         assert bodies(reply) == [b"b"]
 
     async def test_codes_of_a_heartbeat_are_not_believed(
@@ -456,14 +460,14 @@ class TestByHeartbeat:
     ) -> None:
         stored("tagA")
         self.listen(broker, peer, "tagA", code_set=[0])  # as the C++ client sends it
-        reply: Any = pull(broker, ask(sys_flag=0), peer)
+        reply: Any = broker.bind(pull)(ask(sys_flag=0), peer)
         assert bodies(reply) == [b"tagA"]
 
     async def test_a_topic_nobody_listens_to_is_refused(
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("a")
-        broker.topics.put(TopicConfig(topic_name="other"), 0)
+        broker.tables.topics.put(TopicConfig(topic_name="other"), 0)
         self.listen(broker, peer, "*")
         code = refused(broker, peer, topic="other", sys_flag=0)
         assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
@@ -481,7 +485,7 @@ class TestByHeartbeat:
     ) -> None:
         stored("a", "b")
         self.listen(broker, peer, "TAGS = 'b'", expression_type="SQL92")
-        reply: Any = await pull(broker, ask(sys_flag=0), peer)  # type: ignore[misc]
+        reply: Any = await broker.bind(pull)(ask(sys_flag=0), peer)  # type: ignore[misc]
         assert bodies(reply) == [b"b"]
         self.listen(broker, peer, "TAGS = ", expression_type="SQL92")
         assert refused(broker, peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
@@ -491,11 +495,11 @@ class TestByHeartbeat:
     ) -> None:
         stored("a")
         group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
-        broker.groups.put(group, 0)
+        broker.tables.groups.put(group, 0)
         self.listen(broker, peer, "*")
-        reply: Any = pull(broker, ask(), peer)
+        reply: Any = broker.bind(pull)(ask(), peer)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
-        reply = pull(broker, ask(consumer_group="other"), peer)
+        reply = broker.bind(pull)(ask(consumer_group="other"), peer)
         assert reply.code == 0
 
 
@@ -508,7 +512,7 @@ class TestWriteOnly:
         self, broker: Broker, peer: Any, stored: Any
     ) -> None:
         stored("a")
-        reply: Any = pull(broker, ask(), peer)
+        reply: Any = broker.bind(pull)(ask(), peer)
         assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
 
 
@@ -516,10 +520,10 @@ async def test_clients_in_other_languages_get_no_more_at_once_than_from_a_genuin
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored(*("red" for _ in range(50)))
-    reply: Any = pull(broker, ask(max_msg_nums=50), peer)
+    reply: Any = broker.bind(pull)(ask(max_msg_nums=50), peer)
     assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
     peer.language = Language.PYTHON
-    reply = pull(broker, ask(max_msg_nums=50), peer)
+    reply = broker.bind(pull)(ask(max_msg_nums=50), peer)
     assert len(bodies(reply)) == 50
 
 
@@ -527,14 +531,16 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     def found(count: int = 50, size: int | None = None) -> int:
-        reply: Any = pull(broker, ask(max_msg_nums=count, max_msg_bytes=size), peer)
+        reply: Any = broker.bind(pull)(ask(max_msg_nums=count, max_msg_bytes=size), peer)
         return len(bodies(reply))
 
     def set_limits(**limits: object) -> None:
-        broker.live.change({k: str(v) for k, v in limits.items()}, broker.clock.now_ms())
+        broker.control.settings.change(
+            {k: str(v) for k, v in limits.items()}, broker.control.clock.now_ms()
+        )
 
     stored(*("red" for _ in range(50)))
-    size = broker.store.end_position // 50
+    size = broker.log.store.end_position // 50
     set_limits(maxTransferCountOnMessageInMemory=40, maxTransferBytesOnMessageInMemory="4MiB")
     assert found() == 40
     set_limits(maxTransferBytesOnMessageInMemory=10 * size)
@@ -542,14 +548,14 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     assert found(size=5 * size) == 5
     set_limits(maxTransferBytesOnMessageInMemory=1)
     assert found() == 1
-    msgspec.structs.force_setattr(broker, "memory", 25 * size)  # ten messages are 40 % of it
+    msgspec.structs.force_setattr(broker.log, "memory", 25 * size)  # ten messages are 40 % of it
     assert found() == 8, "the oldest ones are on the disk"
     set_limits(maxTransferCountOnMessageInDisk=9, maxTransferBytesOnMessageInDisk=3 * size)
     assert found() == 3
     set_limits(maxTransferBytesOnMessageInDisk="1MiB")
     assert found() == 9
     set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
-    reply: Any = pull(broker, ask(30, max_msg_nums=50), peer)
+    reply: Any = broker.bind(pull)(ask(30, max_msg_nums=50), peer)
     assert len(bodies(reply)) == 20, "the newest are in memory"
     peer.language = Language.PYTHON
     assert found() == 50
@@ -560,7 +566,7 @@ async def test_blanks_name_no_tag_and_find_nothing(
     broker: Broker, peer: Any, stored: Any, expression: str
 ) -> None:
     stored("red", "blue")
-    reply: Any = pull(broker, ask(subscription=expression), peer)
+    reply: Any = broker.bind(pull)(ask(subscription=expression), peer)
     assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
 
 
@@ -570,18 +576,12 @@ async def test_what_is_not_delivered_yet_is_pulled_only_where_the_settings_say_s
     broker: Broker, peer: Any, topic: str, kind: type[Pull]
 ) -> None:
     call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
-    reply: Any = pull(broker, call, peer)
+    reply: Any = broker.bind(pull)(call, peer)
     assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
     assert "read_internal_topics=true" in reply.remark
-    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
-    allowed: Any = pull(broker, call, peer)
+    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
+    allowed: Any = broker.bind(pull)(call, peer)
     assert allowed.code == ResponseCode.PULL_NOT_FOUND
-
-
-def test_an_expression_becomes_the_codes_of_its_tags() -> None:
-    assert parse_tag_codes("a||b") == frozenset({hash_code("a"), hash_code("b")})
-    assert parse_tag_codes("*") is None
-    assert parse_tag_codes(None) is None
 
 
 class TestTogether:
@@ -589,13 +589,13 @@ class TestTogether:
     def both(self, broker: Broker, peer: Any, message: Any) -> None:
         """Messages that take turns in two queues."""
         for body in (b"a", b"b", b"c", b"d"):
-            send(broker, message(body, queue_id=body[0] % 2), peer)
+            broker.bind(send)(message(body, queue_id=body[0] % 2), peer)
 
     async def test_other_queues_messages_come_too(
         self, broker: Broker, peer: Any, both: None
     ) -> None:
         call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = pull(broker, call, peer)
+        reply: Any = broker.bind(pull)(call, peer)
         assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
 
     @pytest.mark.parametrize(
@@ -604,12 +604,12 @@ class TestTogether:
     async def test_what_cannot_be_understood_is_a_pull_of_one_queue(
         self, broker: Broker, peer: Any, both: None, body: bytes
     ) -> None:
-        reply: Any = pull(broker, ask(queue_id=1, body=body), peer)
+        reply: Any = broker.bind(pull)(ask(queue_id=1, body=body), peer)
         assert bodies(reply) == [b"a", b"c"]
 
     async def test_a_filter_is_for_one_queue(self, broker: Broker, peer: Any, both: None) -> None:
         call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
-        reply: Any = pull(broker, call, peer)
+        reply: Any = broker.bind(pull)(call, peer)
         assert bodies(reply) == []
 
 
@@ -617,23 +617,23 @@ async def test_a_pull_that_means_a_deleted_topic_is_refused(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    before = broker.topics.ids["orders"]
-    assert bodies(pull(broker, ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
-    broker.forget_topics(["orders"])
+    before = broker.tables.topics.ids["orders"]
+    assert bodies(broker.bind(pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     stored("c", "d", "e")
     with pytest.raises(CallRefused, match="deleted and made anew"):
-        pull(broker, ask(1, topic_id=before), peer)
+        broker.bind(pull)(ask(1, topic_id=before), peer)
 
 
 async def test_a_pull_that_waits_while_its_topic_is_made_anew_is_refused(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a")
-    call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.topics.ids["orders"])
-    answer: Any = pull(broker, call, peer)
+    call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.tables.topics.ids["orders"])
+    answer: Any = broker.bind(pull)(call, peer)
     waiting = asyncio.ensure_future(answer)
     await asyncio.sleep(0)
-    broker.forget_topics(["orders"])
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     stored("b", "c")
     with pytest.raises(CallRefused, match="deleted and made anew"):
         await waiting
@@ -643,19 +643,19 @@ async def test_a_genuine_reader_of_a_deleted_topic_is_told_to_begin_the_new_one(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    broker.former_readers.add("orders", [peer], ["billing"])
-    told: Any = pull(broker, ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    broker.tables.former_readers.add("orders", [peer], ["billing"])
+    told: Any = broker.bind(pull)(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
     assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
-    assert broker.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
-    assert bodies(pull(broker, ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
+    assert broker.tables.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
+    assert bodies(broker.bind(pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
 
 
 async def test_a_reader_that_names_the_topics_id_is_believed(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    broker.former_readers.add("orders", [peer], ["billing"])
-    found: Any = pull(broker, ask(1, topic_id=broker.topics.ids.get("orders")), peer)
+    broker.tables.former_readers.add("orders", [peer], ["billing"])
+    found: Any = broker.bind(pull)(ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer)
     assert (found.code, found.next_begin_offset) == (ResponseCode.SUCCESS, 2)
 
 
@@ -663,10 +663,10 @@ async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
     stored("a", "b")
-    pull(broker, ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
-    told: Any = pull(broker, ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
+    broker.bind(pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    told: Any = broker.bind(pull)(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
     assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
-    assert broker.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
 
 
 @pytest.mark.parametrize(
@@ -683,5 +683,5 @@ async def test_refusals_end_with_the_genuine_hint(
     """Genuine clients add one of their own where it lacks."""
     stored("a")
     with pytest.raises(CallRefused) as refused:
-        pull(broker, ask(**fields), peer)
+        broker.bind(pull)(ask(**fields), peer)
     assert refused.value.remark == f"{says}{HELP}"

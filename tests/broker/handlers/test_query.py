@@ -25,20 +25,20 @@ def ask(key: str, **fields: Any) -> QueryByKey:
 
 
 def bodies(broker: Broker, peer: Any, call: QueryByKey) -> list[bytes]:
-    reply: Any = query.by_key(broker, call, peer)
+    reply: Any = broker.bind(query.by_key)(call, peer)
     return [record.body for record in decode_many(reply.body)]
 
 
 async def tagged(broker: Broker, peer: Any, tag: str, **fields: Any) -> list[bytes]:
-    reply: Any = await query.by_key(broker, ask(tag, index_type="T", **fields), peer)  # type: ignore[misc]
+    reply: Any = await broker.bind(query.by_key)(ask(tag, index_type="T", **fields), peer)  # type: ignore[misc]
     return [record.body for record in decode_many(reply.body)]
 
 
 async def test_messages_are_found_by_each_of_their_keys(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(b"one", properties="KEYS\x01k1 k2\x02"), peer)
-    send(broker, message(b"two", properties="KEYS\x01k2\x02"), peer)
+    broker.bind(send)(message(b"one", properties="KEYS\x01k1 k2\x02"), peer)
+    broker.bind(send)(message(b"two", properties="KEYS\x01k2\x02"), peer)
     assert bodies(broker, peer, ask("k1")) == [b"one"]
     assert sorted(bodies(broker, peer, ask("k2"))) == [b"one", b"two"]
     assert bodies(broker, peer, ask("k2", topic="other")) == []
@@ -47,7 +47,7 @@ async def test_messages_are_found_by_each_of_their_keys(
 async def test_a_message_is_found_by_its_unique_key(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    reply: Any = send(broker, message(b"one"), peer)
+    reply: Any = broker.bind(send)(message(b"one"), peer)
     call = ask(reply.transaction_id, max_num=0, unique_key=True)
     assert bodies(broker, peer, call) == [b"one"]
 
@@ -55,11 +55,11 @@ async def test_a_message_is_found_by_its_unique_key(
 async def test_how_far_the_index_is_is_said_with_what_is_found(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(properties="KEYS\x01k1\x02"), peer)
-    reply: Any = query.by_key(broker, ask("k1"), peer)
+    broker.bind(send)(message(properties="KEYS\x01k1\x02"), peer)
+    reply: Any = broker.bind(query.by_key)(ask("k1"), peer)
     assert (reply.code, reply.index_last_update_phyoffset) == (ResponseCode.SUCCESS, 0)
     assert reply.index_last_update_timestamp > 0
-    reply = query.by_key(broker, ask("unknown"), peer)
+    reply = broker.bind(query.by_key)(ask("unknown"), peer)
     assert (reply.code, reply.body) == (ResponseCode.QUERY_NOT_FOUND, b"")
     assert reply.remark == "can not find message, maybe time range not correct"
     assert (reply.index_last_update_phyoffset, reply.index_last_update_timestamp) == (0, 0)
@@ -67,28 +67,28 @@ async def test_how_far_the_index_is_is_said_with_what_is_found(
 
 async def test_no_more_than_asked_for_is_found(broker: Broker, peer: Any, message: Any) -> None:
     for _ in range(5):
-        send(broker, message(properties="KEYS\x01same\x02"), peer)
+        broker.bind(send)(message(properties="KEYS\x01same\x02"), peer)
     assert len(bodies(broker, peer, ask("same", max_num=2))) == 2
     assert len(bodies(broker, peer, ask("same", max_num=10**9))) == 5
 
 
 async def test_who_asks_for_none_finds_none(broker: Broker, peer: Any, message: Any) -> None:
-    send(broker, message(properties="KEYS\x01same\x02"), peer)
+    broker.bind(send)(message(properties="KEYS\x01same\x02"), peer)
     assert bodies(broker, peer, ask("same", max_num=0)) == []
     with pytest.raises(CallRefused, match="-3 messages") as refused:
-        query.by_key(broker, ask("same", max_num=-3), peer)
+        broker.bind(query.by_key)(ask("same", max_num=-3), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
 async def test_messages_are_found_by_their_tag(broker: Broker, peer: Any, message: Any) -> None:
     for number, tag in enumerate(["Aa", "BB", "Aa", "Aa"]):  # two tags of one hash
         text = f"TAGS\x01{tag}\x02"
-        send(broker, message(b"%d" % number, queue_id=number % 2, properties=text), peer)
+        broker.bind(send)(message(b"%d" % number, queue_id=number % 2, properties=text), peer)
     assert await tagged(broker, peer, "Aa") == [b"0", b"2", b"3"]
     assert await tagged(broker, peer, "Aa", max_num=2) == [b"2", b"3"]
     assert await tagged(broker, peer, "Aa", end_timestamp=1) == []
     assert await tagged(broker, peer, "Aa", topic="other") == []
-    reply: Any = await query.by_key(broker, ask("BB", index_type="T"), peer)  # type: ignore[misc]
+    reply: Any = await broker.bind(query.by_key)(ask("BB", index_type="T"), peer)  # type: ignore[misc]
     assert reply.index_last_update_phyoffset > 0
 
 
@@ -96,7 +96,7 @@ async def test_others_have_their_turn_while_a_tag_is_looked_for(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     for _ in range(40):
-        send(broker, message(properties="TAGS\x01Aa\x02"), peer)
+        broker.bind(send)(message(properties="TAGS\x01Aa\x02"), peer)
     looking = asyncio.ensure_future(tagged(broker, peer, "Aa", end_timestamp=1))
     turns = 0
     while not looking.done():
@@ -113,8 +113,8 @@ async def test_an_answer_holds_no_more_than_a_frame_does(
     monkeypatch.setattr(query, "BYTES_MAX", 1_500)
     for number in range(5):
         body = b"%d" % number * 1_000
-        send(broker, message(body, properties="KEYS\x01k\x02TAGS\x01k\x02"), peer)
-    reply: Any = query.by_key(broker, ask("k", **fields), peer)
+        broker.bind(send)(message(body, properties="KEYS\x01k\x02TAGS\x01k\x02"), peer)
+    reply: Any = broker.bind(query.by_key)(ask("k", **fields), peer)
     if asyncio.iscoroutine(reply):
         reply = await reply
     assert [record.body[:1] for record in decode_many(reply.body)] == [b"3", b"4"]
@@ -126,7 +126,7 @@ async def test_a_tag_is_looked_for_among_the_newest_messages(
     monkeypatch.setattr(query, "TAG_LOOK_COUNT", 3)
     monkeypatch.setattr(query, "LOOK_COUNT", 2)
     for number in range(5):
-        send(broker, message(b"%d" % number, properties="TAGS\x01Aa\x02"), peer)
+        broker.bind(send)(message(b"%d" % number, properties="TAGS\x01Aa\x02"), peer)
     assert await tagged(broker, peer, "Aa") == [b"2", b"3", b"4"]
 
 
@@ -134,15 +134,15 @@ async def test_a_tag_is_looked_for_among_the_newest_messages(
 async def test_other_kinds_of_index_are_the_one_that_there_is(
     broker: Broker, peer: Any, message: Any, kind: str
 ) -> None:
-    send(broker, message(b"one", properties="KEYS\x01k1\x02"), peer)
+    broker.bind(send)(message(b"one", properties="KEYS\x01k1\x02"), peer)
     assert bodies(broker, peer, ask("k1", index_type=kind, last_key="x")) == [b"one"]
 
 
 async def test_a_message_is_found_by_its_position(broker: Broker, peer: Any, message: Any) -> None:
-    send(broker, message(b"one"), peer)
-    send(broker, message(b"two"), peer)
-    position = broker.store.end_position // 2
-    reply = query.by_position(broker, ViewMessage(offset=position), peer)
+    broker.bind(send)(message(b"one"), peer)
+    broker.bind(send)(message(b"two"), peer)
+    position = broker.log.store.end_position // 2
+    reply = broker.bind(query.by_position)(ViewMessage(offset=position), peer)
     assert decode(reply.body).body == b"two"
 
 
@@ -150,9 +150,9 @@ async def test_a_message_is_found_by_its_position(broker: Broker, peer: Any, mes
 async def test_a_position_without_a_message_is_refused(
     broker: Broker, peer: Any, message: Any, position: int
 ) -> None:
-    send(broker, message(), peer)
+    broker.bind(send)(message(), peer)
     with pytest.raises(CallRefused, match="can not find message by the offset") as refused:
-        query.by_position(broker, ViewMessage(offset=position), peer)
+        broker.bind(query.by_position)(ViewMessage(offset=position), peer)
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
 
 
@@ -160,11 +160,11 @@ async def test_no_more_are_found_than_a_genuine_broker_gives(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     for number in range(70):
-        send(broker, message(b"%d" % number, properties="KEYS\x01k\x02TAGS\x01t\x02"), peer)
+        broker.bind(send)(message(b"%d" % number, properties="KEYS\x01k\x02TAGS\x01t\x02"), peer)
     newest = [b"%d" % number for number in range(6, 70)]
     assert sorted(bodies(broker, peer, ask("k", max_num=1_024))) == sorted(newest)
     assert await tagged(broker, peer, "t", max_num=1_024) == newest
-    broker.live.change({"maxMsgsNumBatch": "2"}, broker.clock.now_ms())
+    broker.control.settings.change({"maxMsgsNumBatch": "2"}, broker.control.clock.now_ms())
     assert sorted(bodies(broker, peer, ask("k", max_num=1_024))) == [b"68", b"69"]
 
 
@@ -172,13 +172,13 @@ async def test_a_half_message_is_not_found_by_its_key_and_shown_by_its_position(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     text = "KEYS\x01k\x02UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
-    send(broker, message(b"half", properties=text, sys_flag=4), peer)
+    broker.bind(send)(message(b"half", properties=text, sys_flag=4), peer)
     call = ask("k", topic=names.HALF_TOPIC)
     with pytest.raises(CallRefused, match="read_internal_topics=true") as refused:
-        query.by_key(broker, call, peer)
+        broker.bind(query.by_key)(call, peer)
     assert refused.value.code == ResponseCode.NO_PERMISSION
     assert bodies(broker, peer, ask("k")) == []
-    shown = query.by_position(broker, ViewMessage(offset=0), peer)
+    shown = broker.bind(query.by_position)(ViewMessage(offset=0), peer)
     assert decode(shown.body).body == b"half"
-    broker.live.change({"read_internal_topics": "true"}, broker.clock.now_ms())
+    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
     assert bodies(broker, peer, call) == [b"half"]

@@ -37,7 +37,7 @@ class Requester:
 
 def beat(broker: Broker, peer: Any, group: str = "p") -> None:
     data = HeartbeatData(client_id="me", producer_data_set=[ProducerData(group_name=group)])
-    heartbeat(broker, Heartbeat(body=codec.dumps(data)), peer)
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
 
 
 def answer(kind: Any = SendReplyMessage, **fields: Any) -> Any:
@@ -49,12 +49,12 @@ def answer(kind: Any = SendReplyMessage, **fields: Any) -> Any:
 
 
 async def told(broker: Broker, call: Any, peer: Any) -> Any:
-    found: Any = reply(broker, call, peer)
+    found: Any = broker.bind(reply)(call, peer)
     return found if isinstance(found, Reply) else await found
 
 
 def kept(broker: Broker) -> list[Record]:
-    return [decode(part) for part in broker.store.read(TOPIC, 0, 0, count_max=9).parts]
+    return [decode(part) for part in broker.log.store.read(TOPIC, 0, 0, count_max=9).parts]
 
 
 @pytest.mark.parametrize("kind", [SendReplyMessage, SendReplyLongNames])
@@ -77,7 +77,7 @@ async def test_the_requester_is_handed_the_answer_and_it_is_kept(
     }  # fmt: skip
     (record,) = kept(broker)
     assert record.body == b"answer"
-    assert (sent.queue_offset, sent.msg_id) == (0, broker.put.message_id(record.position))
+    assert (sent.queue_offset, sent.msg_id) == (0, broker.log.ingest.message_id(record.position))
 
 
 async def test_one_that_is_not_there_is_told_in_genuine_words(
@@ -118,10 +118,10 @@ async def test_the_latest_connection_counts_and_one_that_left_is_nobody(
     beat(broker, new, "other")
     old.hang_up()
     await told(broker, answer(), new_peer())
-    unregister(broker, Unregister(client_id="me", producer_group="p"), new)
+    broker.bind(unregister)(Unregister(client_id="me", producer_group="p"), new)
     assert (await told(broker, answer(), new_peer())).code == ResponseCode.SUCCESS
     assert (len(first.pushed), len(second.pushed)) == (0, 2)
-    unregister(broker, Unregister(client_id="me", producer_group="other"), new)
+    broker.bind(unregister)(Unregister(client_id="me", producer_group="other"), new)
     assert (await told(broker, answer(), new_peer())).code == ResponseCode.SYSTEM_ERROR
 
 

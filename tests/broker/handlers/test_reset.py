@@ -9,6 +9,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import offset, reset
 from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused, CallTimeout, StoreFull
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
@@ -34,9 +35,9 @@ COUNT = 10
 def known(broker: Broker, peer: Any, message: Any) -> None:
     """Ten messages in queue 0, none in the others; a group that has read five."""
     for _ in range(COUNT):
-        send(broker, message(default_topic_queue_nums=4), peer)
-    broker.groups.find("billing", 0)
-    broker.offsets.commit("billing", "orders", 0, 5)
+        broker.bind(send)(message(default_topic_queue_nums=4), peer)
+    broker.tables.groups.find("billing", 0)
+    broker.tables.offsets.commit("billing", "orders", 0, 5)
 
 
 def asked(**fields: Any) -> ResetOffset:
@@ -54,7 +55,7 @@ def wanted(broker: Broker, peer: Any, at: int = 5, **fields: Any) -> PullReply:
         "max_msg_nums": 32, "sys_flag": 4 | 1, "commit_offset": at, "suspend_timeout_millis": 0,
         "subscription": "*", "sub_version": 0, **fields,
     }  # fmt: skip
-    reply = pull(broker, Pull(**given), peer)
+    reply = broker.bind(pull)(Pull(**given), peer)
     assert isinstance(reply, PullReply)
     return reply
 
@@ -63,17 +64,22 @@ def join(broker: Broker, peer: Any, client_id: str = "c@1", topic: str = "orders
     peer.version = 513
     listens = [Subscription(topic=topic, sub_string="*")]
     group = ConsumerData(group_name="billing", subscription_data_set=listens)
-    broker.clients.beat(peer, HeartbeatData(client_id=client_id, consumer_data_set=[group]))
+    broker.tables.clients.beat(peer, HeartbeatData(client_id=client_id, consumer_data_set=[group]))
 
 
 # -- by the broker -------------------------------------------------------------------------------
 
 
 async def test_all_queues_go_to_a_time(broker: Broker, peer: Any) -> None:
-    assert table(await reset.reset(broker, asked(timestamp=0), peer)) == {0: 0, 1: 0, 2: 0, 3: 0}
-    assert broker.offsets.get("billing", "orders", 0) == 0
-    late = broker.clock.now_ms() + 60_000
-    assert table(await reset.reset(broker, asked(timestamp=late), peer)) == {
+    assert table(await broker.bind(reset.reset)(asked(timestamp=0), peer)) == {
+        0: 0,
+        1: 0,
+        2: 0,
+        3: 0,
+    }
+    assert broker.tables.offsets.get("billing", "orders", 0) == 0
+    late = broker.control.clock.now_ms() + 60_000
+    assert table(await broker.bind(reset.reset)(asked(timestamp=late), peer)) == {
         0: COUNT,
         1: 0,
         2: 0,
@@ -82,21 +88,21 @@ async def test_all_queues_go_to_a_time(broker: Broker, peer: Any) -> None:
 
 
 async def test_no_time_means_behind_everything(broker: Broker, peer: Any) -> None:
-    assert table(await reset.reset(broker, asked(), peer))[0] == COUNT
+    assert table(await broker.bind(reset.reset)(asked(), peer))[0] == COUNT
 
 
 @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (7, 7), (10, 10), (11, 10)])
 async def test_one_queue_goes_to_an_offset(
     broker: Broker, peer: Any, offset: int, reached: int
 ) -> None:
-    found = await reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+    found = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
     assert table(found) == {0: reached}
-    assert broker.offsets.get("billing", "orders", 0) == reached
+    assert broker.tables.offsets.get("billing", "orders", 0) == reached
 
 
 async def test_one_queue_goes_to_a_time(broker: Broker, peer: Any) -> None:
-    assert table(await reset.reset(broker, asked(queue_id=0, timestamp=0), peer)) == {0: 0}
-    assert table(await reset.reset(broker, asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
+    assert table(await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)) == {0: 0}
+    assert table(await broker.bind(reset.reset)(asked(queue_id=0, offset=-1), peer)) == {0: COUNT}
 
 
 @pytest.mark.parametrize(
@@ -125,51 +131,51 @@ async def test_what_cannot_be_reset_is_refused(
     broker: Broker, peer: Any, fields: dict[str, Any], code: ResponseCode, remark: str
 ) -> None:
     with pytest.raises(CallRefused) as refused:
-        await reset.reset(broker, asked(**fields), peer)
+        await broker.bind(reset.reset)(asked(**fields), peer)
     assert refused.value.code == code
     assert (refused.value.remark or "").startswith(remark)
-    assert broker.offsets.get("billing", "orders", 0) == 5
-    assert not broker.resets.pending
+    assert broker.tables.offsets.get("billing", "orders", 0) == 5
+    assert not broker.tables.offset_resets.pending
 
 
 async def test_a_topic_without_queues_has_none_to_reset(broker: Broker, peer: Any) -> None:
-    config = broker.topics.get("orders")
+    config = broker.tables.topics.get("orders")
     assert config is not None
-    broker.topics.put(msgspec.structs.replace(config, read_queue_nums=0), 0)
+    broker.tables.topics.put(msgspec.structs.replace(config, read_queue_nums=0), 0)
     with pytest.raises(CallRefused, match="No queues to reset"):
-        await reset.reset(broker, asked(), peer)
+        await broker.bind(reset.reset)(asked(), peer)
 
 
 async def test_the_next_pull_is_told_once_and_commits_nothing(broker: Broker, peer: Any) -> None:
-    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
     told = wanted(broker, peer)
     assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
     assert (told.next_begin_offset, told.min_offset, told.max_offset) == (2, 0, COUNT)
-    assert broker.offsets.get("billing", "orders", 0) == 2
+    assert broker.tables.offsets.get("billing", "orders", 0) == 2
     assert wanted(broker, peer, 2).code == 0
 
 
 async def test_another_group_is_told_nothing(broker: Broker, peer: Any) -> None:
-    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
     assert wanted(broker, peer, consumer_group="others").code == 0
 
 
 async def test_until_then_no_member_can_note_its_old_progress(broker: Broker, peer: Any) -> None:
-    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
+    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
     update = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=9)
-    reply = offset.update(broker, update, peer)
+    reply = broker.bind(offset.update)(update, peer)
     assert (reply.code, reply.remark) == (0, "Offset has been previously reset")
-    assert broker.offsets.get("billing", "orders", 0) == 2
+    assert broker.tables.offsets.get("billing", "orders", 0) == 2
     wanted(broker, peer)
-    assert offset.update(broker, update, peer).remark is None
-    assert broker.offsets.get("billing", "orders", 0) == 9
+    assert broker.bind(offset.update)(update, peer).remark is None
+    assert broker.tables.offsets.get("billing", "orders", 0) == 9
 
 
 async def test_what_was_popped_in_order_is_free(broker: Broker, peer: Any) -> None:
     held = hold(None, [5], 1, 60_000, None)
-    broker.orders.put("billing", "orders", 0, held)
-    await reset.reset(broker, asked(queue_id=0, offset=2), peer)
-    assert broker.orders.get("billing", "orders", 0) is None
+    broker.tables.ordered_pops.put("billing", "orders", 0, held)
+    await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
+    assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
 
 
 async def test_a_reset_that_the_disk_refuses_changes_nothing(
@@ -179,23 +185,28 @@ async def test_a_reset_that_the_disk_refuses_changes_nothing(
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.offsets, "saved", no_room)
+        patch.setattr(broker.tables.offsets, "saved", no_room)
         with pytest.raises(StoreFull):
-            await reset.reset(broker, asked(timestamp=0), peer)
-    assert [broker.offsets.get("billing", "orders", n) for n in range(4)] == [5, None, None, None]
-    assert not broker.resets.pending
+            await broker.bind(reset.reset)(asked(timestamp=0), peer)
+    assert [broker.tables.offsets.get("billing", "orders", n) for n in range(4)] == [
+        5,
+        None,
+        None,
+        None,
+    ]
+    assert not broker.tables.offset_resets.pending
     assert wanted(broker, peer).code == 0
 
 
 async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(
     broker: Broker, peer: Any
 ) -> None:
-    resetting = asyncio.create_task(reset.reset(broker, asked(timestamp=0), peer))
+    resetting = asyncio.create_task(broker.bind(reset.reset)(asked(timestamp=0), peer))
     await asyncio.sleep(0)
-    broker.forget_topics(["orders"])
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
     with pytest.raises(CallRefused, match="Topic orders does not exist"):
         await resetting
-    assert broker.offsets.get("billing", "orders", 0) is None
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
 
 
 # -- by the members ------------------------------------------------------------------------------
@@ -203,7 +214,7 @@ async def test_a_topic_that_is_deleted_during_a_reset_has_no_progress(
 
 @pytest.fixture
 def by_members(broker: Broker) -> None:
-    broker.live.change({"useServerSideResetOffset": "false"}, 0)
+    broker.control.settings.change({"useServerSideResetOffset": "false"}, 0)
 
 
 @pytest.mark.usefixtures("by_members")
@@ -215,7 +226,7 @@ class TestByMembers:
         join(broker, peer)
         join(broker, other, "c@2")
         other.language = Language.CPP
-        found = await reset.reset(broker, asked(timestamp=0, is_force=True), peer)
+        found = await broker.bind(reset.reset)(asked(timestamp=0, is_force=True), peer)
         assert table(found) == {0: 0, 1: 0, 2: 0, 3: 0}
         (told,), (listed,) = peer.told, other.told
         assert isinstance(told, ResetClientOffset)
@@ -223,30 +234,30 @@ class TestByMembers:
         assert codec.loads(told.body, ResetOffsetBody) == codec.loads(found.body, ResetOffsetBody)
         rows = codec.loads(listed.body, ResetOffsetList).offset_table
         assert [(row.queue_id, row.offset) for row in rows] == [(0, 0), (1, 0), (2, 0), (3, 0)]
-        assert broker.offsets.get("billing", "orders", 0) == 5
-        assert not broker.resets.pending
+        assert broker.tables.offsets.get("billing", "orders", 0) == 5
+        assert not broker.tables.offset_resets.pending
 
     async def test_without_force_nobody_skips_anything(self, broker: Broker, peer: Any) -> None:
         join(broker, peer)
-        assert table(await reset.reset(broker, asked(), peer))[0] == 5
-        assert table(await reset.reset(broker, asked(is_force=True), peer))[0] == COUNT
+        assert table(await broker.bind(reset.reset)(asked(), peer))[0] == 5
+        assert table(await broker.bind(reset.reset)(asked(is_force=True), peer))[0] == COUNT
 
     @pytest.mark.parametrize(("offset", "reached"), [(0, 0), (3, 3), (7, 7), (11, 10)])
     async def test_one_queue_goes_to_an_offset_whatever_the_time(
         self, broker: Broker, peer: Any, offset: int, reached: int
     ) -> None:
         join(broker, peer)
-        found = await reset.reset(broker, asked(queue_id=0, offset=offset), peer)
+        found = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
         assert table(found) == {0: reached}
         (told,) = peer.told
         assert table(Reply(body=told.body)) == {0: reached}
 
     async def test_one_queue_goes_to_a_time(self, broker: Broker, peer: Any) -> None:
         join(broker, peer)
-        found = await reset.reset(broker, asked(queue_id=0, timestamp=0), peer)
+        found = await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)
         assert table(found) == {0: 0}
-        assert table(await reset.reset(broker, asked(queue_id=0), peer)) == {0: 5}
-        found = await reset.reset(broker, asked(queue_id=0, offset=-1, is_force=True), peer)
+        assert table(await broker.bind(reset.reset)(asked(queue_id=0), peer)) == {0: 5}
+        found = await broker.bind(reset.reset)(asked(queue_id=0, offset=-1, is_force=True), peer)
         assert table(found) == {0: COUNT}
 
     @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
@@ -255,7 +266,7 @@ class TestByMembers:
     ) -> None:
         join(broker, peer)
         with pytest.raises(CallRefused):
-            await reset.reset(broker, asked(**fields), peer)
+            await broker.bind(reset.reset)(asked(**fields), peer)
         assert peer.told == []
 
     @pytest.mark.parametrize(
@@ -274,7 +285,7 @@ class TestByMembers:
         self, broker: Broker, peer: Any, fields: dict[str, Any], code: int, remark: str
     ) -> None:
         with pytest.raises(CallRefused) as refused:
-            await reset.reset(broker, asked(**fields), peer)
+            await broker.bind(reset.reset)(asked(**fields), peer)
         assert refused.value.code == code
         assert (refused.value.remark or "").startswith(remark)
 
@@ -286,7 +297,7 @@ class TestByMembers:
         join(broker, old, "c@2")
         old.version = 20
         with pytest.raises(CallRefused, match="the client does not support this feature"):
-            await reset.reset(broker, asked(), peer)
+            await broker.bind(reset.reset)(asked(), peer)
         assert peer.told == []
 
 
@@ -305,7 +316,7 @@ def answering(peer: Any, answer: Reply | Exception) -> None:
 
 async def status(broker: Broker, peer: Any, **fields: Any) -> dict[str, dict[MessageQueue, int]]:
     call = GetGroupStatus(**{"group": "billing", "topic": "orders", **fields})
-    answer = reset.status(broker, call, peer)
+    answer = broker.bind(reset.status)(call, peer)
     assert isinstance(answer, Awaitable)
     return codec.loads((await answer).body, ClientStatus).consumer_table or {}
 
@@ -316,7 +327,7 @@ async def test_members_say_how_far_they_are_and_the_silent_are_left_out(
     silent, odd, empty = new_peer(), new_peer(), new_peer()
     for number, member in enumerate((peer, silent, odd, empty), 1):
         join(broker, member, f"c@{number}")
-    queue = MessageQueue("orders", broker.config.broker_name, 0)
+    queue = MessageQueue("orders", broker.control.settings.config.broker_name, 0)
     body = codec.dumps(ClientStatus(message_queue_table={queue: 7}))
     answering(peer, Reply(body=body))
     answering(silent, CallTimeout("no answer"))
@@ -342,18 +353,18 @@ async def test_a_group_without_members_is_named(broker: Broker, peer: Any) -> No
 
 async def clone(broker: Broker, peer: Any, **fields: Any) -> None:
     given = {"src_group": "billing", "dest_group": "audit", **fields}
-    await reset.clone(broker, CloneOffsets(**given), peer)
+    await broker.bind(reset.clone)(CloneOffsets(**given), peer)
 
 
 async def test_a_group_goes_on_where_another_one_is(broker: Broker, peer: Any) -> None:
-    broker.offsets.commit("billing", "gone", 0, 3)
+    broker.tables.offsets.commit("billing", "gone", 0, 3)
     await clone(broker, peer)
-    assert broker.offsets.get("audit", "orders", 0) == 5
-    assert broker.offsets.get("audit", "gone", 0) is None
-    broker.offsets.commit("billing", "orders", 0, 6)
-    assert broker.offsets.get("audit", "orders", 0) == 5
+    assert broker.tables.offsets.get("audit", "orders", 0) == 5
+    assert broker.tables.offsets.get("audit", "gone", 0) is None
+    broker.tables.offsets.commit("billing", "orders", 0, 6)
+    assert broker.tables.offsets.get("audit", "orders", 0) == 5
     await clone(broker, peer, topic="orders")
-    assert broker.offsets.get("audit", "orders", 0) == 6
+    assert broker.tables.offsets.get("audit", "orders", 0) == 6
 
 
 async def test_topics_to_which_nobody_listens_count_offline_alone(
@@ -361,6 +372,6 @@ async def test_topics_to_which_nobody_listens_count_offline_alone(
 ) -> None:
     join(broker, peer, topic="others")
     await clone(broker, peer)
-    assert broker.offsets.get("audit", "orders", 0) is None
+    assert broker.tables.offsets.get("audit", "orders", 0) is None
     await clone(broker, peer, offline=True)
-    assert broker.offsets.get("audit", "orders", 0) == 5
+    assert broker.tables.offsets.get("audit", "orders", 0) == 5

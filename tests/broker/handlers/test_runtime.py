@@ -38,7 +38,7 @@ GENUINE = {
 
 
 async def info(broker: Broker) -> dict[str, str]:
-    reply = await handlers.runtime_info(broker, GetRuntimeInfo(), None)  # type: ignore[arg-type]
+    reply = await broker.bind(handlers.runtime_info)(GetRuntimeInfo(), None)  # type: ignore[arg-type]
     found: dict[str, str] = json.loads(reply.body)["table"]
     return found
 
@@ -60,12 +60,12 @@ def test_our_version_has_the_genuine_name() -> None:
 
 
 async def test_what_was_put_and_got_is_counted(broker: Broker, peer: Any, message: Any) -> None:
-    broker.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
     for _ in range(20):
-        broker.put.one(message(), 0, peer)
-    broker.statistics.got("orders", "billing", 5, 500)
-    broker.statistics.missed()
-    await broker.sampling.step(broker.statistics.boot_ms + 10_000)
+        broker.log.ingest.one(message(), 0, peer)
+    broker.control.statistics.got("orders", "billing", 5, 500)
+    broker.control.statistics.missed()
+    await broker.control.sampler.step(broker.control.statistics.boot_ms + 10_000)
     found = await info(broker)
     assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("20", "5")
     assert found["putMessageTimesTotal"] == "20"
@@ -78,7 +78,7 @@ async def test_what_was_put_and_got_is_counted(broker: Broker, peer: Any, messag
 
 
 async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: Any) -> None:
-    gates = broker.admission.gates
+    gates = broker.control.admission.gates
     gates["send"].enter(peer, 100)
     gates["send"].late(7)
     gates["pull"].enter(peer, 100)
@@ -90,7 +90,7 @@ async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: A
 
 
 async def test_a_request_that_held_all_others_up_is_told(broker: Broker) -> None:
-    broker.share.pause_ms(34, 700, "10.0.0.1:7", 80)
+    broker.control.slow_requests.pause_ms(34, 700, "10.0.0.1:7", 80)
     found = await info(broker)
     assert found["slowRequestCount"] == "1"
     assert found["slowRequestLongestMillis"] == "80"
@@ -100,9 +100,9 @@ async def test_a_request_that_held_all_others_up_is_told(broker: Broker) -> None
 async def test_delay_levels_are_told_once_they_are_used(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    broker.topics.put(TopicConfig(topic_name="orders"), 0)
-    broker.put.one(message(properties="DELAY\x013\x02"), 0, peer)
-    broker.delays.advance(3, 1)
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.log.ingest.one(message(properties="DELAY\x013\x02"), 0, peer)
+    broker.tables.delay_offsets.advance(3, 1)
     assert (await info(broker))["scheduleMessageOffset_3"] == "1,1"
 
 
@@ -123,6 +123,6 @@ def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
 
 async def test_messages_that_are_set_aside_are_told(broker: Broker) -> None:
     for _ in range(2):
-        broker.set_aside.keep("timer", RecordLocation("t", 0, 0, 10**6), ValueError("odd"))
+        broker.delivery.set_aside.keep("timer", RecordLocation("t", 0, 0, 10**6), ValueError("odd"))
     found = await info(broker)
     assert (found["setAsideTotal"], found["setAside_timer"]) == ("2", "2")

@@ -8,6 +8,7 @@ import pytest
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.send import send, send_batch
+from roquet.broker.operations.progress import save_progress
 from roquet.model.errors import StoreFailed, StoreFull
 from roquet.model.topic import TopicConfig
 from roquet.store.filesystem.files import RealFiles
@@ -28,12 +29,12 @@ async def waiting(answer: Any) -> Any:
 async def test_a_message_is_stored_and_its_place_told(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    reply: Any = send(broker, message(b"second"), peer)
+    broker.bind(send)(message(), peer)
+    reply: Any = broker.bind(send)(message(b"second"), peer)
     assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
     assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
     _, position = parse_offset_message_id(reply.msg_id)
-    record = broker.store.message_at(position)
+    record = broker.log.store.message_at(position)
     assert record is not None
     assert decode(record).body == b"second"
     assert decode(record).properties.find(reply.transaction_id.encode()) > 0
@@ -43,22 +44,22 @@ async def test_the_long_names_mean_the_same(broker: Broker, peer: Any) -> None:
     call = SendLongNames(
         producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
     )
-    reply: Any = send(broker, call, peer)
+    reply: Any = broker.bind(send)(call, peer)
     assert (reply.code, reply.queue_id) == (0, 1)
-    assert broker.store.bounds("orders", 1) == (0, 1)
+    assert broker.log.store.bounds("orders", 1) == (0, 1)
 
 
 async def test_a_new_topic_has_as_many_queues_as_its_first_sender_wants(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(default_topic_queue_nums=3), peer)
-    topic = broker.topics.get("orders")
+    broker.bind(send)(message(default_topic_queue_nums=3), peer)
+    topic = broker.tables.topics.get("orders")
     assert topic is not None
     assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
 
 
 async def test_a_negative_queue_means_any(broker: Broker, peer: Any, message: Any) -> None:
-    replies: list[Any] = [send(broker, message(queue_id=-1), peer) for _ in range(100)]
+    replies: list[Any] = [broker.bind(send)(message(queue_id=-1), peer) for _ in range(100)]
     assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
 
 
@@ -75,20 +76,20 @@ async def test_a_batch_is_told_by_its_code_or_its_flag(
             body=BATCH,
             batch=False,
         )
-        reply: Any = send_batch(broker, call, peer)
+        reply: Any = broker.bind(send_batch)(call, peer)
     else:
-        reply = send(broker, message(BATCH, batch=True), peer)
+        reply = broker.bind(send)(message(BATCH, batch=True), peer)
     assert (reply.code, reply.queue_offset) == (0, 0)
     assert reply.msg_id.count(",") == 1
-    assert broker.store.bounds("orders", 0) == (0, 2)
+    assert broker.log.store.bounds("orders", 0) == (0, 2)
 
 
 async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
-    broker.topics.put(topic, 0)
-    reply: Any = send(broker, message(queue_id=7), peer)
+    broker.tables.topics.put(topic, 0)
+    reply: Any = broker.bind(send)(message(queue_id=7), peer)
     assert reply.code == 0
 
 
@@ -116,41 +117,41 @@ async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
     broker: Broker, peer: Any, message: Any, fields: dict[str, Any], code: int, remark: str
 ) -> None:
     body = fields.pop("body", b"body")
-    end = broker.store.end_position
-    reply: Any = send(broker, message(body, **fields), peer)
+    end = broker.log.store.end_position
+    reply: Any = broker.bind(send)(message(body, **fields), peer)
     assert reply.code == code
     assert re.search(remark, reply.remark)
     assert reply.region == "DefaultRegion", "the C++ client looks for it in refusals as well"
-    assert broker.store.end_position == end
+    assert broker.log.store.end_position == end
 
 
 async def test_a_topic_without_queues_to_write_to_takes_nothing(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
-    broker.topics.put(topic, 0)
-    reply: Any = send(broker, message(queue_id=-1), peer)
+    broker.tables.topics.put(topic, 0)
+    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
     assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: Any) -> None:
     call = SendBatch(producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH)
-    reply: Any = send_batch(broker, call, peer)
+    reply: Any = broker.bind(send_batch)(call, peer)
     assert reply.code == ResponseCode.INVALID_PARAMETER
 
 
 async def test_a_full_disk_is_answered_and_reads_go_on(
     broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    send(broker, message(), peer)
+    broker.bind(send)(message(), peer)
 
     def refuse(*_: object) -> None:
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr(broker.store, "append", refuse)
-    reply: Any = send(broker, message(), peer)
+    monkeypatch.setattr(broker.log.store, "append", refuse)
+    reply: Any = broker.bind(send)(message(), peer)
     assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
-    assert broker.store.read("orders", 0, 0).count == 1
+    assert broker.log.store.read("orders", 0, 0).count == 1
 
 
 class TestWithoutAutomaticCreation:
@@ -161,9 +162,9 @@ class TestWithoutAutomaticCreation:
     async def test_an_unknown_topic_is_answered_with_17(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        reply: Any = send(broker, message(), peer)
+        reply: Any = broker.bind(send)(message(), peer)
         assert reply.code == ResponseCode.TOPIC_NOT_EXIST
-        assert broker.topics.get("orders") is None
+        assert broker.tables.topics.get("orders") is None
 
 
 class TestReadOnly:
@@ -174,8 +175,8 @@ class TestReadOnly:
     async def test_a_broker_that_may_not_be_written_to_says_so(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        broker.topics.put(TopicConfig(topic_name="orders"), 0)
-        reply: Any = send(broker, message(), peer)
+        broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+        reply: Any = broker.bind(send)(message(), peer)
         assert reply.code == ResponseCode.NO_PERMISSION
 
 
@@ -187,23 +188,23 @@ class TestSyncFlush:
     async def test_an_acknowledged_message_is_on_the_disk(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        reply = await waiting(send(broker, message(), peer))
+        reply = await waiting(broker.bind(send)(message(), peer))
         assert reply.code == 0
-        assert broker.store.flushed_position == broker.store.end_position
+        assert broker.log.store.flushed_position == broker.log.store.end_position
 
     async def test_a_batch_waits_for_its_last_message(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        reply = await waiting(send(broker, message(BATCH, batch=True), peer))
+        reply = await waiting(broker.bind(send)(message(BATCH, batch=True), peer))
         assert reply.code == 0
-        assert broker.store.flushed_position == broker.store.end_position
+        assert broker.log.store.flushed_position == broker.log.store.end_position
 
     async def test_who_does_not_want_to_wait_is_answered_at_once(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        reply: Any = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == 0
-        reply = send(broker, message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer)
+        reply = broker.bind(send)(message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer)
         assert reply.code == 0
 
 
@@ -216,12 +217,12 @@ class TestSlowDisk:
         self, broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         held_up = Event()
-        monkeypatch.setattr(broker.store, "flush_log", lambda: held_up.wait(5))
-        reply = await waiting(send(broker, message(), peer))
+        monkeypatch.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
+        reply = await waiting(broker.bind(send)(message(), peer))
         held_up.set()
         assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
         assert (reply.queue_id, reply.queue_offset) == (0, 0)
-        assert broker.store.read("orders", 0, 0).count == 1
+        assert broker.log.store.read("orders", 0, 0).count == 1
 
 
 class TestFailingDisk:
@@ -248,41 +249,41 @@ class TestFailingDisk:
     async def test_who_waits_is_told_that_nobody_knows_and_who_comes_later_that_it_is_not_stored(
         self, broker: Broker, peer: Any, message: Any, failures: list[Path]
     ) -> None:
-        first = send(broker, message(b"first"), peer)
-        second = send(broker, message(BATCH, batch=True), peer)
+        first = broker.bind(send)(message(b"first"), peer)
+        second = broker.bind(send)(message(BATCH, batch=True), peer)
         replies = await asyncio.gather(waiting(first), waiting(second))
         assert len(failures) == 1
         assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
         assert "look at the disk, then restart" in replies[0].remark
-        end = broker.store.end_position
+        end = broker.log.store.end_position
         for answer in (
-            send(broker, message(), peer),
-            send(broker, message(BATCH, batch=True), peer),
-            send(broker, message(properties="WAIT\x01false\x02"), peer),
+            broker.bind(send)(message(), peer),
+            broker.bind(send)(message(BATCH, batch=True), peer),
+            broker.bind(send)(message(properties="WAIT\x01false\x02"), peer),
         ):
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE  # type: ignore[union-attr]
-        assert broker.store.end_position == end
-        assert broker.store.flushed_position == 0
-        assert broker.store.read("orders", 0, 0).count == 3, "reads go on"
+        assert broker.log.store.end_position == end
+        assert broker.log.store.flushed_position == 0
+        assert broker.log.store.read("orders", 0, 0).count == 3, "reads go on"
 
     async def test_also_where_nobody_waits_for_the_disk_later_messages_are_refused(
         self, broker: Broker, peer: Any, message: Any, failures: list[Path]
     ) -> None:
-        reply: Any = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == ResponseCode.SUCCESS
         with pytest.raises(StoreFailed):
-            await broker.flush.step()
+            await broker.log.flush.step()
         assert len(failures) == 1
-        reply = send(broker, message(properties="WAIT\x01false\x02"), peer)
+        reply = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
         assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
     async def test_no_checkpoint_speaks_of_what_was_lost(
         self, broker: Broker, peer: Any, message: Any, failures: list[Path], tmp_path: Path
     ) -> None:
-        await waiting(send(broker, message(), peer))
+        await waiting(broker.bind(send)(message(), peer))
         assert failures
         with pytest.raises(StoreFailed):
-            await broker.flush.checkpoint(0)
+            await broker.log.flush.checkpoint(0)
         with pytest.raises(StoreFailed):
-            broker.save_progress()
+            save_progress(broker.log, broker.tables)
         assert not (tmp_path / "checkpoint").exists()

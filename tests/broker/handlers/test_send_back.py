@@ -18,18 +18,18 @@ SCHEDULE = "SCHEDULE_TOPIC_XXXX"
 
 def stored(broker: Broker, peer: Any, message: Any, **fields: Any) -> Record:
     text = "TAGS\x01red\x02KEYS\x01k1 k2\x02UNIQ_KEY\x01k\x02mine\x01yes\x02"
-    reply: Any = send(broker, message(b"body", flag=7, properties=text, **fields), peer)
+    reply: Any = broker.bind(send)(message(b"body", flag=7, properties=text, **fields), peer)
     assert reply.code == 0
     return record(broker, "orders", 0, reply.queue_offset)
 
 
 def record(broker: Broker, topic: str, queue_id: int, offset: int = 0) -> Record:
-    return decode(broker.store.read(topic, queue_id, offset, count_max=1).parts[0])
+    return decode(broker.log.store.read(topic, queue_id, offset, count_max=1).parts[0])
 
 
 def back(broker: Broker, peer: Any, failed: Record, level: int = 0, **fields: Any) -> Any:
     call = SendBack(offset=failed.position, group="g", delay_level=level, **fields)
-    return send_back(broker, call, peer)
+    return broker.bind(send_back)(call, peer)
 
 
 async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
@@ -40,14 +40,14 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
     found = record(broker, SCHEDULE, 2)
     assert (found.body, found.flag, found.reconsume_times) == (b"body", 7, 1)
     assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
-    own_id = broker.put.message_id(first.position)
+    own_id = broker.log.ingest.message_id(first.position)
     assert decode_properties(found.properties) == {
         "TAGS": "red", "KEYS": "k1 k2", "UNIQ_KEY": "k", "mine": "yes", "WAIT": "false",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
         "DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "0",
     }  # fmt: skip
-    topic = broker.topics.get("%RETRY%g")
+    topic = broker.tables.topics.get("%RETRY%g")
     assert topic is not None
     assert topic.write_queue_nums == 1
 
@@ -64,11 +64,11 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
 async def test_what_nobody_has_got_cannot_be_sent_back(
     broker: Broker, peer: Any, message: Any, topic: str, queue_id: int, properties: str, level: int
 ) -> None:
-    send(broker, message(properties=properties), peer)
-    end = broker.store.end_position
+    broker.bind(send)(message(properties=properties), peer)
+    end = broker.log.store.end_position
     with pytest.raises(CallRefused, match="was not given to anybody"):
         back(broker, peer, record(broker, topic, queue_id), level)
-    assert broker.store.end_position == end
+    assert broker.log.store.end_position == end
 
 
 async def test_no_number_of_tries_is_too_large(broker: Broker, peer: Any, message: Any) -> None:
@@ -90,7 +90,7 @@ async def test_a_member_may_choose_the_level(
     broker: Broker, peer: Any, message: Any, level: int, queue: int
 ) -> None:
     back(broker, peer, stored(broker, peer, message), level)
-    assert broker.store.bounds(SCHEDULE, queue) == (0, 1)
+    assert broker.log.store.bounds(SCHEDULE, queue) == (0, 1)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ async def test_a_message_without_another_try_is_a_dead_letter(
     assert (found.body, found.reconsume_times) == (b"body", times + 1)
     assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
     assert properties["DELAY"] == "0"
-    topic = broker.topics.get("%DLQ%g")
+    topic = broker.tables.topics.get("%DLQ%g")
     assert topic is not None
     assert (topic.write_queue_nums, topic.perm) == (1, 6)
 
@@ -116,24 +116,24 @@ async def test_more_tries_may_be_asked_for_than_there_are_levels(
 ) -> None:
     failed = stored(broker, peer, message, reconsume_times=40)
     back(broker, peer, failed, max_reconsume_times=100)
-    assert broker.store.bounds(SCHEDULE, len(DEFAULT_LEVELS) - 1) == (0, 1)
+    assert broker.log.store.bounds(SCHEDULE, len(DEFAULT_LEVELS) - 1) == (0, 1)
 
 
 async def test_a_group_that_wants_no_retries_gets_none(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     failed = stored(broker, peer, message)
-    broker.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=0), 0)
-    end = broker.store.end_position
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=0), 0)
+    end = broker.log.store.end_position
     assert back(broker, peer, failed).code == 0
-    assert broker.store.end_position == end
+    assert broker.log.store.end_position == end
 
 
 async def test_retries_are_spread_over_the_groups_queues(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     failed = stored(broker, peer, message)
-    broker.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=4), 0)
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=4), 0)
     for _ in range(40):
         back(broker, peer, failed)
     found = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
@@ -141,10 +141,10 @@ async def test_retries_are_spread_over_the_groups_queues(
 
 
 def refusal(broker: Broker, peer: Any, call: SendBack) -> int:
-    end = broker.store.end_position
+    end = broker.log.store.end_position
     with pytest.raises(CallRefused) as refused:
-        send_back(broker, call, peer)
-    assert broker.store.end_position == end
+        broker.bind(send_back)(call, peer)
+    assert broker.log.store.end_position == end
     return refused.value.code
 
 
@@ -173,7 +173,7 @@ async def test_a_retry_topic_that_is_only_read_takes_nothing_back(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     failed = stored(broker, peer, message)
-    broker.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4), 0)
+    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g", perm=4), 0)
     call = SendBack(offset=failed.position, group="g", delay_level=0)
     assert refusal(broker, peer, call) == ResponseCode.NO_PERMISSION
 
@@ -186,7 +186,7 @@ async def test_a_store_that_takes_nothing_is_told(
     def broken(*_: object) -> None:
         raise StoreError("the disk is gone")
 
-    monkeypatch.setattr(broker.store, "append", broken)
+    monkeypatch.setattr(broker.log.store, "append", broken)
     call = SendBack(offset=failed.position, group="g", delay_level=0)
     assert refusal(broker, peer, call) == ResponseCode.SYSTEM_ERROR
 
@@ -195,15 +195,15 @@ async def test_a_store_that_takes_nothing_is_told(
 async def test_the_answer_comes_when_the_message_is_on_the_disk(
     broker: Broker, peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reply: Any = await send(broker, message(properties="UNIQ_KEY\x01k\x02"), peer)  # type: ignore[misc]
+    reply: Any = await broker.bind(send)(message(properties="UNIQ_KEY\x01k\x02"), peer)  # type: ignore[misc]
     failed = record(broker, "orders", 0, reply.queue_offset)
     assert (await back(broker, peer, failed)).code == 0
-    assert broker.store.flushed_position == broker.store.end_position
+    assert broker.log.store.flushed_position == broker.log.store.end_position
 
     async def never(_: int) -> bool:
         return False
 
-    monkeypatch.setattr(broker.flush, "durable", never)
+    monkeypatch.setattr(broker.log.flush, "durable", never)
     with pytest.raises(CallRefused, match="not yet on the disk"):
         await back(broker, peer, failed)
 
@@ -212,7 +212,7 @@ async def test_a_message_without_room_for_the_words_of_a_retry_is_a_dead_letter_
     broker: Broker, peer: Any, message: Any
 ) -> None:
     text = f"UNIQ_KEY\x01k\x02long\x01{'x' * 32_650}\x02"
-    reply: Any = send(broker, message(b"body", properties=text), peer)
+    reply: Any = broker.bind(send)(message(b"body", properties=text), peer)
     assert reply.code == 0
     assert back(broker, peer, record(broker, "orders", 0)).code == 0
     found = record(broker, "%DLQ%g", 0)

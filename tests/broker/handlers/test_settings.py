@@ -20,11 +20,11 @@ from roquet.wire.properties_file import read_properties
 
 def change(broker: Broker, peer: Any, text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else text.encode()
-    handlers.update(broker, UpdateSettings(body=body), peer)
+    broker.bind(handlers.update)(UpdateSettings(body=body), peer)
 
 
 def told(broker: Broker, peer: Any) -> tuple[dict[str, str], DataVersion]:
-    reply = handlers.settings(broker, GetSettings(), peer)
+    reply = broker.bind(handlers.settings)(GetSettings(), peer)
     return read_properties(reply.body.decode()), codec.loads(reply.version, DataVersion)
 
 
@@ -35,7 +35,7 @@ async def test_what_was_changed_is_told_and_in_force(broker: Broker, peer: Any) 
     after, newer = told(broker, peer)
     assert (after["maxMessageSize"], after["longPollingEnable"]) == ("10", "false")
     assert newer.counter == version.counter + 1
-    assert broker.config.client_silence == 1_000
+    assert broker.control.settings.config.client_silence == 1_000
 
 
 async def test_every_key_that_a_genuine_broker_tells_is_told(broker: Broker, peer: Any) -> None:
@@ -50,53 +50,53 @@ async def test_every_key_that_a_genuine_broker_tells_is_told(broker: Broker, pee
 async def test_a_smaller_limit_counts_from_the_next_message_on(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(b"x" * 11), peer)
+    broker.bind(send)(message(b"x" * 11), peer)
     change(broker, peer, "maxMessageSize=10")
-    reply: Any = send(broker, message(b"x" * 11), peer)
+    reply: Any = broker.bind(send)(message(b"x" * 11), peer)
     assert (reply.code, "10" in reply.remark) == (ResponseCode.MESSAGE_ILLEGAL, True)
     change(broker, peer, "maxMessageSize=4MiB")
-    reply = send(broker, message(b"x" * 11), peer)
+    reply = broker.bind(send)(message(b"x" * 11), peer)
     assert reply.code == 0
 
 
 async def test_no_permission_to_write_or_to_read_is_said_in_genuine_words(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    name = broker.config.broker_name
-    send(broker, message(), peer)
+    name = broker.control.settings.config.broker_name
+    broker.bind(send)(message(), peer)
     change(broker, peer, "brokerPermission=4")
-    new: Any = send(broker, message(topic="another"), peer)
-    known: Any = send(broker, message(), peer)
+    new: Any = broker.bind(send)(message(topic="another"), peer)
+    known: Any = broker.bind(send)(message(), peer)
     assert [new.code, known.code] == [ResponseCode.NO_PERMISSION] * 2
     assert name in known.remark
     change(broker, peer, "brokerPermission=2")
-    assert getattr(send(broker, message(), peer), "code", None) == 0
+    assert getattr(broker.bind(send)(message(), peer), "code", None) == 0
     asked = Pull(
         consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
-    found: Any = pull(broker, asked, peer)
+    found: Any = broker.bind(pull)(asked, peer)
     assert found.remark == f"the broker[{name}] pulling message is forbidden"
 
 
 async def test_name_servers_hear_of_a_new_permission(broker: Broker, peer: Any) -> None:
-    version, heard = broker.topics.version, list[str]()
-    broker.topics.on_change.append(lambda: heard.append("again"))
+    version, heard = broker.tables.topics.version, list[str]()
+    broker.tables.topics.on_change.append(lambda: heard.append("again"))
     change(broker, peer, "brokerPermission=4")
-    assert (broker.topics.version.counter, heard) == (version.counter + 1, ["again"])
+    assert (broker.tables.topics.version.counter, heard) == (version.counter + 1, ["again"])
 
 
 async def test_automatic_creation_is_switched_off_and_on(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     change(broker, peer, "autoCreateTopicEnable=false\nautoCreateSubscriptionGroup=false")
-    reply: Any = send(broker, message(topic="unknown"), peer)
+    reply: Any = broker.bind(send)(message(topic="unknown"), peer)
     assert reply.code == ResponseCode.TOPIC_NOT_EXIST
-    assert broker.groups.find("nobody", 0) is None
+    assert broker.tables.groups.find("nobody", 0) is None
     change(broker, peer, "autoCreateTopicEnable=true\nautoCreateSubscriptionGroup=true")
-    reply = send(broker, message(topic="unknown"), peer)
+    reply = broker.bind(send)(message(topic="unknown"), peer)
     assert reply.code == 0
-    assert broker.groups.find("nobody", 0) is not None
+    assert broker.tables.groups.find("nobody", 0) is not None
 
 
 class TestWithoutAutomaticTopics:
@@ -107,14 +107,14 @@ class TestWithoutAutomaticTopics:
     async def test_the_topic_that_others_are_made_after_comes_with_it(
         self, broker: Broker, peer: Any, message: Any
     ) -> None:
-        assert broker.topics.get("TBW102") is None
+        assert broker.tables.topics.get("TBW102") is None
         change(broker, peer, "autoCreateTopicEnable=true")
-        assert getattr(send(broker, message(), peer), "code", None) == 0
+        assert getattr(broker.bind(send)(message(), peer), "code", None) == 0
 
 
 async def test_files_are_kept_as_long_as_it_says_now(broker: Broker, peer: Any) -> None:
     change(broker, peer, "fileReservedTime=5\ndeleteWhen=07\ndiskMaxUsedSpaceRatio=60")
-    policy = broker.store._config.retention
+    policy = broker.log.store._config.retention
     assert (policy.reserved_ms, policy.delete_hour) == (5 * 3_600_000, 7)
     assert policy.expire_ratio == 0.6
 
@@ -124,10 +124,10 @@ async def test_a_member_is_silent_by_the_limit_of_its_last_heartbeat(
 ) -> None:
     change(broker, peer, "client_silence=5s")
     body = codec.dumps(HeartbeatData(client_id="c@1"))
-    heartbeat(broker, Heartbeat(body=body), peer)
-    now_ms = broker.clock.monotonic_ms()
-    assert broker.clients.silent(now_ms + 4_000) == []
-    assert broker.clients.silent(now_ms + 6_000) == [peer]
+    broker.bind(heartbeat)(Heartbeat(body=body), peer)
+    now_ms = broker.control.clock.monotonic_ms()
+    assert broker.tables.clients.silent(now_ms + 4_000) == []
+    assert broker.tables.clients.silent(now_ms + 6_000) == [peer]
 
 
 @pytest.mark.parametrize(
@@ -144,14 +144,14 @@ async def test_a_member_is_silent_by_the_limit_of_its_last_heartbeat(
 async def test_what_cannot_be_changes_nothing(
     broker: Broker, peer: Any, body: bytes, code: ResponseCode
 ) -> None:
-    before = broker.config
+    before = broker.control.settings.config
     with pytest.raises(CallRefused) as refused:
         change(broker, peer, b"brokerPermission=4\n" + body)
     assert refused.value.code == code
-    assert broker.config is before
+    assert broker.control.settings.config is before
 
 
 async def test_an_empty_change_is_none(broker: Broker, peer: Any) -> None:
-    before = broker.config
+    before = broker.control.settings.config
     change(broker, peer, b"")
-    assert broker.config is before
+    assert broker.control.settings.config is before

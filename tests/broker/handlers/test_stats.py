@@ -22,16 +22,18 @@ from roquet.wire.fastjson import codec
 @pytest.fixture
 def orders(broker: Broker, peer: Any, message: Any) -> Broker:
     """A topic of two queues: three messages in the first, of which billing has handled two."""
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0)
-    broker.groups.find("billing", 0)
+    broker.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
+    )
+    broker.tables.groups.find("billing", 0)
     for _ in range(3):
-        broker.put.one(message(), 0, peer)
-    broker.offsets.commit("billing", "orders", 0, 2)
+        broker.log.ingest.one(message(), 0, peer)
+    broker.tables.offsets.commit("billing", "orders", 0, 2)
     return broker
 
 
 def queue(broker: Broker, number: int) -> MessageQueue:
-    return MessageQueue("orders", broker.config.broker_name, number)
+    return MessageQueue("orders", broker.control.settings.config.broker_name, number)
 
 
 def listen(broker: Broker, peer: Any, topic: str) -> None:
@@ -39,7 +41,7 @@ def listen(broker: Broker, peer: Any, topic: str) -> None:
         group_name="billing", subscription_data_set=[Subscription(topic=topic, sub_string="*")]
     )
     body = codec.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
-    heartbeat(broker, Heartbeat(body=body), peer)
+    broker.bind(heartbeat)(Heartbeat(body=body), peer)
 
 
 def get_all(broker: Broker, peer: Any, offset: int = 0) -> None:
@@ -47,15 +49,15 @@ def get_all(broker: Broker, peer: Any, offset: int = 0) -> None:
         consumer_group="billing", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
-    pull(broker, call, peer)
+    broker.bind(pull)(call, peer)
 
 
 async def test_each_queue_of_a_topic_is_told(orders: Broker, peer: Any) -> None:
-    reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
     table = codec.loads(reply.body, calls.TopicStats).offset_table
     first, second = (table[queue(orders, number)] for number in (0, 1))
     assert (first.min_offset, first.max_offset) == (0, 3)
-    assert first.last_update_timestamp == orders.store.store_time_at("orders", 0, 2)
+    assert first.last_update_timestamp == orders.log.store.store_time_at("orders", 0, 2)
     assert second == calls.QueueStats()
 
 
@@ -65,17 +67,18 @@ async def test_each_queue_of_a_topic_is_told(orders: Broker, peer: Any) -> None:
 async def test_an_unknown_topic_has_no_queues(broker: Broker, peer: Any, call: Any) -> None:
     ask: Any = {"GetTopicStats": handlers.topic_stats, "GetTimeSpan": handlers.time_span}
     with pytest.raises(CallRefused, match=r"topic\[x\] not exist$") as refused:
-        ask[type(call).__name__](broker, call, peer)
+        broker.bind(ask[type(call).__name__])(call, peer)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def spans(broker: Broker, group: str) -> list[calls.TimeSpan]:
-    reply: Any = handlers.time_span(broker, calls.GetTimeSpan(topic="orders", group=group), None)  # type: ignore[arg-type]
+    call = calls.GetTimeSpan(topic="orders", group=group)
+    reply: Any = broker.bind(handlers.time_span)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
 
 
 async def test_the_times_of_a_groups_messages_are_told(orders: Broker) -> None:
-    times = [orders.store.store_time_at("orders", 0, offset) for offset in range(3)]
+    times = [orders.log.store.store_time_at("orders", 0, offset) for offset in range(3)]
     first, second = spans(orders, "billing")
     assert first.message_queue == queue(orders, 0)
     assert (first.min_time_stamp, first.max_time_stamp) == (times[0], times[2])
@@ -87,7 +90,7 @@ async def test_the_times_of_a_groups_messages_are_told(orders: Broker) -> None:
 
 
 async def test_a_group_that_has_handled_all_is_not_late(orders: Broker) -> None:
-    orders.offsets.commit("billing", "orders", 0, 3)
+    orders.tables.offsets.commit("billing", "orders", 0, 3)
     assert spans(orders, "billing")[0].delay_time == 0
 
 
@@ -99,29 +102,29 @@ async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: 
 
 async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
     call = calls.GetCorrections(topic="orders", **fields)
-    reply = await handlers.corrections(broker, call, None)  # type: ignore[arg-type]
+    reply = await broker.bind(handlers.corrections)(call, None)  # type: ignore[arg-type]
     return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
 
 
 async def test_the_least_progress_of_all_groups_is_told(orders: Broker) -> None:
-    orders.offsets.commit("audit", "orders", 0, 1)
-    orders.offsets.commit("audit", "orders", 1, 0)
+    orders.tables.offsets.commit("audit", "orders", 0, 1)
+    orders.tables.offsets.commit("audit", "orders", 1, 0)
     assert await corrections(orders, compare_group="billing") == {0: 1, 1: 0}
     assert await corrections(orders, compare_group="billing", filter_groups="audit,x") == {0: 2}
-    assert orders.offsets.get("audit", "orders", 0) == 1, "asking changes nothing"
+    assert orders.tables.offsets.get("audit", "orders", 0) == 1, "asking changes nothing"
 
 
 async def test_where_the_compared_group_is_behind_all_there_is_nothing_to_correct(
     orders: Broker,
 ) -> None:
-    orders.offsets.commit("audit", "orders", 0, 1)
+    orders.tables.offsets.commit("audit", "orders", 0, 1)
     found = await corrections(orders, compare_group="audit", filter_groups="audit")
     assert found == {0: 2**63 - 1}
     assert await corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
 
 
 async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
-    reply = await handlers.view(broker, calls.ViewStats(stats_name=name, stats_key=key), None)  # type: ignore[arg-type]
+    reply = await broker.bind(handlers.view)(calls.ViewStats(stats_name=name, stats_key=key), None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.StatsData)
 
 
@@ -129,7 +132,7 @@ async def test_what_was_counted_is_viewed_by_name_and_key(orders: Broker, peer: 
     get_all(orders, peer)
     found = await view(orders, "TOPIC_PUT_NUMS", "orders")
     assert found.stats_minute == calls.StatsItem(), "no sample was taken yet"
-    await orders.sampling.step(orders.clock.now_ms() + 10_000)
+    await orders.control.sampler.step(orders.control.clock.now_ms() + 10_000)
     for name, key in [
         ("TOPIC_PUT_NUMS", "orders"), ("GROUP_GET_NUMS", "orders@billing"),
         ("BROKER_PUT_NUMS", "DefaultCluster"), ("BROKER_GET_NUMS", "DefaultCluster"),
@@ -152,7 +155,7 @@ async def test_what_was_never_counted_is_refused(broker: Broker, name: str, key:
 
 async def all_progress(broker: Broker, **fields: Any) -> calls.ConsumeStatsList:
     call = calls.GetAllConsumeStats(**fields)
-    reply = await handlers.all_consume_stats(broker, call, None)  # type: ignore[arg-type]
+    reply = await broker.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
     return codec.loads(reply.body, calls.ConsumeStatsList)
 
 
@@ -165,19 +168,19 @@ async def test_the_progress_of_all_groups_is_told(orders: Broker, peer: Any) -> 
     first = progress.offset_table[queue(orders, 0)]
     assert (first.broker_offset, first.consumer_offset, first.pull_offset) == (3, 2, 3)
     assert (found.total_diff, found.total_inflight_diff) == (1, 1)
-    assert found.broker_addr == orders.address
+    assert found.broker_addr == orders.log.address
 
 
 async def test_only_ordered_topics_are_told_when_asked_for(orders: Broker) -> None:
     assert (await all_progress(orders, is_order=True)).total_diff == 0
-    orders.topics.put(
+    orders.tables.topics.put(
         TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2, order=True), 0
     )
     assert (await all_progress(orders, is_order=True)).total_diff == 1
 
 
 async def test_topics_that_are_gone_or_left_are_passed_over(orders: Broker, peer: Any) -> None:
-    orders.offsets.commit("billing", "gone", 0, 5)
+    orders.tables.offsets.commit("billing", "gone", 0, 5)
     listen(orders, peer, "other")
     found = await all_progress(orders)
     assert {"billing": []} in found.consume_stats_list
@@ -186,8 +189,8 @@ async def test_topics_that_are_gone_or_left_are_passed_over(orders: Broker, peer
 async def test_while_thousands_of_groups_are_told_others_have_their_turn(orders: Broker) -> None:
     for number in range(2_000):
         name = f"g{number}"
-        orders.groups._configs[name] = SubscriptionGroup(group_name=name)
-        orders.offsets.commit(name, "orders", 0, 1)
+        orders.tables.groups._configs[name] = SubscriptionGroup(group_name=name)
+        orders.tables.offsets.commit(name, "orders", 0, 1)
     turns = 0
 
     async def other() -> None:
@@ -198,26 +201,26 @@ async def test_while_thousands_of_groups_are_told_others_have_their_turn(orders:
 
     task = asyncio.create_task(other())
     call = calls.GetAllConsumeStats()
-    reply = await handlers.all_consume_stats(orders, call, None)  # type: ignore[arg-type]
+    reply = await orders.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
     task.cancel()
     assert turns > 1_000
     assert reply.body.count(b'"brokerOffset"') == 2 * 2_001
 
 
 async def test_a_broker_without_followers_says_so(orders: Broker, peer: Any) -> None:
-    reply = handlers.ha_status(orders, calls.GetHaStatus(), peer)
+    reply = orders.bind(handlers.ha_status)(calls.GetHaStatus(), peer)
     told = json.loads(reply.body)
     assert told["master"] is True
-    assert told["masterCommitLogMaxOffset"] == orders.store.end_position
+    assert told["masterCommitLogMaxOffset"] == orders.log.store.end_position
     assert (told["haConnectionInfo"], told["inSyncSlaveNums"]) == ([], 0)
 
 
 async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused, match="only for controllerMode"):
-        handlers.epochs(broker, calls.GetEpochs(), peer)
+        broker.bind(handlers.epochs)(calls.GetEpochs(), peer)
 
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: Any) -> None:
-    reply: Any = handlers.topic_stats(orders, calls.GetTopicStats(topic="orders"), peer)
+    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
     found = codec.loads(reply.body, calls.TopicStats)
-    assert found.topic_id == orders.topics.ids["orders"]
+    assert found.topic_id == orders.tables.topics.ids["orders"]

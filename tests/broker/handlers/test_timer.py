@@ -33,7 +33,7 @@ def later(broker: Broker, peer: Any, message: Any) -> Later:
 
     def send_it(body: bytes = b"one", delay_ms: int = HOUR_MS, **fields: Any) -> SendReply:
         text = f"TIMER_DELAY_MS\x01{delay_ms}\x02UNIQ_KEY\x01{body.decode()}\x02"
-        reply = send(broker, message(body, properties=text, **fields), peer)
+        reply = broker.bind(send)(message(body, properties=text, **fields), peer)
         assert isinstance(reply, SendReply)
         return reply
 
@@ -41,15 +41,15 @@ def later(broker: Broker, peer: Any, message: Any) -> Later:
 
 
 def answer(broker: Broker, peer: Any, handle: str | None, topic: str = "orders") -> RecallReply:
-    found = recall(
-        broker, Recall(producer_group="pg", topic=topic, recall_handle=handle or ""), peer
+    found = broker.bind(recall)(
+        Recall(producer_group="pg", topic=topic, recall_handle=handle or ""), peer
     )
     assert isinstance(found, RecallReply)
     return found
 
 
 def records(broker: Broker, topic: str = TIMER) -> list[Record]:
-    found = broker.store.read(topic, 0, 0)
+    found = broker.log.store.read(topic, 0, 0)
     return [record for part in found.parts for record in decode_many(part)]
 
 
@@ -64,13 +64,13 @@ def test_the_answer_to_a_message_with_a_time_carries_its_handle(
 
 
 def test_other_answers_carry_none(broker: Broker, peer: Any, message: Any, later: Later) -> None:
-    plain = send(broker, message(), peer)
+    plain = broker.bind(send)(message(), peer)
     assert isinstance(plain, SendReply)
     assert plain.recall_handle is None
     assert later(delay_ms=0).recall_handle is None
-    broker.topics.create_for_group("%RETRY%g", 1, 0)
+    broker.tables.topics.create_for_group("%RETRY%g", 1, 0)
     assert later(topic="%RETRY%g").recall_handle is None
-    level = send(broker, message(properties="DELAY\x013\x02TIMER_DELAY_MS\x019999\x02"), peer)
+    level = broker.bind(send)(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x019999\x02"), peer)
     assert isinstance(level, SendReply)
     assert level.recall_handle is None
 
@@ -92,7 +92,9 @@ def test_a_message_is_taken_back_by_a_note_in_its_own_second(
 def test_the_note_names_its_topic_where_the_settings_say_so(
     broker: Broker, peer: Any, later: Later
 ) -> None:
-    broker.live.change({"appendTopicForTimerDeleteKey": "true"}, broker.clock.now_ms())
+    broker.control.settings.change(
+        {"appendTopicForTimerDeleteKey": "true"}, broker.control.clock.now_ms()
+    )
     assert answer(broker, peer, later().recall_handle).code == 0
     found = decode_properties(records(broker)[1].properties)
     assert (found["TIMER_DEL_UNIQKEY"], found["UNIQ_KEY"]) == ("orders+one", "one")
@@ -109,12 +111,12 @@ async def test_it_is_on_the_disk_where_acknowledged_messages_are(
     async with BrokerServer(config) as server:
         peer = new_peer(b"\x00" * 15 + b"\x01\x00\x00\x00\x01")
         text = f"TIMER_DELAY_MS\x01{HOUR_MS}\x02UNIQ_KEY\x01one\x02"
-        sent = await send(server.broker, message(properties=text), peer)  # type: ignore[misc]
+        sent = await server.broker.bind(send)(message(properties=text), peer)  # type: ignore[misc]
         assert sent.recall_handle
         call = Recall(topic="orders", recall_handle=sent.recall_handle)
-        reply = await recall(server.broker, call, peer)  # type: ignore[misc]
+        reply = await server.broker.bind(recall)(call, peer)  # type: ignore[misc]
         assert reply.msg_id == "one"
-        assert server.broker.store.flushed_position == server.broker.store.end_position
+        assert server.broker.log.store.flushed_position == server.broker.log.store.end_position
         note = records(server.broker)[1]
         assert note.born_host == peer.host_bytes
         assert "PGROUP" not in decode_properties(note.properties)
@@ -132,10 +134,10 @@ class TestRefused:
     def refused(
         self, broker: Broker, peer: Any, handle: str, topic: str = "orders"
     ) -> tuple[int, str | None]:
-        before = broker.store.end_position
+        before = broker.log.store.end_position
         reply = answer(broker, peer, handle, topic)
         assert reply.region == "DefaultRegion"
-        assert broker.store.end_position == before
+        assert broker.log.store.end_position == before
         return reply.code, reply.remark
 
     def test_what_is_no_handle(self, broker: Broker, peer: Any) -> None:
@@ -153,7 +155,7 @@ class TestRefused:
         )  # fmt: skip
 
     def test_another_broker(self, broker: Broker, peer: Any) -> None:
-        at = broker.clock.now_ms() + HOUR_MS
+        at = broker.control.clock.now_ms() + HOUR_MS
         handle = RecallHandle("orders", "broker-b", at, "one").text()
         assert self.refused(broker, peer, handle) == (
             ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available",
@@ -163,7 +165,7 @@ class TestRefused:
     def test_a_time_that_is_over_or_out_of_reach(
         self, broker: Broker, peer: Any, left_ms: int
     ) -> None:
-        at = broker.clock.now_ms() + left_ms
+        at = broker.control.clock.now_ms() + left_ms
         handle = RecallHandle("orders", "broker-a", at, "one").text()
         assert self.refused(broker, peer, handle) == (
             ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid",
@@ -175,7 +177,7 @@ class TestRefused:
         def full(*_: object, **__: object) -> None:
             raise StoreFull("no room")
 
-        monkeypatch.setattr(broker.put, "again", full)
+        monkeypatch.setattr(broker.log.ingest, "again", full)
         assert self.refused(broker, peer, sent) == (
             ResponseCode.SYSTEM_ERROR, "recall failed, execute error: no room",
         )  # fmt: skip
@@ -191,11 +193,11 @@ def test_by_default_nothing_is_taken_back(broker: Broker, peer: Any, later: Late
 
 def test_the_checkpoint_and_the_metrics_are_told(broker: Broker, peer: Any, later: Later) -> None:
     later()
-    broker.timer.step(broker.clock.now_ms())
-    body = checkpoint(broker, GetTimerCheckpoint(), peer).body
+    broker.delivery.timer.step(broker.control.clock.now_ms())
+    body = broker.bind(checkpoint)(GetTimerCheckpoint(), peer).body
     assert len(body) == 56
     found = unpack_checkpoint(body)
     assert (found.offset, found.master_offset, found.log_end) == (1, 1, 52)
-    table = json.loads(metrics(broker, GetTimerMetrics(), peer).body)
+    table = json.loads(broker.bind(metrics)(GetTimerMetrics(), peer).body)
     assert table["timingCount"]["orders"]["count"] == 1
     assert set(table["dataVersion"]) == {"counter", "stateVersion", "timestamp"}

@@ -29,11 +29,11 @@ from roquet.wire.fastjson import codec
 
 async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
     given = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
-    await handlers.create_topic(broker, calls.CreateTopic(topic=topic, **given), peer)
+    await broker.bind(handlers.create_topic)(calls.CreateTopic(topic=topic, **given), peer)
 
 
 def get(broker: Broker, peer: Any, topic: str = "orders") -> TopicConfig:
-    reply = handlers.topic(broker, calls.GetTopic(topic=topic), peer)
+    reply = broker.bind(handlers.topic)(calls.GetTopic(topic=topic), peer)
     return codec.loads(reply.body, TopicConfig)
 
 
@@ -72,25 +72,25 @@ async def test_attributes_are_added_and_taken_away(broker: Broker, peer: Any) ->
 async def test_a_topic_that_cannot_be_is_refused(
     broker: Broker, peer: Any, fields: dict[str, Any]
 ) -> None:
-    before = broker.topics.version
+    before = broker.tables.topics.version
     with pytest.raises(CallRefused) as refused:
         await create(broker, peer, **fields)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    assert broker.topics.version == before
+    assert broker.tables.topics.version == before
 
 
 async def test_a_deleted_topic_takes_its_messages_and_progress_along(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    broker.offsets.commit("billing", "orders", 0, 1)
-    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
-    assert broker.offsets.get("billing", "orders", 0) is None
-    assert broker.store.bounds("orders", 0) == (0, 0)
+    broker.bind(send)(message(), peer)
+    broker.tables.offsets.commit("billing", "orders", 0, 1)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
+    assert broker.log.store.bounds("orders", 0) == (0, 0)
     with pytest.raises(CallRefused) as refused:
         get(broker, peer)
     assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
-    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
 
 
 async def test_files_of_a_deleted_topic_that_stay_are_told(
@@ -100,84 +100,88 @@ async def test_files_of_a_deleted_topic_that_stay_are_told(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    send(broker, message(), peer)
+    broker.bind(send)(message(), peer)
 
     def failing() -> None:
         raise StoreError("not yours")
 
-    monkeypatch.setattr(broker.store, "clear_removed", failing)
-    reply = await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    monkeypatch.setattr(broker.log.store, "clear_removed", failing)
+    reply = await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     assert reply.code == 0
-    assert broker.store.bounds("orders", 0) == (0, 0)
+    assert broker.log.store.bounds("orders", 0) == (0, 0)
     assert "files of deleted topics are left until the next start: not yours" in caplog.text
 
 
 async def test_a_topic_may_be_made_again_after_it_was_deleted(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(b"old"), peer)
-    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
-    reply: Any = send(broker, message(b"new"), peer)
+    broker.bind(send)(message(b"old"), peer)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    reply: Any = broker.bind(send)(message(b"new"), peer)
     assert (reply.code, reply.queue_offset) == (0, 0)
-    assert broker.store.bounds("orders", 0) == (0, 1)
+    assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
 async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused):
-        await handlers.delete_topic(broker, calls.DeleteTopic(topic="TBW102"), peer)
+        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="TBW102"), peer)
 
 
 async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: Any) -> None:
     await create(broker, peer)
-    reply: Any = handlers.topics(broker, calls.GetTopics(), peer)
+    reply: Any = broker.bind(handlers.topics)(calls.GetTopics(), peer)
     table = codec.loads(reply.body, TopicsOfBroker)
     assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
-    assert table.data_version == broker.topics.version
+    assert table.data_version == broker.tables.topics.version
 
 
 async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="billing", retry_max_times=3)
-    await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(group)), peer)
-    reply = handlers.group(broker, calls.GetGroup(group="billing"), peer)
+    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
+    reply = broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
     assert codec.loads(reply.body, SubscriptionGroup) == group
-    told: Any = handlers.groups(broker, calls.GetGroups(), peer)
+    told: Any = broker.bind(handlers.groups)(calls.GetGroups(), peer)
     table = codec.loads(told.body, GroupTable)
     assert table.subscription_group_table["billing"] == group
 
-    broker.offsets.commit("billing", "orders", 0, 1)
-    await handlers.delete_group(broker, calls.DeleteGroup(group_name="billing"), peer)
-    assert broker.offsets.get("billing", "orders", 0) == 1
-    await handlers.delete_group(
-        broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    broker.tables.offsets.commit("billing", "orders", 0, 1)
+    await broker.bind(handlers.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
+    await broker.bind(handlers.delete_group)(
+        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
     )
-    assert broker.offsets.get("billing", "orders", 0) is None
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
     peer.language = Language.PYTHON
     with pytest.raises(CallRefused) as refused:
-        handlers.group(broker, calls.GetGroup(group="billing"), peer)
+        broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_genuine_tools_see_the_defaults_of_a_group_that_is_not_there(
     broker: Broker, peer: Any
 ) -> None:
-    reply = handlers.group(broker, calls.GetGroup(group="gone"), peer)
+    reply = broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
     assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
-    assert broker.groups.get("gone") is None, "a question makes no group"
-    broker.live.change({"autoCreateSubscriptionGroup": "false"}, broker.clock.now_ms())
+    assert broker.tables.groups.get("gone") is None, "a question makes no group"
+    broker.control.settings.change(
+        {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
+    )
     with pytest.raises(CallRefused) as refused:
-        handlers.group(broker, calls.GetGroup(group="gone"), peer)
+        broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> None:
     group = SubscriptionGroup(group_name="no good name")
     with pytest.raises(CallRefused) as refused:
-        await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(group)), peer)
+        await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused):
-        await handlers.delete_group(broker, calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer)
+        await broker.bind(handlers.delete_group)(
+            calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer
+        )
     with pytest.raises(FieldError):
-        await handlers.create_group(broker, calls.CreateGroup(body=b"{"), peer)
+        await broker.bind(handlers.create_group)(calls.CreateGroup(body=b"{"), peer)
 
 
 # -- many at a time ------------------------------------------------------------------------------
@@ -185,7 +189,7 @@ async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: Any) -> N
 
 async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
     await create(broker, peer, "old", attributes="+message.type=FIFO")
-    before = broker.topics.version.counter
+    before = broker.tables.topics.version.counter
     made = TopicConfigs(
         topic_config_list=[
             TopicConfig(topic_name="new", write_queue_nums=3, attributes={"+reserve.time": "5"}),
@@ -193,11 +197,11 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
             TopicConfig(topic_name="old", attributes={"-message.type": ""}),
         ]
     )
-    await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
+    await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
     assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
     assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
     assert get(broker, peer, "old").attributes == {}
-    assert broker.topics.version.counter == before + 1
+    assert broker.tables.topics.version.counter == before + 1
 
 
 @pytest.mark.parametrize(
@@ -213,9 +217,9 @@ async def test_many_topics_are_made_at_once(broker: Broker, peer: Any) -> None:
 async def test_one_bad_topic_of_many_stops_all(broker: Broker, peer: Any, bad: TopicConfig) -> None:
     made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
     with pytest.raises(CallRefused) as refused:
-        await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
+        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    assert broker.topics.get("good") is None
+    assert broker.tables.topics.get("good") is None
 
 
 async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
@@ -226,7 +230,7 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
     def full() -> None:
         raise StoreFull("no room")
 
-    monkeypatch.setattr(broker.topics, "saving", lambda: full)
+    monkeypatch.setattr(broker.tables.topics, "saving", lambda: full)
     made = TopicConfigs(
         topic_config_list=[
             TopicConfig(topic_name="new"),
@@ -234,8 +238,8 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
         ]
     )
     with pytest.raises(StoreFull):
-        await handlers.create_topics(broker, calls.CreateTopics(body=codec.dumps(made)), peer)
-    assert broker.topics.get("new") is None
+        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+    assert broker.tables.topics.get("new") is None
     assert get(broker, peer).perm == 6
 
 
@@ -243,20 +247,20 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
     one = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
     made = SubscriptionGroups(group_config_list=[one, two])
-    await handlers.create_groups(broker, calls.CreateGroups(body=codec.dumps(made)), peer)
-    found = broker.groups.get("one")
+    await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+    found = broker.tables.groups.get("one")
     assert found is not None
     assert found.attributes == {"a": "1", "b": "2"}
-    assert broker.groups.get("two") == two
+    assert broker.tables.groups.get("two") == two
 
     changed = msgspec.structs.replace(one, attributes={"-a": "", "+b": "3"})
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
-        await handlers.create_groups(broker, calls.CreateGroups(body=codec.dumps(made)), peer)
-    assert broker.groups.get("one") == found
-    await handlers.create_group(broker, calls.CreateGroup(body=codec.dumps(changed)), peer)
-    found = broker.groups.get("one")
+        await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+    assert broker.tables.groups.get("one") == found
+    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
+    found = broker.tables.groups.get("one")
     assert found is not None
     assert found.attributes == {"b": "3"}
 
@@ -267,62 +271,62 @@ async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -
 async def test_what_was_popped_of_a_deleted_topic_does_not_come_again(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    broker.groups.find("billing", 0)
-    popped: Any = pop(broker, popping(), peer)
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    popped: Any = broker.bind(pop)(popping(), peer)
     assert popped.code == 0
     for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
-        broker.topics.create_for_group(retry, 1, 0)
-        send(broker, message(topic=retry), peer)
-        broker.offsets.commit("billing", retry, 0, 1)
-    broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
-    broker.resets.put("billing", "orders", 0, 0)
-    broker.groups.begin_forbid("billing", "orders", 0, readable=False)
+        broker.tables.topics.create_for_group(retry, 1, 0)
+        broker.bind(send)(message(topic=retry), peer)
+        broker.tables.offsets.commit("billing", retry, 0, 1)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.tables.offset_resets.put("billing", "orders", 0, 0)
+    broker.tables.groups.begin_forbid("billing", "orders", 0, readable=False)
 
-    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
-    assert [t for t in broker.store.topics() if "orders" in t] == []
-    assert [t.topic_name for t in broker.topics if "orders" in t.topic_name] == []
-    assert broker.offsets.topics("billing") == []
-    assert len(broker.revival.in_flight) == 0
-    assert broker.orders.get("billing", "orders", 0) is None
-    assert not broker.resets.pending
-    assert broker.groups.may_read("billing", "orders")
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert [t for t in broker.log.store.topics() if "orders" in t] == []
+    assert [t.topic_name for t in broker.tables.topics if "orders" in t.topic_name] == []
+    assert broker.tables.offsets.topics("billing") == []
+    assert len(broker.delivery.revive.in_flight) == 0
+    assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
+    assert not broker.tables.offset_resets.pending
+    assert broker.tables.groups.may_read("billing", "orders")
 
 
 async def test_who_waits_for_messages_hears_that_the_topic_is_deleted(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    broker.groups.find("billing", 0)
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
     waiting = [
-        pull(broker, pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
-        pop(broker, popping(topic="orders", poll_time=60_000, queue_id=1), peer),
+        broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
+        broker.bind(pop)(popping(topic="orders", poll_time=60_000, queue_id=1), peer),
     ]
     tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
     assert len(tasks) == 2
     await asyncio.sleep(0)
-    await handlers.delete_topic(broker, calls.DeleteTopic(topic="orders"), peer)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
     for task in tasks:
         with pytest.raises(CallRefused) as refused:
             await asyncio.wait_for(task, 5)
         assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
-    assert broker.offsets.topics("billing") == []
+    assert broker.tables.offsets.topics("billing") == []
 
 
 async def test_a_blank_name_is_refused_in_genuine_words(broker: Broker, peer: Any) -> None:
     with pytest.raises(CallRefused, match="The specified topic is blank"):
-        await handlers.delete_topic(broker, calls.DeleteTopic(topic=" "), peer)
+        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic=" "), peer)
 
 
 async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: Any) -> None:
-    broker.groups.find("billing", 0)
-    broker.orders.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
-    broker.resets.put("billing", "orders", 0, 0)
-    await handlers.delete_group(
-        broker, calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    broker.tables.groups.find("billing", 0)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.tables.offset_resets.put("billing", "orders", 0, 0)
+    await broker.bind(handlers.delete_group)(
+        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
     )
-    assert broker.orders.get("billing", "orders", 0) is None
-    assert not broker.resets.pending
+    assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
+    assert not broker.tables.offset_resets.pending
 
 
 # -- what a group may not read -------------------------------------------------------------------
@@ -330,7 +334,7 @@ async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: Any) 
 
 async def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | None:
     call = ForbidGroup(group="billing", topic="orders", readable=readable)
-    reply = await handlers.forbid_group(broker, call, peer)
+    reply = await broker.bind(handlers.forbid_group)(call, peer)
     assert reply.code == 0
     return codec.loads(reply.body, GroupForbidden).readable
 
@@ -338,35 +342,35 @@ async def forbid(broker: Broker, peer: Any, readable: bool | None) -> bool | Non
 async def test_a_group_is_forbidden_a_topic_and_allowed_again(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    broker.groups.find("billing", 0)
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
     assert await forbid(broker, peer, None) is True
     assert await forbid(broker, peer, False) is False
     assert await forbid(broker, peer, None) is False
-    table = broker.groups.content().forbidden_table
+    table = broker.tables.groups.content().forbidden_table
     assert table == {"billing": {"orders": 4}}
 
-    refused: Any = pull(broker, pulling(), peer)
+    refused: Any = broker.bind(pull)(pulling(), peer)
     assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
     assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
     with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
-        pop(broker, popping(), peer)
+        broker.bind(pop)(popping(), peer)
     assert popped.value.code == ResponseCode.NO_PERMISSION
-    other: Any = pull(broker, pulling(consumer_group="others"), peer)
+    other: Any = broker.bind(pull)(pulling(consumer_group="others"), peer)
     assert other.code == 0
 
     assert await forbid(broker, peer, True) is True
-    assert broker.groups.content().forbidden_table == {}
-    again: Any = pull(broker, pulling(), peer)
+    assert broker.tables.groups.content().forbidden_table == {}
+    again: Any = broker.bind(pull)(pulling(), peer)
     assert again.code == 0
 
 
 async def test_who_waits_is_refused_when_it_is_forbidden(
     broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    broker.groups.find("billing", 0)
-    held = pull(broker, pulling(queue_offset=1, suspend_timeout_millis=60_000), peer)
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    held = broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer)
     assert isinstance(held, Awaitable)
     task = asyncio.ensure_future(held)
     await asyncio.sleep(0)
@@ -383,36 +387,36 @@ async def test_a_topic_shrinks_first_for_writers_then_for_readers(
 ) -> None:
     await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
     for queue_id in range(8):
-        send(broker, message(queue_id=queue_id), peer)
+        broker.bind(send)(message(queue_id=queue_id), peer)
     await create(broker, peer, read_queue_nums=8, write_queue_nums=4)
     anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
     assert anywhere == {0, 1, 2, 3}
-    on_its_way: Any = send(broker, message(queue_id=7), peer)
+    on_its_way: Any = broker.bind(send)(message(queue_id=7), peer)
     assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
-    found: Any = pull(broker, pulling(queue_id=7), peer)
+    found: Any = broker.bind(pull)(pulling(queue_id=7), peer)
     assert (found.code, found.max_offset) == (0, 2)
 
     await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
-    late: Any = send(broker, message(queue_id=7), peer)
+    late: Any = broker.bind(send)(message(queue_id=7), peer)
     assert late.code == ResponseCode.INVALID_PARAMETER
     with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
-        pull(broker, pulling(queue_id=7), peer)
+        broker.bind(pull)(pulling(queue_id=7), peer)
     await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
-    assert broker.store.bounds("orders", 7) == (0, 2)
+    assert broker.log.store.bounds("orders", 7) == (0, 2)
 
 
 async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
     broker: Broker, peer: Any, message: Any
 ) -> None:
     await create(broker, peer, read_queue_nums=2, write_queue_nums=4)
-    reply: Any = send(broker, message(queue_id=3), peer)
+    reply: Any = broker.bind(send)(message(queue_id=3), peer)
     assert reply.code == 0
     with pytest.raises(CallRefused):
-        pull(broker, pulling(queue_id=3), peer)
+        broker.bind(pull)(pulling(queue_id=3), peer)
 
 
 def send_anywhere(broker: Broker, peer: Any, message: Any) -> int:
-    reply: Any = send(broker, message(queue_id=-1), peer)
+    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
     assert reply.code == 0
     return int(reply.queue_id)
 

@@ -23,9 +23,9 @@ def prepare(broker: Broker, peer: Any, message: Any) -> Prepare:
 
     def half(body: bytes = b"m", extra: str = "", **fields: Any) -> EndTransaction:
         text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
-        now_ms = broker.clock.now_ms()
+        now_ms = broker.control.clock.now_ms()
         given = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
-        reply: Any = send(broker, message(body, **given), peer)
+        reply: Any = broker.bind(send)(message(body, **given), peer)
         assert isinstance(reply, SendReply)
         assert reply.code == ResponseCode.SUCCESS
         return EndTransaction(
@@ -40,7 +40,7 @@ def prepare(broker: Broker, peer: Any, message: Any) -> Prepare:
 
 
 def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
-    found = broker.store.read(topic, 0, 0, count_max=100)
+    found = broker.log.store.read(topic, 0, 0, count_max=100)
     return [record.body for part in found.parts for record in decode_many(part)]
 
 
@@ -60,7 +60,7 @@ async def test_a_sender_is_told_its_own_queue_and_where_the_half_message_stands(
 ) -> None:
     text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
     for number in range(2):
-        reply: Any = send(broker, message(properties=text, queue_id=2), peer)
+        reply: Any = broker.bind(send)(message(properties=text, queue_id=2), peer)
         assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (2, number, "k")
     assert bodies(broker) == []
 
@@ -68,9 +68,9 @@ async def test_a_sender_is_told_its_own_queue_and_where_the_half_message_stands(
 async def test_a_commit_delivers_and_a_roll_back_does_not(
     broker: Broker, peer: Any, prepare: Prepare
 ) -> None:
-    assert end(broker, prepare(b"yes"), peer) is None
-    assert end(broker, changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer) is None
-    assert end(broker, changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer) is None
+    assert broker.bind(end)(prepare(b"yes"), peer) is None
+    assert broker.bind(end)(changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer) is None
+    assert broker.bind(end)(changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer) is None
     assert bodies(broker) == [b"yes"]
 
 
@@ -78,7 +78,7 @@ async def test_a_commit_delivers_and_a_roll_back_does_not(
 async def test_another_word_is_no_end(
     broker: Broker, peer: Any, prepare: Prepare, how: int
 ) -> None:
-    error = refusal(end, broker, changed(prepare(), commit_or_rollback=how), peer)
+    error = refusal(broker.bind(end), changed(prepare(), commit_or_rollback=how), peer)
     assert (error.code, error.remark) == (1, "commitOrRollback field wrong")
     assert bodies(broker) == []
 
@@ -98,18 +98,20 @@ async def test_what_does_not_agree_is_refused_in_genuine_words(
 ) -> None:
     call = prepare()
     for how in (COMMIT, ROLL_BACK):
-        error = refusal(end, broker, changed(call, commit_or_rollback=how, **fields), peer)
+        error = refusal(broker.bind(end), changed(call, commit_or_rollback=how, **fields), peer)
         assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, remark)
-    assert end(broker, call, peer) is None
+    assert broker.bind(end)(call, peer) is None
 
 
 async def test_an_end_that_comes_twice_is_refused(
     broker: Broker, peer: Any, prepare: Prepare, caplog: pytest.LogCaptureFixture
 ) -> None:
     call = prepare()
-    end(broker, call, peer)
+    broker.bind(end)(call, peer)
     for fields in ({}, {"commit_or_rollback": ROLL_BACK}, {"from_transaction_check": True}):
-        assert "ended before" in (refusal(end, broker, changed(call, **fields), peer).remark or "")
+        assert "ended before" in (
+            refusal(broker.bind(end), changed(call, **fields), peer).remark or ""
+        )
     assert bodies(broker) == [b"m"]
     assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
 
@@ -118,11 +120,11 @@ async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
     broker: Broker, peer: Any, prepare: Prepare
 ) -> None:
     late = prepare(extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
-    error = refusal(end, broker, late, peer)
+    error = refusal(broker.bind(end), late, peer)
     assert error.code == ResponseCode.ILLEGAL_OPERATION
-    assert end(broker, changed(late, from_transaction_check=True), peer) is None
+    assert broker.bind(end)(changed(late, from_transaction_check=True), peer) is None
     soon = prepare(b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
-    assert end(broker, soon, peer) is None
+    assert broker.bind(end)(soon, peer) is None
     assert bodies(broker) == [b"m", b"2"]
 
 
@@ -131,24 +133,24 @@ async def test_what_was_committed_before_is_not_delivered_again(
 ) -> None:
     """A half message that its producer, who got no answer, had sent once more."""
     first, second = prepare(), prepare()
-    end(broker, second, peer)
-    assert end(broker, changed(first, from_transaction_check=True), peer) is None
+    broker.bind(end)(second, peer)
+    assert broker.bind(end)(changed(first, from_transaction_check=True), peer) is None
     assert bodies(broker) == [b"m"]
-    assert "ended before" in (refusal(end, broker, first, peer).remark or "")
+    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
 
 
 async def test_what_the_index_does_not_know_yet_is_waited_for(
     broker: Broker, peer: Any, prepare: Prepare, message: Any
 ) -> None:
     first, second = prepare(), prepare()
-    end(broker, second, peer)
+    broker.bind(end)(second, peer)
     for number in range(600):
-        send(broker, message(b"%d" % number, properties="", topic="others"), peer)
-    waiting = end(broker, changed(first, from_transaction_check=True), peer)
+        broker.bind(send)(message(b"%d" % number, properties="", topic="others"), peer)
+    waiting = broker.bind(end)(changed(first, from_transaction_check=True), peer)
     assert isinstance(waiting, Awaitable)
     assert await waiting is None
     assert bodies(broker) == [b"m"]
-    assert "ended before" in (refusal(end, broker, first, peer).remark or "")
+    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
 
 
 @pytest.mark.parametrize(
@@ -172,9 +174,9 @@ async def test_what_cannot_be_stored_can_be_committed_later(
         raise error
 
     with monkeypatch.context() as patched:
-        patched.setattr(broker.put, "again", fail)
-        assert refusal(end, broker, call, peer).code == code
-    assert end(broker, call, peer) is None
+        patched.setattr(broker.log.ingest, "again", fail)
+        assert refusal(broker.bind(end), call, peer).code == code
+    assert broker.bind(end)(call, peer) is None
     assert bodies(broker) == [b"m"]
 
 
@@ -182,57 +184,57 @@ async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
     broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     call = prepare()
-    half = broker.transactions.queue.find(call.position)
+    half = broker.delivery.transactions.queue.find(call.position)
     assert half is not None
-    monkeypatch.setattr(broker.transactions.queue, "find", lambda _: half)
+    monkeypatch.setattr(broker.delivery.transactions.queue, "find", lambda _: half)
     for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
         half.properties["REAL_TOPIC"] = topic
-        assert "Find prepared" in (refusal(end, broker, call, peer).remark or "")
+        assert "Find prepared" in (refusal(broker.bind(end), call, peer).remark or "")
 
 
 async def test_what_was_given_up_is_put_back(broker: Broker, peer: Any, prepare: Prepare) -> None:
     call = prepare()
-    half = broker.transactions.queue.find(call.position)
+    half = broker.delivery.transactions.queue.find(call.position)
     assert half is not None
-    broker.transactions.give_up(half)
-    assert "ended before" in (refusal(end, broker, call, peer).remark or "")
+    broker.delivery.transactions.give_up(half)
+    assert "ended before" in (refusal(broker.bind(end), call, peer).remark or "")
     (position,) = [
         record.position
-        for part in broker.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
+        for part in broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
         for record in decode_many(part)
     ]
-    message_id = broker.put.message_id(position)
-    assert resume(broker, ResumeCheck(msg_id=message_id), peer) is None
-    resumed = broker.transactions.queue.at(1)
+    message_id = broker.log.ingest.message_id(position)
+    assert broker.bind(resume)(ResumeCheck(msg_id=message_id), peer) is None
+    resumed = broker.delivery.transactions.queue.at(1)
     assert resumed is not None
     moved = changed(call, half_offset=1, position=resumed.record.position)
-    assert end(broker, moved, peer) is None
+    assert broker.bind(end)(moved, peer) is None
     assert bodies(broker) == [b"m"]
 
 
 async def test_nothing_else_is_put_back(
     broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.put.message_id(prepare().position)
+    half = broker.log.ingest.message_id(prepare().position)
     for message_id in (None, "", "short", "X" * 32, "0" * 32, "F" * 32, half):
-        error = refusal(resume, broker, ResumeCheck(msg_id=message_id), peer)
+        error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
         assert error.code == ResponseCode.SYSTEM_ERROR
-    assert broker.transactions.queue.bounds() == (0, 1)
+    assert broker.delivery.transactions.queue.bounds() == (0, 1)
 
 
 async def test_a_disk_that_takes_nothing_puts_nothing_back(
     broker: Broker, peer: Any, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    half = broker.transactions.queue.find(prepare().position)
+    half = broker.delivery.transactions.queue.find(prepare().position)
     assert half is not None
-    broker.transactions.give_up(half)
-    found = broker.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    broker.delivery.transactions.give_up(half)
+    found = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
     (record,) = [record for part in found.parts for record in decode_many(part)]
-    message_id = broker.put.message_id(record.position)
+    message_id = broker.log.ingest.message_id(record.position)
 
     def full(*_: object, **__: object) -> None:
         raise StoreFull("the disk is full")
 
-    monkeypatch.setattr(broker.put, "again", full)
-    error = refusal(resume, broker, ResumeCheck(msg_id=message_id), peer)
+    monkeypatch.setattr(broker.log.ingest, "again", full)
+    error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
     assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

@@ -13,18 +13,18 @@ QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 
 def dead(broker: Broker, message: Any, times: int, **fields: Any) -> str | None:
     call = message(topic="%RETRY%g", reconsume_times=times, **fields)
-    return broker.retries.dead_letter_topic(call)
+    return broker.delivery.retry_topics.dead_letter_topic(call)
 
 
 async def test_a_client_may_try_as_often_as_its_group_allows(broker: Broker, message: Any) -> None:
     assert [dead(broker, message, times) for times in (0, 16, 17)] == [None, None, "%DLQ%g"]
-    topic = broker.topics.get("%DLQ%g")
+    topic = broker.tables.topics.get("%DLQ%g")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
 
 async def test_a_groups_own_limit_counts(broker: Broker, message: Any) -> None:
-    broker.groups.put(SubscriptionGroup(group_name="g", retry_max_times=2), 0)
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=2), 0)
     assert [dead(broker, message, times) for times in (2, 3)] == [None, "%DLQ%g"]
 
 
@@ -35,10 +35,10 @@ async def test_a_client_may_bring_its_own_limit(broker: Broker, message: Any) ->
 
 
 async def test_what_an_ordered_group_sends_has_been_given_up(broker: Broker, message: Any) -> None:
-    now_ms = broker.clock.monotonic_ms()
-    broker.locks.lock("g", "c1", [QUEUE], now_ms)
+    now_ms = broker.control.clock.monotonic_ms()
+    broker.tables.locks.lock("g", "c1", [QUEUE], now_ms)
     assert dead(broker, message, 1) == "%DLQ%g"
-    broker.locks.unlock("g", "c1", [QUEUE])
+    broker.tables.locks.unlock("g", "c1", [QUEUE])
     assert dead(broker, message, 1) is None
 
 
@@ -53,6 +53,6 @@ async def test_a_group_that_is_unknown_and_may_not_be_made_is_refused(
 
 async def test_a_retry_topic_has_as_many_queues_as_its_group_wants(broker: Broker) -> None:
     group = SubscriptionGroup(group_name="g", retry_queue_nums=3)
-    made = broker.retries.retry_topic(group, unit_mode=True)
+    made = broker.delivery.retry_topics.retry_topic(group, unit_mode=True)
     assert (made.topic_name, made.write_queue_nums, made.topic_sys_flag) == ("%RETRY%g", 3, 2)
-    assert broker.retries.retry_topic(group) == made
+    assert broker.delivery.retry_topics.retry_topic(group) == made

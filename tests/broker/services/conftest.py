@@ -9,8 +9,8 @@ import pytest
 from roquet.broker.ingest.append import BrokerOrigin, Ingest, IngestResult
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
-from roquet.broker.services.flush import Flush
-from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.services.timer.deliveries import TimerContext
 from roquet.broker.services.timer.timer import Timer, offset_of
 from roquet.broker.settings.config import BrokerConfig

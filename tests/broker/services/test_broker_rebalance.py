@@ -16,18 +16,18 @@ from roquet.model.topic import TopicConfig
 def told(broker: Broker) -> list[Sequence[str]]:
     """The groups whose members had to ask again."""
     found: list[Sequence[str]] = []
-    broker.assigning.on_change.append(found.append)
+    broker.coordination.rebalance.on_change.append(found.append)
     return found
 
 
 def join(broker: Broker, peer: Any, client_id: str) -> None:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
-    broker.clients.beat(peer, data)
+    broker.tables.clients.beat(peer, data)
 
 
 def here(broker: Broker, count: int) -> TopicLocation:
-    broker.topics.put(TopicConfig(topic_name="orders", read_queue_nums=count), 0)
-    name = broker.config.broker_name
+    broker.tables.topics.put(TopicConfig(topic_name="orders", read_queue_nums=count), 0)
+    name = broker.control.settings.config.broker_name
     return TopicLocation(
         queues=tuple(MessageQueue("orders", name, number) for number in range(count))
     )
@@ -36,7 +36,7 @@ def here(broker: Broker, count: int) -> TopicLocation:
 async def decided(
     broker: Broker, home: TopicLocation, strategy: str = "LAG_WEIGHTED"
 ) -> AssignmentSnapshot:
-    found = await broker.assigning.decide("g", "orders", strategy, home)
+    found = await broker.coordination.rebalance.decide("g", "orders", strategy, home)
     assert found is not None
     return found
 
@@ -53,9 +53,16 @@ async def test_the_same_decision_until_something_changes(broker: Broker, new_pee
 async def test_a_group_without_members_or_queues_has_no_decision(
     broker: Broker, new_peer: Any
 ) -> None:
-    assert await broker.assigning.decide("g", "orders", "STICKY", here(broker, 2)) is None
+    assert (
+        await broker.coordination.rebalance.decide("g", "orders", "STICKY", here(broker, 2)) is None
+    )
     join(broker, new_peer(), "c1")
-    assert await broker.assigning.decide("g", "orders", "STICKY", TopicLocation(queues=())) is None
+    assert (
+        await broker.coordination.rebalance.decide(
+            "g", "orders", "STICKY", TopicLocation(queues=())
+        )
+        is None
+    )
 
 
 async def test_what_waits_is_looked_at_again_and_all_are_told(
@@ -69,7 +76,7 @@ async def test_what_waits_is_looked_at_again_and_all_are_told(
     mine = {queue.queue_id for queue in before.shares["c1"]}
     for queue_id in mine:
         for _ in range(1_200):
-            broker.put.one(message(queue_id=queue_id), queue_id, peer)
+            broker.log.ingest.one(message(queue_id=queue_id), queue_id, peer)
     assert await decided(broker, home) is before, "it was looked at a moment ago"
     monkeypatch.setattr(broker_rebalance, "REVIEW_MS", 0)
     after = await decided(broker, home)
@@ -87,7 +94,7 @@ async def test_a_review_that_gains_little_changes_nothing(
     join(broker, new_peer(), "c2")
     before = await decided(broker, here(broker, 4))
     for _ in range(200):
-        broker.put.one(message(queue_id=0), 0, peer)
+        broker.log.ingest.one(message(queue_id=0), 0, peer)
     after = await decided(broker, here(broker, 4))
     assert (after.number, after.shares) == (before.number, before.shares)
     assert told == []
@@ -101,7 +108,7 @@ async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(
     for member, peer in peers.items():
         join(broker, peer, member)
     for queue_id, member in enumerate(("c2", "c1", "c2", "c1")):
-        broker.handover.seen("g", "orders", queue_id, peers[member])
+        broker.coordination.handover.seen("g", "orders", queue_id, peers[member])
     shares = (await decided(broker, home, "STICKY")).shares
     assert {m: [q.queue_id for q in share] for m, share in shares.items()} == {
         "c1": [1, 3],
@@ -112,11 +119,13 @@ async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(
 async def test_a_rule_is_worked_out_once_for_all_who_ask(broker: Broker, new_peer: Any) -> None:
     home = here(broker, 4)
     join(broker, new_peer(), "c1")
-    first = broker.assigning.by_rule("g", "orders", "AVG", home)
-    assert broker.assigning.by_rule("g", "orders", "AVG", home) is first
-    other = broker.assigning.by_rule("g", "orders", "AVG_BY_CIRCLE", home)
+    first = broker.coordination.rebalance.by_rule("g", "orders", "AVG", home)
+    assert broker.coordination.rebalance.by_rule("g", "orders", "AVG", home) is first
+    other = broker.coordination.rebalance.by_rule("g", "orders", "AVG_BY_CIRCLE", home)
     assert other is not first
     join(broker, new_peer(), "c2")
-    after = broker.assigning.by_rule("g", "orders", "AVG", home)
+    after = broker.coordination.rebalance.by_rule("g", "orders", "AVG", home)
     assert [len(share) for share in after.values()] == [2, 2]
-    assert len(broker.assigning.by_rule("g", "orders", "AVG", here(broker, 6))["c1"]) == 3
+    assert (
+        len(broker.coordination.rebalance.by_rule("g", "orders", "AVG", here(broker, 6))["c1"]) == 3
+    )

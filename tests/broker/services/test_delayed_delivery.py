@@ -7,9 +7,9 @@ import pytest
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import SetAside
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.services.delayed_delivery import DelayedDelivery
-from roquet.broker.services.flush import Flush
-from roquet.broker.services.long_polling import LongPolling
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.topics import Topics

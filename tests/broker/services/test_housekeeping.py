@@ -59,12 +59,12 @@ def offsets(files: MemoryFiles) -> ConsumerOffsets:
 def keeping(broker: Broker, clock: JumpingClock, offsets: ConsumerOffsets) -> Housekeeping:
     return Housekeeping(
         clock=clock,
-        store=broker.store,
+        store=broker.log.store,
         tables=(offsets,),
-        clients=broker.clients,
-        locks=broker.locks,
-        arrivals=broker.arrivals,
-        forget=broker.forget,
+        clients=broker.tables.clients,
+        locks=broker.tables.locks,
+        arrivals=broker.log.arrivals,
+        forget=broker.coordination.forget,
     )
 
 
@@ -123,10 +123,10 @@ async def test_what_was_stored_can_be_found_by_key(
     keeping: Housekeeping, broker: Broker, peer: Any, message: Any
 ) -> None:
     for number in range(200):
-        send(broker, message(properties=f"KEYS\x01k{number}\x02"), peer)
+        broker.bind(send)(message(properties=f"KEYS\x01k{number}\x02"), peer)
     await keeping.index()
-    assert len(broker.store.query("orders", "k199").records) == 1
-    assert broker.store.indexed_position == broker.store.end_position
+    assert len(broker.log.store.query("orders", "k199").records) == 1
+    assert broker.log.store.indexed_position == broker.log.store.end_position
 
 
 class PiledStore:
@@ -175,11 +175,11 @@ async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
 async def test_retention_and_scrubbing_leave_a_young_store_alone(
     keeping: Housekeeping, broker: Broker, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    keeping.expire(broker.clock.now_ms())
+    broker.bind(send)(message(), peer)
+    keeping.expire(broker.control.clock.now_ms())
     async with asyncio.timeout(10):
         await keeping.scrub()
-    assert broker.store.bounds("orders", 0) == (0, 1)
+    assert broker.log.store.bounds("orders", 0) == (0, 1)
 
 
 class LateClock(JumpingClock):
@@ -204,11 +204,11 @@ async def test_a_busy_broker_is_scrubbed_slowly_but_to_the_end(
 async def test_progress_is_saved_only_once_the_log_it_speaks_of_is_on_the_disk(
     keeping: Housekeeping, broker: Broker, offsets: ConsumerOffsets, peer: Any, message: Any
 ) -> None:
-    send(broker, message(), peer)
-    assert broker.store.flushed_position < broker.store.end_position
+    broker.bind(send)(message(), peer)
+    assert broker.log.store.flushed_position < broker.log.store.end_position
     offsets.commit("g", "orders", 0, 1)
     await keeping.save()
-    assert broker.store.flushed_position == broker.store.end_position
+    assert broker.log.store.flushed_position == broker.log.store.end_position
 
 
 async def test_a_table_that_cannot_be_saved_does_not_keep_the_others_from_it(

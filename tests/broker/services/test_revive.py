@@ -34,43 +34,44 @@ def config(**settings: Any) -> BrokerConfig:
 
 def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> PopCheckpoint:
     """Store so many messages, and give them out."""
-    broker.groups.find("g", 1)
-    start = broker.store.bounds(topic, 0)[1]
+    broker.tables.groups.find("g", 1)
+    start = broker.log.store.bounds(topic, 0)[1]
     for n in range(count):
-        broker.store.append(Draft(topic, 0, b"%d" % n, b"KEYS\x01k\x02TAGS\x01a\x02", 97), 5)
+        broker.log.store.append(Draft(topic, 0, b"%d" % n, b"KEYS\x01k\x02TAGS\x01a\x02", 97), 5)
     bits = (1 << count) - 1
     given: dict[str, Any] = {
         "group": "g", "topic": topic, "queue_id": 0, "start": start,
-        "pop_ms": broker.clock.now_ms(), "invisible_ms": 1_000, "delivered": bits, "left": bits,
+        "pop_ms": broker.control.clock.now_ms(), "invisible_ms": 1_000,
+        "delivered": bits, "left": bits,
         "revive_queue_id": 0, "revive_offset": 0, **fields,
     }  # fmt: skip
     found = PopCheckpoint(**given)
-    broker.revival.give(found)
-    broker.offsets.commit("g", topic, 0, start + count)
+    broker.delivery.revive.give(found)
+    broker.tables.offsets.commit("g", topic, 0, start + count)
     return found
 
 
 def stored(broker: Broker, topic: str) -> list[Any]:
-    found = broker.store.read(topic, 0, 0, count_max=1_000)
+    found = broker.log.store.read(topic, 0, 0, count_max=1_000)
     return [to_message(one) for part in found.parts for one in decode_many(part)]
 
 
 async def later(broker: Broker, ms: int) -> None:
-    await broker.revival.step(broker.clock.now_ms() + ms)
+    await broker.delivery.revive.step(broker.control.clock.now_ms() + ms)
 
 
 async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> None:
     found = give(broker)
-    broker.revival.settle(found, 0b010)
+    broker.delivery.revive.settle(found, 0b010)
     await later(broker, 900)
-    assert broker.topics.get(RETRY) is None
+    assert broker.tables.topics.get(RETRY) is None
     await later(broker, 1_000)
     first, last = stored(broker, RETRY)
     assert (first.body, last.body) == (b"0", b"2")
     assert first.reconsume_times == 1
     assert first.properties["1ST_POP_TIME"] == str(found.pop_ms)
     assert (first.tag, first.properties["KEYS"]) == ("a", "k")
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
     await later(broker, 10_000)
     assert len(stored(broker, RETRY)) == 2
 
@@ -82,7 +83,7 @@ async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
         group="g", topic=RETRY, queue_id=0, start=0, pop_ms=first.pop_ms + 5, invisible_ms=1,
         delivered=1, left=1, revive_queue_id=1, revive_offset=0,
     )  # fmt: skip
-    broker.revival.give(again)
+    broker.delivery.revive.give(again)
     await later(broker, 1_000)
     _, second = stored(broker, RETRY)
     assert second.reconsume_times == 2
@@ -90,14 +91,14 @@ async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
 
 
 async def test_after_the_last_try_it_is_a_dead_letter(broker: Broker) -> None:
-    broker.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
+    broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
     give(broker, 1)
     await later(broker, 1_000)
     (dead,) = stored(broker, "%DLQ%g")
     assert dead.body == b"0"
     assert dead.properties["DLQ_ORIGIN_TOPIC"] == "t"
     assert "DELAY" not in dead.properties
-    assert broker.topics.get(RETRY) is None
+    assert broker.tables.topics.get(RETRY) is None
 
 
 async def test_a_full_disk_only_puts_it_off(
@@ -109,9 +110,9 @@ async def test_a_full_disk_only_puts_it_off(
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.put, "again", refuse)
+        patch.setattr(broker.log.ingest, "again", refuse)
         await later(broker, 1_000)
-    assert len(broker.revival.in_flight) == 1
+    assert len(broker.delivery.revive.in_flight) == 1
     await later(broker, 3_000)
     assert [message.body for message in stored(broker, RETRY)] == [b"0", b"1"]
 
@@ -119,22 +120,22 @@ async def test_a_full_disk_only_puts_it_off(
 async def test_a_message_that_retention_deleted_does_not_hold_up_the_others(broker: Broker) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
-    broker.store.delete_topic("t")
+    broker.log.store.delete_topic("t")
     await later(broker, 1_000)
     assert len(stored(broker, "%RETRY%g_u")) == 1
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
 
 
 async def test_a_message_without_room_for_another_property_comes_again_all_the_same(
     broker: Broker,
 ) -> None:
-    broker.groups.find("g", 1)
-    broker.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
+    broker.tables.groups.find("g", 1)
+    broker.log.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
     found = PopCheckpoint(
         group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
         revive_queue_id=0, revive_offset=0,
     )  # fmt: skip
-    broker.revival.give(found)
+    broker.delivery.revive.give(found)
     await later(broker, 0)
     (again,) = stored(broker, RETRY)
     assert again.reconsume_times == 1
@@ -142,8 +143,8 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
 
 async def test_notes_are_the_genuine_ones(broker: Broker) -> None:
     found = give(broker)
-    broker.revival.settle(found, 0b001)
-    broker.revival.settle(found, 0b110)
+    broker.delivery.revive.settle(found, 0b001)
+    broker.delivery.revive.settle(found, 0b110)
     notes = [(message.tag, json.loads(message.body)) for message in stored(broker, NOTES)]
     key = {"c": "g", "t": "t", "q": 0, "so": 0, "pt": found.pop_ms, "bn": "broker-a"}
     assert notes == [
@@ -158,28 +159,28 @@ async def test_progress_in_the_notes_stops_at_what_is_not_over(
 ) -> None:
     # As in genuine brokers: the last note that is done with, nothing while there is none.
     first, second = give(broker, 1), give(broker, 1, invisible_ms=90_000)
-    broker.revival.commit()
-    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) is None
-    broker.revival.settle(first, 1)
-    broker.revival.commit()
-    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 0
+    broker.delivery.revive.commit()
+    assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) is None
+    broker.delivery.revive.settle(first, 1)
+    broker.delivery.revive.commit()
+    assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) == 0
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 2)
     for _ in range(4):
         third = give(broker, 1)
-        broker.revival.settle(third, 1)
-    broker.revival.commit()
+        broker.delivery.revive.settle(third, 1)
+    broker.delivery.revive.commit()
     assert second.revive_offset == 11, "it was noted anew"
-    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 10
-    broker.revival.settle(second, 1)
-    broker.revival.commit()
-    assert broker.offsets.get(REVIVE_GROUP, NOTES, 0) == 12
+    assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) == 10
+    broker.delivery.revive.settle(second, 1)
+    broker.delivery.revive.commit()
+    assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) == 12
 
 
 async def test_two_notes_never_have_one_key(broker: Broker) -> None:
     found = give(broker, 1)
     place = ("g", "t", 0, found.start)
-    assert broker.revival.fresh_pop_ms(place, found.pop_ms) == found.pop_ms + 1
-    assert broker.revival.fresh_pop_ms(place, found.pop_ms + 9) == found.pop_ms + 9
+    assert broker.delivery.revive.fresh_pop_ms(place, found.pop_ms) == found.pop_ms + 1
+    assert broker.delivery.revive.fresh_pop_ms(place, found.pop_ms + 9) == found.pop_ms + 9
 
 
 @in_virtual_time
@@ -187,13 +188,15 @@ async def test_after_a_kill_what_was_given_out_is_so_still() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         found = give(server.broker, invisible_ms=60_000)
-        server.broker.revival.settle(found, 0b100)
+        server.broker.delivery.revive.settle(found, 0b100)
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
         broker = server.broker
-        (again,) = broker.revival.in_flight
+        (again,) = broker.delivery.revive.in_flight
         assert (again.key, again.left, again.due_ms) == (found.key, 0b011, found.due_ms)
-        assert broker.offsets.get("g", "t", 0) == 3, "progress that was not saved is made up for"
+        assert broker.tables.offsets.get("g", "t", 0) == 3, (
+            "progress that was not saved is made up for"
+        )
         await clock.sleep(60_300)
         assert len(stored(broker, RETRY)) == 2
 
@@ -203,9 +206,9 @@ async def test_progress_that_an_operator_set_back_stays_so() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         give(server.broker, invisible_ms=60_000)
-        server.broker.offsets.commit("g", "t", 0, 0)
+        server.broker.tables.offsets.commit("g", "t", 0, 0)
     async with BrokerServer(config(), clock, files=files) as server:
-        assert server.broker.offsets.get("g", "t", 0) == 0
+        assert server.broker.tables.offsets.get("g", "t", 0) == 0
 
 
 @in_virtual_time
@@ -215,13 +218,13 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
         broker = server.broker
         for body in (b"{", b"[]", b'{"so":-5}', b'{"so":1,"pt":1,"it":1,"n":99999999}', b"\xff"):
             for tag in ("ck", "ack", "bAck", "other"):
-                broker.store.append(Draft(NOTES, 0, body, revive_properties(tag, 1), 1), 1)
+                broker.log.store.append(Draft(NOTES, 0, body, revive_properties(tag, 1), 1), 1)
         wild = b'{"ao":99,"aol":[-1,1000000000000],"c":"g","t":"t","q":0,"so":0,"pt":7,"bn":"b"}'
         give(broker, pop_ms=7, invisible_ms=10**12 * 10)
-        broker.store.append(Draft(NOTES, 0, wild, revive_properties("bAck", 1), 1), 1)
+        broker.log.store.append(Draft(NOTES, 0, wild, revive_properties("bAck", 1), 1), 1)
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
-        (found,) = server.broker.revival.in_flight
+        (found,) = server.broker.delivery.revive.in_flight
         assert found.left == 0b111
 
 
@@ -232,8 +235,8 @@ async def test_many_in_flight_are_not_noted_anew_for_ever(
     for _ in range(12):
         give(broker, 1, invisible_ms=90_000)
     for _ in range(5):
-        broker.revival.commit()
-    assert broker.store.bounds(NOTES, 0) == (0, 12)
+        broker.delivery.revive.commit()
+    assert broker.log.store.bounds(NOTES, 0) == (0, 12)
 
 
 async def test_only_some_are_noted_anew_in_one_stroke(
@@ -241,14 +244,14 @@ async def test_only_some_are_noted_anew_in_one_stroke(
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
     monkeypatch.setattr(revive, "RENOTE_COUNT", 3)
-    monkeypatch.setattr(broker.revival, "_lanes", 1)
+    monkeypatch.setattr(broker.delivery.revive, "_lanes", 1)
     first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
     for _ in range(20):
-        broker.revival.settle(found := give(broker, 1), found.left)
-    assert broker.store.bounds(NOTES, 0)[1] == 45
-    broker.revival.commit()
-    assert broker.store.bounds(NOTES, 0)[1] == 48
-    broker.revival.commit()
+        broker.delivery.revive.settle(found := give(broker, 1), found.left)
+    assert broker.log.store.bounds(NOTES, 0)[1] == 45
+    broker.delivery.revive.commit()
+    assert broker.log.store.bounds(NOTES, 0)[1] == 48
+    broker.delivery.revive.commit()
     assert [found.revive_offset for found in first] == [45, 46, 47, 48, 49]
 
 
@@ -256,19 +259,19 @@ async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter
     broker: Broker,
 ) -> None:
     most = 2**31 - 1
-    broker.groups.find("g", 1)
-    broker.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
+    broker.tables.groups.find("g", 1)
+    broker.log.store.append(Draft("t", 0, b"worn", b"", reconsume_times=most), 5)
     give(broker, 1)
     again = PopCheckpoint(
         group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
         revive_queue_id=0, revive_offset=0,
     )  # fmt: skip
-    broker.revival.give(again)
+    broker.delivery.revive.give(again)
     await later(broker, 1_000)
     (dead,) = stored(broker, "%DLQ%g")
     assert (dead.body, dead.reconsume_times) == (b"worn", most)
     assert len(stored(broker, RETRY)) == 1
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
 
 
 async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_come(
@@ -276,37 +279,37 @@ async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_co
 ) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
-    as_it_is = broker.put.again
+    as_it_is = broker.log.ingest.again
 
     def stumble(record: Any, *, topic: str, **fields: Any) -> Any:
         if topic == RETRY:
             raise ZeroDivisionError("odd")
         return as_it_is(record, topic=topic, **fields)
 
-    monkeypatch.setattr(broker.put, "again", stumble)
+    monkeypatch.setattr(broker.log.ingest, "again", stumble)
     await later(broker, 1_000)
     assert len(stored(broker, "%RETRY%g_u")) == 1
     assert len(stored(broker, "%DLQ%g")) == 1
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
 
 
 async def test_what_cannot_come_again_is_a_dead_letter_and_the_others_come(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    as_it_is = broker.put.again
+    as_it_is = broker.log.ingest.again
 
     def refuse(record: Any, *, properties: dict[str, str], **fields: Any) -> Any:
         if properties and record.body == b"0":
             raise MessageIllegal("too much")
         return as_it_is(record, properties=properties, **fields)
 
-    monkeypatch.setattr(broker.put, "again", refuse)
+    monkeypatch.setattr(broker.log.ingest, "again", refuse)
     give(broker, 2)
     await later(broker, 1_000)
     assert [message.body for message in stored(broker, RETRY)] == [b"1"]
     (dead,) = stored(broker, "%DLQ%g")
     assert (dead.body, dead.reconsume_times) == (b"0", 1)
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
     assert "offset 0 of t queue 0 cannot come again" in caplog.text
 
 
@@ -318,15 +321,15 @@ async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
     def refuse(*_: Any, **__: Any) -> Any:
         raise MessageIllegal("too much")
 
-    monkeypatch.setattr(broker.put, "again", refuse)
+    monkeypatch.setattr(broker.log.ingest, "again", refuse)
     await later(broker, 1_000)
-    assert len(broker.revival.in_flight) == 0
+    assert len(broker.delivery.revive.in_flight) == 0
     assert caplog.text.count("revive set a message aside: t/0/") == 2
-    assert broker.set_aside.total == 2
+    assert broker.delivery.set_aside.total == 2
     monkeypatch.undo()
-    for part in broker.store.read("rmq_sys_roquet_set_aside", 0, 0).parts:
+    for part in broker.log.store.read("rmq_sys_roquet_set_aside", 0, 0).parts:
         for kept in decode_many(part):
-            broker.set_aside.retry(kept)
+            broker.delivery.set_aside.retry(kept)
     assert [one.body for one in stored(broker, RETRY)] == [b"0", b"1"]
 
 
@@ -336,24 +339,24 @@ async def test_nothing_of_a_deleted_topic_comes_again() -> None:
     async with BrokerServer(config(), clock, files=files) as server:
         broker = server.broker
         found, other = give(broker), give(broker, topic="u")
-        broker.revival.settle(found, 0b001)
-        broker.revival.forget(["t"])
-        assert list(broker.revival.in_flight) == [other]
-        broker.store.delete_topic("t")
-        broker.offsets.remove_topics(["t"])
+        broker.delivery.revive.settle(found, 0b001)
+        broker.delivery.revive.forget(["t"])
+        assert list(broker.delivery.revive.in_flight) == [other]
+        broker.log.store.delete_topic("t")
+        broker.tables.offsets.remove_topics(["t"])
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
         broker = server.broker
-        assert [again.topic for again in broker.revival.in_flight] == ["u"]
-        assert broker.offsets.get("g", "t", 0) is None
+        assert [again.topic for again in broker.delivery.revive.in_flight] == ["u"]
+        assert broker.tables.offsets.get("g", "t", 0) is None
         await clock.sleep(2_000)
         assert stored(broker, RETRY) == []
 
 
 async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broker: Broker) -> None:
     found = give(broker, 2)
-    broker.revival.settle(found, 0b11)
-    before = broker.clock.now_ms() - 60_000
+    broker.delivery.revive.settle(found, 0b11)
+    before = broker.control.clock.now_ms() - 60_000
     given = CheckpointBody(
         group="g", topic="t", queue_id=0, start=0, pop_ms=before, invisible_ms=5_000, count=2,
         steps=[0, 1],
@@ -362,10 +365,10 @@ async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broke
     for offset, (tag, body) in enumerate((("ck", given), ("ack", acked), ("ck", None))):
         raw = b"spoilt" if body is None else encode_body(body)
         record = make_record(raw, revive_properties(tag, before))
-        broker.revival.noted(record, 3, 70 + offset)
-    assert broker.offsets.get("CID_RMQ_SYS_REVIVE_NOTED", NOTES, 3) == 73
+        broker.delivery.revive.noted(record, 3, 70 + offset)
+    assert broker.tables.offsets.get("CID_RMQ_SYS_REVIVE_NOTED", NOTES, 3) == 73
     await later(broker, 2_000)
-    assert broker.topics.get(RETRY) is None  # an acknowledgement may still be on its way
+    assert broker.tables.topics.get(RETRY) is None  # an acknowledgement may still be on its way
     await later(broker, 4_000)
     assert [one.body for one in stored(broker, RETRY)] == [b"1"]
 

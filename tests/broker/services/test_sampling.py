@@ -5,9 +5,9 @@ import pytest
 
 from roquet.broker import statistics as statistics_module
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pop_collector import PopCollector, PopRequest
 from roquet.broker.handlers.pull import pull
 from roquet.broker.handlers.send_back import send_back
+from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.broker.services import sampling as module
 from roquet.broker.services.sampling import StatisticsSampler
 from roquet.broker.statistics import Statistics
@@ -23,15 +23,15 @@ def put(broker: Broker, peer: Any, message: Any) -> Any:
     """Stores so many messages of a topic."""
 
     def some(count: int, topic: str = "orders", queue_id: int = 0) -> None:
-        broker.topics.put(TopicConfig(topic_name=topic), 0)
+        broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
         for _ in range(count):
-            broker.put.one(message(topic=topic), queue_id, peer)
+            broker.log.ingest.one(message(topic=topic), queue_id, peer)
 
     return some
 
 
 def counted(broker: Broker, topic: str = "orders") -> tuple[int, int]:
-    tally = broker.statistics.puts.get(topic)
+    tally = broker.control.statistics.puts.get(topic)
     return (tally.count, tally.size) if tally else (0, 0)
 
 
@@ -39,12 +39,12 @@ async def test_what_was_put_is_found_in_the_queues(broker: Broker, put: Any) -> 
     put(3)
     put(2, queue_id=1)
     assert counted(broker) == (0, 0), "nobody looked yet"
-    await broker.sampling.look()
-    assert counted(broker) == (5, broker.store.end_position)
-    await broker.sampling.look()
+    await broker.control.sampler.look()
+    assert counted(broker) == (5, broker.log.store.end_position)
+    await broker.control.sampler.look()
     put(1)
-    await broker.sampling.look("orders")
-    assert counted(broker) == (6, broker.store.end_position)
+    await broker.control.sampler.look("orders")
+    assert counted(broker) == (6, broker.log.store.end_position)
 
 
 async def test_those_who_look_at_one_time_count_everything_once(
@@ -52,18 +52,18 @@ async def test_those_who_look_at_one_time_count_everything_once(
 ) -> None:
     monkeypatch.setattr(module, "LOOK_COUNT", 2)
     put(6)
-    first = asyncio.ensure_future(broker.sampling.look())
+    first = asyncio.ensure_future(broker.control.sampler.look())
     await asyncio.sleep(0)
     put(8)
-    await asyncio.gather(first, broker.sampling.look(), broker.sampling.look())
-    await broker.sampling.look()
-    assert counted(broker) == (14, broker.store.end_position)
+    await asyncio.gather(first, broker.control.sampler.look(), broker.control.sampler.look())
+    await broker.control.sampler.look()
+    assert counted(broker) == (14, broker.log.store.end_position)
 
 
 async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> None:
     put(4)
-    await broker.sampling.step(broker.clock.now_ms() + 10_000)
-    found = broker.statistics.view("TOPIC_PUT_NUMS", "orders")
+    await broker.control.sampler.step(broker.control.clock.now_ms() + 10_000)
+    found = broker.control.statistics.view("TOPIC_PUT_NUMS", "orders")
     assert found is not None
     assert found.stats_minute is not None
     assert found.stats_minute.sum == 4
@@ -72,15 +72,15 @@ async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> Non
 async def test_one_topic_can_be_looked_at_alone(broker: Broker, put: Any) -> None:
     put(1)
     put(1, topic="paid")
-    await broker.sampling.look("paid")
-    await broker.sampling.look("unknown")
+    await broker.control.sampler.look("paid")
+    await broker.control.sampler.look("unknown")
     assert (counted(broker)[0], counted(broker, "paid")[0]) == (0, 1)
 
 
 async def test_what_was_there_before_the_start_does_not_count(broker: Broker, put: Any) -> None:
     put(3)
     statistics = Statistics(NOW)
-    later = StatisticsSampler(broker.store, statistics)
+    later = StatisticsSampler(broker.log.store, statistics)
     await later.look()
     assert statistics.puts == {}
     put(2)
@@ -92,10 +92,10 @@ async def test_a_topic_that_was_made_anew_is_counted_from_its_first_message(
     broker: Broker, put: Any
 ) -> None:
     put(5)
-    await broker.sampling.look()
-    broker.store.delete_topic("orders")
+    await broker.control.sampler.look()
+    broker.log.store.delete_topic("orders")
     put(2)
-    await broker.sampling.look()
+    await broker.control.sampler.look()
     assert counted(broker)[0] == 7
 
 
@@ -106,15 +106,15 @@ async def test_many_messages_are_counted_a_part_at_a_time(
     monkeypatch.setattr(module, "QUEUES_COUNT", 1)
     put(10)
     put(4, queue_id=1)
-    await broker.sampling.look()
-    assert counted(broker) == (14, broker.store.end_position)
+    await broker.control.sampler.look()
+    assert counted(broker) == (14, broker.log.store.end_position)
 
 
 async def test_the_brokers_own_notes_do_not_count(broker: Broker, put: Any) -> None:
     put(2, topic="rmq_sys_REVIVE_LOG_DefaultCluster")
     put(2, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC")
-    await broker.sampling.look()
-    assert broker.statistics.broker_puts.count == 0
+    await broker.control.sampler.look()
+    assert broker.control.statistics.broker_puts.count == 0
 
 
 async def test_queues_that_are_gone_are_forgotten(
@@ -123,12 +123,12 @@ async def test_queues_that_are_gone_are_forgotten(
     monkeypatch.setattr(module, "ENDS_SPARE", 0)
     for number in range(4):
         put(1, topic=f"t{number}")
-    await broker.sampling.look()
+    await broker.control.sampler.look()
     for number in range(3):
-        broker.store.delete_topic(f"t{number}")
+        broker.log.store.delete_topic(f"t{number}")
     put(1, topic="t3")
-    await broker.sampling.look()
-    assert set(broker.sampling._ends) == {("t3", 0)}
+    await broker.control.sampler.look()
+    assert set(broker.control.sampler._ends) == {("t3", 0)}
     assert counted(broker, "t3")[0] == 2
 
 
@@ -138,16 +138,16 @@ async def test_others_have_their_turn_while_samples_are_taken(
     monkeypatch.setattr(statistics_module, "COUNTERS_COUNT", 2)
     for number in range(6):
         put(1, topic=f"t{number}")
-    await broker.sampling.look()
+    await broker.control.sampler.look()
     sampled = list[int]()
 
     async def other() -> None:
         for _ in range(6):
-            tallies = broker.statistics.puts.values()
+            tallies = broker.control.statistics.puts.values()
             sampled.append(sum(bool(tally.minute) for tally in tallies))
             await asyncio.sleep(0)
 
-    await asyncio.gather(broker.sampling.step(broker.clock.now_ms()), other())
+    await asyncio.gather(broker.control.sampler.step(broker.control.clock.now_ms()), other())
     assert sampled[-1] == 6
     assert len(set(sampled)) > 2
 
@@ -158,30 +158,29 @@ async def test_a_pull_counts_once_for_all_that_it_gives(
     put(3)
 
     def ask(offset: int) -> Any:
-        return pull(broker, Pull(
+        return broker.bind(pull)(Pull(
             consumer_group="g", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
             sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
         ), peer)  # fmt: skip
 
     ask(0)
     ask(3)
-    tally = broker.statistics.gets["orders", "g"]
-    assert (tally.times, tally.count, tally.size) == (1, 3, broker.store.end_position)
-    assert broker.statistics.pulled("orders", "g", 0) == 3
-    assert broker.statistics.misses.times == 1
+    tally = broker.control.statistics.gets["orders", "g"]
+    assert (tally.times, tally.count, tally.size) == (1, 3, broker.log.store.end_position)
+    assert broker.control.statistics.pulled("orders", "g", 0) == 3
+    assert broker.control.statistics.misses.times == 1
 
 
 async def test_a_pop_counts_what_it_takes_from_each_queue(broker: Broker, put: Any) -> None:
     put(2)
     put(1, queue_id=1)
-    PopCollector(
-        broker,
+    PopCollector(broker.log, broker.delivery, broker.tables, broker.control,
         PopRequest(
             group="g", topic="orders", queue_id=-1, queue_count=2, count=32, invisible_ms=60_000,
             init_mode=0, wanted=None,
         ),
     ).look()  # fmt: skip
-    tally = broker.statistics.gets["orders", "g"]
+    tally = broker.control.statistics.gets["orders", "g"]
     assert (tally.times, tally.count) == (2, 3)
 
 
@@ -189,5 +188,5 @@ async def test_a_message_sent_back_counts_for_its_group(
     broker: Broker, put: Any, peer: Any
 ) -> None:
     put(1)
-    send_back(broker, SendBack(offset=0, group="g", delay_level=0), peer)
-    assert broker.statistics.returns["orders", "g"].count == 1
+    broker.bind(send_back)(SendBack(offset=0, group="g", delay_level=0), peer)
+    assert broker.control.statistics.returns["orders", "g"].count == 1

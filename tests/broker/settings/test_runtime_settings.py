@@ -16,15 +16,24 @@ NOW = 1_700_000_000_000
 
 def test_settings_change_in_genuine_words_and_in_ours() -> None:
     live = RuntimeSettings(BrokerConfig())
-    told: list[tuple[BrokerConfig, BrokerConfig]] = []
-    live.on_change.append(lambda before, after: told.append((before, after)))
-    before = live.config
+    told: list[BrokerConfig] = []
+    live.subscribe(told.append)
     wanted = {"brokerPermission": "4", "flushDiskType": "SYNC_FLUSH", "retention": "12h"}
     assert live.change(wanted, NOW)
     after = live.config
     assert (after.permission, after.sync_flush, after.retention) == (4, True, 12 * 3_600_000)
-    assert told == [(before, after)]
+    assert told == [after]
     assert (live.version.counter, live.version.timestamp) == (1, NOW)
+
+
+def test_a_subscriber_may_ask_for_some_settings_alone() -> None:
+    live = RuntimeSettings(BrokerConfig())
+    told = list[str]()
+    live.subscribe(lambda _: told.append("any"))
+    live.subscribe(lambda _: told.append("rights"), "permission", "auto_create_topic")
+    live.change({"brokerPermission": "4"}, NOW)
+    live.change({"retention": "12h"}, NOW)
+    assert told == ["any", "rights", "any"]
 
 
 @pytest.mark.parametrize(
@@ -38,7 +47,7 @@ def test_settings_change_in_genuine_words_and_in_ours() -> None:
 )
 def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
     live = RuntimeSettings(BrokerConfig())
-    live.on_change.append(lambda *_: pytest.fail("nothing has changed"))
+    live.subscribe(lambda _: pytest.fail("nothing has changed"))
     assert not live.change(wanted, NOW)
     assert live.version.counter == 0
 
@@ -84,7 +93,7 @@ def test_a_setting_without_effect_is_taken_kept_told_and_warned_of_once(
     path.write_text("brokerName = b1\nslaveReadEnable = true\n")
     live = RuntimeSettings(load(path, {}))
     told: list[BrokerConfig] = []
-    live.on_change.append(lambda _, after: told.append(after))
+    live.subscribe(told.append)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
         assert live.change({"haListenPort": "10999", "slaveReadEnable": "true"}, NOW)
@@ -106,7 +115,7 @@ def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> N
     path.write_text("retention=72h\n")
     live = RuntimeSettings(load(path, {}))
     before = live.config
-    live.judges.append(lambda old, new: "too short" if new.retention < old.retention else None)
+    live.checks.append(lambda old, new: "too short" if new.retention < old.retention else None)
     with pytest.raises(CallRefused, match="too short") as refused:
         live.change({"retention": "1h", "brokerPermission": "4"}, NOW)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
@@ -156,7 +165,8 @@ def test_who_cannot_save_holds_nobody_else_up(caplog: pytest.LogCaptureFixture) 
     def fail(*_: BrokerConfig) -> None:
         raise StoreError("no room for topics.json")
 
-    live.on_change.extend([fail, lambda *_: told.append("the other")])
+    live.subscribe(fail)
+    live.subscribe(lambda _: told.append("the other"))
     with caplog.at_level(logging.WARNING):
         assert live.change({"brokerPermission": "4"}, NOW)
     assert told == ["the other"]

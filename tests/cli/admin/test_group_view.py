@@ -43,7 +43,7 @@ def test_how_members_share_is_told_where_it_is_known() -> None:
 
 def test_a_move_has_the_same_fields_for_eyes_and_programs() -> None:
     queue = MessageQueue("orders", "broker-a", 1)
-    move = QueueReset(queue=queue, now=None, then=3, begin=1, end=3, time_ms=-1)
+    move = QueueReset(queue=queue, committed=None, target=3, begin=1, end=3, time_ms=-1)
     assert group_view.reset_fields(move) == {
         "topic": "orders",
         "broker": "broker-a",

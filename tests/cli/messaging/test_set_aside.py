@@ -46,7 +46,7 @@ def poison(running: BlockingCluster, *properties: bytes) -> None:
 
     async def store() -> None:
         for text in properties:
-            running.brokers[0].broker.put.as_it_is(Draft(TIMER, 0, b"body", text))
+            running.brokers[0].broker.log.ingest.as_it_is(Draft(TIMER, 0, b"body", text))
 
     running.run(store())
 
@@ -94,7 +94,7 @@ def test_what_cannot_be_put_back_is_told(running: BlockingCluster) -> None:
     def refuse(kept: Record) -> None:
         raise ValueError("odd")
 
-    running.brokers[0].broker.set_aside.retry = refuse  # type: ignore[method-assign]
+    running.brokers[0].broker.delivery.set_aside.retry = refuse  # type: ignore[method-assign]
     result = roquet(running, "set-aside", "retry", "--all", "-y")
     assert result.exit_code == 1
     assert f"{first['message_id']}: code 1: Put message back to its service failed. odd" in (

@@ -1,4 +1,4 @@
-"""The order that all members agree on, and lists that belong to nobody else."""
+"""The order that all members agree on, and fixed lists of queues."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Strategies that hash names: who moves, how many, and what bounds them."""
+"""Strategies that hash names: which queues move, how many, and the bounds of a share."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def test_the_hash_is_the_first_four_bytes_of_the_md5() -> None:
 
 @pytest.mark.parametrize("strategy", [consistent_hash(), rendezvous], ids=["ring", "rendezvous"])
 @given(counts, memberships)
-def test_one_that_joins_takes_for_itself_and_from_everybody(
+def test_a_joining_member_takes_queues_from_every_other(
     strategy: Strategy, count: int, members: int
 ) -> None:
     before = share_out(strategy, count, members - 1)
@@ -84,7 +84,7 @@ def test_a_bound_moves_more_than_the_ring_and_far_fewer_than_average() -> None:
     assert len(moved_queues(before, after)) < len(average_moves) / 2
 
 
-def test_who_is_listed_twice_has_twice_the_places_but_one_bound() -> None:
+def test_a_member_listed_twice_has_twice_the_points_but_one_bound() -> None:
     places = {"c0-0": 0, "c0-1": 1, "c1-0": 2}
     ring = consistent_hash(1, lambda text: places.get(text, 1))
     queue = MessageQueue("t", "b", 0)
@@ -96,7 +96,7 @@ def test_who_is_listed_twice_has_twice_the_places_but_one_bound() -> None:
 
 def test_an_own_hash_decides() -> None:
     last_digit = consistent_hash(1, lambda text: int(text.rstrip("]")[-1]))
-    names = ["x-3", "x-7"]  # their places are named x-3-0 and x-7-0: both hash to 0
+    names = ["x-3", "x-7"]  # their points are named x-3-0 and x-7-0: both hash to 0
     shares = last_digit(queues_of(4), names)
     assert shares == {"x-3": [], "x-7": queues_of(4)}, "of two in one place the later has it"
 

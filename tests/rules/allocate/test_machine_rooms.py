@@ -1,4 +1,4 @@
-"""Queues to the members that are near their broker."""
+"""Queues go to the members near their broker."""
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from roquet.rules.allocate.rocketmq import average, circle
 
 
 def queues_of(**counts: int) -> list[MessageQueue]:
-    """So many queues on `room@x`, for each room."""
+    """Queues on `room@x`: the given number for each room."""
     return [MessageQueue("t", f"{room}@x", i) for room, n in counts.items() for i in range(n)]
 
 
@@ -24,19 +24,19 @@ def near(inner: Strategy = average) -> Strategy:
     return nearby(inner, room_of, room_of)
 
 
-def told(shares: GroupAssignment) -> dict[str, list[str]]:
+def queue_texts(shares: GroupAssignment) -> dict[str, list[str]]:
     return {m: [f"{room_of(q.broker_name)}{q.queue_id}" for q in s] for m, s in shares.items()}
 
 
 def test_machine_room_takes_queues_of_its_rooms_only() -> None:
-    # The articles' version indexes into the list of all queues, and gives others' queues.
+    # The version in articles indexes into the list of all queues, and gives queues of other rooms.
     shares = allocate(queues_of(east=2, west=4), ["m", "n"], machine_room(["west"]))
-    assert told(shares) == {"m": ["west0", "west1"], "n": ["west2", "west3"]}
+    assert queue_texts(shares) == {"m": ["west0", "west1"], "n": ["west2", "west3"]}
 
 
-def test_what_is_left_over_is_dealt_one_by_one() -> None:
+def test_the_remainder_is_dealt_one_by_one() -> None:
     shares = allocate(queues_of(r=7), ["a", "b", "c"], machine_room(["r"]))
-    assert told(shares) == {"a": ["r0", "r1", "r6"], "b": ["r2", "r3"], "c": ["r4", "r5"]}
+    assert queue_texts(shares) == {"a": ["r0", "r1", "r6"], "b": ["r2", "r3"], "c": ["r4", "r5"]}
 
 
 def test_an_empty_room_has_nothing_to_give() -> None:
@@ -58,7 +58,7 @@ def test_an_at_sign_at_the_end_does_not_count_as_in_java() -> None:
 
 def test_nearby_shares_each_room_among_its_members() -> None:
     shares = allocate(queues_of(east=3, west=2), ["east@1", "east@2", "west@1"], near())
-    assert told(shares) == {
+    assert queue_texts(shares) == {
         "east@1": ["east0", "east1"],
         "east@2": ["east2"],
         "west@1": ["west0", "west1"],
@@ -67,20 +67,20 @@ def test_nearby_shares_each_room_among_its_members() -> None:
 
 def test_a_room_without_members_is_for_everybody_after_their_own() -> None:
     shares = allocate(queues_of(east=2, north=2), ["north@1", "west@1"], near())
-    assert told(shares) == {"north@1": ["north0", "north1", "east0"], "west@1": ["east1"]}
+    assert queue_texts(shares) == {"north@1": ["north0", "north1", "east0"], "west@1": ["east1"]}
 
 
 def test_members_in_a_room_without_queues_stay_idle_while_each_room_has_somebody() -> None:
     shares = allocate(queues_of(east=2), ["east@1", "west@1"], near())
-    assert told(shares) == {"east@1": ["east0", "east1"], "west@1": []}
+    assert queue_texts(shares) == {"east@1": ["east0", "east1"], "west@1": []}
 
 
 def test_the_inner_strategy_is_any() -> None:
     shares = allocate(queues_of(east=4), ["east@1", "east@2"], near(circle))
-    assert told(shares) == {"east@1": ["east0", "east2"], "east@2": ["east1", "east3"]}
+    assert queue_texts(shares) == {"east@1": ["east0", "east2"], "east@2": ["east1", "east3"]}
 
 
-def test_who_is_in_no_room_is_named() -> None:
+def test_a_name_without_a_room_is_reported() -> None:
     with pytest.raises(UsageError, match="t@@x:0 is in no room"):
         allocate([MessageQueue("t", "@x", 0)], ["east@1"], near())
     with pytest.raises(UsageError, match="@1 is in no room"):

@@ -13,7 +13,7 @@ def queues_of(count: int) -> list[MessageQueue]:
 
 
 def ids(strategy: Strategy, count: int, members: int) -> list[list[int]]:
-    """The queue ids of each of so many members."""
+    """Queue ids of each member, for a number of members."""
     shares = allocate(queues_of(count), [f"c{i:02}" for i in range(members)], strategy)
     return [[q.queue_id for q in shares[f"c{i:02}"]] for i in range(members)]
 
@@ -58,7 +58,7 @@ def test_both_are_even_whatever_the_numbers(count: int, members: int) -> None:
         assert sizes[0] - sizes[-1] <= 1
 
 
-def test_what_is_configured_is_given_whatever_the_topic_has() -> None:
+def test_configured_queues_are_assigned_whatever_the_topic_has() -> None:
     elsewhere = MessageQueue("other", "elsewhere", 2)
     shares = allocate(queues_of(3), ["a", "b"], from_config([elsewhere]))
     assert [share_of(name, shares) for name in ("a", "b", "absent")] == 3 * [(elsewhere,)]

@@ -1,4 +1,4 @@
-"""Strategies that know who had what: few moves, and what they promise for them."""
+"""Strategies that know the previous owners: few moves, and the promises made for them."""
 
 from itertools import product
 from typing import Any
@@ -31,7 +31,7 @@ counts = st.integers(1, len(QUEUES))
 
 
 def held(owners: QueueOwners, queues: list[MessageQueue]) -> GroupAssignment:
-    """Owners turned round."""
+    """Queues by owner."""
     return {m: [q for q in queues if owners.get(q) == m] for m in MEMBERS}
 
 
@@ -40,7 +40,7 @@ def ids(shares: GroupAssignment) -> dict[str, list[int]]:
 
 
 def fewest_by_trying(queues: list[MessageQueue], members: list[str], before: QueueOwners) -> int:
-    """The least moves of all even assignments, found by looking at every one."""
+    """Fewest moves of all even assignments, by exhaustive search."""
     best = len(queues)
     for chosen in product(members, repeat=len(queues)):
         shares = [chosen.count(member) for member in members]
@@ -50,7 +50,7 @@ def fewest_by_trying(queues: list[MessageQueue], members: list[str], before: Que
     return best
 
 
-def test_one_that_joins_gets_its_share_and_nobody_else_changes() -> None:
+def test_a_joining_member_gets_its_share_and_no_other_queue_moves() -> None:
     before = allocate(QUEUES[:8], MEMBERS[:3])
     after = sticky(QUEUES[:8], MEMBERS[:4], owner_map(before))
     assert ids(after) == {"c0": [0, 1], "c1": [3, 4], "c2": [6, 7], "c3": [2, 5]}
@@ -107,12 +107,12 @@ def test_the_order_of_the_facts_does_not_matter(
     assert (sticky(queues, names, before), lag_weighted(queues, names, before, lag)) == in_turn
 
 
-def test_who_is_listed_twice_has_one_share() -> None:
+def test_a_member_listed_twice_has_one_share() -> None:
     assert ids(sticky(QUEUES[:4], ["c0", "c0", "c1"], {})) == {"c0": [0, 1], "c1": [2, 3]}
     assert queue_spread(lag_weighted(QUEUES[:4], ["c0", "c0", "c1"], {}, {})).most == 2
 
 
-def test_nobody_and_nothing_are_said() -> None:
+def test_missing_members_and_queues_are_refused() -> None:
     with pytest.raises(UsageError, match="no queues"):
         sticky([], MEMBERS, {})
     with pytest.raises(UsageError, match="no members"):
@@ -147,7 +147,7 @@ def test_a_mountain_moves_nothing_that_would_not_matter() -> None:
     assert owner_map(after) == before
 
 
-def test_one_that_joins_beside_a_mountain_is_not_idle() -> None:
+def test_a_member_that_joins_beside_a_huge_lag_is_not_idle() -> None:
     before = dict.fromkeys(QUEUES[:2], "c0")
     after = lag_weighted(QUEUES[:2], ["c0", "c1"], before, {QUEUES[0]: 10**6})
     assert ids(after) == {"c0": [0], "c1": [1]}
@@ -171,7 +171,7 @@ def test_the_fullest_has_a_tenth_too_much_or_nothing_to_give(
 
 
 @given(counts, members_of, owners_of, lags)
-def test_what_is_settled_stays(
+def test_a_settled_assignment_stays(
     count: int, members: list[str], before: QueueOwners, lag: dict[MessageQueue, int]
 ) -> None:
     settled = lag_weighted(QUEUES[:count], members, before, lag)

@@ -1,4 +1,4 @@
-"""Answers of strategies that cannot be used, each said in a sentence."""
+"""Wrong results of strategies, each reported in a sentence."""
 
 from typing import Any
 
@@ -35,7 +35,7 @@ def test_a_wrong_answer_is_said(shares: Any, sentence: str) -> None:
     assert sentence in "; ".join(faults(shares, QUEUES, ["a", "b"]))
 
 
-def test_so_many_faults_are_enough() -> None:
+def test_the_number_of_reported_faults_is_limited() -> None:
     wrong = {"a": [MessageQueue("t", "b", n) for n in range(100, 200)]}
     assert len(faults(wrong, QUEUES, ["a"])) == FAULTS_MAX
     assert len(faults("x" * 1000, QUEUES, ["a"])[0]) < 200
@@ -60,7 +60,7 @@ def test_queues_without_an_owner_are_found_in_order() -> None:
     assert unowned(shares, here) == here[:1]
 
 
-def test_what_an_operator_configured_is_looked_at_for_doubles_only() -> None:
+def test_a_configured_list_is_only_checked_for_duplicates() -> None:
     assert not faults(from_config([FOREIGN])(QUEUES, ["a", "b"]), QUEUES, ["a", "b"])
     twice = from_config([FOREIGN, *QUEUES, FOREIGN])(QUEUES, ["a"])
     assert faults(twice, QUEUES, ["a"]) == ["other@b:0 is in the list twice"]
@@ -81,13 +81,13 @@ def test_a_strategy_that_is_wrong_is_refused() -> None:
         validated_assignment(QUEUES, ["a"], lambda _queues, _members: {"a": 5})  # type: ignore[dict-item]
 
 
-def test_what_can_be_read_only_once_is_kept() -> None:
+def test_shares_that_can_be_read_only_once_are_stored() -> None:
     def lazy(queues: Any, members: Any) -> Any:
         return {member: iter(queues[n::2]) for n, member in enumerate(members)}
 
-    found = validated_assignment(QUEUES, ["a", "b"], lazy)
+    shares = validated_assignment(QUEUES, ["a", "b"], lazy)
     for _ in range(2):
-        assert {member: list(share) for member, share in found.items()} == {
+        assert {member: list(share) for member, share in shares.items()} == {
             "a": QUEUES[::2],
             "b": QUEUES[1::2],
         }
@@ -102,14 +102,14 @@ def everything_to_everybody(queues: Any, members: Any) -> Any:
 
 
 def test_a_share_that_raises_when_it_is_read_is_refused_with_its_reason() -> None:
-    class Rotten(list[MessageQueue]):
+    class UnreadableShare(list[MessageQueue]):
         def __iter__(self) -> Any:
             raise KeyError("rack")
 
     def lazy() -> Any:
-        yield from Rotten()
+        yield from UnreadableShare()
 
-    rotten: list[Any] = [Rotten(), lazy()]
+    rotten: list[Any] = [UnreadableShare(), lazy()]
     for share in rotten:
         with pytest.raises(UsageError, match=r"the strategy failed: KeyError\('rack'\)"):
             validated_assignment(QUEUES, ["a"], lambda _queues, _members: {"a": share})  # noqa: B023

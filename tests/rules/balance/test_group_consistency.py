@@ -1,4 +1,4 @@
-"""What is amiss in a group."""
+"""Faults of a group: members that disagree, queues with two owners or none."""
 
 import pytest
 
@@ -28,7 +28,7 @@ def test_retry_topics_are_not_a_members_own_will() -> None:
     assert without_retry_topics({"t": "*", "%RETRY%g": "*"}) == {"t": "*"}
 
 
-def test_who_is_unknown_to_a_broker_is_named() -> None:
+def test_members_unknown_to_a_broker_are_reported() -> None:
     known = {"b": ["m1"], "a": ["m1", "m2"], "c": []}
     assert unknown_members(["m1", "m2"], known) == {"b": ["m2"], "c": ["m1", "m2"]}
 

@@ -1,4 +1,4 @@
-"""A queue changes hands."""
+"""Hand-over of a queue."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ def test_the_owner_is_who_began_last() -> None:
     assert active_owners(holds, 1_000) == ["b"]
 
 
-def test_of_two_who_began_at_once_the_later_one_owns() -> None:
+def test_the_later_of_two_simultaneous_members_owns() -> None:
     holds = {"b": QueueActivity(begun_ms=5, seen_ms=5), "a": QueueActivity(begun_ms=5, seen_ms=5)}
     assert active_owners(holds, 5) == ["a"]
 
@@ -41,7 +41,7 @@ def test_a_losers_last_commit_does_not_make_it_an_owner() -> None:
     assert active_owners(holds, 3_000) == ["b"]
 
 
-def test_who_goes_on_working_is_a_second_owner_for_a_while() -> None:
+def test_a_loser_that_keeps_working_is_a_second_owner_for_a_while() -> None:
     seen = 1_000 + HANDOVER_MS + 1
     holds = {
         "z": QueueActivity(begun_ms=0, seen_ms=seen),

@@ -1,4 +1,4 @@
-"""What waits for a group."""
+"""Lag of a group."""
 
 from roquet.model.queue import MessageQueue
 from roquet.rules.balance.lag_facts import estimated_lag, is_worth_moving

@@ -15,7 +15,7 @@ QUEUES = [MessageQueue("t", "b", i) for i in range(6)]
 subsets = st.sets(st.sampled_from(QUEUES))
 
 
-def test_what_is_held_and_assigned_is_left_alone() -> None:
+def test_queues_both_held_and_assigned_are_left_alone() -> None:
     change = difference(QUEUES[:3], QUEUES[2:5])
     assert (change.drop, change.start) == (tuple(QUEUES[:2]), tuple(QUEUES[3:5]))
 

@@ -1,4 +1,4 @@
-"""How even an assignment is, and how much of it moves."""
+"""Evenness of an assignment, and its number of moves."""
 
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import STRATEGIES, allocate
@@ -31,7 +31,7 @@ def test_a_queue_that_nobody_had_has_not_moved() -> None:
     assert fewest_moves({"a": QUEUES[:3]}, QUEUES, ["a", "b"]) == 0
 
 
-def test_all_that_a_leaver_had_has_to_move() -> None:
+def test_all_queues_of_a_leaving_member_move() -> None:
     before = allocate(QUEUES, MEMBERS)
     assert fewest_moves(before, QUEUES, MEMBERS[1:]) == 2
     assert fewest_moves(before, QUEUES[1:], MEMBERS[1:]) == 1, "a queue that is gone moves nowhere"

@@ -1,4 +1,4 @@
-"""When a consumer stops to pull."""
+"""Limits at which a consumer stops pulling."""
 
 from roquet.rules.consumption.flow_control import FlowLimits
 

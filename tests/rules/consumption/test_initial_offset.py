@@ -1,7 +1,7 @@
 from roquet.rules.consumption.initial_offset import is_in_page_cache, queried_progress
 
 
-def test_what_was_committed_is_the_answer_whatever_the_queue_holds() -> None:
+def test_committed_progress_is_reported_whatever_the_queue_holds() -> None:
     assert queried_progress(7, 100, zero_if_absent=True, is_in_page_cache=False) == 7
 
 

@@ -8,10 +8,10 @@ from roquet.rules.consumption.ordered_pop import (
 
 
 def held(**fields: object) -> OrderedPopLock:
-    found = hold(None, [10, 11, 13], 1_000, 500, "a")
+    lock = hold(None, [10, 11, 13], 1_000, 500, "a")
     for name, value in fields.items():
-        setattr(found, name, value)
-    return found
+        setattr(lock, name, value)
+    return lock
 
 
 def test_a_queue_is_blocked_until_the_last_time_is_over() -> None:
@@ -29,12 +29,12 @@ def test_the_same_attempt_is_not_blocked() -> None:
 
 
 def test_progress_follows_the_first_that_is_not_acknowledged() -> None:
-    found = held()
-    assert acknowledge(found, 11, 1_000, 10) == 10
-    assert acknowledge(found, 10, 1_000, 10) == 13
-    assert not is_free(found)
-    assert acknowledge(found, 13, 1_000, 13) == 14
-    assert is_free(found)
+    lock = held()
+    assert acknowledge(lock, 11, 1_000, 10) == 10
+    assert acknowledge(lock, 10, 1_000, 10) == 13
+    assert not is_free(lock)
+    assert acknowledge(lock, 13, 1_000, 13) == 14
+    assert is_free(lock)
 
 
 def test_only_the_holder_may_acknowledge() -> None:

@@ -17,7 +17,7 @@ def checkpoint(
     start: int = 100, offsets: tuple[int, ...] = (100, 102), **fields: int
 ) -> PopCheckpoint:
     bits = bits_of(offsets, start)
-    given = {
+    values = {
         "pop_ms": 1_000,
         "invisible_ms": 500,
         "revive_queue_id": 0,
@@ -25,15 +25,15 @@ def checkpoint(
         **fields,
     }
     return PopCheckpoint(
-        group="g", topic="t", queue_id=1, start=start, delivered=bits, left=bits, **given
+        group="g", topic="t", queue_id=1, start=start, delivered=bits, left=bits, **values
     )
 
 
 def test_a_checkpoint_knows_its_messages() -> None:
-    found = checkpoint()
-    assert [found.bit(offset) for offset in (99, 100, 101, 102, 103, 10**18)] == [0, 1, 0, 4, 0, 0]
-    assert found.next_offset == 103
-    assert found.due_ms == 1_500
+    popped = checkpoint()
+    assert [popped.bit(offset) for offset in (99, 100, 101, 102, 103, 10**18)] == [0, 1, 0, 4, 0, 0]
+    assert popped.next_offset == 103
+    assert popped.due_ms == 1_500
 
 
 @given(st.sets(st.integers(0, 200)), st.integers(0, 2**40))
@@ -42,19 +42,19 @@ def test_sets_of_offsets_come_back(steps: set[int], start: int) -> None:
     assert offsets_of(bits_of(offsets, start), start) == offsets
 
 
-def test_what_is_acknowledged_is_over() -> None:
-    flight, found = OpenCheckpoints(), checkpoint()
-    flight.add(found)
-    assert flight.settle(found, found.bit(100)) == 1
-    assert flight.settle(found, found.bit(100)) == 0, "twice is once"
-    assert flight.find(found.key) is found
-    assert flight.settle(found, found.bit(102)) == 4
-    assert flight.find(found.key) is None
+def test_acknowledged_messages_are_finished() -> None:
+    flight, popped = OpenCheckpoints(), checkpoint()
+    flight.add(popped)
+    assert flight.settle(popped, popped.bit(100)) == 1
+    assert flight.settle(popped, popped.bit(100)) == 0, "twice is once"
+    assert flight.find(popped.key) is popped
+    assert flight.settle(popped, popped.bit(102)) == 4
+    assert flight.find(popped.key) is None
     assert len(flight) == 0
     assert flight.take_due(10_000) is None
 
 
-def test_what_is_left_is_due_when_its_time_has_passed() -> None:
+def test_remaining_messages_are_due_after_their_time() -> None:
     flight, late, early = OpenCheckpoints(), checkpoint(invisible_ms=900), checkpoint(0, (0,))
     flight.add(late)
     flight.add(early)
@@ -69,18 +69,18 @@ def test_what_is_left_is_due_when_its_time_has_passed() -> None:
 
 def test_progress_in_a_revive_queue_stops_at_the_oldest_that_is_not_over() -> None:
     flight = OpenCheckpoints()
-    found = [checkpoint(n, (n,), revive_offset=n * 10) for n in range(4)]
-    for one in found:
+    popped = [checkpoint(n, (n,), revive_offset=n * 10) for n in range(4)]
+    for one in popped:
         flight.add(one)
-    flight.settle(found[1], 1)
-    assert flight.oldest(0) is found[0]
-    flight.settle(found[0], 1)
-    assert flight.oldest(0) is found[2]
-    flight.moved(found[2], 99)
-    assert flight.oldest(0) is found[3]
-    flight.settle(found[3], 1)
-    assert flight.oldest(0) is found[2]
-    assert found[2].revive_offset == 99
+    flight.settle(popped[1], 1)
+    assert flight.oldest(0) is popped[0]
+    flight.settle(popped[0], 1)
+    assert flight.oldest(0) is popped[2]
+    flight.moved(popped[2], 99)
+    assert flight.oldest(0) is popped[3]
+    flight.settle(popped[3], 1)
+    assert flight.oldest(0) is popped[2]
+    assert popped[2].revive_offset == 99
     assert flight.oldest(7) is None
 
 
@@ -112,13 +112,13 @@ def test_nothing_is_forgotten_and_nothing_settled_comes_again(
     acks: list[tuple[int, int]], count: int
 ) -> None:
     flight = OpenCheckpoints()
-    found = [checkpoint(n * 10, (n * 10, n * 10 + 1), pop_ms=n) for n in range(count)]
-    for one in found:
+    popped = [checkpoint(n * 10, (n * 10, n * 10 + 1), pop_ms=n) for n in range(count)]
+    for one in popped:
         flight.add(one)
     settled = set()
     for number, which in acks:
         if number < count:
-            flight.settle(found[number], found[number].bit(number * 10 + which))
+            flight.settle(popped[number], popped[number].bit(number * 10 + which))
             settled.add(number * 10 + which)
     due = set()
     while (left := flight.take_due(10**6)) is not None:
@@ -144,7 +144,7 @@ def test_a_member_takes_what_it_handles_in_a_moment(
     assert next_batch_size(count, taken, handled_in_ms) == expected
 
 
-def test_what_is_over_does_not_wait_for_its_time() -> None:
+def test_finished_checkpoints_do_not_wait_for_their_time() -> None:
     flight = OpenCheckpoints()
     kept = checkpoint(7, (7,), invisible_ms=10**9)
     flight.add(kept)
@@ -165,9 +165,9 @@ def test_the_more_are_in_flight_the_further_back_the_oldest_may_be() -> None:
 
 
 def test_a_clock_that_was_set_back_makes_nothing_wait_longer_than_it_was_to() -> None:
-    flight, found = OpenCheckpoints(), checkpoint(invisible_ms=900)
-    flight.add(found)
-    before = found.pop_ms - 30 * 86_400_000
+    flight, popped = OpenCheckpoints(), checkpoint(invisible_ms=900)
+    flight.add(popped)
+    before = popped.pop_ms - 30 * 86_400_000
     flight.clock_set_back(before)
     assert flight.take_due(before + 899) is None
-    assert flight.take_due(before + 900) is found
+    assert flight.take_due(before + 900) is popped

@@ -27,7 +27,7 @@ def test_with_one_to_share_each_works_on_its_own_and_on_the_next_ones() -> None:
     assert worked_by("m2", 2) == [2, 3, 4, 5, 6, 7]
 
 
-def test_none_to_share_or_as_many_as_there_are_others_is_everything() -> None:
+def test_sharing_none_or_as_many_as_others_means_all_queues() -> None:
     everything = [MessageQueue("t", "a", ANY_QUEUE), MessageQueue("t", "b", ANY_QUEUE)]
     shares = allocate(QUEUES, MEMBERS, average)
     for shared in (-1, 0, 3, 4):
@@ -40,12 +40,12 @@ def test_none_to_share_or_as_many_as_there_are_others_is_everything() -> None:
 def test_with_more_members_than_queues_nobody_is_left_without() -> None:
     members = [f"m{number:02}" for number in range(11)]
     shares = allocate(QUEUES, members, average)
-    found = [member_pop_queues(m, QUEUES, members, shares, 1) for m in members]
-    assert [len(queues) for queues in found] == [1] * 11
-    assert found[8] == found[0]
+    popped_queues = [member_pop_queues(m, QUEUES, members, shares, 1) for m in members]
+    assert [len(queues) for queues in popped_queues] == [1] * 11
+    assert popped_queues[8] == popped_queues[0]
 
 
-def test_who_is_not_in_the_list_has_nothing() -> None:
+def test_an_unlisted_member_has_no_queues() -> None:
     shares = allocate(QUEUES, MEMBERS, average)
     assert member_pop_queues("stranger", QUEUES, MEMBERS, shares, 1) == ()
     assert member_pop_queues("stranger", QUEUES, MEMBERS, shares, 0) == ()

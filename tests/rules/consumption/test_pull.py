@@ -52,17 +52,17 @@ def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress_or_at_the_beginn
 @given(OFFSETS, st.integers(0, 500), st.integers(0, 500))
 def test_a_corrected_offset_is_right_at_once(asked: int, minimum: int, length: int) -> None:
     maximum = minimum + length
-    found = pull_outcome(asked, minimum, maximum)
-    if isinstance(found, OffsetCorrected):
-        assert found.offset != asked
-        assert pull_outcome(found.offset, minimum, maximum) in (FOUND, AT_END)
+    outcome = pull_outcome(asked, minimum, maximum)
+    if isinstance(outcome, OffsetCorrected):
+        assert outcome.offset != asked
+        assert pull_outcome(outcome.offset, minimum, maximum) in (FOUND, AT_END)
 
 
 def test_a_client_that_names_no_size_gets_the_genuine_one() -> None:
     assert reply_limits(32, None) == (32, BYTES_DEFAULT)
 
 
-def test_what_a_client_asks_for_is_granted_up_to_a_limit() -> None:
+def test_a_clients_wishes_are_granted_up_to_a_limit() -> None:
     assert reply_limits(10_000, 4_000_000) == (10_000, 4_000_000)
     assert reply_limits(10**9, 10**9) == (COUNT_MAX, BYTES_MAX)
 

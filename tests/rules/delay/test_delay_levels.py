@@ -117,7 +117,7 @@ def test_nothing_is_early_nor_waits_longer_than_its_level(due: int, now: int, de
     assert at == due if due <= now + delay else at == now + delay
 
 
-def test_what_was_stored_apart_before_the_clock_went_back_comes_as_far_apart() -> None:
+def test_distances_of_store_times_survive_a_clock_set_back() -> None:
     ahead = excess_delay_ms(1_000_000, 5_000, 10_000)
     assert 1_000_000 - ahead == 15_000
     assert 1_000_300 - excess_delay_ms(1_000_300, 15_000, 10_000, ahead) == 15_300

@@ -11,11 +11,11 @@ units = st.tuples(st.integers(0, 1_000), st.integers(0, 2**47)).map(
 
 
 def drained(second: DueQueue) -> list[Unit]:
-    found = []
+    dues = []
     while (first := second.first()) is not None:
-        found.append(first)
+        dues.append(first)
         second.drop()
-    return found
+    return dues
 
 
 @given(st.lists(units, unique=True), st.lists(units, unique=True))
@@ -30,7 +30,7 @@ def test_messages_come_by_time_and_then_by_coming(before: list[Unit], after: lis
     assert drained(second) == sorted(before + more)
 
 
-def test_what_was_delivered_before_a_restart_does_not_come_again() -> None:
+def test_messages_delivered_before_a_restart_do_not_come_again() -> None:
     second = DueQueue(BEGIN, -1, (BEGIN + 500, 104))
     for unit in [(BEGIN + 400, 900), (BEGIN + 500, 104), (BEGIN + 500, 156), (BEGIN + 501, 0)]:
         second.add(*unit)
@@ -52,7 +52,7 @@ def test_a_message_is_taken_back_by_topic_and_key() -> None:
     assert not second.is_recalled("bills", "k1")
 
 
-def test_what_was_due_before_the_second_began_comes_first() -> None:
+def test_messages_due_before_the_second_come_first() -> None:
     second = DueQueue(BEGIN, -1, (0, 0))
     second.add(BEGIN + 1, 0)
     second.add(BEGIN - 700, 52)

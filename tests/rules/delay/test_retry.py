@@ -36,13 +36,15 @@ def test_the_next_try_is_one_level_later_until_the_last(asked: int, times: int, 
 
 
 def test_a_failed_message_remembers_where_it_came_from() -> None:
-    found = retry_properties({"TAGS": "red", "UNIQ_KEY": "k", "WAIT": "true"}, "orders", "ID1", 3)
-    assert found == {
+    properties = retry_properties(
+        {"TAGS": "red", "UNIQ_KEY": "k", "WAIT": "true"}, "orders", "ID1", 3
+    )
+    assert properties == {
         "TAGS": "red", "UNIQ_KEY": "k", "WAIT": "false", "RETRY_TOPIC": "orders",
         "ORIGIN_MESSAGE_ID": "ID1", "DELAY": "3",
     }  # fmt: skip
-    again = retry_properties(found, "%RETRY%g", "ID2", 4)
-    assert again == {**found, "DELAY": "4"}
+    again = retry_properties(properties, "%RETRY%g", "ID2", 4)
+    assert again == {**properties, "DELAY": "4"}
 
 
 def test_a_dead_letter_waits_for_nothing_and_tells_its_past() -> None:
@@ -53,8 +55,8 @@ def test_a_dead_letter_waits_for_nothing_and_tells_its_past() -> None:
 
 
 def test_a_message_without_a_unique_key_is_known_by_its_first_place() -> None:
-    found = dead_letter_properties({}, "orders", "ID1")
-    assert (found["DLQ_ORIGIN_MESSAGE_ID"], found["RETRY_TOPIC"]) == ("ID1", "orders")
+    properties = dead_letter_properties({}, "orders", "ID1")
+    assert (properties["DLQ_ORIGIN_MESSAGE_ID"], properties["RETRY_TOPIC"]) == ("ID1", "orders")
 
 
 def test_tries_are_counted_as_far_as_a_record_can_hold_them() -> None:

@@ -55,7 +55,7 @@ def test_a_wish_that_was_fulfilled_is_none(properties: dict[str, str], wanted: b
         ({"TIMER_DELIVER_MS": "1", "TIMER_DELAY_MS": "2"}, NOW + 2),
     ],
 )
-def test_of_several_wishes_the_genuine_order_decides(
+def test_several_delivery_times_have_apaches_precedence(
     properties: dict[str, str], at_ms: int
 ) -> None:
     assert requested_ms(properties, NOW) == at_ms
@@ -114,7 +114,7 @@ def test_a_slot_is_the_second_that_ends_with_its_time(wished: int, slot: int) ->
 
 
 @given(st.integers(1, MAX_DELAY_MS), st.integers(0, 2**42))
-def test_what_is_due_is_neither_early_nor_a_second_late(delay: int, now_ms: int) -> None:
+def test_due_times_are_neither_early_nor_a_second_late(delay: int, now_ms: int) -> None:
     at = now_ms + delay
     properties = {"TIMER_DELIVER_MS": str(at)}
     out = out_ms(properties, now_ms, MAX_DELAY_MS)
@@ -173,7 +173,7 @@ def test_a_short_retention_makes_a_short_window() -> None:
     assert window_ms(0) == 2_000
 
 
-def test_what_a_unit_says_of_itself() -> None:
+def test_flags_of_a_timer_unit() -> None:
     plain = timer.magic(rolls=False, deletes=False)
     rolls = timer.magic(rolls=True, deletes=False)
     deletes = timer.magic(rolls=False, deletes=True)
@@ -185,17 +185,17 @@ def test_what_a_unit_says_of_itself() -> None:
 
 
 @pytest.mark.parametrize("left", [0, -1, MAX_DELAY_MS, HUNDRED_YEARS_MS])
-def test_what_is_over_or_out_of_reach_cannot_be_taken_back(left: int) -> None:
+def test_past_and_unreachable_times_cannot_be_recalled(left: int) -> None:
     assert recall_fault(NOW + left, NOW, MAX_DELAY_MS) == "recall failed, timestamp invalid"
 
 
-def test_what_waits_can_be_taken_back() -> None:
+def test_waiting_messages_can_be_recalled() -> None:
     assert recall_fault(NOW + 1, NOW, MAX_DELAY_MS) is None
     assert recall_fault(NOW + MAX_DELAY_MS - 1, NOW, MAX_DELAY_MS) is None
 
 
 SET_BACK = timer.ClockSetBack(before_ms=1_000_000, by_ms=3_600_000, now_ms=1_200_000)
-"""From 1,000 s the clock leapt to 4,600 s; at 4,800 s it was set back to 1,200 s."""
+"""The clock jumped from 1,000 s to 4,600 s; at 4,800 s it was set back to 1,200 s."""
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ SET_BACK = timer.ClockSetBack(before_ms=1_000_000, by_ms=3_600_000, now_ms=1_200
     [
         ({"TIMER_DELAY_MS": "60000"}, 4_660_000, 1_060_000),
         ({"TIMER_DELAY_SEC": "60"}, 4_759_000, 1_159_000),
-        ({"TIMER_DELAY_MS": "60000"}, 1_050_000, None),  # stored before the leap
+        ({"TIMER_DELAY_MS": "60000"}, 1_050_000, None),  # stored before the jump
         ({"TIMER_DELAY_MS": "60000"}, 1_259_000, None),  # stored since
         ({"TIMER_DELIVER_MS": "4660001"}, 4_660_000, None),
         ({"TIMER_DEL_UNIQKEY": "K", "TIMER_DELIVER_MS": "4900001"}, 4_900_000, 1_300_000),

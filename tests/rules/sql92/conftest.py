@@ -1,4 +1,4 @@
-"""Expressions as people, and others, write them, and messages to try them on."""
+"""Expressions as people, and attackers, write them, and messages to try them on."""
 
 import pytest
 from hypothesis import strategies as st
@@ -49,7 +49,7 @@ def _joined(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 
 
 EXPRESSIONS = st.recursive(_COMPARISONS, _joined, max_leaves=6)
-"""Most of them can be read; some say what makes no sense."""
+"""Mostly valid expressions, and some that make no sense."""
 
 LIKELY = st.sampled_from(
     ["", "1", "5", "05", "-3", "+5", " 7", "9", "12", "99", "2.5", "99.75", "1e1", "0x1p3", "NaN",

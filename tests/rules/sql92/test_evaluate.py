@@ -78,12 +78,12 @@ def test_comparisons_are_javas(
         ("- (a > 5) IS NULL", {"a": "x"}), ("NOT (a = 5)", {"a": "x"}),
     ],
 )  # fmt: skip
-def test_what_cannot_be_compared_is_an_error(expression: str, properties: dict[str, str]) -> None:
+def test_uncomparable_values_are_an_error(expression: str, properties: dict[str, str]) -> None:
     with pytest.raises(NotComparable):
         outcome(expression, **properties)
 
 
-def test_what_decides_first_hides_what_cannot_be_compared() -> None:
+def test_a_decided_and_or_or_hides_uncomparable_parts() -> None:
     assert outcome("a = 'x' OR b = 5", a="x", b="y") is True
     assert outcome("a = 'x' AND b = 5", a="y", b="y") is False
     assert outcome("a = 'x' AND b = 'y' AND c = 5", a="x", b="z", c="y") is False

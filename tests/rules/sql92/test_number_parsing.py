@@ -17,6 +17,7 @@ from roquet.rules.sql92.number_parsing import (
 )
 from roquet.rules.sql92.parse import parse
 from roquet.rules.sql92.syntax_tree import (
+    Between,
     DecimalLiteral,
     Negative,
     PropertyRef,
@@ -56,7 +57,7 @@ def test_numbers_at_the_edge_are_read(text: str, number: int) -> None:
      "9" * 9_000, "\U0001d7ce"],
     ids=lambda text: f"{text[:12]!a} {len(text)}",
 )  # fmt: skip
-def test_what_java_cannot_read_as_an_int_is_unsuitable(text: str) -> None:
+def test_texts_that_java_cannot_read_as_an_int_are_not_comparable(text: str) -> None:
     with pytest.raises(NotComparable):
         read_int(text)
 
@@ -94,7 +95,7 @@ def test_javas_ways_of_writing_are_known(text: str, number: float) -> None:
      "1" * (DECIMAL_SIZE_MAX + 1), "1" * 1_000 + "x"],
     ids=lambda text: f"{text[:12]!a} {len(text)}",
 )  # fmt: skip
-def test_what_java_cannot_read_as_a_double_is_unsuitable(text: str) -> None:
+def test_texts_that_java_cannot_read_as_a_double_are_not_comparable(text: str) -> None:
     with pytest.raises(NotComparable):
         read_decimal(text)
 
@@ -127,11 +128,12 @@ def test_a_number_knows_how_texts_beside_it_are_read() -> None:
 @pytest.mark.parametrize(
     "node", [PropertyRef("a"), TextLiteral("5"), TruthLiteral(None), Negative(TextLiteral("5"))]
 )
-def test_what_is_no_number_has_none(
+def test_nodes_without_a_number(
     node: PropertyRef | TextLiteral | TruthLiteral | Negative,
 ) -> None:
     assert number_of(node) is None
 
 
 def test_a_long_and_a_double_meet_as_doubles() -> None:
-    parse("a BETWEEN 9007199254740993 AND 9007199254740992.0")  # which Java thinks equal
+    node = parse("a BETWEEN 9007199254740993 AND 9007199254740992.0")  # which Java thinks equal
+    assert isinstance(node, Between)

@@ -50,7 +50,7 @@ def test_every_decimal_number_within_the_bounds_is_in_the_pattern(
 
 
 @pytest.mark.parametrize("text", ["-5", "007", "+5", "", "0", "\u0665", "x"])
-def test_what_is_written_in_an_odd_way_is_let_through(text: str) -> None:
+def test_unusually_written_numbers_match_every_pattern(text: str) -> None:
     assert is_in(number_pattern(100, 200), text + "\x02")
     assert is_in(number_pattern(100.5, 200.5), text + "\x02")
 

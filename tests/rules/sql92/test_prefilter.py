@@ -21,8 +21,8 @@ from roquet.rules.sql92.syntax_tree import TextLiteral
 from roquet.rules.sql92.tokens import ExpressionError
 
 
-def is_seen(found: Requirement | None, text: str) -> bool:
-    match found:
+def is_seen(required: Requirement | None, text: str) -> bool:
+    match required:
         case RequiredProperty(name, pattern):
             return re.search(f"\x02{re.escape(name)}\x01(?:{pattern})", text) is not None
         case AbsentProperty(name):
@@ -36,12 +36,14 @@ def is_seen(found: Requirement | None, text: str) -> bool:
 
 
 def shows(expression: str, **properties: str) -> bool:
-    """Whether a message shows what is asked for, in both of its forms."""
-    found = requirement(parse(expression))
+    """Whether a message meets a requirement, in both of its encodings."""
+    required = requirement(parse(expression))
     text = "\x02" + "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    in_all = all(any(is_seen(sign, text) for sign in way) for way in property_alternatives(found))
-    assert in_all or not is_seen(found, text), "a way asks for more than all of them together"
-    return is_seen(found, text)
+    in_all = all(
+        any(is_seen(sign, text) for sign in way) for way in property_alternatives(required)
+    )
+    assert in_all or not is_seen(required, text), "a way asks for more than all of them together"
+    return is_seen(required, text)
 
 
 @given(st.data())
@@ -129,7 +131,7 @@ def test_most_messages_that_do_not_match_show_none(
     ["TRUE", "NOT (a = 'x') OR TRUE", "a = b", "'x' <> a", "1 = 1", "- a IS NULL", "1 < 2",
      "NOT (a CONTAINS 'x')", "'x' CONTAINS 'x'", "a = - b", "5 BETWEEN 1 AND a", "a = b AND 1 < 2"],
 )  # fmt: skip
-def test_of_some_nothing_can_be_said(expression: str) -> None:
+def test_some_expressions_have_no_requirement(expression: str) -> None:
     assert requirement(parse(expression)) is None
     assert property_alternatives(None) == ()
 
@@ -139,10 +141,10 @@ def test_of_some_nothing_can_be_said(expression: str) -> None:
     ["a IS NULL", "a = 'x' OR b IS NULL", "NOT (a IS NOT NULL AND b = 'x')",
      " OR ".join([f"p{number} = 1" for number in range(ALTERNATIVES_MAX + 1)])],
 )  # fmt: skip
-def test_of_some_there_is_no_sign_to_look_for(expression: str) -> None:
-    found = requirement(parse(expression))
-    assert found is not None
-    assert property_alternatives(found) == ()
+def test_some_expressions_have_no_required_property(expression: str) -> None:
+    required = requirement(parse(expression))
+    assert required is not None
+    assert property_alternatives(required) == ()
 
 
 def names(expression: str) -> list[list[str]]:
@@ -151,7 +153,7 @@ def names(expression: str) -> list[list[str]]:
     ]
 
 
-def test_of_several_that_which_the_fewest_are_likely_to_show_comes_first() -> None:
+def test_the_most_selective_alternatives_come_first() -> None:
     assert names("a IS NOT NULL AND b > 5 AND c = 'x' AND d IS NULL") == [["c"], ["b"], ["a"]]
     assert names("(a = 1 OR b = 'x') AND c = 'x' AND c = 'x'") == [["c"], ["a", "b"]]
     assert names("a = 'x' AND FALSE") == [[], ["a"]]
@@ -159,12 +161,12 @@ def test_of_several_that_which_the_fewest_are_likely_to_show_comes_first() -> No
     assert len(names(many)) == SETS_MAX
 
 
-def test_what_is_either_so_or_so_needs_a_sign_of_both() -> None:
+def test_an_or_requires_a_property_of_each_side() -> None:
     assert names("(a > 5 AND b = 'x') OR c = 'y'") == [["b", "c"]]
     assert names("(a > 5 OR b IS NULL) AND c = 'y'") == [["c"]]
 
 
-def test_what_would_make_a_long_pattern_is_said_shortly() -> None:
+def test_long_patterns_are_replaced_by_presence() -> None:
     many = ", ".join([f"'{number}'" for number in range(PATTERNS_SIZE_MAX // 10)])
     assert requirement(parse(f"a IN ({many})")) == RequiredProperty("a")
     either = " OR ".join([f"a = {number}" for number in range(PATTERNS_SIZE_MAX // 20)])
@@ -185,7 +187,7 @@ def test_what_would_make_a_long_pattern_is_said_shortly() -> None:
 
 
 def test_a_text_is_looked_for_up_to_what_may_be_stored_otherwise() -> None:
-    """Bytes that are no UTF-8 are read as U+FFFD, so nobody knows what stands there."""
+    """Bytes that are not UTF-8 are read as U+FFFD, so their value is unknown."""
     assert requirement(parse("a = 'xy\ufffdz'")) == RequiredProperty("a", "xy", 0)
     assert requirement(parse("a STARTSWITH 'x\ufffd'")) == RequiredProperty("a", "x", 0)
 

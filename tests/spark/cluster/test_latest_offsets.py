@@ -52,7 +52,7 @@ def mood(canned: Any, monkeypatch: pytest.MonkeyPatch, answer: Any) -> None:
 def test_a_look_tells_both_ends_of_every_queue(canned: Any, now: Now) -> None:
     canned.send("broker-a", 0, b"1", b"2", b"3")
     canned.queues["broker-a", 0].forget(1)
-    look = watching(canned, now).look({})
+    look = watching(canned, now).observe({})
     assert (look.earliest[A0], look.latest[A0]) == (1, 3)
     assert len(look.latest) == 4
     assert not look.away_ms
@@ -61,12 +61,12 @@ def test_a_look_tells_both_ends_of_every_queue(canned: Any, now: Now) -> None:
 
 def test_routes_are_asked_for_again_after_a_second(canned: Any, now: Now) -> None:
     found = watching(canned, now)
-    found.look({})
+    found.observe({})
     del canned.calls[:]
-    found.look({})
+    found.observe({})
     assert not [call for call in canned.calls if isinstance(call, GetRoute)]
     now.pause(latest_offsets.CHECK_INTERVAL_MS_MIN)
-    found.look({})
+    found.observe({})
     assert [call for call in canned.calls if isinstance(call, GetRoute)]
 
 
@@ -84,7 +84,7 @@ def test_a_broker_that_swallows_packets_costs_a_tenth_of_the_time(
     mood(canned, monkeypatch, answer)
     found = watching(canned, now)
     while now.ms < 1_300_000:
-        found.look({})
+        found.observe({})
         now.pause(100)
     apart = [later - sooner for sooner, later in pairwise(asked[2:])]
     assert min(apart) >= 10 * 3_000
@@ -100,7 +100,7 @@ def test_what_is_missing_in_one_answer_for_all_is_asked_for_by_queue(
             raise CallRefused(ResponseCode.NO_PERMISSION, "not for you")
 
     mood(canned, monkeypatch, answer)
-    look = watching(canned, now).look({})
+    look = watching(canned, now).observe({})
     assert look.latest[A0] == 1
     assert not look.away_ms
 
@@ -116,15 +116,15 @@ def test_a_busy_broker_is_away_for_a_moment(
 
     mood(canned, monkeypatch, answer)
     found = watching(canned, now)
-    assert list(found.look({}).away_ms) == ["broker-b"]
+    assert list(found.observe({}).away_ms) == ["broker-b"]
     busy.clear()
     now.pause(latest_offsets.CHECK_INTERVAL_MS_MIN)
-    assert not found.look({}).away_ms
+    assert not found.observe({}).away_ms
 
 
 def test_queues_that_were_read_are_looked_at_even_without_a_route(canned: Any, now: Now) -> None:
     canned.topic = "other"
-    look = watching(canned, now).look({A0: 3})
+    look = watching(canned, now).observe({A0: 3})
     assert list(look.unfound) == ["orders"]
     assert list(look.away_ms) == ["broker-a"]
     assert look.latest == {}
@@ -138,7 +138,7 @@ def test_it_waits_for_all_brokers_when_it_is_told_to(
             raise ConnectFailed("it starts")
 
     mood(canned, monkeypatch, answer)
-    look = watching(canned, now).whole({})
+    look = watching(canned, now).observe_all({})
     assert not look.away_ms
     assert 1_002_000 <= now.ms <= 1_003_500
     assert B1 in look.latest
@@ -148,8 +148,8 @@ def test_the_size_of_messages_is_a_mean_of_the_next_ones(canned: Any, now: Now) 
     canned.send("broker-a", 0, b"x" * 100, b"x" * 300)
     size = sum(map(len, canned.queues["broker-a", 0].records)) / 2
     found = watching(canned, now)
-    found.look({})
-    assert found.size(A0, 0) == size
-    assert found.size(A0, 2) is None, "there is none"
+    found.observe({})
+    assert found.mean_size(A0, 0) == size
+    assert found.mean_size(A0, 2) is None, "there is none"
     canned.moods.append(ConnectFailed("away"))
-    assert found.size(A0, 0) is None
+    assert found.mean_size(A0, 0) is None

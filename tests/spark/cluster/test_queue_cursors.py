@@ -34,7 +34,7 @@ def came(*places: tuple[int, int]) -> RecordColumns:
 def taken(found: QueueCursors, *places: tuple[int, int]) -> list[tuple[int, int]]:
     return [
         place
-        for place, is_wanted in zip(places, found.take(came(*places)), strict=True)
+        for place, is_wanted in zip(places, found.advance(came(*places)), strict=True)
         if is_wanted
     ]
 
@@ -61,8 +61,8 @@ def test_a_piece_ends_where_it_ends_but_what_came_is_known() -> None:
     assert taken(found, (0, 0), (0, 1), (0, 2), (1, 0), (2, 0)) == [(0, 0), (0, 1), (1, 0), (2, 0)]
     leading = found.leading()
     assert leading is not None
-    assert leading.piece.queue_id == 1
-    assert found.alongside(leading) == {0: 3, 2: 1}
+    assert leading.range.queue_id == 1
+    assert found.other_offsets(leading) == {0: 3, 2: 1}
 
 
 def test_the_one_that_is_last_in_the_log_leads() -> None:
@@ -71,13 +71,13 @@ def test_the_one_that_is_last_in_the_log_leads() -> None:
     for places in ([(0, 0), (1, 0), (2, 0)], [(0, 1), (2, 1), (1, 1)]):
         leading = found.leading()
         assert leading is not None
-        order.append(leading.piece.queue_id)
+        order.append(leading.range.queue_id)
         taken(found, *places)
     assert order == [0, 0]
     taken(found, (0, 2), (1, 2))
     leading = found.leading()
     assert leading is not None
-    assert leading.piece.queue_id in (0, 2)
+    assert leading.range.queue_id in (0, 2)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_others_are_asked_for_while_most_have_much_to_come(
     found = QueueCursors(pieces)
     leading = found.leading()
     assert leading is not None
-    assert bool(found.alongside(leading)) is worth
+    assert bool(found.other_offsets(leading)) is worth
 
 
 @pytest.mark.parametrize("places", [[(0, 0), (0, 1)], [(0, 0), (1, 0), (5, 1), (5, 2), (5, 3)], []])
@@ -109,9 +109,9 @@ def test_a_pull_that_brought_little_of_others_is_followed_by_a_pause(
     assert leading is not None
     taken(found, *places)
     for _ in range(SINGLE_QUEUE_BLOCKS):
-        assert found.alongside(leading) == {}
-        found.went_alone()
-    assert found.alongside(leading)
+        assert found.other_offsets(leading) == {}
+        found.count_single_pull()
+    assert found.other_offsets(leading)
 
 
 def test_nothing_leads_when_all_are_at_their_end() -> None:

@@ -38,17 +38,17 @@ def test_what_brokers_are_told(
 def test_a_tag_with_the_same_hash_is_left_out() -> None:
     assert hash_code("AaAa") == hash_code("BBBB")
     records = RecordColumns.of(packed(0, TAGS="AaAa") + packed(1, TAGS="BBBB") + packed(2))
-    assert selection(tags=("AaAa",)).of(records).queue_offsets.tolist() == [0]
-    assert selection(tags=("AaAa", "BBBB")).of(records).queue_offsets.tolist() == [0, 1]
-    assert selection().of(records) is records
-    assert selection(sql92="n > 1").of(records) is records, "brokers have looked to the end"
+    assert selection(tags=("AaAa",)).apply(records).queue_offsets.tolist() == [0]
+    assert selection(tags=("AaAa", "BBBB")).apply(records).queue_offsets.tolist() == [0, 1]
+    assert selection().apply(records) is records
+    assert selection(sql92="n > 1").apply(records) is records, "brokers have looked to the end"
 
 
 def test_where_all_are_wanted_nothing_is_copied() -> None:
     records = RecordColumns.of(packed(0, TAGS="a") + packed(1, TAGS="a"))
-    assert selection(tags=("a",)).of(records) is records
+    assert selection(tags=("a",)).apply(records) is records
     nothing = RecordColumns.of(b"")
-    assert selection(tags=("a",)).of(nothing) is nothing
+    assert selection(tags=("a",)).apply(nothing) is nothing
 
 
 def test_of_doubles_the_first_is_kept() -> None:
@@ -60,5 +60,5 @@ def test_of_doubles_the_first_is_kept() -> None:
     settings = SourceOptions(namesrv=("a:1",), topics=("orders",), drop_doubles=True)
     found = RecordFilter(settings)
     assert found.takes_all, "a double that is left out is there, so what is missing is lost"
-    assert found.of(first).queue_offsets.tolist() == [0, 1, 3]
-    assert found.of(then).queue_offsets.tolist() == [5, 6]
+    assert found.apply(first).queue_offsets.tolist() == [0, 1, 3]
+    assert found.apply(then).queue_offsets.tolist() == [5, 6]

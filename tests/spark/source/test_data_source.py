@@ -200,7 +200,7 @@ def test_looking_for_the_source_imports_neither_columns_nor_sockets() -> None:
 
 def test_a_stream_has_no_end() -> None:
     options = {"namesrv": "nowhere:1", "topic": "t", "endingTime": "-1 h"}
-    with pytest.raises(ConfigError, match="a stream does not end: leave out endingOffsets"):
+    with pytest.raises(ConfigError, match="a stream has no end: leave out endingOffsets"):
         RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
 
 
@@ -214,7 +214,7 @@ def test_a_batch_read_says_which_options_only_streams_have(
     limits = {"publishprogress": "g", "maxOffsetsPerTrigger": "10"}
     RoquetDataSource({**options, **limits}).reader(schema)
     assert caplog.messages == [
-        "a batch read takes no notice of maxOffsetsPerTrigger, publishProgress: only streams do"
+        "a batch read ignores maxOffsetsPerTrigger, publishProgress: only streams use it"
     ]
 
 

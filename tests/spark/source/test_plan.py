@@ -141,7 +141,7 @@ def test_a_queue_that_is_gone_or_went_back_is_a_loss() -> None:
         (A0, "topic 'orders', queue 0 of broker 'a' ends at offset 4, but was read up to 5"),
         (
             B0,
-            "topic 'orders', queue 0 of broker 'b', read up to offset 3, is not there any more",
+            "topic 'orders', queue 0 of broker 'b', read up to offset 3, is gone",
         ),
     ]
 

@@ -70,7 +70,7 @@ def add_broker(canned: Any, name: str) -> None:
 def reader(canned: Any, now: Now, **options: str) -> StreamReader:
     given = {"namesrv": canned.namesrv, "topic": "orders", **options}
     found = StreamReader(parse(given, {}), ("body",))
-    found._cluster.pause = found._watch._cluster.pause = now.pause
+    found._cluster.pause = found._watcher._cluster.pause = now.pause
     return found
 
 
@@ -372,7 +372,7 @@ def test_a_run_that_is_to_end_does_not_begin_without_a_broker(
 ) -> None:
     silent.add("broker-b")
     found = reader(canned, now, timeout="5s")
-    with pytest.raises(DataLost, match="broker 'broker-b' is away: this run, which is to end"):
+    with pytest.raises(DataLost, match="broker 'broker-b' is away: this run would end"):
         found.prepareForTriggerAvailableNow()
     assert sum(now.pauses) >= 5_000, "it was given time"
 
@@ -434,7 +434,7 @@ def test_a_run_waits_for_a_broker_that_name_servers_do_not_know_this_moment(
         now.pause(ms)
         canned.addresses["broker-b"] = address
 
-    found._watch._cluster.pause = pause
+    found._watcher._cluster.pause = pause
     assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
     assert now.pauses
 
@@ -445,7 +445,9 @@ def test_a_queue_that_was_closed_is_not_taken_for_a_broker_that_is_away(
     before = {"orders": {**ZERO["orders"], "broker-a": {"0": 0, "1": 0, "2": 5}}}
     found = reader(canned, now)
     found.prepareForTriggerAvailableNow()
-    with pytest.raises(DataLost, match="queue 2 of broker 'broker-a', read up to offset 5, is not"):
+    with pytest.raises(
+        DataLost, match="queue 2 of broker 'broker-a', read up to offset 5, is gone"
+    ):
         found.latestOffset(before, ALL)
     allowed = reader(canned, now, failOnDataLoss="false")
     allowed.prepareForTriggerAvailableNow()
@@ -583,7 +585,7 @@ def test_a_topic_made_anew_and_longer_than_before_is_an_error_that_says_what_to_
     with pytest.raises(DataLost, match=told) as found:
         reader(canned, now).latestOffset(longer, ALL)
     assert "queue 0 up to offset 200" in str(found.value)
-    assert "failOnDataLoss=false goes on at the beginning of the new one" in str(found.value)
+    assert "failOnDataLoss=false continues at the beginning of the new one" in str(found.value)
 
 
 def test_a_topic_made_anew_and_longer_is_read_from_its_beginning_when_loss_is_allowed(

@@ -42,34 +42,34 @@ def test_it_does_not_matter_how_many_come_at_once(
     positions, sizes = placed(records)
     pieces = LogExtents()
     for at in range(0, len(sizes), step):
-        pieces.take(positions[at : at + step], sizes[at : at + step])
+        pieces.add_records(positions[at : at + step], sizes[at : at + step])
     assert (pieces.starts, pieces.stops) == merge_adjacent(positions, sizes)
     assert (pieces.count, pieces.size) == (len(sizes), sum(sizes))
 
 
 def test_whole_pieces_are_continued() -> None:
     pieces = LogExtents()
-    pieces.take_whole(0, 10, 2)
-    pieces.take_whole(10, 15, 1)
-    pieces.take_whole(20, 30, 1)
-    pieces.take((30, 40), (5, 5))
+    pieces.add_range(0, 10, 2)
+    pieces.add_range(10, 15, 1)
+    pieces.add_range(20, 30, 1)
+    pieces.add_records((30, 40), (5, 5))
     assert (pieces.starts, pieces.stops) == ([0, 20, 40], [15, 35, 45])
     assert (pieces.count, pieces.size) == (6, 35)
 
 
 def test_what_fits_is_limited_by_count_and_by_bytes() -> None:
     pieces = LogExtents()
-    assert pieces.fitting((5, 5, 5), 2, 100) == 2
-    assert pieces.fitting((5, 5, 5), 9, 10) == 2
-    assert pieces.fitting((5, 5, 5), 9, 9) == 1
-    assert pieces.fitting((), 9, 9) == 0
+    assert pieces.fitting_count((5, 5, 5), 2, 100) == 2
+    assert pieces.fitting_count((5, 5, 5), 9, 10) == 2
+    assert pieces.fitting_count((5, 5, 5), 9, 9) == 1
+    assert pieces.fitting_count((), 9, 9) == 0
 
 
 def test_the_first_record_always_fits_and_no_other_one() -> None:
     pieces = LogExtents()
-    assert pieces.fitting((50, 5), 9, 10) == 1
-    pieces.take((0,), (50,))
-    assert pieces.fitting((5,), 9, 10) == 0
+    assert pieces.fitting_count((50, 5), 9, 10) == 1
+    pieces.add_records((0,), (50,))
+    assert pieces.fitting_count((5,), 9, 10) == 0
 
 
 def test_columns_are_picked_alike() -> None:

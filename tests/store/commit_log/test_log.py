@@ -19,7 +19,7 @@ def log() -> CommitLog:
 
 def append(log: CommitLog, body: bytes, stored_ms: int = 1) -> int:
     size = len(pack_at(0, body, stored_ms))
-    position = log.make_room(size)
+    position = log.reserve(size)
     log.write(position, pack_at(position, body, stored_ms))
     log.last, log.end = position, position + size
     return position
@@ -145,8 +145,8 @@ def test_a_walk_stops_where_it_is_told(log: CommitLog) -> None:
 def test_settling_leaves_nothing_behind_the_end(log: CommitLog) -> None:
     for n in range(200):
         append(log, b"%d" % n)
-    assert log.settle(93)
-    assert not log.settle(93)
+    assert log.truncate(93)
+    assert not log.truncate(93)
     assert walked(log) == [(0, 0)]
     assert len(log.segments.files) == 1
     assert append(log, b"next") == 93
@@ -189,5 +189,5 @@ def test_records_are_all_there_or_are_not(log: CommitLog) -> None:
 @pytest.mark.parametrize("count", [1, 3, 300])
 def test_pieces_hold_what_lies_there(log: CommitLog, count: int) -> None:
     places = [append(log, b"x") for _ in range(count)]  # 300 of them lie in several files
-    found = b"".join(log.pieces(places, [at + 93 for at in places]))
+    found = b"".join(log.view_ranges(places, [at + 93 for at in places]))
     assert found == b"".join(pack_at(at, b"x") for at in places)

@@ -15,7 +15,7 @@ from roquet.store.layout import ENTRY, FILLER_SIZE
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 FILE_SIZE = 1000
@@ -26,20 +26,20 @@ def name(start: int = 0, topic: str = "T") -> str:
     return f"consumequeue/{topic}/0/{start * 20:020d}"
 
 
-def spoil(shelf: "Shelf", path: str, at: int, data: bytes) -> None:
-    shelf.content(path)[at : at + len(data)] = data
+def spoil(store_dir: "StoreDirectory", path: str, at: int, data: bytes) -> None:
+    store_dir.content(path)[at : at + len(data)] = data
 
 
-def lose(shelf: "Shelf", path: str) -> None:
-    shelf.files.remove(shelf.path(path))
+def lose(store_dir: "StoreDirectory", path: str) -> None:
+    store_dir.files.remove(store_dir.path(path))
 
 
-def cut(shelf: "Shelf", path: str, size: int) -> None:
-    shelf.files.contents[shelf.path(path)] = bytes(shelf.content(path))[:size]
+def cut(store_dir: "StoreDirectory", path: str, size: int) -> None:
+    store_dir.files.contents[store_dir.path(path)] = bytes(store_dir.content(path))[:size]
 
 
 GARBAGE = bytes(range(200, 256)) * 20
-DAMAGE: dict[str, Callable[["Shelf"], None]] = {
+DAMAGE: dict[str, Callable[["StoreDirectory"], None]] = {
     "newest: garbage at its end": lambda s: spoil(s, name(100), 100, GARBAGE[:300]),
     "newest: garbage at its head": lambda s: spoil(s, name(100), 0, bytes(100)),
     "newest: all garbage": lambda s: spoil(s, name(100), 0, GARBAGE[:FILE_SIZE]),
@@ -67,10 +67,10 @@ DAMAGE: dict[str, Callable[["Shelf"], None]] = {
 
 @pytest.fixture(params=["closed", "killed"])
 def filled(
-    request: pytest.FixtureRequest, shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+    request: pytest.FixtureRequest, store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
 ) -> Callable[[], Store]:
-    """A shelf with 120 messages in T, of which none may be lost; gives how it is opened."""
-    store = shelf.open()
+    """A store with 120 messages in T, of which none may be lost; gives a function that opens it."""
+    store = store_dir.open()
     for n in range(120):
         store.append(draft(b"%03d" % n), NOW + n)
         if n < 50:
@@ -81,32 +81,34 @@ def filled(
     if request.param == "closed":
         store.close(NOW)
     else:
-        shelf.files = shelf.files.copy()
-    return shelf.open
+        store_dir.files = store_dir.files.copy()
+    return store_dir.open
 
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_whatever_becomes_of_queue_files_no_message_is_lost_and_no_offset_given_twice(
-    shelf: "Shelf",
+    store_dir: "StoreDirectory",
     filled: Callable[[], Store],
     bodies: "ReadBodies",
     draft: "MakeDraft",
     caplog: pytest.LogCaptureFixture,
     what: str,
 ) -> None:
-    DAMAGE[what](shelf)
+    DAMAGE[what](store_dir)
     store = filled()
     assert store.bounds("T", 0) == (0, 120)
     assert bodies(store) == [b"%03d" % n for n in range(120)]
     assert bodies(store, "U") == [b"other"] * 50
     assert store.append(draft(b"next"), NOW).queue_offset == 120
-    if what != "ends: missing":  # an older edition of ours wrote none
+    if what != "ends: missing":  # older versions wrote none
         named = {"ends": "queue-ends is", "every queue": "/data/consumequeue is empty"}
-        if what != "newest: garbage at its head":  # the end is right: a reader sets right the rest
-            assert named.get(what.partition(":")[0], "consume queue T/0 is made") in (caplog.text)
+        if what != "newest: garbage at its head":  # the end is right: a reader repairs the rest
+            assert named.get(what.partition(":")[0], "consume queue T/0 is rebuilt") in (
+                caplog.text
+            )
     store.close(NOW)
-    assert check(shelf.directory, shelf.config, files=shelf.files).verdict == "whole"
-    assert bodies(shelf.open())[-1] == b"next"
+    assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
+    assert bodies(store_dir.open())[-1] == b"next"
 
 
 def test_a_queue_without_damage_is_not_made_again(
@@ -117,111 +119,113 @@ def test_a_queue_without_damage_is_not_made_again(
 
 
 def test_messages_that_the_log_lost_as_well_keep_their_offsets(
-    shelf: "Shelf", filled: Callable[[], Store], draft: "MakeDraft"
+    store_dir: "StoreDirectory", filled: Callable[[], Store], draft: "MakeDraft"
 ) -> None:
-    last = shelf.entry("T", 0, 10)[0]
-    shelf.bytes_at(last, 40)[:] = bytes(40)
-    lose(shelf, "consumequeue/T")
+    last = store_dir.entry("T", 0, 10)[0]
+    store_dir.bytes_at(last, 40)[:] = bytes(40)
+    lose(store_dir, "consumequeue/T")
     store = filled()
     assert store.bounds("T", 0) == (0, 120)
-    assert shelf.entry("T", 0, 10)[1] == FILLER_SIZE
+    assert store_dir.entry("T", 0, 10)[1] == FILLER_SIZE
     assert store.append(draft(b"next"), NOW).queue_offset == 120
 
 
-def test_a_deleted_topic_is_not_made_again(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_deleted_topic_is_not_made_again(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 3)
     store.flush_all(NOW)
     store.delete_topic("T")
-    assert shelf.open_after_kill().bounds("T", 0) == (0, 0)
-    store = shelf.open_after_kill()
+    assert store_dir.open_after_kill().bounds("T", 0) == (0, 0)
+    store = store_dir.open_after_kill()
     fill(store, 2)
-    assert shelf.open_after_kill().bounds("T", 0) == (0, 2)
+    assert store_dir.open_after_kill().bounds("T", 0) == (0, 2)
 
 
-def test_retention_may_delete_the_first_files_and_be_killed(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_retention_may_delete_the_first_files_and_be_killed(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 400)
     store.flush_all(NOW)
     gone = store.expire(NOW + 10 * 86_400_000, at_once=True)
     assert any("consumequeue" in path for path in gone)
     before = store.bounds("T", 0)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == before
     assert before[0] > 50
 
 
 def test_first_files_that_are_missing_are_made_again_as_far_as_the_log_goes(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 130)
     store.close(NOW)
     for start in (0, 50):
-        lose(shelf, name(start))
-    assert shelf.open().bounds("T", 0) == (0, 130)
-    assert "T/0 is made again from the log: its files in front of offset 100 are missing" in (
+        lose(store_dir, name(start))
+    assert store_dir.open().bounds("T", 0) == (0, 130)
+    assert "T/0 is rebuilt from the log: its files in front of offset 100 are missing" in (
         caplog.text
     )
 
 
 def test_many_damaged_queues_are_counted(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(30):
         store.append(draft(queue_id=n), NOW)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(topic="U"), NOW)
     store.close(NOW)
-    lose(shelf, "consumequeue/T")
-    store = shelf.open()
+    lose(store_dir, "consumequeue/T")
+    store = store_dir.open()
     assert [store.bounds("T", n) for n in range(30)] == [(0, 1)] * 30
-    assert caplog.text.count("is made again from the log") == 20
-    assert "10 more consume queues are made again" in caplog.text
+    assert caplog.text.count("is rebuilt from the log") == 20
+    assert "10 more consume queues are rebuilt" in caplog.text
 
 
 def test_ends_that_are_older_than_the_checkpoint_are_not_believed(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.flush_all(NOW)
-    old = shelf.files.read(shelf.path("queue-ends"))
+    old = store_dir.files.read(store_dir.path("queue-ends"))
     fill(store, 3)
     store.close(NOW)
-    shelf.files.replace(shelf.path("queue-ends"), old)
-    assert shelf.open().bounds("T", 0) == (0, 6)
+    store_dir.files.replace(store_dir.path("queue-ends"), old)
+    assert store_dir.open().bounds("T", 0) == (0, 6)
     assert "queue-ends is older than the checkpoint" in caplog.text
 
 
 def test_ends_that_cannot_be_read_are_named(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
-    read = shelf.files.read
+    read = store_dir.files.read
 
     def refuse(path: Path) -> bytes:
         if path.name == "queue-ends":
             raise PermissionError(13, "Permission denied")
         return read(path)
 
-    monkeypatch.setattr(shelf.files, "read", refuse)
+    monkeypatch.setattr(store_dir.files, "read", refuse)
     with pytest.raises(StoreError, match="queue-ends cannot be used: Permission denied"):
-        shelf.open()
+        store_dir.open()
 
 
 def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     for topic in "TU":
-        store = shelf.open()
+        store = store_dir.open()
         store.append(draft(b"x", topic), NOW)
         store.close(NOW)
-    found = unpack_ends(shelf.files.read(shelf.path("queue-ends")))
+    found = unpack_ends(store_dir.files.read(store_dir.path("queue-ends")))
     assert found is not None
     assert {key: end.end for key, end in found.ends.items()} == {("T", 0): 1, ("U", 0): 1}
 
@@ -236,19 +240,22 @@ def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
     ],
 )
 def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture, entry: tuple[int, ...],
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    caplog: pytest.LogCaptureFixture,
+    entry: tuple[int, ...],
     is_astray: bool,
-) -> None:  # fmt: skip
-    store = shelf.open()
+) -> None:
+    store = store_dir.open()
     fill(store, 3)
     fill(store, 100, topic="U")
     store.close(NOW)
-    lose(shelf, "queue-ends")
-    shelf.content("checkpoint")[1024:1100] = bytes(76)
-    spoil(shelf, name(), 40, ENTRY.pack(*entry))
-    store = shelf.open()
+    lose(store_dir, "queue-ends")
+    store_dir.content("checkpoint")[1024:1100] = bytes(76)
+    spoil(store_dir, name(), 40, ENTRY.pack(*entry))
+    store = store_dir.open()
     assert store.bounds("T", 0) == (0, 3)
-    assert ("T/0 is made again" in caplog.text) == is_astray
+    assert ("T/0 is rebuilt" in caplog.text) == is_astray
 
 
 @pytest.mark.parametrize(
@@ -269,87 +276,89 @@ def test_an_entry_behind_the_end_of_the_log_leads_astray(
 
 
 def test_a_queue_that_was_copied_from_elsewhere_is_none(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     store.close(NOW)
-    other = type(shelf)()
+    other = type(store_dir)()
     store = other.open()
     fill(store, 200, topic="U")
     store.close(NOW)
-    path = shelf.path(f"consumequeue/U/0/{0:020d}")
-    shelf.files.contents[path] = other.files.contents[path]
-    store = shelf.open()
+    path = store_dir.path(f"consumequeue/U/0/{0:020d}")
+    store_dir.files.contents[path] = other.files.contents[path]
+    store = store_dir.open()
     assert (store.bounds("T", 0), store.bounds("U", 0)) == ((0, 100), (0, 0))
-    assert "U/0 is made again from the log: its entries lead to no messages" in caplog.text
+    assert "U/0 is rebuilt from the log: its entries lead to no messages" in caplog.text
     fill(store, 1, topic="U")
     assert store.bounds("U", 0) == (0, 1)
 
 
 def test_a_queue_that_ends_at_the_border_of_a_file_is_looked_at_in_both(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 50)
     store.close(NOW)
-    shelf.files.create(shelf.path(name(50)), FILE_SIZE)
-    assert shelf.open().bounds("T", 0) == (0, 50)
-    shelf.open_after_kill().close(NOW)
-    shelf.files.create(shelf.path(name(50)), FILE_SIZE)
-    spoil(shelf, name(50), 0, GARBAGE[:20])
-    assert shelf.open_after_kill().bounds("T", 0) == (0, 50)
+    store_dir.files.create(store_dir.path(name(50)), FILE_SIZE)
+    assert store_dir.open().bounds("T", 0) == (0, 50)
+    store_dir.open_after_kill().close(NOW)
+    store_dir.files.create(store_dir.path(name(50)), FILE_SIZE)
+    spoil(store_dir, name(50), 0, GARBAGE[:20])
+    assert store_dir.open_after_kill().bounds("T", 0) == (0, 50)
 
 
 def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(20):
         store.append(draft(b"%d" % n), NOW)
     store.flush_all(NOW)
     store.append(draft(b"after"), NOW)
-    shelf.files = shelf.files.copy()
-    spoil(shelf, name(), 19 * 20, ENTRY.pack(7, 100, 0))
-    store = shelf.open()
+    store_dir.files = store_dir.files.copy()
+    spoil(store_dir, name(), 19 * 20, ENTRY.pack(7, 100, 0))
+    store = store_dir.open()
     assert store.read("T", 0, 19).count == 2
-    assert "T/0 is made again from the log: its entry of offset 19 is damaged" in caplog.text
+    assert "T/0 is rebuilt from the log: its entry of offset 19 is damaged" in caplog.text
 
 
-def test_the_end_that_was_known_is_where_counting_goes_on(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_the_end_that_was_known_is_where_counting_goes_on(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 50)
     store.flush_all(NOW)
     fill(store, 70)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 120)
     store.close(NOW)
-    spoil(shelf, name(100), 0, bytes(40))
-    assert shelf.open().bounds("T", 0) == (0, 120)
+    spoil(store_dir, name(100), 0, bytes(40))
+    assert store_dir.open().bounds("T", 0) == (0, 120)
 
 
 def test_a_checkpoint_without_our_note_is_told(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 5)
     store.close(NOW)
-    shelf.content("checkpoint")[1024:1100] = bytes(76)
-    assert shelf.open().bounds("T", 0) == (0, 5)
-    assert "checkpoint is damaged, or a genuine broker has written it" in caplog.text
+    store_dir.content("checkpoint")[1024:1100] = bytes(76)
+    assert store_dir.open().bounds("T", 0) == (0, 5)
+    assert "checkpoint is damaged, or Apache's broker has written it" in caplog.text
 
 
 def test_a_log_without_its_first_files_is_told_apart_from_one_that_retention_cut(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 300)
     store.close(NOW)
-    names = sorted(n for n in shelf.files.list(shelf.path("commitlog")) if n.isdigit())
+    names = sorted(n for n in store_dir.files.list(store_dir.path("commitlog")) if n.isdigit())
     assert len(names) > 2
-    lose(shelf, f"commitlog/{names[0]}")
-    shelf.open().close(NOW)
+    lose(store_dir, f"commitlog/{names[0]}")
+    store_dir.open().close(NOW)
     assert f"lacks its files from position 0 to {int(names[1])}" in caplog.text
     caplog.clear()
-    shelf.open().close(NOW)
+    store_dir.open().close(NOW)
     assert "lacks its files" not in caplog.text

@@ -1,4 +1,4 @@
-"""Damage of older queue files, which opening does not look at."""
+"""Damage of older queue files, which opening does not examine."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from roquet.store.store import Store
 from roquet.wire.records.record import decode_many
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 GARBAGE = bytes(range(256)) * 4
@@ -24,23 +24,23 @@ def name(start: int, topic: str = "T") -> str:
     return f"consumequeue/{topic}/0/{start * 20:020d}"
 
 
-def spoil(shelf: "Shelf", at: int, data: bytes, start: int = 0) -> None:
-    shelf.content(name(start))[at : at + len(data)] = data
+def spoil(store_dir: "StoreDirectory", at: int, data: bytes, start: int = 0) -> None:
+    store_dir.content(name(start))[at : at + len(data)] = data
 
 
-def shift(shelf: "Shelf") -> None:
-    """One entry that looks well and leads beside its record."""
-    position, size, code = shelf.entry("T", 0, 7)
-    spoil(shelf, 140, ENTRY.pack(position + 1, size, code))
+def shift(store_dir: "StoreDirectory") -> None:
+    """One plausible entry that leads beside its record."""
+    position, size, code = store_dir.entry("T", 0, 7)
+    spoil(store_dir, 140, ENTRY.pack(position + 1, size, code))
 
 
-def swap(shelf: "Shelf") -> None:
+def swap(store_dir: "StoreDirectory") -> None:
     """Two entries that lead to each other's records."""
-    data = bytes(shelf.content(name(0)))
-    spoil(shelf, 0, data[20:40] + data[:20])
+    data = bytes(store_dir.content(name(0)))
+    spoil(store_dir, 0, data[20:40] + data[:20])
 
 
-DAMAGE: dict[str, Callable[["Shelf"], None]] = {
+DAMAGE: dict[str, Callable[["StoreDirectory"], None]] = {
     "zeros": lambda s: spoil(s, 0, bytes(1000)),
     "garbage": lambda s: spoil(s, 0, GARBAGE[:1000]),
     "negative positions": lambda s: spoil(s, 0, MINUS),
@@ -54,18 +54,18 @@ DAMAGE: dict[str, Callable[["Shelf"], None]] = {
 
 
 @pytest.fixture
-def filled(shelf: "Shelf", draft: "MakeDraft") -> "Shelf":
-    """A shelf with 120 messages in T and as many in U between them, opened before and closed."""
-    store = shelf.open()
+def filled(store_dir: "StoreDirectory", draft: "MakeDraft") -> "StoreDirectory":
+    """A closed store with 120 messages in T and as many in U between them."""
+    store = store_dir.open()
     for n in range(120):
         store.append(draft(b"%03d" % n), NOW + n)
         store.append(draft(b"other", "U"), NOW + n)
     store.close(NOW)
-    return shelf
+    return store_dir
 
 
 def all_of(store: Store, read: str) -> list[bytes]:
-    """The bodies of T, read in one of the ways that there are."""
+    """The bodies of T, read by one of the read methods."""
     found: list[bytes] = []
     offset = 0
     while offset < 120:
@@ -85,7 +85,7 @@ def all_of(store: Store, read: str) -> list[bytes]:
 @pytest.mark.parametrize("read", ["whole", "by tag", "block"])
 @pytest.mark.parametrize("what", DAMAGE)
 def test_who_reads_damaged_entries_gets_every_message_of_the_log(
-    filled: "Shelf", caplog: pytest.LogCaptureFixture, what: str, read: str
+    filled: "StoreDirectory", caplog: pytest.LogCaptureFixture, what: str, read: str
 ) -> None:
     before = bytes(filled.content(name(0)))
     DAMAGE[what](filled)
@@ -101,7 +101,7 @@ def test_who_reads_damaged_entries_gets_every_message_of_the_log(
 
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_scrub_sets_right_what_nobody_reads(
-    filled: "Shelf", caplog: pytest.LogCaptureFixture, what: str
+    filled: "StoreDirectory", caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     before = [bytes(filled.content(name(start))) for start in (0, 50, 100)]
     DAMAGE[what](filled)
@@ -109,11 +109,11 @@ def test_a_scrub_sets_right_what_nobody_reads(
     while store.scrub(2000):
         pass
     assert [bytes(filled.content(name(start))) for start in (0, 50, 100)] == before
-    assert "set right from the log" in caplog.text
+    assert "corrected from the log" in caplog.text
     assert store.damage == []
 
 
-def test_a_scrub_finds_a_wrong_tag(filled: "Shelf") -> None:
+def test_a_scrub_finds_a_wrong_tag(filled: "StoreDirectory") -> None:
     position, size, code = filled.entry("T", 0, 7)
     spoil(filled, 140, ENTRY.pack(position, size, code + 1))
     store = filled.open()
@@ -123,20 +123,20 @@ def test_a_scrub_finds_a_wrong_tag(filled: "Shelf") -> None:
 
 
 def test_a_scrub_leaves_alone_when_a_delayed_message_is_due(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     topic = "SCHEDULE_TOPIC_XXXX"
     store.append(draft(topic=topic, tag_code=NOW + 77, properties={"DELAY": "3"}), NOW)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     while store.scrub(2000):
         pass
-    assert shelf.entry(topic, 0, 0)[2] == NOW + 77
+    assert store_dir.entry(topic, 0, 0)[2] == NOW + 77
 
 
 def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
-    filled: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    filled: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "LOADS_MAX", 1)
     before = filled.snapshot()
@@ -153,8 +153,10 @@ def test_a_scrub_of_queues_that_are_right_changes_nothing_and_lets_them_go(
             assert after[path] == before[path], path
 
 
-def test_a_scrub_passes_over_what_has_no_queue(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_scrub_passes_over_what_has_no_queue(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     for topic in ("T", "gone"):
         store.append(draft(topic=topic, sys_flag=4 if topic == "T" else 0), NOW)
     store.append(draft(topic="removed"), NOW)
@@ -162,7 +164,7 @@ def test_a_scrub_passes_over_what_has_no_queue(shelf: "Shelf", draft: "MakeDraft
     store.delete_topic("gone")
     store.remove_queue("removed", 0)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(topic="gone"), NOW)
     while store.scrub(100):
         pass
@@ -171,22 +173,24 @@ def test_a_scrub_passes_over_what_has_no_queue(shelf: "Shelf", draft: "MakeDraft
 
 
 def test_the_first_of_two_records_that_claim_an_offset_keeps_it(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"first"), NOW)
     other = store.append(draft(b"second", "U"), NOW)
     store.close(NOW)
-    record = shelf.bytes_at(other.position, other.size)
+    record = store_dir.bytes_at(other.position, other.size)
     at = bytes(record).index(b"\x01U")
     record[at : at + 2] = b"\x01T"
-    store = shelf.open()
+    store = store_dir.open()
     while store.scrub(1000):
         pass
     assert bodies(store) == [b"first"]
 
 
-def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(filled: "Shelf") -> None:
+def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(
+    filled: "StoreDirectory",
+) -> None:
     position, size, _ = filled.entry("T", 0, 7)
     filled.bytes_at(position, size)[:] = bytes(size)
     spoil(filled, 0, bytes(1000))
@@ -196,7 +200,9 @@ def test_a_message_that_the_log_lost_is_reported_and_its_offset_stays(filled: "S
     assert store.bounds("T", 0) == (0, 120)
 
 
-def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: "Shelf") -> None:
+def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(
+    filled: "StoreDirectory",
+) -> None:
     entry = filled.entry("T", 0, 7)
     filled.bytes_at(entry[0], entry[1])[:] = bytes(entry[1])
     store = filled.open()
@@ -206,7 +212,7 @@ def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(filled: "Shel
 
 
 def test_a_reader_whose_entries_take_long_is_told_to_come_again(
-    filled: "Shelf", monkeypatch: pytest.MonkeyPatch
+    filled: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 5000)
     spoil(filled, 0, bytes(1000))
@@ -219,23 +225,23 @@ def test_a_reader_whose_entries_take_long_is_told_to_come_again(
             refused.append(str(error))
     assert found.count == 32
     assert len(refused) > 2
-    assert "consume queue T/0 is damaged near offset 0: it is being set right" in refused[0]
+    assert "consume queue T/0 is damaged near offset 0: it is being corrected" in refused[0]
 
 
 def test_queues_of_a_genuine_broker_that_lead_to_other_topics_are_left_alone(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 5, topic="%LMQ%a")
     fill(store, 5, topic="T")
     store.close(NOW)
-    light = shelf.content(name(0, "%LMQ%a"))
-    light[:100] = bytes(shelf.content(name(0)))[:100]
-    shelf.files.remove(shelf.path("queue-ends"))
-    assert shelf.open().read("%LMQ%a", 0, 0).count == 5
+    light = store_dir.content(name(0, "%LMQ%a"))
+    light[:100] = bytes(store_dir.content(name(0)))[:100]
+    store_dir.files.remove(store_dir.path("queue-ends"))
+    assert store_dir.open().read("%LMQ%a", 0, 0).count == 5
 
 
-def test_several_queues_read_together_are_looked_at(filled: "Shelf") -> None:
+def test_several_queues_read_together_are_looked_at(filled: "StoreDirectory") -> None:
     DAMAGE["another queue's"](filled)
     store = filled.open()
     found = store.read_together("T", {0: 0})
@@ -244,11 +250,11 @@ def test_several_queues_read_together_are_looked_at(filled: "Shelf") -> None:
 
 
 def test_without_room_an_entry_stays_as_it_is(
-    filled: "Shelf", caplog: pytest.LogCaptureFixture
+    filled: "StoreDirectory", caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(filled, 0, bytes(1000))
     store = filled.open()
-    filled.files.room = 0
+    filled.files.capacity = 0
     filled.files.blocks.clear()
     while store.scrub(2000):
         pass
@@ -256,12 +262,12 @@ def test_without_room_an_entry_stays_as_it_is(
 
 
 def test_first_entries_of_a_queue_whose_records_are_gone_are_passed_over(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 140)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     store.expire(NOW + 10 * 86_400_000, at_once=True)
     least, end = store.bounds("T", 0)
     assert 0 < least < end == 140
@@ -272,7 +278,7 @@ def test_first_entries_of_a_queue_whose_records_are_gone_are_passed_over(
 
 
 def test_entries_without_records_are_no_damage(
-    filled: "Shelf", caplog: pytest.LogCaptureFixture
+    filled: "StoreDirectory", caplog: pytest.LogCaptureFixture
 ) -> None:
     before = all_of(filled.open_after_kill(), "whole")
     for at in (7, 8, 50):
@@ -285,37 +291,43 @@ def test_entries_without_records_are_no_damage(
     assert "damage" not in caplog.text
 
 
-def test_entries_that_this_process_wrote_are_believed(filled: "Shelf", fill: "Fill") -> None:
+def test_entries_that_this_process_wrote_are_believed(
+    filled: "StoreDirectory", fill: "Fill"
+) -> None:
     store = filled.open()
     fill(store, 30)
     assert store.read_block("T", 0, 130, count_max=9, bytes_max=9999).next_offset == 139
     assert store.read("T", 0, 110).count == 32
 
 
-def test_first_entries_without_records_are_no_damage(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_first_entries_without_records_are_no_damage(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 60)
     store.close(NOW)
-    spoil(shelf, 0, ENTRY.pack(0, FILLER_SIZE, 0) * 50)
-    store = shelf.open()
+    spoil(store_dir, 0, ENTRY.pack(0, FILLER_SIZE, 0) * 50)
+    store = store_dir.open()
     assert store.read("T", 0, 50).count == 10
     assert store.damage == []
 
 
-def test_a_file_of_entries_without_records_is_no_damage(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_file_of_entries_without_records_is_no_damage(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 160)
     store.close(NOW)
-    position, _, _ = ENTRY.unpack_from(shelf.content(name(50)))
-    spoil(shelf, 0, ENTRY.pack(position, FILLER_SIZE, 0) * 50, 50)
-    store = shelf.open()
+    position, _, _ = ENTRY.unpack_from(store_dir.content(name(50)))
+    spoil(store_dir, 0, ENTRY.pack(position, FILLER_SIZE, 0) * 50, 50)
+    store = store_dir.open()
     assert store.read("T", 0, 40, count_max=10).count == 10
     assert store.read("T", 0, 100).count == 32
     assert store.damage == []
 
 
 def test_one_entry_that_takes_long_is_set_right_at_once(
-    filled: "Shelf", monkeypatch: pytest.MonkeyPatch
+    filled: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 1)
     shift(filled)
@@ -323,7 +335,7 @@ def test_one_entry_that_takes_long_is_set_right_at_once(
 
 
 def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
-    filled: "Shelf",
+    filled: "StoreDirectory",
 ) -> None:
     position = filled.entry("T", 0, 7)[0]
     log = filled.content("commitlog/" + "0" * 20)
@@ -335,16 +347,18 @@ def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
     assert store.read("T", 0, 8).count == 32
 
 
-def test_a_queue_of_a_genuine_light_topic_is_believed(shelf: "Shelf", fill: "Fill") -> None:
-    """Its entries lead to records of the topic that these were sent to."""
-    store = shelf.open()
+def test_a_queue_of_a_genuine_light_topic_is_believed(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    """Its entries lead to records of the topics to which these were sent."""
+    store = store_dir.open()
     fill(store, 60)
     store.close(NOW)
     for start in (0, 50):
-        shelf.files.create(shelf.path(name(start, "%LMQ%T")), 1000)
-        shelf.content(name(start, "%LMQ%T"))[:] = shelf.content(name(start))
-    before = shelf.content(name(0, "%LMQ%T")).tobytes()
-    store = shelf.open()
+        store_dir.files.create(store_dir.path(name(start, "%LMQ%T")), 1000)
+        store_dir.content(name(start, "%LMQ%T"))[:] = store_dir.content(name(start))
+    before = store_dir.content(name(0, "%LMQ%T")).tobytes()
+    store = store_dir.open()
     assert store.read("%LMQ%T", 0, 0).count == 32
-    assert shelf.content(name(0, "%LMQ%T")).tobytes() == before
+    assert store_dir.content(name(0, "%LMQ%T")).tobytes() == before
     assert store.bounds("%LMQ%T", 0) == (0, 60)

@@ -12,8 +12,8 @@ NOW = 1_700_000_000_000
 
 
 @pytest.fixture
-def store(shelf: Any) -> Store:
-    opened: Store = shelf.open()
+def store(store_dir: Any) -> Store:
+    opened: Store = store_dir.open()
     return opened
 
 
@@ -24,12 +24,12 @@ def test_queues_in_use_say_where_they_end(store: Store, fill: Fill) -> None:
 
 
 def test_a_queue_that_nobody_has_used_since_the_opening_is_not_counted(
-    shelf: Any, fill: Fill
+    store_dir: Any, fill: Fill
 ) -> None:
-    first = shelf.open()
+    first = store_dir.open()
     fill(first, 3)
     first.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     assert list(store.queue_stats.ends()) in ([], [("T", 0, 3)])
     assert store.queue_stats.has("T", 0)
     assert list(store.queue_stats.ends()) == [("T", 0, 3)]

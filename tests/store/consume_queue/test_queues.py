@@ -24,15 +24,15 @@ def queues() -> ConsumeQueues:
 
 def put(queue: ConsumeQueue, *positions: int, size: int = 5) -> None:
     for position in positions:
-        if queue.end >= queue.room:
-            queue.make_room()
+        if queue.end >= queue.capacity:
+            queue.reserve()
         queue.put(position, size, -position)
 
 
 def reopened(queues: ConsumeQueues) -> ConsumeQueues:
     again = make_queues(cast("MemoryFiles", queues._pool.files))
     for topic, queue_id in queues.names():
-        again.know(topic, queue_id)
+        again.add(topic, queue_id)
     return again
 
 
@@ -52,24 +52,24 @@ def test_entries_read_back_across_files_and_processes(count: int) -> None:
 def test_entries_with_some_codes_are_found_up_to_the_end_of_a_file(queues: ConsumeQueues) -> None:
     queue = queues.obtain("T", 0)
     put(queue, *range(100, 112))
-    assert queue.tagged(2, 6, frozenset({-101, -103, -107})) == (6, [(3, 103, 5), (7, 107, 5)])
-    assert queue.tagged(8, 9, frozenset({-109, -110})) == (2, [(9, 109, 5)])
-    assert queue.tagged(10, 2, frozenset({-110})) == (2, [(10, 110, 5)])
+    assert queue.find_tagged(2, 6, frozenset({-101, -103, -107})) == (6, [(3, 103, 5), (7, 107, 5)])
+    assert queue.find_tagged(8, 9, frozenset({-109, -110})) == (2, [(9, 109, 5)])
+    assert queue.find_tagged(10, 2, frozenset({-110})) == (2, [(10, 110, 5)])
 
 
 def test_a_code_that_only_ends_like_a_wanted_one_is_another(queues: ConsumeQueues) -> None:
     queue = queues.obtain("T", 0)
     put(queue, 5, 5 + (1 << 32))
-    assert queue.tagged(0, 2, frozenset({-5})) == (2, [(0, 5, 5)])
+    assert queue.find_tagged(0, 2, frozenset({-5})) == (2, [(0, 5, 5)])
 
 
 def test_places_are_told_by_what_they_have_in_common(queues: ConsumeQueues) -> None:
     queue, far = queues.obtain("T", 0), 5 << 32
     put(queue, far, far + 5, far + (1 << 32) + 7)
-    assert queue.places(0, 2) == (far, [0, 5], [5, 5])
-    assert queue.places(0, 3) == (0, [far, far + 5, far + (1 << 32) + 7], [5, 5, 5])
+    assert queue.position_columns(0, 2) == (far, [0, 5], [5, 5])
+    assert queue.position_columns(0, 3) == (0, [far, far + 5, far + (1 << 32) + 7], [5, 5, 5])
     put(queue, *range(8))
-    assert queue.places(8, 9) == (0, [5, 6], [5, 5]), "the file ends there"
+    assert queue.position_columns(8, 9) == (0, [5, 6], [5, 5]), "the file ends there"
 
 
 def test_entries_are_read_by_columns_and_as_a_span(queues: ConsumeQueues) -> None:
@@ -100,13 +100,13 @@ def test_names_that_are_no_directory_are_refused(
 
 
 def test_room_for_many_crosses_files_and_is_all_or_an_error() -> None:
-    files = MemoryFiles(room=450)
+    files = MemoryFiles(capacity=450)
     queue = make_queues(files).obtain("T", 0)
-    queue.make_room(15)
-    files.room = sum(files.blocks.values())
+    queue.reserve(15)
+    files.capacity = sum(files.blocks.values())
     put(queue, *range(15))
     with pytest.raises(StoreFull):
-        queue.make_room(20)
+        queue.reserve(20)
     assert (queue.end, queue.entry(14)) == (15, (14, 5, -14))
 
 
@@ -123,7 +123,7 @@ def test_the_least_offset_follows_the_log(queues: ConsumeQueues) -> None:
 
 
 def test_a_queue_may_begin_inside_a_file(queues: ConsumeQueues) -> None:
-    """Apache RocketMQ fills what is in front with entries of no message."""
+    """Apache RocketMQ fills the beginning with entries without a message."""
     queue = queues.obtain("T", 0)
     queue.end = 13
     put(queue, 0, 500)
@@ -135,19 +135,19 @@ def test_a_queue_may_begin_inside_a_file(queues: ConsumeQueues) -> None:
 def test_settling_leaves_no_entry_behind(queues: ConsumeQueues) -> None:
     queue = queues.obtain("T", 0)
     put(queue, *range(25))
-    assert queue.settle(7)
-    assert not queue.settle(7)
+    assert queue.truncate(7)
+    assert not queue.truncate(7)
     assert reopened(queues).obtain("T", 0).end == 7
     put(queue, 99)
     assert reopened(queues).obtain("T", 0).end == 8
-    assert queue.settle(0)
+    assert queue.truncate(0)
     assert reopened(queues).obtain("T", 0).end == 0
 
 
 def test_settling_at_a_files_end_goes_on_in_the_next(queues: ConsumeQueues) -> None:
     queue = queues.obtain("T", 0)
     put(queue, *range(25))
-    queue.settle(10)
+    queue.truncate(10)
     put(queue, 77)
     assert queue.entry(10) == (77, 5, -77)
 
@@ -177,11 +177,11 @@ def test_lost_messages_are_those_whose_records_begin_in_a_hole(queues: ConsumeQu
 
 
 def test_how_far_the_queues_lead(queues: ConsumeQueues) -> None:
-    assert queues.reach() == 0
+    assert queues.last_record_end() == 0
     put(queues.obtain("T", 0), 0, 10)
     put(queues.obtain("T", 1), 100)
     queues.obtain("T", 2)
-    assert queues.reach() == 105
+    assert queues.last_record_end() == 105
 
 
 def test_a_removed_topic_leaves_no_files(queues: ConsumeQueues) -> None:
@@ -221,14 +221,14 @@ def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQ
     assert found is not None
     assert found.end == 2
     assert queues.listed == {("t", 1): {}}
-    queues.know("t", 1)
+    queues.add("t", 1)
     queues.remove_one("t", 1)
     queues.remove("t")
     assert queues.listed == {}
 
 
 def crowded(maps_max: int = 1) -> ConsumeQueues:
-    """Queues of which only so many have a map."""
+    """Queues of which only a few can be mapped."""
     return ConsumeQueues(MapPool(MemoryFiles(), maps_max), Path("/cq"), 10, 60)
 
 
@@ -242,13 +242,13 @@ def test_entries_are_the_same_with_and_without_a_map(
         queue, held = queues.obtain("T", queue_id), wanted[queue_id]
         new = [(number * 100 + n, 5, -n) for n in range(count)]
         if count and random.random() < 0.5:
-            if queue.end + count > queue.room:
-                queue.make_room(count)
+            if queue.end + count > queue.capacity:
+                queue.reserve(count)
             queue.put_many([value for entry in new for value in entry])
         else:
             for position, size, code in new:
-                if queue.end >= queue.room:
-                    queue.make_room()
+                if queue.end >= queue.capacity:
+                    queue.reserve()
                 queue.put(position, size, code)
         held += new
         if held and random.random() < 0.5:
@@ -267,7 +267,7 @@ def test_unloading_a_queue_writes_what_it_kept() -> None:
     put(queue, 10, 20)
     tail = queue.tail
     assert tail is not None
-    assert tail.kept
+    assert tail.buffered
     queues.unload(queue)
     again = queues.get("T", 1)
     assert again is not None

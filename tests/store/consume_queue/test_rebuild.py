@@ -67,7 +67,7 @@ def test_a_delayed_message_says_when_it_is_due(
 
 def test_when_it_was_to_be_due_is_not_thought_over(queues: ConsumeQueues) -> None:
     queue = queues.obtain("SCHEDULE_TOPIC_XXXX", 0)
-    queue.make_room()
+    queue.reserve()
     queue.put(0, 100, 12345)
     rebuilder(queues).put(0, facts(0, b"SCHEDULE_TOPIC_XXXX", properties=b"DELAY\x013\x02"))
     assert entries(queues, "SCHEDULE_TOPIC_XXXX") == [(0, 100, 12345)]
@@ -98,7 +98,7 @@ def test_a_queue_made_again_ends_where_it_did_though_its_last_messages_are_lost(
 ) -> None:
     scan = rebuilder(queues, is_whole_log=True)
     scan.put(100, facts(3))
-    scan.settle_known(
+    scan.restore_ends(
         {
             ("T", 0): QueueEnd(0, 6, 400),
             ("gone", 0): QueueEnd(50, 50, -1),
@@ -115,7 +115,7 @@ def test_a_queue_made_again_ends_where_it_did_though_its_last_messages_are_lost(
     for loaded in (gone, expired):
         loaded.find_end()
     assert (gone.end, expired.end) == (50, 7)
-    scan.settle_known({("T", 0): QueueEnd(0, 2, 400)})
+    scan.restore_ends({("T", 0): QueueEnd(0, 2, 400)})
     assert queue.end == 6
 
 

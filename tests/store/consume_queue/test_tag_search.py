@@ -30,12 +30,12 @@ def test_many_codes_are_found_as_few_are() -> None:
 
 def test_the_bytes_of_two_neighbours_are_no_code() -> None:
     assert find_tagged(entries([0x0102, 0x03040000]), frozenset({0x01020304})) == []
-    # A place that is none begins within the entry in front of the one that is.
+    # A false match begins within the entry in front of the true one.
     assert find_tagged(entries([0x0101, 0x01010101, 5]), frozenset({0x01010101})) == [1]
 
 
 def test_a_longer_number_with_the_same_low_half_is_given_too() -> None:
-    """Delayed messages have a time there, and genuine extended entries an address."""
+    """Delayed messages have a time there, and Apache's extended entries an address."""
     assert find_tagged(entries([5 | 1 << 40, 5, -(1 << 40) + 5]), frozenset({5})) == [0, 1, 2]
 
 

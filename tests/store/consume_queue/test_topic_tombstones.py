@@ -1,4 +1,4 @@
-"""A deleted topic stays deleted, whatever becomes of the process; the mark that says so."""
+"""A deleted topic stays deleted whatever happens to the process; the tombstone file."""
 
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 DIRECTORY = Path("/data")
@@ -23,20 +23,20 @@ DIRECTORY = Path("/data")
 def test_a_mark_is_there_again_for_the_next_process() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
-    assert marks.before("orders") == 0
-    marks.note("orders", 500)
-    marks.note("%DLQ%billing", 700)
-    marks.note("orders", 900)
+    assert marks.position_of("orders") == 0
+    marks.add("orders", 500)
+    marks.add("%DLQ%billing", 700)
+    marks.add("orders", 900)
     again = TopicTombstones(files, DIRECTORY)
-    assert (again.before("orders"), again.before("%DLQ%billing")) == (900, 700)
-    assert again.before("T") == 0
+    assert (again.position_of("orders"), again.position_of("%DLQ%billing")) == (900, 700)
+    assert again.position_of("T") == 0
 
 
 def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
-    marks.note("young", 900)
+    marks.add("old", 500)
+    marks.add("young", 900)
     marks.forget_before(500)
     marks.forget_before(500)
     assert TopicTombstones(files, DIRECTORY).positions == {b"young": 900}
@@ -44,11 +44,11 @@ def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
 
 def test_what_is_written_behind_the_end_of_the_log_is_never_deleted() -> None:
     marks = TopicTombstones(MemoryFiles(), DIRECTORY)
-    marks.note("orders", 900)
+    marks.add("orders", 900)
     marks.limit(1000)
-    assert marks.before("orders") == 900
+    assert marks.position_of("orders") == 900
     marks.limit(600)
-    assert marks.before("orders") == 600
+    assert marks.position_of("orders") == 600
 
 
 @pytest.mark.parametrize("text", [b"{", b"[]", b'{"orders": "many"}', b"\xff\xfe"])
@@ -61,110 +61,112 @@ def test_a_file_that_cannot_be_read_is_named(text: bytes) -> None:
 
 @pytest.mark.parametrize("flushed", [True, False], ids=["behind the checkpoint", "before it"])
 def test_a_kill_right_after_brings_no_deleted_topic_back(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", flushed: bool
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", flushed: bool
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 5, topic="U")
     if flushed:
         store.flush_all(NOW)
     fill(store, 40, topic="T")
     fill(store, 5, topic="U")
     store.delete_topic("T")
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     assert store.topics() == ["U"]
     assert len(bodies(store, "U")) == 10
-    assert check(shelf.directory, shelf.config, files=shelf.files).problems == ()
+    assert check(store_dir.directory, store_dir.config, files=store_dir.files).problems == ()
 
 
 def test_a_topic_made_anew_has_its_new_messages_alone(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 20)
     store.delete_topic("T")
     for n in range(3):
         assert store.append(draft(b"new %d" % n), NOW).queue_offset == n
     for _ in range(2):
-        store = shelf.open_after_kill()
+        store = store_dir.open_after_kill()
         assert bodies(store) == [b"new 0", b"new 1", b"new 2"]
     store.delete_topic("T")
     store.append(draft(b"newer"), NOW)
-    assert bodies(shelf.open_after_kill()) == [b"newer"]
+    assert bodies(store_dir.open_after_kill()) == [b"newer"]
 
 
 def test_no_deleted_topic_comes_back_when_all_queues_are_made_again(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 20)
     fill(store, 20, topic="U")
     store.delete_topic("T")
     store.close(NOW)
-    shelf.files = shelf.files.copy()
-    shelf.files.remove(shelf.path("consumequeue"))
-    store = shelf.open()
+    store_dir.files = store_dir.files.copy()
+    store_dir.files.remove(store_dir.path("consumequeue"))
+    store = store_dir.open()
     assert store.topics() == ["U"]
     assert len(bodies(store, "U")) == 20
 
 
-def powerless(shelf: "Shelf", seed: int) -> Store:
-    shelf.files = shelf.files.after_power_loss(Random(seed))
-    return shelf.open()
+def powerless(store_dir: "StoreDirectory", seed: int) -> Store:
+    store_dir.files = store_dir.files.after_power_loss(Random(seed))
+    return store_dir.open()
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_a_loss_of_power_neither_brings_it_back_nor_takes_what_is_new(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies", seed: int
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies", seed: int
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 20)
     store.flush_all(NOW)
     fill(store, 20)
     store.delete_topic("T")
     if seed % 2:
-        store = powerless(shelf, seed)
+        store = powerless(store_dir, seed)
         assert bodies(store) == []
     store.append(draft(b"new"), NOW)
     store.flush_log()
-    assert bodies(powerless(shelf, seed)) == [b"new"]
+    assert bodies(powerless(store_dir, seed)) == [b"new"]
 
 
-def test_queues_that_came_back_are_deleted_once_more(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_queues_that_came_back_are_deleted_once_more(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 20)
     store.flush_all(NOW)
-    before = shelf.files.copy()
+    before = store_dir.files.copy()
     store.delete_topic("T")
-    shelf.files = shelf.files.copy()
+    store_dir.files = store_dir.files.copy()
     ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
-    shelf.files.contents.update(ghosts)
-    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
-    assert shelf.open().topics() == []
-    assert not any("consumequeue" in p.parts for p in shelf.files.contents)
+    store_dir.files.contents.update(ghosts)
+    store_dir.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    assert store_dir.open().topics() == []
+    assert not any("consumequeue" in p.parts for p in store_dir.files.contents)
 
 
 @pytest.mark.parametrize("empty", [1, 2])
 def test_a_queue_that_came_back_empty_does_not_keep_the_others(
-    shelf: "Shelf", fill: "Fill", empty: int
+    store_dir: "StoreDirectory", fill: "Fill", empty: int
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for queue_id in range(3):
         fill(store, 20, queue_id=queue_id)
     store.flush_all(NOW)
-    before = shelf.files.copy()
+    before = store_dir.files.copy()
     store.delete_topic("T")
-    shelf.files = shelf.files.copy()
+    store_dir.files = store_dir.files.copy()
     ghosts = {p: c for p, c in before.contents.items() if "consumequeue" in p.parts}
-    shelf.files.contents.update(ghosts)
-    shelf.files.blocks.update({p: before.blocks[p] for p in ghosts})
+    store_dir.files.contents.update(ghosts)
+    store_dir.files.blocks.update({p: before.blocks[p] for p in ghosts})
     for path in ghosts:
         if int(path.parent.name) < empty:
-            shelf.files.map(path, len(ghosts[path]))[:] = bytes(len(ghosts[path]))
-    assert shelf.open().topics() == []
+            store_dir.files.map(path, len(ghosts[path]))[:] = bytes(len(ghosts[path]))
+    assert store_dir.open().topics() == []
 
 
-def test_a_topic_without_messages_leaves_no_mark(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_topic_without_messages_leaves_no_mark(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     store.delete_topic("T")
     assert store.deleted_before("T") == 0
     fill(store, 3)
@@ -173,9 +175,9 @@ def test_a_topic_without_messages_leaves_no_mark(shelf: "Shelf", fill: "Fill") -
 
 
 def test_marks_go_with_the_files_of_the_log(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.delete_topic("T")
     for day in range(10):
@@ -197,8 +199,10 @@ def test_a_list_that_may_not_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -
         TopicTombstones(files, Path("/data"))
 
 
-def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_topic_has_messages_until_it_is_deleted(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     assert not store.has_messages("T")
     fill(store, 1)
     assert store.has_messages("T")
@@ -208,7 +212,7 @@ def test_a_topic_has_messages_until_it_is_deleted(shelf: "Shelf", fill: "Fill") 
 
 
 class Refusing(MemoryFiles):
-    """Files that take what they are given, and say that they did not, so many times."""
+    """Files that store a write and then report a failure, for the first `times` calls."""
 
     refusals = 0
 
@@ -222,20 +226,20 @@ class Refusing(MemoryFiles):
 def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
     files = Refusing()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
+    marks.add("old", 500)
     files.refusals = 1
     with pytest.raises(StoreError, match="Input/output error") as caught:
-        marks.note("orders", 900)
+        marks.add("orders", 900)
     assert not isinstance(caught.value, StoreFailed)
     assert TopicTombstones(files, DIRECTORY).positions == marks.positions == {b"old": 500}
 
 
 def test_a_mark_that_cannot_be_taken_back_ends_writing(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
-    monkeypatch.setattr(shelf.files, "replace", Refusing.replace.__get__(Refusing()))
+    monkeypatch.setattr(store_dir.files, "replace", Refusing.replace.__get__(Refusing()))
     monkeypatch.setattr(Refusing, "refusals", 2)
     with pytest.raises(StoreFailed, match="look at the disk"):
         store.delete_topic("T")
@@ -246,7 +250,7 @@ def test_a_mark_that_cannot_be_taken_back_ends_writing(
 def test_marks_that_cannot_be_dropped_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
     files = Refusing()
     marks = TopicTombstones(files, DIRECTORY)
-    marks.note("old", 500)
+    marks.add("old", 500)
     files.refusals = 1
     marks.forget_before(600)
     assert "stay until the next time" in caplog.text

@@ -1,4 +1,4 @@
-"""What the store asks of a file system, asked of both kinds of files."""
+"""The file system operations of the store, with both kinds of files."""
 
 import errno
 import os
@@ -49,7 +49,7 @@ def test_what_is_written_through_a_map_is_in_the_file(files: Files, tmp_path: Pa
     view = files.map(path, 8192)
     view[4000:4010] = b"0123456789"
     files.sync(path, view)
-    files.forget(view, 8192)
+    files.release_pages(view, 8192)
     assert bytes(files.map(path, 8192, writable=False)[4000:4010]) == b"0123456789"
     assert 4010 <= files.data_end(path, 8192) <= 8192
 
@@ -387,7 +387,7 @@ def test_a_file_that_goes_while_it_is_listed_is_not_there(
 
 
 class ExitStackOf(list[os.DirEntry[str]]):
-    """A listing that was read before."""
+    """A directory listing read earlier."""
 
     def __enter__(self) -> "ExitStackOf":
         return self

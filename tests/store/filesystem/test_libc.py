@@ -1,4 +1,4 @@
-"""What we call of the C library, and what happens where it is not as we think."""
+"""Calls into the C library, and the fallbacks where it is different."""
 
 import ctypes
 import errno
@@ -15,7 +15,7 @@ from roquet.store.filesystem import libc
 
 SIZE = 3 * mmap.PAGESIZE
 ON_LINUX = sys.platform == "linux" and sys.version_info < (3, 13)
-"""Elsewhere Python's own way is taken."""
+"""Elsewhere Python's own maps are used."""
 
 
 @pytest.fixture(params=["the library", "Python alone"])
@@ -133,13 +133,23 @@ def test_another_system_has_another_library(monkeypatch: pytest.MonkeyPatch) -> 
     assert libc._library() is None
 
 
-def test_memory_that_is_kept_is_no_reason_to_fail(way: str) -> None:
+def test_memory_can_be_kept_in_every_way(way: str) -> None:
     libc.keep_memory(1 << 20)
+    assert len(bytearray(2 << 20)) == 2 << 20, "memory is given as before"
 
 
-def test_a_library_without_that_is_used_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_memory_is_asked_for_where_the_library_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    options: dict[int, int] = {}
+
+    class Glibc:
+        mallopt = options.__setitem__
+
     class Musl:
         mallopt = None
 
     monkeypatch.setattr(libc, "_LIBRARY", Musl())
     libc.keep_memory(1 << 20)
+    assert options == {}
+    monkeypatch.setattr(libc, "_LIBRARY", Glibc())
+    libc.keep_memory(1 << 20)
+    assert options == {-1: 1 << 20, -3: 1 << 20}

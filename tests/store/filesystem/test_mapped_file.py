@@ -5,7 +5,7 @@ import pytest
 
 from roquet.model.errors import StoreError, StoreFull
 from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.filesystem.mapped_file import PENDING_MAX, MappedFile, MapPool
+from roquet.store.filesystem.mapped_file import BUFFERED_MAX_BYTES, MappedFile, MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 
 
@@ -21,17 +21,17 @@ def pool(files: MemoryFiles) -> MapPool:
 
 def made(pool: MapPool, name: str, size: int = 16384) -> MappedFile:
     file = MappedFile(pool, Path(f"/{name}"), 0, size)
-    file.make()
+    file.create()
     return file
 
 
 def test_a_file_is_mapped_when_looked_at(pool: MapPool) -> None:
     file = made(pool, "a")
-    assert file.held is None
+    assert file.mapped_view is None
     file.view()[5] = 7
-    assert file.held is not None
+    assert file.mapped_view is not None
     pool.drop(file)
-    assert file.held is None
+    assert file.mapped_view is None
     assert file.view()[5] == 7
 
 
@@ -49,7 +49,7 @@ def test_who_is_used_stays(pool: MapPool) -> None:
     for file in others:
         busy.view()
         file.view()
-    assert busy.held is not None
+    assert busy.mapped_view is not None
 
 
 def test_a_slice_outlives_its_map(pool: MapPool) -> None:
@@ -63,21 +63,21 @@ def test_a_slice_outlives_its_map(pool: MapPool) -> None:
 def test_blocks_come_in_steps_up_to_the_end(pool: MapPool, files: MemoryFiles) -> None:
     file = made(pool, "a", size=10_000)
     file.extend(100, 4096)
-    assert file.reach == 4096
+    assert file.allocated == 4096
     file.extend(4097, 4096)
-    assert file.reach == 8192
+    assert file.allocated == 8192
     file.extend(9000, 4096)
-    assert file.reach == 10_000
+    assert file.allocated == 10_000
     assert files.blocks[file.path] == 10_000
 
 
 def test_a_full_disk_leaves_the_reach_where_it_was(pool: MapPool, files: MemoryFiles) -> None:
-    files.room = 5000
+    files.capacity = 5000
     file = made(pool, "a")
     file.extend(1, 4096)
     with pytest.raises(StoreFull):
         file.extend(5000, 4096)
-    assert file.reach == 4096
+    assert file.allocated == 4096
 
 
 def test_clearing_leaves_zeros_and_says_whether_there_was_anything(pool: MapPool) -> None:
@@ -91,16 +91,16 @@ def test_clearing_leaves_zeros_and_says_whether_there_was_anything(pool: MapPool
 
 def test_what_was_written_is_remembered_once(pool: MapPool) -> None:
     file = made(pool, "a")
-    file.mark()
-    file.mark()
+    file.mark_dirty()
+    file.mark_dirty()
     assert pool.take_dirty() == [file]
     assert pool.take_dirty() == []
-    file.mark()
+    file.mark_dirty()
     assert pool.take_dirty() == [file]
 
 
-class Crowded(MemoryFiles):
-    """Files of which only so many may be open."""
+class FilesWithFewMaps(MemoryFiles):
+    """Files of which only `open_max` may be mapped at once."""
 
     def __init__(self, pool: list[MapPool], open_max: int, number: int) -> None:
         super().__init__()
@@ -113,9 +113,9 @@ class Crowded(MemoryFiles):
         return super().map(path, size, writable=writable)
 
 
-def crowded(open_max: int, number: int) -> MapPool:
+def pool_with_few_maps(open_max: int, number: int) -> MapPool:
     pools: list[MapPool] = []
-    pools.append(MapPool(Crowded(pools, open_max, number), 100))
+    pools.append(MapPool(FilesWithFewMaps(pools, open_max, number), 100))
     return pools[0]
 
 
@@ -123,107 +123,107 @@ def crowded(open_max: int, number: int) -> MapPool:
 def test_without_descriptors_fewer_files_are_held(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pool = crowded(12, number)
+    pool = pool_with_few_maps(12, number)
     files = [made(pool, f"f{n}") for n in range(40)]
     for file in files * 2:
         file.view()[0] = 1
         assert len(pool) <= 12
-    assert caplog.messages == ["only 9 files can be held mapped (see ulimit -n)"]
+    assert caplog.messages == ["only 9 files can be mapped at once (see ulimit -n)"]
 
 
 def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:
-    pool = crowded(1, errno.EACCES)
+    pool = pool_with_few_maps(1, errno.EACCES)
     made(pool, "a").view()
     with pytest.raises(StoreError):
         made(pool, "b").view()
     with pytest.raises(StoreError):
-        made(crowded(0, errno.EMFILE), "a").view()
+        made(pool_with_few_maps(0, errno.EMFILE), "a").view()
 
 
 def test_looking_here_and_there_reads_nothing_ahead() -> None:
-    told: list[bool] = []
+    advice: list[bool] = []
 
-    class Told(MemoryFiles):
-        def growing(self, view: memoryview, is_growing: bool) -> None:
-            told.append(is_growing)
+    class AdviceRecorder(MemoryFiles):
+        def advise_growth(self, view: memoryview, is_growing: bool) -> None:
+            advice.append(is_growing)
 
-    file = made(MapPool(Told(), 3), "a")
-    with file.leaping():
+    file = made(MapPool(AdviceRecorder(), 3), "a")
+    with file.random_access():
         file.view()
-    assert told == [True, False]
+    assert advice == [True, False]
     file.extend(1, 100)
-    with file.leaping():
+    with file.random_access():
         file.view()
-    assert told == [True, False, True]
+    assert advice == [True, False, True]
 
 
 def kept(pool: MapPool, name: str = "k") -> MappedFile:
-    """A file without a map, since all there may be are held."""
+    """A file without a map, since the limit of maps is reached."""
     for other in "xyz":
         made(pool, other).view()
     file = made(pool, name)
     file.extend(1, 16384)
-    assert file.hold_to_write() is None
+    assert file.view_to_write() is None
     return file
 
 
 def test_what_is_kept_is_there_for_whoever_looks(pool: MapPool) -> None:
     file = kept(pool)
-    file.keep(4, b"ab")
-    file.keep(6, b"cd")
-    assert file.held is None
+    file.buffer(4, b"ab")
+    file.buffer(6, b"cd")
+    assert file.mapped_view is None
     assert pool.take_dirty() == [file]
     assert bytes(file.view()[:9]) == b"\0\0\0\0abcd\0"
-    assert file.kept == b""
+    assert file.buffered == b""
 
 
 def test_what_is_kept_is_written_without_a_map(pool: MapPool, files: MemoryFiles) -> None:
     file = kept(pool)
-    file.keep(4, b"ab")
-    assert file.waiting == 2
-    file.write_kept()
-    assert (file.held, file.waiting) == (None, 0)
-    file.keep(6, b"cd")
-    assert file.waiting == 2
+    file.buffer(4, b"ab")
+    assert file.unwritten == 2
+    file.write_buffered()
+    assert (file.mapped_view, file.unwritten) == (None, 0)
+    file.buffer(6, b"cd")
+    assert file.unwritten == 2
     assert files.read(file.path)[:9] == b"\0\0\0\0ab\0\0\0"
-    file.write_kept()
+    file.write_buffered()
     assert files.read(file.path)[:9] == b"\0\0\0\0abcd\0"
-    assert file.held is None
+    assert file.mapped_view is None
 
 
 def test_what_came_since_the_last_flush_but_one_is_read_without_a_map(pool: MapPool) -> None:
     file = kept(pool)
-    file.keep(4, b"ab")
-    file.write_kept()
-    file.keep(6, b"cd")
-    assert file.look(5) == (b"abcd", 1)
-    file.write_kept()
-    file.keep(8, b"ef")
-    assert file.look(6) == (b"cdef", 0)
-    assert file.held is None
-    view, at = file.look(5)
-    assert view is file.held
+    file.buffer(4, b"ab")
+    file.write_buffered()
+    file.buffer(6, b"cd")
+    assert file.locate(5) == (b"abcd", 1)
+    file.write_buffered()
+    file.buffer(8, b"ef")
+    assert file.locate(6) == (b"cdef", 0)
+    assert file.mapped_view is None
+    view, at = file.locate(5)
+    assert view is file.mapped_view
     assert bytes(view[at : at + 5]) == b"bcdef"
-    assert file.look(6) == (view, 6)
-    assert (file.kept, file.waiting) == (b"", 0)
+    assert file.locate(6) == (view, 6)
+    assert (file.buffered, file.unwritten) == (b"", 0)
 
 
 def test_a_file_gets_a_map_to_be_written_while_there_are_some_or_when_it_has_kept_much(
     pool: MapPool,
 ) -> None:
-    assert made(pool, "a").hold_to_write() is not None
+    assert made(pool, "a").view_to_write() is not None
     file = kept(pool)
-    file.keep(0, bytes(PENDING_MAX - 1))
-    assert file.hold_to_write() is None
-    file.keep(PENDING_MAX - 1, b"z")
-    view = file.hold_to_write()
+    file.buffer(0, bytes(BUFFERED_MAX_BYTES - 1))
+    assert file.view_to_write() is None
+    file.buffer(BUFFERED_MAX_BYTES - 1, b"z")
+    view = file.view_to_write()
     assert view is not None
-    assert view[PENDING_MAX - 1] == ord("z")
+    assert view[BUFFERED_MAX_BYTES - 1] == ord("z")
 
 
 def test_clearing_writes_what_is_kept_in_front_and_takes_what_is_behind(pool: MapPool) -> None:
     file = kept(pool)
-    file.keep(0, b"abcd")
+    file.buffer(0, b"abcd")
     assert file.clear(2)
     assert not file.clear(2)
     assert bytes(file.view()[:4]) == b"ab\0\0"
@@ -231,6 +231,6 @@ def test_clearing_writes_what_is_kept_in_front_and_takes_what_is_behind(pool: Ma
 
 def test_a_dropped_file_keeps_nothing(pool: MapPool) -> None:
     file = kept(pool)
-    file.keep(0, b"abcd")
+    file.buffer(0, b"abcd")
     pool.drop(file)
-    assert file.kept == b""
+    assert file.buffered == b""

@@ -7,7 +7,7 @@ from roquet.store.filesystem.memory_files import CHUNK_SIZE, MemoryFiles
 
 
 def test_a_disk_of_memory_can_be_full() -> None:
-    files = MemoryFiles(room=10_000)
+    files = MemoryFiles(capacity=10_000)
     for name in "ab":
         files.create(Path(name), 1 << 20)
     files.allocate(Path("a"), 0, 6000)

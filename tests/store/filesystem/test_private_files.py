@@ -11,7 +11,7 @@ from roquet.store.filesystem.files import RealFiles
 
 @pytest.fixture(autouse=True)
 def usual_umask() -> Iterator[None]:
-    """What most systems have: without us others could read everything."""
+    """The usual umask: without private modes others could read everything."""
     before = os.umask(0o022)
     yield
     os.umask(before)

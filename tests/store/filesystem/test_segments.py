@@ -39,7 +39,7 @@ def test_a_gap_an_odd_file_and_a_foreign_one(
 ) -> None:
     with pytest.raises(StoreError, match="4096 is missing between"):
         segments.load(listed(0, 2 * SIZE))
-    with pytest.raises(StoreError, match="has 77 bytes where 4096 are right"):
+    with pytest.raises(StoreError, match="has 77 bytes instead of 4096"):
         segments.load(listed(0, size=77))
     segments.load({"README": 3, "dir": None})
     assert "/log/README does not belong there" in caplog.text

@@ -1,4 +1,4 @@
-"""Which disks are made durable as a whole, and which are not."""
+"""Disks that are synced as a whole, and disks that are not."""
 
 import os
 from pathlib import Path
@@ -10,8 +10,8 @@ from roquet.store.filesystem import libc, syncfs
 from roquet.store.filesystem.syncfs import DiskSync, find_disk_sync
 
 
-class System:
-    """A Linux as it says of itself, with the temporary directory on one of its disks."""
+class LinuxSystem:
+    """A simulated Linux version, with the temporary directory on one of its disks."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.folder, self.patch = folder, patch
@@ -40,15 +40,15 @@ class System:
 
 
 @pytest.fixture
-def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> System:
-    return System(tmp_path, monkeypatch)
+def system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LinuxSystem:
+    return LinuxSystem(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
     ("kind", "is_trusted"),
     [("ext4", True), ("xfs", True), ("overlay", False), ("fuse.sshfs", False), ("nfs4", False)],
 )
-def test_disks_of_the_kernel_are_trusted(system: System, kind: str, is_trusted: bool) -> None:
+def test_disks_of_the_kernel_are_trusted(system: LinuxSystem, kind: str, is_trusted: bool) -> None:
     system.mounted(kind)
     assert system.is_trusted is is_trusted
 
@@ -65,14 +65,14 @@ def test_disks_of_the_kernel_are_trusted(system: System, kind: str, is_trusted: 
     ],
 )
 def test_a_system_that_does_not_tell_of_failures_is_not_trusted(
-    system: System, name: str, release: str, is_trusted: bool
+    system: LinuxSystem, name: str, release: str, is_trusted: bool
 ) -> None:
     system.names(name, release)
     assert system.is_trusted is is_trusted
 
 
 def test_a_disk_that_is_not_found_is_not_trusted(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: LinuxSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     system.mounts.write_text("21 1 0:19 / /sys rw,nosuid - sysfs sysfs rw\n")
     assert not system.is_trusted
@@ -83,7 +83,7 @@ def test_a_disk_that_is_not_found_is_not_trusted(
 
 
 def test_a_directory_that_lies_on_two_disks_is_not_trusted(
-    system: System, monkeypatch: pytest.MonkeyPatch
+    system: LinuxSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (system.folder / "consumequeue").mkdir()
     assert system.is_trusted

@@ -12,15 +12,15 @@ from roquet.store.store import Store
 from roquet.wire.records.record import encode_properties
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, Shelf
+    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 
-def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_the_index_follows_the_log_in_pieces(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 100)
-    store._log.fresh.drop_before(store.end_position)
+    store._log.unindexed.drop_before(store.end_position)
     assert store.dispatch(30) == 30
     assert 0 < store.indexed_position < store.end_position
     assert len(store.query("T", "U1", count_max=999).positions) == 30
@@ -28,22 +28,28 @@ def test_the_index_follows_the_log_in_pieces(shelf: "Shelf", fill: "Fill") -> No
     assert store.indexed_position == store.end_position
 
 
-def test_the_later_the_index_the_more_it_takes_at_once(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_the_later_the_index_the_more_it_takes_at_once(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 1_000)
     assert [store.dispatch(30) for _ in range(8)] == [500, 250, 125, 62, 31, 30, 2, 0]
     assert store.indexed_position == store.end_position
 
 
-def test_a_late_index_that_reads_the_log_stays_slow(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_late_index_that_reads_the_log_stays_slow(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 1_000)
-    store._log.fresh.take(1)
+    store._log.unindexed.take(1)
     assert store.dispatch(30) == 30
 
 
-def test_rolled_back_messages_are_not_found(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_rolled_back_messages_are_not_found(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     store.append(draft(sys_flag=12), NOW)
     store.append(draft(sys_flag=8), NOW)
     while store.dispatch():
@@ -51,19 +57,19 @@ def test_rolled_back_messages_are_not_found(shelf: "Shelf", draft: "MakeDraft") 
     assert len(store.query("T", "U1").positions) == 1
 
 
-def test_a_hole_in_the_log_is_stepped_over(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_hole_in_the_log_is_stepped_over(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     appended = fill(store, 20)
-    shelf.bytes_at(appended[5].position, 60)[:] = bytes(60)
+    store_dir.bytes_at(appended[5].position, 60)[:] = bytes(60)
     while store.dispatch(4):
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 19
 
 
 def test_what_expired_before_it_was_indexed_is_passed_over(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for day in range(10):
         store.append(draft(b"x" * 7000), NOW + day * 24 * HOUR_MS)
     store.flush_all(NOW)
@@ -77,22 +83,22 @@ def test_what_expired_before_it_was_indexed_is_passed_over(
 
 
 def test_a_full_disk_leaves_the_index_behind_until_there_is_room(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 60)
-    shelf.files.room = sum(shelf.files.blocks.values()) + 500
+    store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 500
     while store.dispatch(10):
         pass
     assert store.indexed_position < store.end_position
-    shelf.files.room *= 2
+    store_dir.files.capacity *= 2
     while store.dispatch(10):
         pass
     assert len(store.query("T", "U1", count_max=99).positions) == 60
 
 
 def entries(store: Store) -> list[tuple[int, int, int, int]]:
-    """All that the index holds, in the order of its making."""
+    """All entries of the index, in order of insertion."""
     files = store._index.files
     return [file.entry(number) for file in files for number in range(1, file.next)]
 
@@ -112,7 +118,7 @@ def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
 
 
 def next_record(store: Store) -> int:
-    """Where the index goes on: the blank at a file's end may or may not be behind it already."""
+    """Where the index continues: in front of or behind a blank at the end of a file."""
     end = store.end_position
     found = store._log.walk(store.indexed_position, end, end, check_crc=False)
     return next((at for _, at, _ in found), end)
@@ -126,18 +132,18 @@ KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 @example([([2, 3, 3], 3)])
 @example([([0, 0, 0, 3, 3], 1)])
 def test_what_was_just_written_is_indexed_as_if_it_were_read(
-    new_shelf: "type[Shelf]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
+    new_store_dir: "type[StoreDirectory]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
 ) -> None:
-    followed, read = new_shelf().open(), new_shelf().open()
+    followed, read = new_store_dir().open(), new_store_dir().open()
     for kinds, count_max in rounds:
         for store in (followed, read):
             mixed(store, draft, kinds)
-        read._log.fresh.drop_before(read.end_position)
+        read._log.unindexed.drop_before(read.end_position)
         taken = followed.dispatch(count_max)
         assert read.dispatch(taken or count_max) == taken
         assert next_record(followed) == next_record(read)
         assert entries(followed) == entries(read)
-    read._log.fresh.drop_before(read.end_position)
+    read._log.unindexed.drop_before(read.end_position)
     while followed.dispatch(7):
         pass
     while read.dispatch(7):
@@ -147,22 +153,22 @@ def test_what_was_just_written_is_indexed_as_if_it_were_read(
 
 
 def test_what_memory_does_not_reach_back_to_is_read_from_the_log(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 10)
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 95)
-    assert 7 < len(store._log.fresh) <= 10
+    assert 7 < len(store._log.unindexed) <= 10
     while store.dispatch(20):
         pass
     assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
-    assert not store._log.fresh
+    assert not store._log.unindexed
 
 
 def test_ordinary_messages_are_not_read_again(
-    shelf: "Shelf", draft: "MakeDraft", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 20)
     part = (0, b"", encode_properties({"UNIQ_KEY": "U1"}), 0)
     store.append_batch(draft(), parts([part] * 20), NOW)
@@ -171,31 +177,37 @@ def test_ordinary_messages_are_not_read_again(
     assert len(store.query("T", "U1", count_max=99).positions) == 40
 
 
-def test_long_properties_do_not_fill_the_memory(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_long_properties_do_not_fill_the_memory(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
     store.append_batch(draft(), parts([(0, b"", encode_properties(properties), 0)]), NOW)
-    assert not store._log.fresh
+    assert not store._log.unindexed
     store.dispatch()
     assert len(store.query("T", "k" * 2000).positions) == 2
 
 
-def test_after_a_kill_the_rest_is_indexed_and_nothing_twice(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_after_a_kill_the_rest_is_indexed_and_nothing_twice(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     appended = fill(store, 30)
     store.dispatch(10)
     store.flush_all(NOW)
     store.dispatch(10)
-    store = shelf.open_after_kill()
+    store = store_dir.open_after_kill()
     appended += fill(store, 30)
     while store.dispatch(7):
         pass
     assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
 
 
-def test_keys_that_may_be_there_already_are_looked_for(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_keys_that_may_be_there_already_are_looked_for(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     appended = fill(store, 20)
     store.dispatch(8)
     follower = store._dispatcher
@@ -207,9 +219,12 @@ def test_keys_that_may_be_there_already_are_looked_for(shelf: "Shelf", fill: "Fi
 
 
 def test_a_record_that_cannot_be_indexed_is_told_and_the_others_are(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 20)
     bad, told = appended[5].position, list[tuple[int, Exception]]()
     collect = Dispatcher._collect
@@ -241,15 +256,15 @@ def test_a_record_that_cannot_be_indexed_is_told_and_the_others_are(
 
 @pytest.mark.parametrize("error", [StoreError("gone"), OSError(5, "EIO")])
 def test_a_disk_that_fails_is_no_fault_of_a_record(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, error: Exception
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
 
     def fail(*_: object) -> None:
         raise error
 
-    for name in ("_step", "_put_one"):
+    for name in ("_step", "_index_one"):
         with monkeypatch.context() as patch:
             patch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
             patch.setattr(Dispatcher, name, fail)
@@ -259,20 +274,20 @@ def test_a_disk_that_fails_is_no_fault_of_a_record(
 
 
 def test_a_full_disk_lets_a_record_wait_that_is_indexed_alone(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 1)
     monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
-    monkeypatch.setattr(Dispatcher, "_put_one", lambda *_: False)
+    monkeypatch.setattr(Dispatcher, "_index_one", lambda *_: False)
     assert store.dispatch() == 0
     assert store.indexed_position == 0
 
 
 def test_where_no_record_is_left_the_index_is_at_the_end(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 1)
     monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
     monkeypatch.setattr(Dispatcher, "_first", lambda *_: None)

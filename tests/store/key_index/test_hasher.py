@@ -10,7 +10,7 @@ NAMES = st.text("ab#é😀\x00z", max_size=30)
 
 
 def java(topic: str, key: str) -> int:
-    """Of the least number there is no absolute value."""
+    """The least number has no absolute value."""
     signed = hash_code(f"{topic}#{key}")
     return abs(signed) if signed != -(2**31) else 0
 

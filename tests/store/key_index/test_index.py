@@ -12,7 +12,7 @@ from roquet.store.key_index.index import IndexFile, KeyIndex
 from roquet.store.layout import INDEX_HEAD
 
 if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, Shelf
+    from tests.store.conftest import MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 
@@ -105,7 +105,7 @@ def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
     entries_at = 40 + 5 * 4
     file.file.view()[entries_at + 6 * 20 : entries_at + 10 * 20] = bytes(80)
     assert not file.rewind(5)
-    file.thread_anew()
+    file.rebuild_slots()
     assert [[p for p, _ in file.find(h)] for h in range(9)] == [[0], [1], [2], [3]] + [[]] * 5
     assert file.slots_used == 4
 
@@ -131,13 +131,13 @@ def test_a_chain_that_leads_in_a_circle_ends() -> None:
 
 
 def test_a_full_disk_ends_it_early_and_it_can_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    files = MemoryFiles(room=150)
+    files = MemoryFiles(capacity=150)
     index = make_index(files)
     entries = [(1, n, NOW) for n in range(30)]
     done = put(index, entries)
     assert done < 30
     assert "waits for room" in caplog.text
-    files.room = 10_000
+    files.capacity = 10_000
     put(index, entries[done:])
     assert list(index.find(1, 0)) == list(range(29, -1, -1))
 
@@ -159,7 +159,7 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
     assert list(files.list(Path("/index"))) == ["notes"]
     files.replace(Path("/index/20231114221320000"), bytes(99))
     assert make_index(files).files == []
-    assert "99 bytes where 260 are right: the index is made again" in caplog.text
+    assert "99 bytes instead of 260: the index is rebuilt" in caplog.text
     assert list(files.list(Path("/index"))) == ["notes"]
     files.replace(Path("/index/20231114221320000/mine"), b"mine")
     with pytest.raises(StoreError, match="20231114221320000 cannot be used: Is a directory"):
@@ -169,17 +169,17 @@ def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixtur
 @pytest.mark.parametrize("number", [0, 1, -1])
 @pytest.mark.parametrize("head", [b"\xff" * 40, bytes(range(40)), bytes(40)])
 def test_an_index_file_with_a_damaged_head_is_made_again(
-    shelf: "Shelf", draft: "MakeDraft", number: int, head: bytes
+    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, head: bytes
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(250):
         store.append(draft(properties={"KEYS": f"k{n}"}), NOW + n)
         store.dispatch()
     store.close(NOW)
-    names = sorted(p.name for p in shelf.files.contents if p.parent.name == "index")
+    names = sorted(p.name for p in store_dir.files.contents if p.parent.name == "index")
     assert len(names) == 3
-    shelf.content(f"index/{names[number]}")[:40] = head
-    store = shelf.open()
+    store_dir.content(f"index/{names[number]}")[:40] = head
+    store = store_dir.open()
     while store.dispatch():
         pass
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))

@@ -1,4 +1,4 @@
-"""The key index damaged in every way: what was found by its keys is found again."""
+"""A key index damaged in every way: messages are found by their keys again."""
 
 from collections.abc import Callable
 from random import Random
@@ -11,7 +11,7 @@ from roquet.store.layout import INDEX_HEAD
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, Shelf
+    from tests.store.conftest import MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 COUNT = 330
@@ -20,22 +20,22 @@ ENTRIES_AT = INDEX_HEAD.size + 20 * 4
 Damage = Callable[[memoryview], object]
 
 
-def closed(shelf: "Shelf", draft: "MakeDraft") -> list[str]:
+def closed(store_dir: "StoreDirectory", draft: "MakeDraft") -> list[str]:
     """A store with four index files; gives their names."""
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(COUNT):
         keys = {"KEYS": f"k{n} all"} if n % 3 else {"FLAG": "none"}
         store.append(draft(properties=keys, tag_code=0), NOW + n * 1_000)
     while store.dispatch():
         pass
     store.close(NOW)
-    names = sorted(p.name for p in shelf.files.contents if p.parent.name == "index")
+    names = sorted(p.name for p in store_dir.files.contents if p.parent.name == "index")
     assert len(names) == 5
     return names
 
 
 def lost(store: Store) -> list[int]:
-    """Messages that are not found by their keys, in the time in which they were stored."""
+    """Messages that a query by key and store time does not find."""
     every = len(store.query("T", "all", count_max=999).positions)
     assert every == sum(n % 3 > 0 for n in range(COUNT)), every
     return [
@@ -44,10 +44,16 @@ def lost(store: Store) -> list[int]:
     ]  # fmt: skip
 
 
-def scrubbed(shelf: "Shelf") -> Store:
-    """A store whose index was compared by the scrub and not because it was asked for."""
-    store = shelf.open()
-    store._keys_to_check = False
+def opened_as_large(open_store: Callable[[], Store]) -> Store:
+    """A store whose log counts as too large to have its keys compared by the first query."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("roquet.store.store.KEY_CHECK_BYTES", 0)
+        return open_store()
+
+
+def scrubbed(store_dir: "StoreDirectory") -> Store:
+    """A store whose index was compared by the scrub, not by a query."""
+    store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
     while store.dispatch():
@@ -87,48 +93,50 @@ DAMAGE: dict[str, Damage] = {
 @pytest.mark.parametrize("number", [0, 2, -1])
 @pytest.mark.parametrize("what", DAMAGE)
 def test_a_damaged_index_file_loses_no_key(
-    shelf: "Shelf", draft: "MakeDraft", number: int, what: str
+    store_dir: "StoreDirectory", draft: "MakeDraft", number: int, what: str
 ) -> None:
-    names = closed(shelf, draft)
-    DAMAGE[what](shelf.content(f"index/{names[number]}"))
-    damaged = shelf.files.copy()
-    assert lost(scrubbed(shelf)) == []
-    shelf.files = damaged
-    assert lost(shelf.open()) == []
+    names = closed(store_dir, draft)
+    DAMAGE[what](store_dir.content(f"index/{names[number]}"))
+    damaged = store_dir.files.copy()
+    assert lost(scrubbed(store_dir)) == []
+    store_dir.files = damaged
+    assert lost(store_dir.open()) == []
 
 
 @pytest.mark.parametrize("number", [0, 1, 3, -1])
-def test_a_missing_index_file_loses_no_key(shelf: "Shelf", draft: "MakeDraft", number: int) -> None:
-    shelf.files.remove(shelf.path(f"index/{closed(shelf, draft)[number]}"))
-    missing = shelf.files.copy()
-    assert lost(scrubbed(shelf)) == []
-    shelf.files = missing
-    assert lost(shelf.open()) == []
+def test_a_missing_index_file_loses_no_key(
+    store_dir: "StoreDirectory", draft: "MakeDraft", number: int
+) -> None:
+    store_dir.files.remove(store_dir.path(f"index/{closed(store_dir, draft)[number]}"))
+    missing = store_dir.files.copy()
+    assert lost(scrubbed(store_dir)) == []
+    store_dir.files = missing
+    assert lost(store_dir.open()) == []
 
 
-def test_files_that_changed_places_lose_no_key(shelf: "Shelf", draft: "MakeDraft") -> None:
-    names = closed(shelf, draft)
+def test_files_that_changed_places_lose_no_key(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    names = closed(store_dir, draft)
     for one, other in ((0, 1), (1, -1)):
-        paths = [shelf.path(f"index/{names[number]}") for number in (one, other)]
-        contents = shelf.files.contents
+        paths = [store_dir.path(f"index/{names[number]}") for number in (one, other)]
+        contents = store_dir.files.contents
         contents[paths[0]], contents[paths[1]] = contents[paths[1]], contents[paths[0]]
-        shelf.files = shelf.files.copy()
-        assert lost(scrubbed(shelf)) == []
-        shelf.files = shelf.files.copy()
+        store_dir.files = store_dir.files.copy()
+        assert lost(scrubbed(store_dir)) == []
+        store_dir.files = store_dir.files.copy()
 
 
 def test_a_kill_while_the_index_is_made_again_loses_no_key(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    names = closed(shelf, draft)
-    garbage(ENTRIES_AT + 100, 100)(shelf.content(f"index/{names[0]}"))
-    store = shelf.open()
-    store._keys_to_check = False
+    names = closed(store_dir, draft)
+    garbage(ENTRIES_AT + 100, 100)(store_dir.content(f"index/{names[0]}"))
+    store = opened_as_large(store_dir.open)
     while store.scrub(3_000):
         pass
     for pieces in range(1, 9):
-        store = shelf.open_after_kill()
-        store._keys_to_check = False
+        store = opened_as_large(store_dir.open_after_kill)
         for _ in range(pieces):
             store.dispatch(20)
         if pieces % 3 == 0:
@@ -139,38 +147,37 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(
 
 
 def test_a_whole_index_stays_as_it_is(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed(shelf, draft)
-    before = {p: bytes(c) for p, c in shelf.files.contents.items() if p.parent.name == "index"}
-    store = scrubbed(shelf)
+    closed(store_dir, draft)
+    before = {p: bytes(c) for p, c in store_dir.files.contents.items() if p.parent.name == "index"}
+    store = scrubbed(store_dir)
     assert lost(store) == []
     assert "damaged" not in caplog.text
     for path, content in before.items():
-        assert bytes(shelf.files.contents[path]) == content
+        assert bytes(store_dir.files.contents[path]) == content
 
 
 @pytest.mark.parametrize("budget", [1, 7])
 def test_it_goes_on_where_it_stopped(
-    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch, budget: int
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
-    names = closed(shelf, draft)
-    garbage(ENTRIES_AT + 20 * 60, 20)(shelf.content(f"index/{names[2]}"))
+    names = closed(store_dir, draft)
+    garbage(ENTRIES_AT + 20 * 60, 20)(store_dir.content(f"index/{names[2]}"))
     monkeypatch.setattr(index_check, "ENTRIES_MAX", budget)
-    monkeypatch.setattr(index_check.IndexCheck.go_on, "__defaults__", (budget,))
+    monkeypatch.setattr(index_check.IndexCheck.resume, "__defaults__", (budget,))
     monkeypatch.setattr(index_check.IndexCheck.finish, "__defaults__", (budget,))
-    whole = shelf.files.copy()
-    assert lost(scrubbed(shelf)) == []
-    shelf.files = whole
-    assert lost(shelf.open()) == []
+    whole = store_dir.files.copy()
+    assert lost(scrubbed(store_dir)) == []
+    store_dir.files = whole
+    assert lost(store_dir.open()) == []
 
 
 def test_what_came_meanwhile_is_part_of_the_newest_file(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    closed(shelf, draft)
-    store = shelf.open()
-    store._keys_to_check = False
+    closed(store_dir, draft)
+    store = opened_as_large(store_dir.open)
     n = 0
     while store.scrub(3_000):
         store.append(draft(properties={"KEYS": f"new{n}"}, tag_code=0), NOW + n)
@@ -180,10 +187,11 @@ def test_what_came_meanwhile_is_part_of_the_newest_file(
     assert lost(store) == []
 
 
-def test_retention_takes_files_under_its_hands(shelf: "Shelf", draft: "MakeDraft") -> None:
-    closed(shelf, draft)
-    store = shelf.open()
-    store._keys_to_check = False
+def test_retention_takes_files_under_its_hands(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    closed(store_dir, draft)
+    store = opened_as_large(store_dir.open)
     for _ in range(3):
         store.scrub(3_000)
     assert store.expire(NOW + 10**12, at_once=True)
@@ -194,14 +202,16 @@ def test_retention_takes_files_under_its_hands(shelf: "Shelf", draft: "MakeDraft
     assert all(store.query("T", f"k{n}").records for n in range(kept, COUNT) if n % 3)
 
 
-def test_an_index_of_an_earlier_day_is_made_again(shelf: "Shelf", draft: "MakeDraft") -> None:
+def test_an_index_of_an_earlier_day_is_made_again(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
     """Files of a backup, of another store, and none at all."""
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(40):
         store.append(draft(properties={"KEYS": f"old{n}"}, tag_code=0), NOW + n)
     store.close(NOW)
-    old = {p: c for p, c in shelf.files.copy().contents.items() if p.parent.name == "index"}
-    fresh = type(shelf)()
+    old = {p: c for p, c in store_dir.files.copy().contents.items() if p.parent.name == "index"}
+    fresh = type(store_dir)()
     names = closed(fresh, draft)
     for name in names:
         fresh.files.remove(fresh.path(f"index/{name}"))
@@ -213,23 +223,23 @@ def test_an_index_of_an_earlier_day_is_made_again(shelf: "Shelf", draft: "MakeDr
 
 
 def test_an_index_that_leads_behind_the_log_is_made_again(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    names = closed(shelf, draft)
-    view = shelf.content(f"index/{names[1]}")
+    names = closed(store_dir, draft)
+    view = store_dir.content(f"index/{names[1]}")
     view[24:32] = (1 << 40).to_bytes(8, "big")
-    assert lost(scrubbed(shelf)) == []
+    assert lost(scrubbed(store_dir)) == []
     assert "it ends behind the log" in caplog.text
 
 
 def test_an_empty_index_of_a_log_without_keys_is_whole(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(1_200):
         store.append(draft(b"", properties={}, tag_code=0), NOW + n)
     store.close(NOW)
-    store = scrubbed(shelf)
+    store = scrubbed(store_dir)
     assert "index" not in caplog.text
     store.append(draft(properties={"KEYS": "k"}), NOW)
     store.dispatch()
@@ -237,46 +247,46 @@ def test_an_empty_index_of_a_log_without_keys_is_whole(
 
 
 def test_records_that_cannot_be_found_by_a_key_are_not_missed(
-    shelf: "Shelf", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that was rolled back, and one whose keys are refused: it was set aside."""
-    store = shelf.open()
+    """A rolled back record, and one whose keys cannot be indexed."""
+    store = store_dir.open()
     for n in range(3):
         store.append(draft(properties={"KEYS": f"k{n}"}, sys_flag=12 if n == 1 else 0), NOW)
     store.dispatch()
     store.close(NOW)
     monkeypatch.setattr(index_check, "index_keys", lambda _: 1 / 0)
-    store = scrubbed(shelf)
+    store = scrubbed(store_dir)
     monkeypatch.undo()
     assert [len(store.query("T", f"k{n}").positions) for n in range(3)] == [1, 0, 1]
 
 
 @pytest.mark.parametrize("count", [20, 1_100])
 def test_keys_behind_messages_without_any_are_not_missed(
-    shelf: "Shelf", draft: "MakeDraft", count: int, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A few are looked at when the store opens, very many by the scrub."""
-    store = shelf.open()
+    """A few records are examined when the store opens, very many by the scrub."""
+    store = store_dir.open()
     for n in range(count + 1):
         keys = {"KEYS": "k"} if n in (0, count) else {}
         store.append(draft(b"", properties=keys, tag_code=0), NOW + n)
     while store.dispatch():
         pass
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     newest = store._index.files[-1]
     assert newest.rewind(2)
     store.close(NOW)
-    store = scrubbed(shelf)
+    store = scrubbed(store_dir)
     assert ("lacks records" in caplog.text) == (count > 1_000)
     assert len(store.query("T", "k").positions) == 2
 
 
 def test_an_index_may_lead_in_front_of_the_log(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Retention keeps the newest file, and what came since has no keys."""
-    store = shelf.open()
+    """Retention keeps the newest file, and later messages have no keys."""
+    store = store_dir.open()
     store.append(draft(properties={"KEYS": "k"}, tag_code=0), NOW)
     for _ in range(200):
         store.append(draft(properties={}, tag_code=0), NOW)
@@ -285,18 +295,18 @@ def test_an_index_may_lead_in_front_of_the_log(
     store.flush_all(NOW)
     assert store.expire(NOW + 10**12, at_once=True)
     store.close(NOW)
-    scrubbed(shelf)
+    scrubbed(store_dir)
     assert "index" not in caplog.text
 
 
 def test_an_index_file_that_was_made_and_never_filled_is_whole(
-    shelf: "Shelf", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(properties={}, tag_code=0), NOW)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     store._index.files.append(store._index._next_file(NOW))
     store.close(NOW)
-    store = scrubbed(shelf)
+    store = scrubbed(store_dir)
     assert "index" not in caplog.text

@@ -1,4 +1,4 @@
-"""A stretch holds the records of the queues that were asked for, and of nobody else."""
+"""A contiguous range holds only the records of the requested queues."""
 
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from roquet.store.store import Slice, Store
 from roquet.wire.records.record import decode_many
 
 if TYPE_CHECKING:
-    from tests.store.conftest import MakeDraft, Shelf
+    from tests.store.conftest import MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 ROOM = 4096
@@ -29,8 +29,10 @@ def places(found: Slice | None) -> list[tuple[int, int]]:
     return records
 
 
-def test_records_of_all_queues_come_as_they_lie(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_records_of_all_queues_come_as_they_lie(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     mixed(store, draft, [0, 1, 2, 0, 1])
     found = store.read_together("T", {0: 0, 1: 0, 2: 0}, bytes_max=ROOM)
     assert places(found) == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1)]
@@ -39,16 +41,16 @@ def test_records_of_all_queues_come_as_they_lie(shelf: "Shelf", draft: "MakeDraf
 
 
 def test_it_begins_with_the_first_record_that_is_missing(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     mixed(store, draft, [0, 1, 0, 1, 0, 1])
     assert places(store.read_together("T", {0: 2, 1: 1}, bytes_max=ROOM)) == [
         (1, 1),
         (0, 2),
         (1, 2),
     ]
-    # A queue that is at its end has nothing missing, but may lie between.
+    # A queue at its end lacks nothing, but its records may lie between.
     assert places(store.read_together("T", {1: 1, 0: 3}, bytes_max=ROOM)) == [
         (1, 1),
         (0, 2),
@@ -56,8 +58,8 @@ def test_it_begins_with_the_first_record_that_is_missing(
     ]
 
 
-def test_the_size_is_a_limit(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_the_size_is_a_limit(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     mixed(store, draft, [0, 1] * 5)
     whole = store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM)
     assert whole is not None
@@ -68,8 +70,8 @@ def test_the_size_is_a_limit(shelf: "Shelf", draft: "MakeDraft") -> None:
     assert store.read_together("T", {0: 0, 1: 0}, bytes_max=one - 1) is None
 
 
-def test_what_is_not_asked_for_never_comes(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_what_is_not_asked_for_never_comes(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     mixed(store, draft, [0, 1, 0, 7, 0, 1])
     assert store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM) is None
     store.append(draft(b"x", topic="other"), NOW)
@@ -79,30 +81,34 @@ def test_what_is_not_asked_for_never_comes(shelf: "Shelf", draft: "MakeDraft") -
 
 
 def test_shorter_stretches_are_tried_up_to_a_strange_record(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     mixed(store, draft, [0, 1] * 4 + [7] + [0, 1] * 4)
     found = store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM, bytes_least=100)
     assert 2 <= len(places(found)) <= 8
     assert places(store.read_together("T", {0: 4, 1: 4}, bytes_max=ROOM))[0] == (0, 4)
 
 
-def test_the_leading_queue_gets_on_or_nothing_comes(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_the_leading_queue_gets_on_or_nothing_comes(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     mixed(store, draft, [1] * 20 + [0], size=300)
     assert store.read_together("T", {0: 0, 1: 0}, bytes_max=2000) is None
     assert places(store.read_together("T", {1: 0, 0: 0}, bytes_max=2000))[0] == (1, 0)
 
 
-def test_known_damage_is_left_to_the_careful_reader(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_known_damage_is_left_to_the_careful_reader(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     mixed(store, draft, [0, 1] * 5)
     whole = store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM)
     assert whole is not None
     store.close(NOW)
-    shelf.bytes_at(whole.size // 2, 4)[:] = bytes(4)
-    store = shelf.open()
+    store_dir.bytes_at(whole.size // 2, 4)[:] = bytes(4)
+    store = store_dir.open()
     while store.scrub(1000):
         pass
     assert len(store.damage) == 1
@@ -112,9 +118,9 @@ def test_known_damage_is_left_to_the_careful_reader(shelf: "Shelf", draft: "Make
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=150), st.integers(200, ROOM))
 def test_reading_on_brings_every_record_once(
-    new_shelf: "type[Shelf]", draft: "MakeDraft", queue_ids: list[int], size: int
+    new_store_dir: "type[StoreDirectory]", draft: "MakeDraft", queue_ids: list[int], size: int
 ) -> None:
-    store = new_shelf().open()
+    store = new_store_dir().open()
     mixed(store, draft, queue_ids)
     at, ends = dict.fromkeys(range(4), 0), {q: queue_ids.count(q) for q in range(4)}
     for queue_id in set(range(4)) - set(queue_ids):
@@ -136,8 +142,8 @@ def test_reading_on_brings_every_record_once(
 
 @pytest.mark.parametrize("count", [0, 65])
 def test_too_many_queues_are_not_looked_through(
-    shelf: "Shelf", draft: "MakeDraft", count: int
+    store_dir: "StoreDirectory", draft: "MakeDraft", count: int
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     mixed(store, draft, list(range(count)))
     assert store.read_together("T", dict.fromkeys(range(count), 0), bytes_max=ROOM) is None

@@ -12,21 +12,21 @@ from roquet.store.reading.entry_scan import DENSE_RATIO, SEARCH_MAX, SEARCH_MIN,
 
 
 def queue_of(codes: list[int], file_entries: int = 10_000) -> ConsumeQueue:
-    """A queue whose records are 5 bytes each, one behind the other."""
+    """A queue of adjacent records, 5 bytes each."""
     queues = ConsumeQueues(MapPool(MemoryFiles(), 9), Path("/cq"), file_entries, 6_000)
     queue = queues.obtain("T", 0)
     for number, code in enumerate(codes):
-        if queue.end >= queue.room:
-            queue.make_room()
+        if queue.end >= queue.capacity:
+            queue.reserve()
         queue.put(5 * number, 5, code)
     return queue
 
 
 def steps(rows: EntryScan, left: int = 1_000) -> list[list[int]]:
-    """The offsets that each step finds."""
+    """The offsets that each step gives."""
     found = []
     while rows.offset < rows.stop:
-        offsets, positions, sizes = rows.take(left)
+        offsets, positions, sizes = rows.next_entries(left)
         assert list(positions) == [5 * offset for offset in offsets]
         assert list(sizes) == [5] * len(offsets)
         found.append(list(offsets))
@@ -57,7 +57,7 @@ def test_each_entry_that_is_wanted_is_found_once(
 def looked_at(codes: list[int], left: int) -> list[int]:
     rows, ends = EntryScan(queue_of(codes), 0, len(codes), frozenset({1})), [0]
     while rows.offset < rows.stop:
-        rows.take(left)
+        rows.next_entries(left)
         ends.append(rows.offset)
     return [end - begin for begin, end in pairwise(ends)]
 
@@ -87,7 +87,7 @@ def test_what_is_asked_for_each_code_may_be_asked_for_a_few_more() -> None:
         return True
 
     rows = EntryScan(queue_of(list(range(100))), 0, 100, is_wanted)
-    rows.take(1)
+    rows.next_entries(1)
     assert asked == list(range(rows.offset))
     with pytest.raises(AssertionError, match="has no offset"):
-        EntryScan(queue_of([]), 5, 6, None).take(1)
+        EntryScan(queue_of([]), 5, 6, None).next_entries(1)

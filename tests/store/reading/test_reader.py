@@ -9,21 +9,21 @@ from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode_many
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, Shelf
+    from tests.store.conftest import Fill, MakeDraft, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 
-def test_contiguous_records_are_one_part(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_contiguous_records_are_one_part(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 20)
     found = store.read("T", 0, 3, count_max=10)
     assert (len(found.parts), found.count, found.next_offset) == (1, 10, 13)
     assert found.size == len(found.parts[0])
 
 
-def test_records_apart_are_parts_in_order(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_records_apart_are_parts_in_order(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     for n in range(12):
         store.append(draft(b"%02d" % n, queue_id=n % 3 // 2), NOW)
     found = store.read("T", 0, 0)
@@ -31,15 +31,15 @@ def test_records_apart_are_parts_in_order(shelf: "Shelf", draft: "MakeDraft") ->
     assert found.count == 8
 
 
-def test_a_read_crosses_files_of_log_and_queue(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_read_crosses_files_of_log_and_queue(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 130)
     found = store.read("T", 0, 0, count_max=1000, bytes_max=1 << 20)
     assert (found.count, found.next_offset, len(found.parts)) == (130, 130, 4)
 
 
-def test_limits_of_count_and_bytes(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_limits_of_count_and_bytes(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     (one, *_) = fill(store, 20)
     assert store.read("T", 0, 0, bytes_max=3 * one.size).count == 3
     assert store.read("T", 0, 0, bytes_max=3 * one.size - 1).count == 2
@@ -49,16 +49,16 @@ def test_limits_of_count_and_bytes(shelf: "Shelf", fill: "Fill") -> None:
 
 @pytest.mark.parametrize(("offset", "following"), [(-1, 0), (20, 20), (99, 20)])
 def test_outside_of_the_queue_there_is_nothing(
-    shelf: "Shelf", fill: "Fill", offset: int, following: int
+    store_dir: "StoreDirectory", fill: "Fill", offset: int, following: int
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 20)
     found = store.read("T", 0, offset)
     assert (found.parts, found.count, found.next_offset) == ([], 0, following)
 
 
-def test_an_unknown_queue_has_nothing(shelf: "Shelf") -> None:
-    store = shelf.open()
+def test_an_unknown_queue_has_nothing(store_dir: "StoreDirectory") -> None:
+    store = store_dir.open()
     assert store.read("T", 0, 5).next_offset == 0
     assert store.bounds("T", 0) == (0, 0)
     assert store.offset_by_time("T", 0, NOW) == 0
@@ -67,8 +67,8 @@ def test_an_unknown_queue_has_nothing(shelf: "Shelf") -> None:
     assert store.queue_ids("T") == []
 
 
-def test_only_wanted_tags_are_read(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_only_wanted_tags_are_read(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     for n in range(30):
         store.append(draft(b"%d" % n, tag_code=n % 3), NOW)
     found = store.read("T", 0, 4, count_max=4, wanted={0}.__contains__)
@@ -76,8 +76,10 @@ def test_only_wanted_tags_are_read(shelf: "Shelf", draft: "MakeDraft") -> None:
     assert store.read("T", 0, 0, wanted={9}.__contains__).next_offset == 30
 
 
-def test_a_read_with_a_filter_comes_to_an_end(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_read_with_a_filter_comes_to_an_end(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     for n in range(900):
         store.append(draft(b"", tag_code=n), NOW)
     found = store.read("T", 0, 0, wanted={899}.__contains__)
@@ -86,9 +88,9 @@ def test_a_read_with_a_filter_comes_to_an_end(shelf: "Shelf", draft: "MakeDraft"
 
 
 def test_whoever_asks_for_tags_may_have_more_entries_looked_at(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(1100):
         store.append(draft(b"%d" % n, tag_code=n), NOW)
     assert store.read("T", 0, 0, wanted=frozenset({1050})).next_offset == 800
@@ -117,8 +119,8 @@ def test_tags_that_are_told_are_found_as_those_that_are_asked_for(
     store.close(NOW)
 
 
-def test_a_block_is_what_a_read_finds(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_block_is_what_a_read_finds(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+    store = store_dir.open()
     one, *_ = [store.append(draft(b"%03d" % n, queue_id=n % 3 // 2), NOW) for n in range(150)]
     whole = store.read("T", 0, 3, count_max=40, bytes_max=1 << 20)
     block = store.read_block("T", 0, 3, count_max=40, bytes_max=1 << 20)
@@ -135,14 +137,14 @@ def test_a_block_is_what_a_read_finds(shelf: "Shelf", draft: "MakeDraft") -> Non
         assert (block.data, block.edges, block.next_offset) == (b"", [0], following)
 
 
-def test_a_block_leaves_out_what_is_lost(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_block_leaves_out_what_is_lost(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     appended = fill(store, 40)
     store.close(NOW)
-    store = shelf.open()
+    store = store_dir.open()
     assert len(store.read_block("T", 0, 0, count_max=40, bytes_max=1 << 20).edges) == 41
     for n in (4, 5, 30):
-        shelf.bytes_at(appended[n].position, 8)[:] = bytes(8)
+        store_dir.bytes_at(appended[n].position, 8)[:] = bytes(8)
     for _ in range(2):
         block = store.read_block("T", 0, 0, count_max=40, bytes_max=1 << 20)
         found = store.read("T", 0, 0, count_max=40, bytes_max=1 << 20)
@@ -156,12 +158,12 @@ def test_a_block_leaves_out_what_is_lost(shelf: "Shelf", fill: "Fill") -> None:
 
 @pytest.mark.parametrize("begin", [3 << 32, (4 << 32) - 8192])
 def test_a_block_far_behind_in_the_log_is_read_as_any(
-    shelf: "Shelf", fill: "Fill", begin: int
+    store_dir: "StoreDirectory", fill: "Fill", begin: int
 ) -> None:
-    """Positions above 4 GiB have more than their low words, which are not the same for all."""
-    path = shelf.path(f"commitlog/{begin:020d}")
-    shelf.files.create(path, 8192)
-    store = shelf.open()
+    """Positions above 4 GiB differ in more than their low words."""
+    path = store_dir.path(f"commitlog/{begin:020d}")
+    store_dir.files.create(path, 8192)
+    store = store_dir.open()
     appended = fill(store, 45)
     assert appended[0].position == begin
     block = store.read_block("T", 0, 0, count_max=45, bytes_max=1 << 20)
@@ -170,9 +172,9 @@ def test_a_block_far_behind_in_the_log_is_read_as_any(
 
 
 def test_offsets_by_time_are_the_first_since_and_the_last_until(
-    shelf: "Shelf", draft: "MakeDraft"
+    store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for ms in (10, 20, 20, 30):
         store.append(draft(), NOW + ms)
     first = [store.offset_by_time("T", 0, NOW + ms) for ms in (0, 10, 11, 20, 21, 30, 31)]
@@ -184,17 +186,19 @@ def test_offsets_by_time_are_the_first_since_and_the_last_until(
     assert store.earliest_time("T", 0) == NOW + 10
 
 
-def test_times_are_found_around_damage(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_times_are_found_around_damage(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     appended = fill(store, 20)
     for n in (9, 10, 19):
-        shelf.bytes_at(appended[n].position, 60)[:] = bytes(60)
+        store_dir.bytes_at(appended[n].position, 60)[:] = bytes(60)
     assert [store.offset_by_time("T", 0, NOW + n) for n in (8, 11, 12, 18)] == [8, 9, 12, 18]
     assert store.store_time_at("T", 0, 9) == -1
 
 
-def test_a_position_inside_a_record_is_no_message(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_position_inside_a_record_is_no_message(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     appended = fill(store, 3)
     assert store.message_at(appended[1].position) is not None
     assert store.message_at(appended[1].position + 1) is None
@@ -202,8 +206,8 @@ def test_a_position_inside_a_record_is_no_message(shelf: "Shelf", fill: "Fill") 
     assert store.message_at(-1) is None
 
 
-def test_records_in_hand_outlive_the_store(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_records_in_hand_outlive_the_store(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 3)
     part = store.read("T", 0, 0).parts[0]
     before = bytes(part)
@@ -212,13 +216,13 @@ def test_records_in_hand_outlive_the_store(shelf: "Shelf", fill: "Fill") -> None
 
 
 def test_damage_is_said_once(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 20)
     store.close(NOW)
-    shelf.bytes_at(appended[4].position, 8)[:] = bytes(8)
-    store = shelf.open()
+    store_dir.bytes_at(appended[4].position, 8)[:] = bytes(8)
+    store = store_dir.open()
     for _ in range(3):
         assert store.read("T", 0, 0).count == 19
         assert store.read("T", 0, 4).next_offset == 20
@@ -228,13 +232,15 @@ def test_damage_is_said_once(
     ]
 
 
-def test_a_long_read_is_cut_where_its_limits_are(shelf: "Shelf", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_long_read_is_cut_where_its_limits_are(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     one, *_ = [store.append(draft(b"x", queue_id=n % 2), NOW) for n in range(600)]
     for reopened in (False, True):
         if reopened:
             store.close(NOW)
-            store = shelf.open()
+            store = store_dir.open()
         found = store.read("T", 0, 2, count_max=1000, bytes_max=1 << 62)
         assert (found.count, found.next_offset) == (298, 300)
         records = [record for part in found.parts for record in decode_many(part)]
@@ -244,19 +250,19 @@ def test_a_long_read_is_cut_where_its_limits_are(shelf: "Shelf", draft: "MakeDra
 
 
 def test_records_lost_in_the_middle_are_left_out_of_a_long_read(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 40)
     store.close(NOW)
     for n in (4, 5, 30):
-        shelf.bytes_at(appended[n].position, 8)[:] = bytes(8)
-    store = shelf.open()
+        store_dir.bytes_at(appended[n].position, 8)[:] = bytes(8)
+    store = store_dir.open()
     for _ in range(2):
         found = store.read("T", 0, 0, count_max=40, bytes_max=1 << 20)
         assert (found.count, found.next_offset) == (37, 40)
         assert b"".join(found.parts) == b"".join(
-            bytes(shelf.bytes_at(kept.position, kept.size))
+            bytes(store_dir.bytes_at(kept.position, kept.size))
             for n, kept in enumerate(appended)
             if n not in (4, 5, 30)
         )

@@ -20,7 +20,7 @@ from roquet.store.store import Store
 from roquet.wire.records.record import decode, decode_properties
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "store"
 KINDS = [
@@ -47,7 +47,7 @@ def expected(kind: str) -> Iterator[tuple[str, dict[str, Any], Any]]:
 def genuine(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Genuine]:
-    """A genuine directory, unpacked and opened by us."""
+    """A captured directory, unpacked and opened by us."""
     directory = tmp_path_factory.mktemp(request.param)
     with tarfile.open(VECTORS / f"{request.param}.tar.xz") as archive:
         wanted = [
@@ -117,7 +117,7 @@ def test_offsets_by_time_are_those_of_5_5(genuine: Genuine) -> None:
 
 
 def test_messages_are_found_by_key(genuine: Genuine) -> None:
-    """After a crash 4.9.7 knows less than it did; we find what it finds and the rest."""
+    """After a crash 4.9.7 lacks messages that it had; we find those and the rest."""
     store, cases, kind, _ = genuine
     while store.dispatch():
         pass
@@ -133,117 +133,121 @@ def test_messages_are_found_by_key(genuine: Genuine) -> None:
 def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> None:
     _, _, kind, before = genuine
     assert before.verdict == ("whole" if kind.endswith("clean") else "recoverable")
-    assert any("never ended" in line for line in before.pending) == kind.endswith("torn")
+    assert any("unfinished write" in line for line in before.pending) == kind.endswith("torn")
 
 
 def test_sizes_are_taken_from_the_files_of_a_genuine_directory(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
-    shelf.files.remove(shelf.path("checkpoint"))
-    shelf.config = StoreConfig(
+    store_dir.files.remove(store_dir.path("checkpoint"))
+    store_dir.config = StoreConfig(
         index_slots=20, index_entries=100, log_step=4096, queue_step=400, index_step=400
     )
     with caplog.at_level(logging.INFO):
-        store = shelf.open()
+        store = store_dir.open()
     assert store.bounds("T", 0) == (0, 120)
     assert "keeps its files of 8192 bytes" in caplog.text
 
 
 @pytest.mark.parametrize("name", ["commitlog/00000000000000008192", "consumequeue/T/0/" + "0" * 20])
 def test_a_file_of_odd_size_is_named_and_nothing_changes(
-    shelf: "Shelf", fill: "Fill", name: str
+    store_dir: "StoreDirectory", fill: "Fill", name: str
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
     if "queue" in name:  # without a checkpoint the configured size may be the wrong one
-        shelf.files.remove(shelf.path("checkpoint"))
-    path = shelf.path(name)
-    shelf.files.contents[path] = bytes(shelf.files.contents[path])[:500]
-    before = shelf.snapshot()
+        store_dir.files.remove(store_dir.path("checkpoint"))
+    path = store_dir.path(name)
+    store_dir.files.contents[path] = bytes(store_dir.files.contents[path])[:500]
+    before = store_dir.snapshot()
     for _ in range(2):
-        with pytest.raises(StoreError, match=f"{path} has 500 bytes where .* are right: restore"):
-            shelf.open()
-    assert shelf.snapshot() == before
+        with pytest.raises(StoreError, match=f"{path} has 500 bytes instead of .*: restore"):
+            store_dir.open()
+    assert store_dir.snapshot() == before
 
 
 @pytest.mark.parametrize("size", [0, 77, 3000])
 def test_an_index_file_of_odd_size_is_made_again(
-    shelf: "Shelf", fill: "Fill", size: int, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 150)
     store.close(NOW)
-    path = min(p for p in shelf.files.contents if p.parent.name == "index")
-    shelf.files.contents[path] = bytes(size)
-    store = shelf.open()
+    path = min(p for p in store_dir.files.contents if p.parent.name == "index")
+    store_dir.files.contents[path] = bytes(size)
+    store = store_dir.open()
     assert len(store.query("T", "U1", count_max=999).positions) == 150
-    assert f"{path} has {size} bytes where" in caplog.text
+    assert f"{path} has {size} bytes instead of" in caplog.text
 
 
-def test_a_missing_file_in_the_middle_is_named(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_missing_file_in_the_middle_is_named(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
-    shelf.files.remove(shelf.path("commitlog/00000000000000008192"))
+    store_dir.files.remove(store_dir.path("commitlog/00000000000000008192"))
     with pytest.raises(StoreError, match="0000008192 is missing between"):
-        shelf.open()
+        store_dir.open()
 
 
-def test_a_missing_last_file_is_noticed(shelf: "Shelf", fill: "Fill", draft: "MakeDraft") -> None:
-    store = shelf.open()
+def test_a_missing_last_file_is_noticed(
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
     fill(store, 120)
     store.close(NOW)
     for start in (16384, 24576):
-        shelf.files.remove(shelf.path(f"commitlog/{start:020d}"))
+        store_dir.files.remove(store_dir.path(f"commitlog/{start:020d}"))
     for _ in range(2):  # with our note, and by the queues alone
         with pytest.raises(StoreError, match="kept up to 25854: restore the files"):
-            shelf.open()
-        shelf.files.remove(shelf.path("checkpoint"))
-    shelf.files.replace(shelf.path("abort"), b"")
-    store = shelf.open()
+            store_dir.open()
+        store_dir.files.remove(store_dir.path("checkpoint"))
+    store_dir.files.replace(store_dir.path("abort"), b"")
+    store = store_dir.open()
     assert 16384 - 300 < store.end_position <= 16384
     assert store.bounds("T", 0) == (0, 76)
     assert store.append(draft(b"next"), NOW).queue_offset == 76
 
 
 def test_foreign_files_are_left_alone_with_a_warning(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
     names = ["commitlog/notes.txt", "index/x", "consumequeue/T/zero/x", "consumequeue/T/0/y"]
     for name in names:
-        shelf.files.replace(shelf.path(name), b"mine")
-    store = shelf.open()
+        store_dir.files.replace(store_dir.path(name), b"mine")
+    store = store_dir.open()
     assert store.bounds("T", 0) == (0, 3)
     for name in ("notes.txt", "index/x", "T/zero", "T/0/y"):
         assert f"{name} does not belong there" in caplog.text
-    assert all(shelf.path(name) in shelf.files.contents for name in names)
+    assert all(store_dir.path(name) in store_dir.files.contents for name in names)
 
 
 def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
-    shelf: "Shelf", fill: "Fill"
+    store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     store.close(NOW)
-    shelf.files.contents[shelf.path("commitlog/00000000000000008192")] = b""
-    assert shelf.open().bounds("T", 0) == (0, 3)
+    store_dir.files.contents[store_dir.path("commitlog/00000000000000008192")] = b""
+    assert store_dir.open().bounds("T", 0) == (0, 3)
 
 
-def test_a_genuine_clean_log_with_files_made_ahead_opens(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_genuine_clean_log_with_files_made_ahead_opens(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 3)
     end = store.end_position
     store.close(NOW)
-    shelf.files.remove(shelf.path("checkpoint"))
-    shelf.files.create(shelf.path("commitlog/00000000000000008192"), 8192)
-    store = shelf.open()
+    store_dir.files.remove(store_dir.path("checkpoint"))
+    store_dir.files.create(store_dir.path("commitlog/00000000000000008192"), 8192)
+    store = store_dir.open()
     assert store.end_position == end
     fill(store, 120)
     assert store.bounds("T", 0) == (0, 123)
@@ -293,53 +297,56 @@ def test_two_thousand_queues_need_few_maps(draft: "MakeDraft") -> None:
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(
-    shelf: "Shelf", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(shelf.files, "read", refuse)
+    monkeypatch.setattr(store_dir.files, "read", refuse)
     with pytest.raises(
         StoreError, match="checkpoint cannot be used: Permission denied; let the user"
     ):
-        shelf.open()
+        store_dir.open()
 
 
 @pytest.mark.parametrize("was_killed", [False, True])
 def test_a_start_on_a_disk_that_fails_says_why(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, *, was_killed: bool
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     if not was_killed:
         store.close(0)
-    shelf.files = shelf.files.copy()
+    store_dir.files = store_dir.files.copy()
 
     def broken(_path: Path, _view: memoryview | None = None) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(shelf.files, "sync", broken)
+        patch.setattr(store_dir.files, "sync", broken)
         if was_killed:
             with pytest.raises(StoreError, match="/data cannot be used: Input/output error"):
-                shelf.open()
+                store_dir.open()
         else:
-            shelf.open()
-    assert shelf.open_after_kill().bounds("T", 0) == (0, 2)
+            store_dir.open()
+    assert store_dir.open_after_kill().bounds("T", 0) == (0, 2)
 
 
 def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     store.flush_all(0)
-    remove = shelf.files.remove
+    remove = store_dir.files.remove
 
     def failing(path: Path) -> None:
         remove(path)
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(shelf.files, "remove", failing)
+    monkeypatch.setattr(store_dir.files, "remove", failing)
     store.close(0)
     assert "may look as if it was not closed" in caplog.text

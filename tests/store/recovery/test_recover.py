@@ -1,4 +1,4 @@
-"""Opening after what can happen; test_store has the great walks, here are the single steps."""
+"""Recovery step by step; test_store has the random walks."""
 
 from typing import TYPE_CHECKING
 
@@ -9,13 +9,13 @@ from roquet.store.layout import StoreCheckpoint, pack_checkpoint, unpack_checkpo
 from roquet.wire.records.partial_decode import PartialRecord
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, Shelf
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 
-def reads(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records a recovery looks at."""
+def reads(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Counts the records that a recovery examines."""
     from roquet.store.commit_log import log
     from roquet.wire.records.partial_decode import decode_partly
 
@@ -27,39 +27,42 @@ def reads(shelf: "Shelf", monkeypatch: pytest.MonkeyPatch) -> list[int]:
         seen.append(position)
         return decode_partly(view, at, limit, position, check_crc)
 
-    monkeypatch.setattr(log, "skim", counting)
+    monkeypatch.setattr(log, "decode_partly", counting)
     return seen
 
 
 def test_a_recovery_reads_only_what_the_checkpoint_does_not_cover(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     store.dispatch()
     store.flush_all(NOW)
     appended = fill(store, 5)
-    seen = reads(shelf, monkeypatch)
-    shelf.open_after_kill()
+    seen = reads(store_dir, monkeypatch)
+    store_dir.open_after_kill()
     assert len(seen) < 20
     assert sum(position < appended[0].position for position in seen) <= 3
 
 
 def test_a_closed_store_is_opened_without_reading_it(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     store.close(NOW)
-    seen = reads(shelf, monkeypatch)
-    shelf.open()
+    seen = reads(store_dir, monkeypatch)
+    store_dir.open()
     assert len(seen) <= 5
 
 
 def test_without_a_note_it_begins_as_the_genuine_broker(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory",
+    draft: "MakeDraft",
+    bodies: "ReadBodies",
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     for n in range(200):
         store.append(draft(b"%03d" % n), NOW + n * 1000)
     before = bodies(store)
@@ -68,50 +71,50 @@ def test_without_a_note_it_begins_as_the_genuine_broker(
     store.flush_all(NOW)
     safe_ms = NOW + 150_000
     page = pack_checkpoint(StoreCheckpoint(log_ms=safe_ms, queues_ms=safe_ms, index_ms=NOW + 10**9))
-    shelf.content("checkpoint")[:] = page
-    seen = reads(shelf, monkeypatch)
-    store = shelf.open_after_kill()
+    store_dir.content("checkpoint")[:] = page
+    seen = reads(store_dir, monkeypatch)
+    store = store_dir.open_after_kill()
     assert bodies(store) == before
     assert min(p for p in seen if p % 8192) > 8192
 
 
 @pytest.mark.parametrize("log_ms", [0, NOW + 10**9])
 def test_whatever_a_genuine_checkpoint_says_nothing_is_lost(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies", log_ms: int
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", log_ms: int
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     before = bodies(store)
-    shelf.files.create(shelf.path("checkpoint"), 4096)
+    store_dir.files.create(store_dir.path("checkpoint"), 4096)
     page = pack_checkpoint(StoreCheckpoint(log_ms=log_ms, queues_ms=log_ms, flushed_position=77))
-    shelf.content("checkpoint")[:] = page
-    assert bodies(shelf.open_after_kill()) == before
+    store_dir.content("checkpoint")[:] = page
+    assert bodies(store_dir.open_after_kill()) == before
 
 
 def test_damage_of_a_genuine_log_is_no_tail_when_what_is_behind_was_durable(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 60)
-    shelf.files.create(shelf.path("checkpoint"), 4096)
+    store_dir.files.create(store_dir.path("checkpoint"), 4096)
     page = pack_checkpoint(StoreCheckpoint(log_ms=NOW + 59, queues_ms=NOW + 59))
-    shelf.content("checkpoint")[:] = page
-    shelf.bytes_at(appended[20].position, 40)[:] = bytes(40)
-    store = shelf.open_after_kill()
+    store_dir.content("checkpoint")[:] = page
+    store_dir.bytes_at(appended[20].position, 40)[:] = bytes(40)
+    store = store_dir.open_after_kill()
     assert store.bounds("T", 0) == (0, 60)
     assert len(bodies(store)) == 59
     assert [x.first for d in store.damage for x in d.lost] == [20]
 
 
 def test_a_clean_genuine_log_keeps_what_its_queues_lead_to(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 20)
     store.close(NOW)
-    shelf.files.remove(shelf.path("checkpoint"))
-    shelf.bytes_at(appended[-1].position, 40)[:] = bytes(40)
-    store = shelf.open()
+    store_dir.files.remove(store_dir.path("checkpoint"))
+    store_dir.bytes_at(appended[-1].position, 40)[:] = bytes(40)
+    store = store_dir.open()
     assert store.bounds("T", 0) == (0, 20)
     assert store.end_position == appended[-1].position + appended[-1].size
     assert [x.first for d in store.damage for x in d.lost] == [19]
@@ -119,17 +122,17 @@ def test_a_clean_genuine_log_keeps_what_its_queues_lead_to(
 
 
 def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 3)
     lost = store.append(draft(b"lost", "U"), NOW)
     fill(store, 3)
     other = store.append(draft(b"lost", "V"), NOW)
     store.flush_all(NOW)
     for place in (lost, other):  # the note's own record as well: the whole file is read again
-        shelf.bytes_at(place.position, 50)[:] = bytes(50)
-    store = shelf.open_after_kill()
+        store_dir.bytes_at(place.position, 50)[:] = bytes(50)
+    store = store_dir.open_after_kill()
     assert [store.bounds(topic, 0) for topic in "TUV"] == [(0, 6), (0, 1), (0, 1)]
     assert store.append(draft(b"next", "U"), NOW).queue_offset == 1
     assert bodies(store, "U") == [b"next"]
@@ -137,120 +140,124 @@ def test_the_last_message_of_a_queue_in_a_hole_keeps_its_offset(
 
 
 def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 10)
     end = store.end_position
     store.flush_all(NOW)
-    shelf.bytes_at(500, 8192 - 500)[:] = bytes(8192 - 500)
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(500, 8192 - 500)[:] = bytes(8192 - 500)
+    store = store_dir.open_after_kill()
     assert store.end_position == end
     assert store.bounds("T", 0) == (0, 10)
     assert store.append(draft(), NOW).queue_offset == 10
 
 
 def test_an_unreadable_note_means_the_genuine_way(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 100)
     store.flush_all(NOW)
     before = bodies(store)
-    page = shelf.content("checkpoint")
+    page = store_dir.content("checkpoint")
     page[1030] ^= 1
     assert unpack_checkpoint(bytes(page)).note is None
-    assert bodies(shelf.open_after_kill()) == before
+    assert bodies(store_dir.open_after_kill()) == before
 
 
 def test_entries_left_of_a_lost_end_do_not_come_back(
-    shelf: "Shelf", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
     """Its position has been written again by then, by a message of another queue."""
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 2)
     store.flush_all(NOW)
     lost = store.append(draft(b"lost", "U"), NOW)
-    shelf.bytes_at(lost.position, lost.size)[:] = bytes(lost.size)
-    stale = bytes(shelf.content(f"consumequeue/U/0/{0:020d}"))
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(lost.position, lost.size)[:] = bytes(lost.size)
+    stale = bytes(store_dir.content(f"consumequeue/U/0/{0:020d}"))
+    store = store_dir.open_after_kill()
     fill(store, 4)
-    shelf.content(f"consumequeue/U/0/{0:020d}")[:] = stale
-    store = shelf.open_after_kill()
+    store_dir.content(f"consumequeue/U/0/{0:020d}")[:] = stale
+    store = store_dir.open_after_kill()
     assert store.bounds("U", 0) == (0, 0)
     assert len(bodies(store)) == 6
 
 
 def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
-    shelf: "Shelf", draft: "MakeDraft", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     store.append(draft(b"x" * 6000), NOW)
     end = store.end_position
     store.flush_all(NOW)
     place = store.append(draft(b"y" * 3000), NOW)
-    shelf.bytes_at(place.position + 1000, 3000)[:] = bytes(3000)
-    store = shelf.open_after_kill()
+    store_dir.bytes_at(place.position + 1000, 3000)[:] = bytes(3000)
+    store = store_dir.open_after_kill()
     assert store.end_position in (end, place.position)
     store.append(draft(b"z"), NOW)
-    assert [len(body) for body in bodies(shelf.open_after_kill())] == [6000, 1]
+    assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 1]
 
 
-def test_an_index_older_than_the_note_is_brought_up_again(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_an_index_older_than_the_note_is_brought_up_again(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 150)
     while store.dispatch():
         pass
     store.close(NOW)
-    name = max(p.name for p in shelf.files.contents if p.parent.name == "index")
-    whole, short = shelf.files.copy(), shelf.files.copy()
-    whole.remove(shelf.path(f"index/{name}"))
-    memoryview(short.contents[shelf.path(f"index/{name}")])[39] = 2  # the next entry's number
+    name = max(p.name for p in store_dir.files.contents if p.parent.name == "index")
+    whole, short = store_dir.files.copy(), store_dir.files.copy()
+    whole.remove(store_dir.path(f"index/{name}"))
+    memoryview(short.contents[store_dir.path(f"index/{name}")])[39] = 2  # the next entry's number
     for files in (whole, short):
-        shelf.files = files
-        assert len(shelf.open().query("T", "U1", count_max=999).positions) == 150
+        store_dir.files = files
+        assert len(store_dir.open().query("T", "U1", count_max=999).positions) == 150
 
 
 def test_a_next_file_of_the_log_that_is_gone_is_told_after_a_kill(
-    shelf: "Shelf", fill: "Fill", caplog: pytest.LogCaptureFixture
+    store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 10)
     store.flush_all(NOW)
     fill(store, 90)
-    shelf.files = shelf.files.copy()
-    newest = max(p for p in shelf.files.contents if p.parent.name == "commitlog")
-    shelf.files.remove(newest)
-    store = shelf.open()
+    store_dir.files = store_dir.files.copy()
+    newest = max(p for p in store_dir.files.contents if p.parent.name == "commitlog")
+    store_dir.files.remove(newest)
+    store = store_dir.open()
     assert f"leads on to {newest.name}, which is missing" in caplog.text
     lost = 100 - store.bounds("T", 0)[1]
     assert f"{lost} messages that consume queues led to are not in the log" in caplog.text
     caplog.clear()
-    shelf.open_after_kill()
+    store_dir.open_after_kill()
     assert "missing" not in caplog.text
 
 
-def test_queues_without_a_log_and_a_checkpoint_are_told(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_queues_without_a_log_and_a_checkpoint_are_told(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 10)
     store.close(NOW)
-    shelf.files.remove(shelf.path("commitlog"))
-    shelf.files.remove(shelf.path("checkpoint"))
+    store_dir.files.remove(store_dir.path("commitlog"))
+    store_dir.files.remove(store_dir.path("checkpoint"))
     with pytest.raises(StoreError, match="holds positions 0 to 0, but messages were kept up to"):
-        shelf.open()
+        store_dir.open()
 
 
 def test_queues_end_where_the_log_says_when_nothing_else_knows(
-    shelf: "Shelf", fill: "Fill", bodies: "ReadBodies"
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     """Both what says where a queue ended and its end are damaged, and each start is killed."""
-    store = shelf.open()
+    store = store_dir.open()
     fill(store, 30)
     fill(store, 100, topic="U")
     store.close(NOW)
-    shelf.files.remove(shelf.path("queue-ends"))
-    shelf.content(f"consumequeue/T/0/{0:020d}")[400:] = bytes(600)
+    store_dir.files.remove(store_dir.path("queue-ends"))
+    store_dir.content(f"consumequeue/T/0/{0:020d}")[400:] = bytes(600)
     for _ in range(3):
-        store = shelf.open_after_kill()
+        store = store_dir.open_after_kill()
         assert len(bodies(store)) == 30
         assert store.bounds("T", 0) == (0, 30)

@@ -8,31 +8,31 @@ from roquet.store.store import Store
 from roquet.store.writer import AppendResult
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, Shelf
+    from tests.store.conftest import Fill, StoreDirectory
 
 NOW = 1_700_000_000_000
 
 
 def reopened_with(
-    shelf: "Shelf", fill: "Fill", damage: Callable[[list[AppendResult]], None]
+    store_dir: "StoreDirectory", fill: "Fill", damage: Callable[[list[AppendResult]], None]
 ) -> tuple[Store, list[AppendResult]]:
-    store = shelf.open()
+    store = store_dir.open()
     appended = fill(store, 120)
     store.close(NOW)
     damage(appended)
-    return shelf.open(), appended
+    return store_dir.open(), appended
 
 
 @pytest.mark.parametrize("budget", [1, 500, 5000, 1 << 20])
 def test_a_scrub_finds_every_hole_whatever_its_pace(
-    shelf: "Shelf", fill: "Fill", budget: int
+    store_dir: "StoreDirectory", fill: "Fill", budget: int
 ) -> None:
     def damage(appended: list[AppendResult]) -> None:
-        shelf.bytes_at(appended[0].position + 100, 3)[:] = b"bad"
-        shelf.bytes_at(appended[50].position, 2000)[:] = bytes(2000)
-        shelf.bytes_at(appended[-1].position, 20)[:] = bytes(20)
+        store_dir.bytes_at(appended[0].position + 100, 3)[:] = b"bad"
+        store_dir.bytes_at(appended[50].position, 2000)[:] = bytes(2000)
+        store_dir.bytes_at(appended[-1].position, 20)[:] = bytes(20)
 
-    store, _ = reopened_with(shelf, fill, damage)
+    store, _ = reopened_with(store_dir, fill, damage)
     steps = 0
     while store.scrub(budget):
         steps += 1
@@ -44,36 +44,38 @@ def test_a_scrub_finds_every_hole_whatever_its_pace(
     assert steps > 20 or budget > 500
 
 
-def test_a_whole_log_has_no_holes(shelf: "Shelf", fill: "Fill") -> None:
-    store, _ = reopened_with(shelf, fill, lambda _: None)
+def test_a_whole_log_has_no_holes(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store, _ = reopened_with(store_dir, fill, lambda _: None)
     while store.scrub(700):
         pass
     assert store.damage == []
 
 
-def test_what_this_process_wrote_is_not_looked_at(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_what_this_process_wrote_is_not_looked_at(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
     fill(store, 20)
     assert not store.scrub(1)
 
 
-def test_a_whole_file_may_be_a_hole(shelf: "Shelf", fill: "Fill") -> None:
+def test_a_whole_file_may_be_a_hole(store_dir: "StoreDirectory", fill: "Fill") -> None:
     def damage(_: list[AppendResult]) -> None:
-        shelf.bytes_at(8192, 8192)[:] = b"\xff" * 8192
+        store_dir.bytes_at(8192, 8192)[:] = b"\xff" * 8192
 
-    store, _ = reopened_with(shelf, fill, damage)
+    store, _ = reopened_with(store_dir, fill, damage)
     while store.scrub(100):
         pass
     assert [(d.start, d.stop) for d in store.damage] == [(8192, 16384)]
     assert sum(x.stop - x.first for d in store.damage for x in d.lost) > 20
 
 
-def test_a_hole_up_to_where_it_ends_is_found(shelf: "Shelf", fill: "Fill") -> None:
-    store = shelf.open()
+def test_a_hole_up_to_where_it_ends_is_found(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store = store_dir.open()
     appended = fill(store, 30)
     store.close(NOW)
-    store = shelf.open()
-    shelf.bytes_at(appended[-1].position, 20)[:] = bytes(20)
+    store = store_dir.open()
+    store_dir.bytes_at(appended[-1].position, 20)[:] = bytes(20)
     while store.scrub(100):
         pass
     assert [(d.start, d.stop) for d in store.damage] == [
@@ -81,8 +83,10 @@ def test_a_hole_up_to_where_it_ends_is_found(shelf: "Shelf", fill: "Fill") -> No
     ]
 
 
-def test_a_piece_that_cannot_be_looked_at_is_passed_over(shelf: "Shelf", fill: "Fill") -> None:
-    store, _ = reopened_with(shelf, fill, lambda _: None)
+def test_a_piece_that_cannot_be_looked_at_is_passed_over(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store, _ = reopened_with(store_dir, fill, lambda _: None)
     until = store._scrub._until
     assert until > 5_000
     assert store.skip_scrub(5_000)
@@ -94,13 +98,13 @@ def test_a_piece_that_cannot_be_looked_at_is_passed_over(shelf: "Shelf", fill: "
 
 
 def test_the_log_waits_while_the_keys_of_a_record_are_looked_for(
-    shelf: "Shelf", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, _ = reopened_with(shelf, fill, lambda _: None)
+    store, _ = reopened_with(store_dir, fill, lambda _: None)
     looking = iter([False])
-    go_on = IndexCheck.go_on
+    resume = IndexCheck.resume
     monkeypatch.setattr(
-        IndexCheck, "go_on", lambda self: next(looking, None) is None and go_on(self)
+        IndexCheck, "resume", lambda self: next(looking, None) is None and resume(self)
     )
     steps = 0
     while store.scrub(1 << 30):

@@ -43,7 +43,7 @@ def test_sizes_are_the_genuine_ones() -> None:
 
 
 @given(
-    st.integers(-1, 2**60), st.integers(1, 15), longs, st.integers(-(2**31), 2**31 - 1), longs,
+    st.integers(-1, 2**60), st.integers(1, 15), longs, st.integers(DELAY_MIN_MS, 2**31 - 1), longs,
     st.integers(1, 2**31 - 1), st.integers(-(2**31), 2**31 - 1),
 )  # fmt: skip
 def test_what_is_packed_is_unpacked(

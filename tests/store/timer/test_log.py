@@ -61,10 +61,10 @@ def test_a_log_is_cut_and_goes_on(count: int, kept: int) -> None:
     timer_log = make(files)
     positions = fill(timer_log, count)
     end = [*positions, timer_log.end][min(kept, count)]
-    timer_log.settle(end)
+    timer_log.truncate(end)
     found = make(files.copy())
     assert [at for at, _ in found.units(0)] == positions[:kept]
-    found.settle(end)
+    found.truncate(end)
     again = found.append(unit(9))
     assert found.unit(again) == unit(9)
     assert [at for at, _ in found.units(0)] == [*positions[:kept], again]
@@ -113,6 +113,6 @@ def test_pages_that_were_written_may_leave() -> None:
     timer_log = make(files)
     fill(timer_log, EACH + 2)
     sizes: list[int] = []
-    files.forget = lambda view, size: sizes.append(size)  # type: ignore[method-assign]
-    timer_log.forget()
+    files.release_pages = lambda view, size: sizes.append(size)  # type: ignore[method-assign]
+    timer_log.release_pages()
     assert sizes == [SIZE, 0]

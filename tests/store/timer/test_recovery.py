@@ -1,4 +1,4 @@
-"""Wheel and log after a crash: they belong together again, whatever was on the disk."""
+"""Wheel and timer log agree again after a crash, whatever was on the disk."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +17,8 @@ SECOND = 1_700_000_000_000
 SLOTS = 256
 
 
-class Yard:
-    """A wheel and a log; the message of offset n lies at position 100 n."""
+class TimerFiles:
+    """A wheel and a timer log; the message of offset n lies at position 100 n."""
 
     def __init__(self, files: MemoryFiles | None = None) -> None:
         self.files = files or MemoryFiles()
@@ -29,10 +29,10 @@ class Yard:
         self.log.load(self.files.list(ROOT / "timerlog"))
         if self.files.contents:
             return
-        self.log.settle(0)
+        self.log.truncate(0)
 
     def add(self, offset: int, second: int, magic: int = 1) -> int:
-        self.wheel.make()
+        self.wheel.prepare()
         time_ms = SECOND + second * 1_000
         slot = self.wheel.slot(time_ms)
         before = slot.last if slot else -1
@@ -43,7 +43,7 @@ class Yard:
         return at
 
     def chain(self, second: int) -> list[int]:
-        """The offsets of what waits in a second, oldest first."""
+        """The offsets of a second's messages, oldest first."""
         slot = self.wheel.slot(SECOND + second * 1_000)
         at, found = slot.last if slot else -1, []
         while at >= 0:
@@ -57,8 +57,8 @@ class Yard:
         slot = self.wheel.slot(SECOND + second * 1_000)
         return slot.count if slot else 0
 
-    def next_process(self) -> "Yard":
-        return Yard(self.files.copy())
+    def next_process(self) -> "TimerFiles":
+        return TimerFiles(self.files.copy())
 
     def recover(self, **checkpoint: object) -> TimerRecoveryResult:
         said = TimerCheckpoint(**checkpoint)  # type: ignore[arg-type]
@@ -72,144 +72,150 @@ class Yard:
 
 
 @pytest.fixture
-def yard() -> Yard:
+def timer_files() -> TimerFiles:
     """Offsets 0 to 3 are saved, 4 to 6 are not: in seconds 5 and 7, and a new one, 9."""
-    yard = Yard()
+    timer_files = TimerFiles()
     for offset, second in enumerate((5, 7, 5, 7)):
-        yard.add(offset, second)
-    return yard
+        timer_files.add(offset, second)
+    return timer_files
 
 
 SAVED = {"log_end": 4 * 52, "offset": 4, "read_ms": SECOND, "cursor": (0, 0)}
 
 
 def test_nothing_at_all_stays_nothing() -> None:
-    yard = Yard()
-    assert yard.recover() == TimerRecoveryResult(0, 0)
-    assert yard.files.contents == {}
+    timer_files = TimerFiles()
+    assert timer_files.recover() == TimerRecoveryResult(0, 0)
+    assert timer_files.files.contents == {}
 
 
-def test_what_was_saved_stays_as_it_is(yard: Yard) -> None:
-    found = yard.next_process()
+def test_what_was_saved_stays_as_it_is(timer_files: TimerFiles) -> None:
+    found = timer_files.next_process()
     assert found.recover(**SAVED) == TimerRecoveryResult(4, SECOND + 5_000)
     assert (found.chain(5), found.chain(7), found.log.end) == ([0, 2], [1, 3], 208)
 
 
-def test_what_was_not_saved_is_forgotten_to_be_written_again(yard: Yard) -> None:
+def test_what_was_not_saved_is_forgotten_to_be_written_again(timer_files: TimerFiles) -> None:
     for offset, second in ((4, 5), (5, 9), (6, 5)):
-        yard.add(offset, second)
-    found = yard.next_process()
+        timer_files.add(offset, second)
+    found = timer_files.next_process()
     assert found.recover(**SAVED).offset == 4
     assert (found.chain(5), found.chain(7), found.chain(9)) == ([0, 2], [1, 3], [])
     assert (found.count(5), found.log.end) == (2, 208)
     assert not bytes(found.files.contents[ROOT / "timerlog" / f"{0:020d}"][208:]).strip(b"\0")
 
 
-def test_it_does_not_matter_how_often(yard: Yard) -> None:
-    yard.add(4, 5)
-    found = yard.next_process()
+def test_it_does_not_matter_how_often(timer_files: TimerFiles) -> None:
+    timer_files.add(4, 5)
+    found = timer_files.next_process()
     for _ in range(3):
         assert found.recover(**SAVED).offset == 4
         found = found.next_process()
     assert found.chain(5) == [0, 2]
 
 
-def test_a_torn_chain_is_found_again_in_the_log(yard: Yard) -> None:
-    places = [yard.add(4, 5), yard.add(5, 5), yard.add(6, 9)]
+def test_a_torn_chain_is_found_again_in_the_log(timer_files: TimerFiles) -> None:
+    places = [timer_files.add(4, 5), timer_files.add(5, 5), timer_files.add(6, 9)]
     for at in places:
-        yard.unit_bytes(at)[:] = bytes(52)  # the wheel reached the disk, the log did not
-    found = yard.next_process()
+        timer_files.unit_bytes(at)[:] = bytes(52)  # the wheel reached the disk, the log did not
+    found = timer_files.next_process()
     assert found.recover(**SAVED).offset == 4
     assert (found.chain(5), found.chain(9)) == ([0, 2], [])
     assert found.count(5) == 2
 
 
-def test_a_message_that_takes_another_back_counts_the_other_way(yard: Yard) -> None:
-    yard.add(4, 5, magic=5)
-    yard.add(5, 5)
-    assert yard.count(5) == 2
-    torn = yard.next_process()
-    yard.unit_bytes(5 * 52)[:] = bytes(52)
-    found = yard.next_process()
+def test_a_message_that_takes_another_back_counts_the_other_way(timer_files: TimerFiles) -> None:
+    timer_files.add(4, 5, magic=5)
+    timer_files.add(5, 5)
+    assert timer_files.count(5) == 2
+    torn = timer_files.next_process()
+    timer_files.unit_bytes(5 * 52)[:] = bytes(52)
+    found = timer_files.next_process()
     for one in (torn, found):
         one.recover(**SAVED)
         assert one.count(5) == 2
 
 
-def test_a_chain_that_leads_elsewhere_is_not_followed(yard: Yard) -> None:
-    at = yard.add(4, 5)
-    yard.unit_bytes(at)[:] = TimerUnit(1, SECOND, SECOND + 7_000, 400, 100, 0).pack(52)
-    found = yard.next_process()
+def test_a_chain_that_leads_elsewhere_is_not_followed(timer_files: TimerFiles) -> None:
+    at = timer_files.add(4, 5)
+    timer_files.unit_bytes(at)[:] = TimerUnit(1, SECOND, SECOND + 7_000, 400, 100, 0).pack(52)
+    found = timer_files.next_process()
     found.recover(**SAVED)
     assert found.chain(5) == [0, 2]
 
 
 def test_a_wheel_that_is_gone_is_made_again_from_the_log(
-    yard: Yard, caplog: pytest.LogCaptureFixture
+    timer_files: TimerFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    yard.add(4, 9)
-    yard.files.remove(ROOT / "timerwheel")
-    found = yard.next_process()
+    timer_files.add(4, 9)
+    timer_files.files.remove(ROOT / "timerwheel")
+    found = timer_files.next_process()
     assert found.recover(**SAVED | {"read_ms": SECOND + 6_000}).offset == 4
-    assert "the wheel of delivery times is gone" in caplog.text
+    assert "the timer wheel is missing" in caplog.text
     assert (found.chain(5), found.chain(7), found.chain(9)) == ([], [1, 3], [])
 
 
 def test_a_log_that_is_gone_has_everything_read_again(
-    yard: Yard, caplog: pytest.LogCaptureFixture
+    timer_files: TimerFiles, caplog: pytest.LogCaptureFixture
 ) -> None:
-    yard.files.remove(ROOT / "timerlog")
-    found = yard.next_process()
+    timer_files.files.remove(ROOT / "timerlog")
+    found = timer_files.next_process()
     assert found.recover(**SAVED) == TimerRecoveryResult(0, 0)
-    assert "the timer log is not what its checkpoint says" in caplog.text
+    assert "the timer log contradicts its checkpoint" in caplog.text
     assert (found.chain(5), found.log.end, list(found.wheel.used())) == ([], 0, [])
-    both = Yard()
+    both = TimerFiles()
     assert both.recover(**SAVED) == TimerRecoveryResult(0, 0)
 
 
-def test_a_log_without_checkpoint_is_written_again_from_the_beginning(yard: Yard) -> None:
-    found = yard.next_process()
+def test_a_log_without_checkpoint_is_written_again_from_the_beginning(
+    timer_files: TimerFiles,
+) -> None:
+    found = timer_files.next_process()
     assert found.recover().offset == 0
     assert (found.chain(5), found.log.end) == ([], 0)
 
 
 class TestOfAGenuineBroker:
-    """Its checkpoint: an offset of now with the log's end of a while ago."""
+    """Its checkpoint: the present offset with an earlier end of the log."""
 
-    def test_units_behind_the_end_count_when_their_messages_do(self, yard: Yard) -> None:
-        found = yard.next_process()
+    def test_units_behind_the_end_count_when_their_messages_do(
+        self, timer_files: TimerFiles
+    ) -> None:
+        found = timer_files.next_process()
         assert found.recover(log_end=104, offset=4, read_ms=SECOND).offset == 4
         assert (found.chain(5), found.chain(7), found.log.end) == ([0, 2], [1, 3], 208)
 
-    def test_units_of_later_messages_are_written_again(self, yard: Yard) -> None:
-        found = yard.next_process()
+    def test_units_of_later_messages_are_written_again(self, timer_files: TimerFiles) -> None:
+        found = timer_files.next_process()
         assert found.recover(log_end=104, offset=3, read_ms=SECOND).offset == 3
         assert (found.chain(5), found.chain(7), found.log.end) == ([0, 2], [1], 156)
 
-    def test_messages_that_no_unit_speaks_of_are_looked_at_again(self, yard: Yard) -> None:
-        found = yard.next_process()
+    def test_messages_that_no_unit_speaks_of_are_looked_at_again(
+        self, timer_files: TimerFiles
+    ) -> None:
+        found = timer_files.next_process()
         assert found.recover(log_end=208, offset=9, read_ms=SECOND).offset == 4
-        cut = yard.next_process()
+        cut = timer_files.next_process()
         cut.unit_bytes(156)[:] = bytes(52)
         assert cut.recover(log_end=104, offset=9, read_ms=SECOND).offset == 3
         assert (cut.chain(5), cut.chain(7)) == ([0, 2], [1])
 
-    def test_the_wheel_learns_of_units_that_it_does_not_know(self, yard: Yard) -> None:
-        wheel = yard.wheel
+    def test_the_wheel_learns_of_units_that_it_does_not_know(self, timer_files: TimerFiles) -> None:
+        wheel = timer_files.wheel
         wheel.blank(SECOND + 5_000)
         wheel.put(SECOND + 7_000, TimerSlot(52, 52, 1))
-        found = yard.next_process()
+        found = timer_files.next_process()
         assert found.recover(log_end=0, offset=4, read_ms=SECOND + 6_000).offset == 4
         assert (found.chain(5), found.chain(7)) == ([], [1, 3])
 
-    def test_a_slot_of_an_earlier_log_is_set_anew(self, yard: Yard) -> None:
-        yard.wheel.put(SECOND + 5_000, TimerSlot(900, 950, 1))
-        found = yard.next_process()
+    def test_a_slot_of_an_earlier_log_is_set_anew(self, timer_files: TimerFiles) -> None:
+        timer_files.wheel.put(SECOND + 5_000, TimerSlot(900, 950, 1))
+        found = timer_files.next_process()
         assert found.recover(log_end=0, offset=4, read_ms=SECOND).offset == 4
         assert found.chain(5) == [0, 2]
 
-    def test_a_unit_whose_message_is_gone_ends_the_log(self, yard: Yard) -> None:
-        found = yard.next_process()
+    def test_a_unit_whose_message_is_gone_ends_the_log(self, timer_files: TimerFiles) -> None:
+        found = timer_files.next_process()
         said = TimerCheckpoint(log_end=104, offset=4, read_ms=SECOND)
         assert recover(found.wheel, found.log, said, lambda _: None) == TimerRecoveryResult(
             4, SECOND + 5_000
@@ -217,45 +223,45 @@ class TestOfAGenuineBroker:
         assert found.log.end == 104
 
 
-def lose_wheel(yard: Yard) -> None:
-    memoryview(yard.files.contents[ROOT / "timerwheel"])[:] = bytes(SLOTS * 32)
+def lose_wheel(timer_files: TimerFiles) -> None:
+    memoryview(timer_files.files.contents[ROOT / "timerwheel"])[:] = bytes(SLOTS * 32)
 
 
-def spoil_slots(yard: Yard) -> None:
+def spoil_slots(timer_files: TimerFiles) -> None:
     """Slots that lead to units of other seconds."""
-    five = yard.wheel.slot(SECOND + 5_000)
+    five = timer_files.wheel.slot(SECOND + 5_000)
     assert five is not None
-    yard.wheel.put(SECOND + 7_000, five)
+    timer_files.wheel.put(SECOND + 7_000, five)
 
 
-def spoil_last_unit(yard: Yard) -> None:
-    yard.unit_bytes(3 * 52)[:] = bytes(52)
+def spoil_last_unit(timer_files: TimerFiles) -> None:
+    timer_files.unit_bytes(3 * 52)[:] = bytes(52)
 
 
-def spoil_chain(yard: Yard) -> None:
-    """A unit that leads to another than the one before it in its second."""
-    yard.unit_bytes(3 * 52)[4:12] = (0).to_bytes(8, "big")
+def spoil_chain(timer_files: TimerFiles) -> None:
+    """A unit that does not lead to the one before it in its second."""
+    timer_files.unit_bytes(3 * 52)[4:12] = (0).to_bytes(8, "big")
 
 
-def invent_second(yard: Yard) -> None:
-    """A slot for a second that no unit speaks of."""
-    yard.wheel.put(SECOND + 9_000, TimerSlot(0, 0, 1))
+def invent_second(timer_files: TimerFiles) -> None:
+    """A slot for a second without units."""
+    timer_files.wheel.put(SECOND + 9_000, TimerSlot(0, 0, 1))
 
 
 @pytest.mark.parametrize(
     "damage", [lose_wheel, spoil_slots, spoil_last_unit, spoil_chain, invent_second]
 )
 def test_a_wheel_and_a_log_that_contradict_each_other_are_made_again(
-    yard: Yard, damage: Callable[[Yard], None], caplog: pytest.LogCaptureFixture
+    timer_files: TimerFiles, damage: Callable[[TimerFiles], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    damage(yard)
-    after = yard.next_process()
+    damage(timer_files)
+    after = timer_files.next_process()
     assert after.recover(**SAVED) == TimerRecoveryResult(0, 0)
     assert (after.log.end, list(after.wheel.used())) == (0, [])
-    assert "the timer log or its wheel is damaged: both are made again" in caplog.text
+    assert "the timer log or its wheel is damaged: both are rebuilt" in caplog.text
 
 
-def test_an_end_in_the_middle_of_a_unit_is_not_believed(yard: Yard) -> None:
-    after = yard.next_process()
+def test_an_end_in_the_middle_of_a_unit_is_not_believed(timer_files: TimerFiles) -> None:
+    after = timer_files.next_process()
     assert after.recover(**{**SAVED, "log_end": 4 * 52 - 8}) == TimerRecoveryResult(0, 0)
     assert after.log.end == 0

@@ -1,4 +1,4 @@
-"""The timers' files: saved, found again after a stop, a kill and a loss of power."""
+"""Timer files: saved, and read again after a stop, a kill and a loss of power."""
 
 import struct
 import tarfile
@@ -16,7 +16,7 @@ from roquet.store.timer.layout import CHECKPOINT, TimerUnit, unpack_checkpoint
 from roquet.store.timer.timers import TimerConfig, TimerStore
 
 if TYPE_CHECKING:
-    from tests.store.conftest import PoweredFiles, Shelf
+    from tests.store.conftest import PowerLossFiles, StoreDirectory
 
 ROOT = Path("/data")
 NOW = 1_700_000_000_000
@@ -45,7 +45,7 @@ def save(timers: TimerStore, now_ms: int = NOW) -> None:
 
 
 def chain(timers: TimerStore, second: int) -> list[int]:
-    """The offsets of what waits in a second, oldest first."""
+    """The offsets of a second's messages, oldest first."""
     slot = timers.slot(NOW + second * 1_000)
     at, found = slot.last if slot else -1, []
     while (one := timers.unit(at)) is not None:
@@ -55,7 +55,7 @@ def chain(timers: TimerStore, second: int) -> list[int]:
 
 
 def ends(timers: TimerStore, second: int, held: list[int]) -> bool:
-    """Whether a second holds these at its end."""
+    """Whether a second's messages end with these."""
     found = chain(timers, second)
     return found[len(found) - len(held) :] == held
 
@@ -181,7 +181,7 @@ def test_no_second_is_emptied_before_its_delivery_is_saved() -> None:
     timers = opened(MemoryFiles())
     add(timers, 0, 5)
     timers.advance_to(NOW + 100_000)
-    with pytest.raises(AssertionError, match="may be lost"):
+    with pytest.raises(AssertionError, match="unsaved deliveries"):
         back(timers, 50)
     assert chain(timers, 5) == [0]
 
@@ -240,7 +240,7 @@ def test_a_damaged_checkpoint_calls_nothing_delivered(
     files.map(ROOT / "config" / "timercheck", 4096)[:56] = head
     again = opened(files.copy(), NOW + 1_000)
     assert (again.offset, again.replayed) == (0, (0, 0))
-    assert "timercheck is damaged: what waits is read again from its topic" in caplog.text
+    assert "timercheck is damaged: waiting messages are read again from their topic" in caplog.text
 
 
 def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,7 +257,7 @@ def test_a_checkpoint_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_full_disk_takes_nothing_and_loses_nothing() -> None:
-    files = MemoryFiles(room=256 * 32 + 1024)
+    files = MemoryFiles(capacity=256 * 32 + 1024)
     timers = opened(files)
     for offset in range(1024 // 52):
         add(timers, offset, 5)
@@ -365,12 +365,12 @@ def test_what_retention_deleted_leaves_the_timer_log() -> None:
     assert chain(opened(files.copy()), 5) == list(range(78, 200))
 
 
-class Life:
-    """Random work on timers, and what of it was saved."""
+class RandomTimerRun:
+    """Random operations on timers, with a model of what was saved and what was delivered."""
 
-    def __init__(self, files: "PoweredFiles", random: Random) -> None:
+    def __init__(self, files: "PowerLossFiles", random: Random) -> None:
         self.files, self.random = files, random
-        # Clocks go back by less than a wheel: else its places tell no longer what was delivered.
+        # Clocks go back by less than a wheel: else its slots no longer tell what was delivered.
         self.config = msgspec.structs.replace(SMALL, wheel_slots=8_192)
         self.timers = opened(files, config=self.config)
         self.waiting: dict[int, list[int]] = {}
@@ -403,7 +403,7 @@ class Life:
                         self.waiting.setdefault(second, []).append(timers.offset - 1)
 
     def crash(self, *, power: bool) -> None:
-        """Another process opens what is there, and goes on."""
+        """Let another process open the files and continue."""
         self.files = self.files.after_power_loss(self.random) if power else self.files.copy()
         self.timers = timers = opened(self.files, config=self.config)
         offset, second, waiting = self.saved
@@ -414,27 +414,30 @@ class Life:
             if one >= second:
                 assert ends(timers, one, held)
         for one in set(self.waiting) | set(waiting):
-            # Where a chain is torn, what was delivered before a clock was set back may come again.
+            # If a chain is broken, messages delivered before a clock was set back may come again.
             more = set(chain(timers, one)) - set(waiting.get(one, ())) if one >= second else set()
             assert more <= self.delivered
         self.waiting = {one: list(held) for one, held in waiting.items()}
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whatever_a_crash_leaves_is_what_was_saved(new_shelf: "type[Shelf]", seed: int) -> None:
+def test_whatever_a_crash_leaves_is_what_was_saved(
+    new_store_dir: "type[StoreDirectory]", seed: int
+) -> None:
     random = Random(seed)
-    life = Life(new_shelf().files, random)
+    run = RandomTimerRun(new_store_dir().files, random)
     for _ in range(6):
-        life.work()
-        life.crash(power=random.random() < 0.7)
+        run.work()
+        run.crash(power=random.random() < 0.7)
+        assert run.timers.offset == run.saved[0]
 
 
-# -- directories of genuine brokers ----------------------------------------------------------
+# -- directories of Apache's brokers ---------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def genuine() -> dict[str, dict[str, bytes]]:
-    """The timer's files of each genuine directory; of the log only its beginning is not empty."""
+    """The timer files of each captured directory; only the log's beginning is not empty."""
     found: dict[str, dict[str, bytes]] = {}
     for kind in ("clean", "killed", "torn"):
         with tarfile.open(STORES / f"5.5.0-{kind}.tar.xz") as archive:
@@ -521,7 +524,7 @@ def test_seconds_ahead_are_told_and_emptied_a_few_at_a_time(
     found = list(timers.seconds_from(NOW + 100_000))
     assert sorted(one for one in found if one) == [NOW + s * 1_000 for s in (100, 110, 120)]
     assert found.count(None) == 2
-    with pytest.raises(AssertionError, match="the disk knows"):
+    with pytest.raises(AssertionError, match="are durable"):
         next(timers.clear_seconds([NOW + 100_000]))
     save(timers)
     assert len(list(timers.clear_seconds([NOW + 100_000, NOW + 120_000]))) == 1

@@ -20,7 +20,7 @@ def make(files: MemoryFiles | None = None) -> TimerWheel:
 @pytest.fixture
 def wheel() -> TimerWheel:
     wheel = make()
-    wheel.make()
+    wheel.prepare()
     return wheel
 
 
@@ -32,7 +32,7 @@ def test_there_is_no_file_before_the_first_write() -> None:
     assert wheel.slot(SECOND) is None
     assert list(wheel.used()) == []
     assert files.contents == {}
-    wheel.make()
+    wheel.prepare()
     assert len(files.contents[PATH]) == SLOTS * 32 == files.blocks[PATH]
 
 
@@ -62,7 +62,7 @@ def test_a_slot_can_be_emptied(wheel: TimerWheel) -> None:
 
 def test_seconds_between_two_times_can_be_emptied() -> None:
     wheel = TimerWheel(MapPool(MemoryFiles(), 4), PATH, 4_096)
-    wheel.make()
+    wheel.prepare()
     for number in range(2_000):
         wheel.put(SECOND + number * 1_000, TimerSlot(0, 0, 1))
     assert len(list(wheel.blank_between(SECOND + 5_000, SECOND + 1_995_000))) == 1
@@ -75,7 +75,7 @@ def test_seconds_between_two_times_can_be_emptied() -> None:
 def test_the_bytes_are_the_genuine_ones() -> None:
     files = MemoryFiles()
     wheel = make(files)
-    wheel.make()
+    wheel.prepare()
     wheel.put(SECOND, TimerSlot(52, 104, 2))
     at = SECOND // 1_000 % SLOTS * 32
     assert bytes(files.contents[PATH][at : at + 32]).hex() == (
@@ -86,7 +86,7 @@ def test_the_bytes_are_the_genuine_ones() -> None:
 def test_a_wheel_is_loaded_again() -> None:
     files = MemoryFiles()
     first = make(files)
-    first.make()
+    first.prepare()
     first.put(SECOND, TimerSlot(0, 0, 1))
     again = make(files.copy())
     again.load(SLOTS * 32)
@@ -102,6 +102,6 @@ def test_a_file_of_another_size_or_without_bytes_is_made_whole() -> None:
 
 
 def test_a_full_disk_is_an_error_before_anything_is_written() -> None:
-    wheel = make(MemoryFiles(room=4096))
+    wheel = make(MemoryFiles(capacity=4096))
     with pytest.raises(StoreFull):
-        wheel.make()
+        wheel.prepare()

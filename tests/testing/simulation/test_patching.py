@@ -1,4 +1,4 @@
-"""Planting: another attribute for a time, and the old one afterwards whatever happened."""
+"""Patching: another attribute for a time, and the old one afterwards whatever happened."""
 
 import pytest
 

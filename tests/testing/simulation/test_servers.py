@@ -1,4 +1,4 @@
-"""Machines: brokers that crash, and come back with what they had written."""
+"""SimulatedServers: brokers that crash come back with what they had written."""
 
 import asyncio
 from pathlib import Path
@@ -17,19 +17,19 @@ HOST = "10.0.1.1"
 @in_virtual_time
 async def test_a_broker_that_crashed_comes_back_with_what_it_had() -> None:
     loop = this_loop()
-    machines = SimulatedServers(0, 1, loop, Hosts(loop), (TOPIC,), Path("/store"))
-    await machines.start()
+    servers = SimulatedServers(0, 1, loop, Hosts(loop), (TOPIC,), Path("/store"))
+    await servers.start()
     await asyncio.sleep(1)
     config = ProducerConfig(clock=loop.clock, client_ip="10.0.4.1", instance="one")
     async with Producer(NAMESRV, config=config) as producer:
         assert (await producer.send("t", b"1")).ok
         returned: list[str] = []
-        assert await machines.crash(HOST, 5_000, returned.append)
-        assert not machines.all_up
-        assert not await machines.crash(HOST, 5_000, returned.append)
+        assert await servers.crash(HOST, 5_000, returned.append)
+        assert not servers.all_up
+        assert not await servers.crash(HOST, 5_000, returned.append)
         await asyncio.sleep(6)
-        assert machines.all_up
+        assert servers.all_up
         assert returned == [HOST]
-        assert machines.brokers[HOST].broker.store.bounds("t", 0) == (0, 1)
-    assert [len(machines.began_ms[HOST]), len(machines.died_ms[HOST])] == [2, 1]
-    assert machines.began_ms[HOST][1] == machines.died_ms[HOST][0] + 5_000
+        assert servers.brokers[HOST].broker.log.store.bounds("t", 0) == (0, 1)
+    assert [len(servers.began_ms[HOST]), len(servers.died_ms[HOST])] == [2, 1]
+    assert servers.began_ms[HOST][1] == servers.died_ms[HOST][0] + 5_000

@@ -1,4 +1,4 @@
-"""What Java's header classes write and read, held against ours."""
+"""Headers that Java's classes write and read, compared with ours."""
 
 import json
 from collections.abc import Callable
@@ -31,14 +31,14 @@ def typed(command: Command, ours: Struct) -> Call[Any] | Reply:
 
 
 def again(value: Call[Any] | Reply, serialize_type: int) -> Command:
-    """The command that a value becomes on its way."""
+    """Command of an encoded value."""
     if isinstance(value, Call):
         return decode(frame(encode_call(value, opaque=1, serialize_type=serialize_type)))
     return decode(frame(encode_reply(value, Command(0, serialize_type=serialize_type))))
 
 
 def check_encoded(given: dict[str, Any], out: dict[str, Any], ours: Struct) -> None:
-    """Java's frames give our value, and our value gives the texts that Java writes."""
+    """Check that Java's frames decode to our value, and our value encodes to Java's texts."""
     body = bytes.fromhex(given["body"] or "")
     of_json = bytes.fromhex(out["json_prefix"]) + out["json_header"].encode()
     for stream in (of_json, bytes.fromhex(out["binary_header"])):
@@ -52,7 +52,7 @@ def check_encoded(given: dict[str, Any], out: dict[str, Any], ours: Struct) -> N
 
 
 def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> None:
-    """The same typed values; an object that Java leaves null we have a default for, or refuse.
+    """Check for equal typed values; an object that is null in Java has a default or is refused.
 
     A missing number or truth of Java's primitive types has its default here, too.
     """
@@ -70,15 +70,15 @@ def check_decoded(ext: dict[str, str], out: dict[str, Any], ours: Struct) -> Non
 
 @pytest.fixture
 def agree() -> Agree:
-    """Whether our class says and understands what Java's does."""
+    """Check that our class encodes and decodes like Java's."""
 
     def check(java: str, ours: Struct) -> None:
         lines = [(line["in"], line["out"]) for line in LINES if line["in"].get("class") == java]
         assert lines, f"no vectors for {java}"
-        for given, out in lines:
-            if given["op"] == "encode":
-                check_encoded(given, out, ours)
+        for vector, out in lines:
+            if vector["op"] == "encode":
+                check_encoded(vector, out, ours)
             elif "error" not in out:
-                check_decoded(given["ext"], out, ours)
+                check_decoded(vector["ext"], out, ours)
 
     return check

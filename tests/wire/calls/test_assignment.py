@@ -1,4 +1,4 @@
-"""Query assignment, set request mode: their bodies against what the genuine classes wrote."""
+"""Query assignment, set request mode: bodies against texts of Apache's classes."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_the_codes_are_the_genuine_ones() -> None:
     assert (int(QueryAssignment.code), int(SetRequestMode.code)) == (400, 401)
 
 
-def test_what_java_asks_is_read() -> None:
+def test_java_requests_are_read() -> None:
     one, another, nothing = (
         codec.loads(text, AssignmentQuery) for text in texts("QueryAssignmentRequestBody")
     )
@@ -41,12 +41,12 @@ def test_what_java_asks_is_read() -> None:
     assert nothing.message_model is MessageModel.CLUSTERING
 
 
-def test_what_java_answers_is_read_and_written_to_the_byte() -> None:
+def test_java_answers_are_read_and_written_to_the_byte() -> None:
     _, text, nothing = texts("QueryAssignmentResponseBody")
-    found = codec.loads(text, QueueAssignments)
-    assert codec.dumps(found).decode() == text
-    assert found.message_queue_assignments is not None
-    (one,) = found.message_queue_assignments
+    assignments = codec.loads(text, QueueAssignments)
+    assert codec.dumps(assignments).decode() == text
+    assert assignments.message_queue_assignments is not None
+    (one,) = assignments.message_queue_assignments
     assert one.message_queue == MessageQueue("Topic0", "broker-b", 1)
     assert (one.mode, one.attachments) == ("PULL", {"attachments2": "attachments4"})
     assert codec.loads(nothing, QueueAssignments).message_queue_assignments is None
@@ -54,9 +54,9 @@ def test_what_java_answers_is_read_and_written_to_the_byte() -> None:
 
 def test_a_mode_is_read_and_written_to_the_byte() -> None:
     text = texts("SetMessageRequestModeRequestBody")[0]
-    found = codec.loads(text, RequestMode)
-    assert (found.consumer_group, found.pop_share_queue_num) == ("group_1", 133)
-    assert codec.dumps(found).decode() == text
+    mode = codec.loads(text, RequestMode)
+    assert (mode.consumer_group, mode.pop_share_queue_num) == ("group_1", 133)
+    assert codec.dumps(mode).decode() == text
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"messageModel":"SOMETIMES"}'])

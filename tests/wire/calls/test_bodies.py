@@ -1,4 +1,4 @@
-"""JSON bodies, against texts that the genuine classes wrote."""
+"""JSON bodies, against texts of Apache's classes."""
 
 import json
 from pathlib import Path
@@ -79,21 +79,21 @@ STATIC = {
     "topicQueueMappingDetailMap",
     "topicQueueMappingInfoMap",
 }
-"""Tables of static topics, which we do not have: they are passed over."""
+"""Tables of static topics, which we do not have: they are ignored."""
 
 
 def lines(op: str) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    found = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
-    return [(given, out) for given, out in found if given["class"] in CLASSES]
+    vectors = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == op]
+    return [(value, out) for value, out in vectors if value["class"] in CLASSES]
 
 
-def covers(ours: Any, genuine: Any) -> bool:
-    """Whether ours says all that the genuine one says; what that leaves null, ours may fill in."""
-    if isinstance(genuine, dict):
-        return all(k in STATIC or (k in ours and covers(ours[k], v)) for k, v in genuine.items())
-    if isinstance(genuine, list):
-        return len(ours) == len(genuine) and all(map(covers, ours, genuine))
-    return bool(ours == genuine)
+def covers(ours: Any, apache: Any) -> bool:
+    """Whether ours has all of Apache's values; ours may have values for its nulls."""
+    if isinstance(apache, dict):
+        return all(k in STATIC or (k in ours and covers(ours[k], v)) for k, v in apache.items())
+    if isinstance(apache, list):
+        return len(ours) == len(apache) and all(map(covers, ours, apache))
+    return bool(ours == apache)
 
 
 def standard(text: str) -> Any:
@@ -113,7 +113,7 @@ WRITTEN = [(given, out["text"]) for given, out in lines("encode")]
 
 
 @pytest.mark.parametrize(("given", "text"), WRITTEN)
-def test_what_java_writes_is_read_and_written_again(given: dict[str, Any], text: str) -> None:
+def test_java_texts_are_read_and_written_again(given: dict[str, Any], text: str) -> None:
     again = written(given, value_of(given, text))
     assert covers(standard(again), standard(text))
     if standard(again) == standard(text) and not any(table in text for table in STATIC):
@@ -126,7 +126,7 @@ def test_most_texts_of_java_are_written_to_the_byte() -> None:
 
 
 @pytest.mark.parametrize(("given", "out"), lines("decode"))
-def test_what_other_clients_write_is_read_as_java_reads_it(
+def test_other_clients_texts_are_read_as_in_java(
     given: dict[str, Any], out: dict[str, Any]
 ) -> None:
     value = codec.loads(given["text"], CLASSES[given["class"]])

@@ -1,4 +1,4 @@
-"""Heartbeats, membership and its notices."""
+"""Heartbeats, group membership and its notices."""
 
 from collections.abc import Callable
 from typing import Any

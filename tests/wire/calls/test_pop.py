@@ -1,4 +1,4 @@
-"""Pop and what follows it, held against Java's headers and bodies."""
+"""Pop and its acknowledgements, compared with Java's headers and bodies."""
 
 import json
 from collections.abc import Callable
@@ -67,7 +67,7 @@ def test_batches_are_read_and_written_as_java_does(text: str) -> None:
         assert json.loads(pop.encode_acks(batch)) == json.loads(text)
 
 
-def test_one_of_a_batch_is_read_and_written_as_java_does() -> None:
+def test_a_message_of_a_batch_is_read_and_written_as_in_java() -> None:
     (text,) = (x["out"]["text"] for x in BODIES if x["in"]["class"] == "BatchAck")
     batch = pop.decode_acks(f'{{"acks":[{text}]}}'.encode())
     assert json.loads(pop.encode_acks(batch))["acks"] == [json.loads(text)]
@@ -102,6 +102,6 @@ def test_bits_come_back(bits: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["?", "BQ", "A" * 4 * 8_192])
-def test_what_is_no_set_of_bits_is_refused(text: str) -> None:
+def test_malformed_bit_sets_are_refused(text: str) -> None:
     with pytest.raises(FieldError):
         pop.decode_bits(text)

@@ -1,4 +1,4 @@
-"""Replies on the wire."""
+"""Replies to requests."""
 
 from collections.abc import Callable
 from typing import Any

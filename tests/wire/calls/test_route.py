@@ -1,4 +1,4 @@
-"""The name server conversations."""
+"""Calls to the name server."""
 
 from collections.abc import Callable
 from typing import Any

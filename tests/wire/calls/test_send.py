@@ -1,4 +1,4 @@
-"""Send, alone and in batches, under both sets of names; send back."""
+"""Send, alone and in batches, with both sets of field names; send back."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""End of a transaction, and the question what has become of it."""
+"""End of a transaction, and the broker's check."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every class of the vectors is held against one of ours, or it is said why there is none."""
+"""Every class of the vectors is compared with one of ours, or has a reason why not."""
 
 import json
 import re
@@ -17,7 +17,7 @@ USERS = "users and their rights"
 REPLICAS = "brokers that keep replicas of one another, and their controller"
 CONTAINER = "several brokers in one process"
 ROCKSDB = "RocksDB"
-NO_CODE = "no code of the genuine protocol carries it"
+NO_CODE = "no code of the protocol carries it"
 
 NOT_HERE: Mapping[str, str] = {
     r"TopicQueueMapping|TopicRemapping|LogicQueueMapping": STATIC,
@@ -30,12 +30,12 @@ NOT_HERE: Mapping[str, str] = {
     r"InitConsumerOffset|RegisterOrderTopic|StatisticsMessages|ConsumeByWho|RollbackStats": NO_CODE,
     r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup: rules.delay",
 }
-"""Names of classes of what Roquet has not."""
+"""Classes of features that Roquet does not have."""
 
 
 @cache
 def quoted() -> frozenset[str]:
-    """Names in quotes in the tests of this folder."""
+    """Quoted names in the tests of this folder."""
     texts = (
         path.read_text("utf-8") for path in HERE.rglob("*.py") if path.name != Path(__file__).name
     )
@@ -53,6 +53,6 @@ def test_every_class_that_both_sides_know_is_held_to_its_vectors(file: str) -> N
     assert {name for name in left if not any(re.search(p, name) for p in NOT_HERE)} == set()
 
 
-def test_what_is_said_not_to_be_here_is_named_by_the_vectors() -> None:
+def test_every_class_without_ours_is_in_the_vectors() -> None:
     names = classes("headers.jsonl") | classes("bodies.jsonl")
     assert [p for p in NOT_HERE if not any(re.search(p, name) for name in names)] == []

@@ -1,4 +1,4 @@
-"""Plain values made to fit, as Java's readers make them."""
+"""Coercion of plain values, as in Java's readers."""
 
 from enum import Enum, IntEnum
 from typing import Any
@@ -70,9 +70,9 @@ class Point(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     ids=repr,
 )
 def test_a_value_is_made_to_fit(value: object, wanted: Any, made: object) -> None:
-    found = coerce(value, wanted)
-    assert found == made
-    assert type(found) is type(made)
+    coerced = coerce(value, wanted)
+    assert coerced == made
+    assert type(coerced) is type(made)
 
 
 def test_a_struct_takes_its_fields_by_their_wire_names() -> None:
@@ -109,6 +109,8 @@ def test_a_struct_takes_its_fields_by_their_wire_names() -> None:
     ],
     ids=repr,
 )
-def test_what_does_not_fit_is_named_with_its_place(value: object, wanted: Any, said: str) -> None:
+def test_ill_typed_values_are_reported_with_their_path(
+    value: object, wanted: Any, said: str
+) -> None:
     with pytest.raises(FieldError, match=said):
         coerce(value, wanted)

@@ -1,4 +1,4 @@
-"""The reader of Java's JSON dialect."""
+"""The parser of Java's JSON dialect."""
 
 import json
 from typing import Any
@@ -38,8 +38,8 @@ def test_standard_json_has_no_keys_to_quote(value: Any) -> None:
 
 
 def test_numbers_words_and_objects_may_be_keys() -> None:
-    found = parse('{ 0 : "a", -1:"b" , "2":"c", name:"d", {"x":1}:"e", {{1:2}:3}:"f" }')
-    assert found == [
+    pairs = parse('{ 0 : "a", -1:"b" , "2":"c", name:"d", {"x":1}:"e", {{1:2}:3}:"f" }')
+    assert pairs == [
         (0, "a"), (-1, "b"), ("2", "c"), ("name", "d"), (Pairs([("x", 1)]), "e"),
         (Pairs([(Pairs([(1, 2)]), 3)]), "f"),
     ]  # fmt: skip

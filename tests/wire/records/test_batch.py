@@ -40,11 +40,11 @@ def test_a_batch_is_written_as_java_writes_it(given_: dict[str, Any], out: Any) 
 
 @pytest.mark.parametrize(("given_", "out"), vectors("batch_decode"))
 def test_a_batch_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> None:
-    found = [
+    items = [
         {"flag": i.flag, "body": i.body.hex(), "properties": decode_properties(i.properties)}
         for i in decode_batch(bytes.fromhex(given_["body"]))
     ]
-    assert found == out
+    assert items == out
 
 
 @given(st.lists(items, max_size=5))
@@ -59,10 +59,10 @@ def test_a_batch_cut_anywhere_is_refused_or_shorter(
     body = encode_batch(batch)
     cut = data.draw(st.integers(1, len(body) - 1))
     try:
-        found = decode_batch(body[:cut])
+        decoded = decode_batch(body[:cut])
     except RecordError:
         return
-    assert found == batch[: len(found)]
+    assert decoded == batch[: len(decoded)]
 
 
 @pytest.mark.parametrize(

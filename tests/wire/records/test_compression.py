@@ -1,4 +1,4 @@
-"""Compressed bodies: every way restores, none unfolds without end."""
+"""Compressed bodies: every algorithm restores them, within limits."""
 
 import sys
 
@@ -19,7 +19,7 @@ KINDS = list(Compression)
 
 
 @given(st.binary(max_size=5000), st.sampled_from(KINDS))
-def test_what_was_squeezed_is_restored(body: bytes, kind: Compression) -> None:
+def test_compressed_bodies_are_restored(body: bytes, kind: Compression) -> None:
     assert decompress(compress(body, kind), with_compression(0, kind)) == body
 
 

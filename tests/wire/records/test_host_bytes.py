@@ -35,7 +35,7 @@ def test_any_host_is_read_back(ip: IPv4Address | IPv6Address, port: int) -> None
 @pytest.mark.parametrize(
     "text", ["", "10.0.0.1", "host:1", "10.0.0.1:", "10.0.0.1:x", "10.0.0.1:-1", "1.2.3:4"]
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_malformed_addresses_are_refused(text: str) -> None:
     with pytest.raises(RecordError, match="not an address"):
         encode_host(text)
 

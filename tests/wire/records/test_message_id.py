@@ -75,7 +75,7 @@ def test_an_address_form_is_read_back(host: bytes, position: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "ABC", "G" * 32, " " * 32, "0" * 30 + "  ", "7F" * 17])
-def test_what_is_no_id_is_refused(text: str) -> None:
+def test_malformed_ids_are_refused(text: str) -> None:
     with pytest.raises(RecordError, match="message id"):
         parse_offset_message_id(text)
 

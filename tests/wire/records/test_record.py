@@ -1,4 +1,4 @@
-"""Message records, against Java's, and as a shape that any damage shows on."""
+"""Message records, against Java's, and after any damage."""
 
 import json
 from ipaddress import ip_address
@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import MessageIllegal, RecordError
+from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.records import record
 from roquet.wire.records.record import Record
 
@@ -95,12 +96,12 @@ def test_a_record_is_read_as_java_reads_it(given_: dict[str, Any], out: Any) -> 
         with pytest.raises(RecordError):
             record.decode(raw)
         return
-    found = record.to_message(record.decode(raw), broker="b", decompress=given_["decompress"])
-    assert_same(found, out)
-    assert found.broker_name == "b"
+    message = record.to_message(record.decode(raw), broker="b", decompress=given_["decompress"])
+    assert_same(message, out)
+    assert message.broker_name == "b"
 
 
-def assert_same(found: Any, out: Any) -> None:
+def assert_same(message: Any, out: Any) -> None:
     for ours, theirs in {
         "topic": "topic", "queue_id": "queue_id", "queue_offset": "queue_offset", "flag": "flag",
         "position": "physical_offset", "size": "store_size", "born_ms": "born_timestamp",
@@ -108,18 +109,18 @@ def assert_same(found: Any, out: Any) -> None:
         "prepared_position": "prepared_transaction_offset", "message_id": "msg_id",
         "offset_message_id": "offset_msg_id",
     }.items():  # fmt: skip
-        assert getattr(found, ours) == out[theirs], ours
-    assert found.body.hex() == (out["body"] or "")
-    assert dict(found.properties) == (out["properties"] or {})
-    for which, text in (("born", found.born_host), ("store", found.store_host)):
+        assert getattr(message, ours) == out[theirs], ours
+    assert message.body.hex() == (out["body"] or "")
+    assert dict(message.properties) == (out["properties"] or {})
+    for which, text in (("born", message.born_host), ("store", message.store_host)):
         assert record.encode_host(text) == host(out, which)
 
 
 @pytest.mark.parametrize(("given_", "out"), vectors("decode_many"))
 def test_records_of_a_reply_end_at_a_cut_tail_as_in_java(given_: dict[str, Any], out: Any) -> None:
-    found = [record.to_message(r) for r in record.decode_many(bytes.fromhex(given_["records"]))]
-    assert len(found) == len(out)
-    for ours, theirs in zip(found, out, strict=True):
+    messages = [record.to_message(r) for r in record.decode_many(bytes.fromhex(given_["records"]))]
+    assert len(messages) == len(out)
+    for ours, theirs in zip(messages, out, strict=True):
         assert_same(ours, theirs)
 
 
@@ -256,3 +257,9 @@ def test_a_run_is_its_records_one_behind_the_other() -> None:
         )
         assert run == b"".join(records)
         assert entries == expected
+
+
+def test_a_batch_with_properties_over_the_limit_is_refused() -> None:
+    parts = record.BatchColumns([0], [b"body"], [bytes(PROPERTIES_SIZE_MAX + 1)], [0])
+    with pytest.raises(MessageIllegal, match=f"{PROPERTIES_SIZE_MAX} fit"):
+        record.pack_batch(2, 40, 1000, 0, 6, bytes(8), 7, bytes(8), 8, 9, b"orders", parts)

@@ -131,7 +131,7 @@ class FilterCache:
 
 def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.ExpressionError:
     try:
-        node = sql92.parse(expression, genuine=genuine)
+        node = sql92.parse(expression, compatible=genuine)
     except sql92.ExpressionError as error:
         return error
     matches = sql92.matcher(node, property_finder)

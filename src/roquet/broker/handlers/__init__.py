@@ -1,10 +1,10 @@
 """Call to reply, one module per conversation, mirroring wire.calls."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.broker import BrokerHandler
 from roquet.broker.handlers import (
     ack,
     assignment,
@@ -30,7 +30,6 @@ from roquet.broker.handlers import (
     topic,
     transaction,
 )
-from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Call
 from roquet.wire.calls import assignment as assignment_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
@@ -53,8 +52,6 @@ from roquet.wire.calls.admin import offset_reset as reset_calls
 from roquet.wire.calls.admin import settings as settings_calls
 from roquet.wire.calls.admin import stats as stats_calls
 from roquet.wire.calls.admin import topic as topic_calls
-
-BrokerHandler = Callable[[Broker, Any, Peer], HandlerReply]
 
 HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
     {

@@ -6,7 +6,10 @@ what the request says, and the broker must have given that message out.
 
 from typing import NoReturn
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.router import Peer
@@ -36,25 +39,42 @@ ACKS_MAX = 4_096
 """Pops that one batch acknowledges."""
 
 
-def ack(broker: Broker, call: Ack, _peer: Peer) -> Reply:
+def ack(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Ack,
+    _peer: Peer,
+) -> Reply:
     """Takes a message as handled: it does not come again."""
-    handle = _handle(broker, call)
-    _check_offset(broker, call)
+    handle = _handle(tables, control, call)
+    _check_offset(message_log, call)
     if handle.revive_queue == ORDER_QUEUE:
         _ack_ordered(
-            broker, (call.consumer_group, call.topic, call.queue_id), call.offset, handle.pop_ms
+            message_log,
+            tables,
+            (call.consumer_group, call.topic, call.queue_id),
+            call.offset,
+            handle.pop_ms,
         )
         return Reply()
-    found = broker.revival.in_flight.find(_key(call, handle))
+    found = delivery.revive.in_flight.find(_key(call, handle))
     if found is None:
-        return _too_late(broker, handle)
+        return _too_late(control, handle)
     if not found.bit(call.offset):
         _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
-    broker.revival.settle(found, found.bit(call.offset))
+    delivery.revive.settle(found, found.bit(call.offset))
     return Reply()
 
 
-def batch_ack(broker: Broker, call: BatchAck, _peer: Peer) -> Reply:
+def batch_ack(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    call: BatchAck,
+    _peer: Peer,
+) -> Reply:
     """Takes messages of several pops as handled; what is too late is left out."""
     asked = decode_acks(call.body)
     if not asked.acks:
@@ -65,27 +85,34 @@ def batch_ack(broker: Broker, call: BatchAck, _peer: Peer) -> Reply:
     for one, its_bits in zip(asked.acks, bits, strict=True):
         topic = stored_topic(one.topic, one.group, one.retry)
         if one.revive_queue == ORDER_QUEUE:
-            _ack_many_ordered(broker, one, topic, its_bits)
+            _ack_many_ordered(message_log, tables, one, topic, its_bits)
             continue
         key = (one.group, topic, one.queue_id, one.start, one.pop_ms)
-        if (found := broker.revival.in_flight.find(key)) is not None:
-            broker.revival.settle(found, its_bits & found.delivered)
+        if (found := delivery.revive.in_flight.find(key)) is not None:
+            delivery.revive.settle(found, its_bits & found.delivered)
     return Reply()
 
 
-def change_invisible(broker: Broker, call: ChangeInvisible, _peer: Peer) -> ChangeInvisibleReply:
+def change_invisible(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: ChangeInvisible,
+    _peer: Peer,
+) -> ChangeInvisibleReply:
     """Has a message come again at another time: noted anew first, then the former note is over."""
-    handle = _handle(broker, call)
-    _check_offset(broker, call)
-    now_ms = broker.clock.now_ms()
+    handle = _handle(tables, control, call)
+    _check_offset(message_log, call)
+    now_ms = control.clock.now_ms()
     if not 0 < call.invisible_time <= LONG_MAX - now_ms:
         _refuse(
             ResponseCode.INVALID_PARAMETER,
             f"invisibleTime {call.invisible_time} is not a time in ms over 0",
         )
     if handle.revive_queue == ORDER_QUEUE:
-        return _change_ordered(broker, call, handle, now_ms)
-    found = broker.revival.in_flight.find(_key(call, handle))
+        return _change_ordered(message_log, tables, call, handle, now_ms)
+    found = delivery.revive.in_flight.find(_key(call, handle))
     bit = found.bit(call.offset) if found else 0
     if found is None or not found.left & bit:
         return ChangeInvisibleReply(
@@ -98,15 +125,15 @@ def change_invisible(broker: Broker, call: ChangeInvisible, _peer: Peer) -> Chan
         topic=call.topic,
         queue_id=call.queue_id,
         start=call.offset,
-        pop_ms=broker.revival.fresh_pop_ms(place, now_ms),
+        pop_ms=delivery.revive.fresh_pop_ms(place, now_ms),
         invisible_ms=call.invisible_time,
         delivered=1,
         left=1,
-        revive_queue_id=broker.revival.next_lane(),
+        revive_queue_id=delivery.revive.next_lane(),
         revive_offset=0,
     )
-    broker.revival.give(fresh)
-    broker.revival.settle(found, bit)
+    delivery.revive.give(fresh)
+    delivery.revive.settle(found, bit)
     return ChangeInvisibleReply(
         pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
     )
@@ -116,9 +143,9 @@ def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
     return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
 
 
-def _too_late(broker: Broker, handle: ReceiptHandle) -> Reply:
+def _too_late(control: ControlPlane, handle: ReceiptHandle) -> Reply:
     """What was given out in time is over: acknowledged twice, or given out again meanwhile."""
-    if broker.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+    if control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
         return Reply()
     return Reply(
         code=ResponseCode.NO_MESSAGE,
@@ -129,47 +156,59 @@ def _too_late(broker: Broker, handle: ReceiptHandle) -> Reply:
 # -- ordered ---------------------------------------------------------------------------------
 
 
-def _ack_many_ordered(broker: Broker, one: PopAck, topic: str, bits: int) -> None:
+def _ack_many_ordered(
+    message_log: MessageLog, tables: BrokerTables, one: PopAck, topic: str, bits: int
+) -> None:
     place = (one.group, topic, one.queue_id)
-    held = broker.orders.get(*place)
+    held = tables.ordered_pops.get(*place)
     if held is None or held.pop_ms != one.pop_ms:
         return  # too late
     for offset in held.offsets:
         if offset >= one.start and bits >> offset - one.start & 1:
-            _ack_ordered(broker, place, offset, one.pop_ms)
+            _ack_ordered(message_log, tables, place, offset, one.pop_ms)
 
 
-def _ack_ordered(broker: Broker, place: tuple[str, str, int], offset: int, pop_ms: int) -> None:
+def _ack_ordered(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    place: tuple[str, str, int],
+    offset: int,
+    pop_ms: int,
+) -> None:
     group, topic, queue_id = place
-    progress = broker.offsets.get(*place) or 0
-    held = broker.orders.get(*place)
+    progress = tables.offsets.get(*place) or 0
+    held = tables.ordered_pops.get(*place)
     reached = acknowledge(held, offset, pop_ms, progress)
     if reached is None:
         _refuse(
             ResponseCode.MESSAGE_ILLEGAL,
             f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
         )
-    broker.offsets.commit(*place, reached)
+    tables.offsets.commit(*place, reached)
     if held is not None:
-        broker.orders.unsaved = True
+        tables.ordered_pops.unsaved = True
         if is_free(held):
-            broker.orders.free(*place)
-            broker.polls.wake(group, topic, queue_id)
+            tables.ordered_pops.free(*place)
+            message_log.arrivals.waiters.wake(group, topic, queue_id)
 
 
 def _change_ordered(
-    broker: Broker, call: ChangeInvisible, handle: ReceiptHandle, now_ms: int
+    message_log: MessageLog,
+    tables: BrokerTables,
+    call: ChangeInvisible,
+    handle: ReceiptHandle,
+    now_ms: int,
 ) -> ChangeInvisibleReply:
-    held = broker.orders.get(call.consumer_group, call.topic, call.queue_id)
+    held = tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
     if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
         return ChangeInvisibleReply(
             code=ResponseCode.NO_MESSAGE, remark="the message is not held by this receipt handle"
         )
     held.visible_ms[call.offset] = now_ms + call.invisible_time
-    broker.orders.unsaved = True
+    tables.ordered_pops.unsaved = True
     if blocked_until(held, None, now_ms + call.invisible_time) is None:
         # It may be sooner than they thought.
-        broker.polls.wake(call.consumer_group, call.topic, call.queue_id)
+        message_log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
     return ChangeInvisibleReply(
         pop_time=handle.pop_ms,
         invisible_time=now_ms + call.invisible_time - handle.pop_ms,
@@ -180,9 +219,11 @@ def _change_ordered(
 # -- what may be asked -----------------------------------------------------------------------
 
 
-def _handle(broker: Broker, call: Ack | ChangeInvisible) -> ReceiptHandle:
+def _handle(
+    tables: BrokerTables, control: ControlPlane, call: Ack | ChangeInvisible
+) -> ReceiptHandle:
     """The receipt handle, if it fits the request."""
-    topic = broker.topics.get(call.topic)
+    topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(
             ResponseCode.TOPIC_NOT_EXIST,
@@ -200,7 +241,7 @@ def _handle(broker: Broker, call: Ack | ChangeInvisible) -> ReceiptHandle:
         raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
     fits = (
         (handle.broker, handle.queue_id, handle.offset)
-        == (broker.config.broker_name, call.queue_id, call.offset)
+        == (control.settings.config.broker_name, call.queue_id, call.offset)
         and handle.start <= handle.offset
         and handle.retry == retry_kind(call.topic)
         and (
@@ -217,8 +258,8 @@ def _handle(broker: Broker, call: Ack | ChangeInvisible) -> ReceiptHandle:
     return handle
 
 
-def _check_offset(broker: Broker, call: Ack | ChangeInvisible) -> None:
-    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+def _check_offset(message_log: MessageLog, call: Ack | ChangeInvisible) -> None:
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     if not minimum <= call.offset < maximum:
         _refuse(
             ResponseCode.NO_MESSAGE,

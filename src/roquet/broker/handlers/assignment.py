@@ -8,8 +8,10 @@ the group. Unlike it, it refuses a strategy that it does not know, in so many wo
 from collections.abc import Sequence
 from typing import Final, NoReturn
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
 from roquet.broker.services.peer_brokers import TopicLocation
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
 from roquet.model.names import is_retry, is_system_group
 from roquet.model.queue import MessageQueue
@@ -38,14 +40,26 @@ NAME_LENGTH_MAX: Final = 255
 """Characters of a strategy's name or a client's id that a remark repeats."""
 
 
-def query(broker: Broker, call: QueryAssignment, _peer: Peer) -> HandlerReply:
+def query(
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: QueryAssignment,
+    _peer: Peer,
+) -> HandlerReply:
     """The queues of one member."""
     asked = decode_body(call.body, AssignmentQuery)
     _check_query(asked)
-    return _answer(broker, asked)
+    return _answer(tables, coordination, control, asked)
 
 
-async def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
+async def set_mode(
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: SetRequestMode,
+    _peer: Peer,
+) -> Reply:
     """Notes how a group asks for a topic's messages; refuses in the genuine order."""
     asked = decode_body(call.body, RequestMode)
     topic, group = asked.topic, asked.consumer_group
@@ -53,40 +67,47 @@ async def set_mode(broker: Broker, call: SetRequestMode, _peer: Peer) -> Reply:
         _refuse(ResponseCode.NO_PERMISSION, f"retry topic {topic} is always pulled")
     if is_system_group(group):
         _refuse(ResponseCode.NO_PERMISSION, f"group {group} is the system's own")
-    if broker.topics.get(topic) is None:
+    if tables.topics.get(topic) is None:
         _refuse(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
-    if broker.groups.find(group, broker.clock.now_ms()) is None:
+    if tables.groups.find(group, control.clock.now_ms()) is None:
         _refuse(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
     if asked.mode not in (PULL, POP):
         _refuse(
             ResponseCode.INVALID_PARAMETER,
             f"mode {asked.mode[:NAME_LENGTH_MAX]!r} is neither {PULL} nor {POP}",
         )
-    await broker.modes.change(lambda: broker.modes.begin_put(asked))
-    broker.notify([group])
+    await tables.request_modes.change(lambda: tables.request_modes.begin_put(asked))
+    coordination.notify([group])
     return Reply()
 
 
-async def _answer(broker: Broker, asked: AssignmentQuery) -> Reply:
-    home = await broker.neighbours.home(asked.topic)
+async def _answer(
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    asked: AssignmentQuery,
+) -> Reply:
+    home = await coordination.peer_brokers.home(asked.topic)
     if home is None:
         return _reply(None)
-    mode = broker.mode(asked.topic, asked.consumer_group)
+    mode = coordination.request_mode(asked.topic, asked.consumer_group)
     if asked.message_model is MessageModel.BROADCASTING:
         return _reply(home.queues, mode.mode)
-    found = broker.clients.consumers(asked.consumer_group)
+    found = tables.clients.consumers(asked.consumer_group)
     if found is None or asked.message_model is not MessageModel.CLUSTERING:
         return _reply(None)
     members = found.client_ids
     if asked.client_id in members:
-        broker.assigning.table.asked(asked.consumer_group, asked.client_id, asked.strategy_name)
+        coordination.rebalance.table.asked(
+            asked.consumer_group, asked.client_id, asked.strategy_name
+        )
     if not home.queues:
         return _reply(())
     number: int | None = None
     if asked.strategy_name in BROKER_DECIDED:
-        shares, number = await _decided(broker, asked, home)
+        shares, number = await _decided(coordination, control, asked, home)
     else:
-        shares = broker.assigning.by_rule(
+        shares = coordination.rebalance.by_rule(
             asked.consumer_group, asked.topic, asked.strategy_name, home
         )
     mine = shares.get(asked.client_id, ())
@@ -98,17 +119,20 @@ async def _answer(broker: Broker, asked: AssignmentQuery) -> Reply:
 
 
 async def _decided(
-    broker: Broker, asked: AssignmentQuery, home: TopicLocation
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    asked: AssignmentQuery,
+    home: TopicLocation,
 ) -> tuple[GroupAssignment, int | None]:
     """Everybody's share as this broker decides, and the number of the decision."""
-    name = broker.config.broker_name
+    name = control.settings.config.broker_name
     if home.first != name:
         _refuse(
             ResponseCode.NOT_LEADER_FOR_QUEUE,
             f"{home.first}, not {name}, divides the queues of topic {asked.topic}: it is the first "
             "by name of the brokers that hold it",
         )
-    snapshot = await broker.assigning.decide(
+    snapshot = await coordination.rebalance.decide(
         asked.consumer_group, asked.topic, asked.strategy_name, home
     )
     return ({}, None) if snapshot is None else (snapshot.shares, snapshot.number)

@@ -4,7 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.progress import save_progress
+from roquet.broker.operations.topic_deletion import clear_removed, delete_topics
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
@@ -18,7 +23,13 @@ TOGETHER: Final = 4
 """Topics deleted before others have their turn: each takes a few flushes of the disk."""
 
 
-async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply:
+async def clean_queues(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    _call: CleanQueues,
+    _peer: Peer,
+) -> Reply:
     """Deletes what queues hold of messages that retention has deleted.
 
     A queue goes wholly when its topic has it no more; its groups' progress goes before it, since it
@@ -26,16 +37,16 @@ async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply
     """
 
     def is_gone(topic: str, queue_id: int) -> bool:
-        config = broker.topics.get(topic)
+        config = tables.topics.get(topic)
         if config is None:
-            return not is_system_topic(topic, broker.config)
+            return not is_system_topic(topic, control.settings.config)
         return queue_id >= max(config.read_queue_nums, config.write_queue_nums)
 
-    store = broker.store
+    store = message_log.store
     if spent := store.expired_queues(is_gone):
         for place in spent:
-            broker.offsets.remove_queue(*place)
-        broker.save_progress()
+            tables.offsets.remove_queue(*place)
+        save_progress(message_log, tables)
         for place in spent:
             store.remove_queue(*place)
         log.info("%d queues without messages are deleted", len(spent))
@@ -46,44 +57,64 @@ async def clean_queues(broker: Broker, _call: CleanQueues, _peer: Peer) -> Reply
     return Reply()
 
 
-async def clean_topics(broker: Broker, _call: CleanTopics, _peer: Peer) -> Reply:
+async def clean_topics(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    _call: CleanTopics,
+    _peer: Peer,
+) -> Reply:
     """Deletes the queues of topics that have no settings any more, once nothing is left in them.
 
     A deleted topic takes its queues along. Those that are there again hold what was delivered
     since then, and waits for the topic to be made anew.
     """
-    strays = _strays(broker)
+    strays = _strays(message_log, tables, control)
     for start in range(0, len(strays), TOGETHER):
         # Some may have been created meanwhile.
-        broker.forget_topics(_strays(broker, strays[start : start + TOGETHER]))
+        delete_topics(
+            message_log,
+            delivery,
+            tables,
+            control,
+            _strays(message_log, tables, control, strays[start : start + TOGETHER]),
+        )
         await asyncio.sleep(0)
     if strays:
-        await broker.clear_removed()
+        await clear_removed(message_log)
         log.info("the queues of %d topics without settings are deleted", len(strays))
     return Reply()
 
 
-def _strays(broker: Broker, topics: Sequence[str] | None = None) -> list[str]:
+def _strays(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    topics: Sequence[str] | None = None,
+) -> list[str]:
     """Which of these topics, or of all that have queues, have no settings and no messages."""
     return [
         topic
-        for topic in (broker.store.topics() if topics is None else topics)
-        if broker.topics.get(topic) is None
-        and not is_system_topic(topic, broker.config)
-        and not _has_messages(broker, topic)
+        for topic in (message_log.store.topics() if topics is None else topics)
+        if tables.topics.get(topic) is None
+        and not is_system_topic(topic, control.settings.config)
+        and not _has_messages(message_log, topic)
     ]
 
 
-def _has_messages(broker: Broker, topic: str) -> bool:
-    bounds = (broker.store.bounds(topic, n) for n in broker.store.queue_ids(topic))
+def _has_messages(message_log: MessageLog, topic: str) -> bool:
+    bounds = (message_log.store.bounds(topic, n) for n in message_log.store.queue_ids(topic))
     return any(least < end for least, end in bounds)
 
 
-async def delete_expired(broker: Broker, _call: DeleteExpired, _peer: Peer) -> Reply:
+async def delete_expired(
+    message_log: MessageLog, control: ControlPlane, _call: DeleteExpired, _peer: Peer
+) -> Reply:
     """Deletes the files of the log that are old enough, at whatever hour."""
     try:
-        await broker.flush.checkpoint(broker.clock.now_ms(), at_once=True)
+        await message_log.flush.checkpoint(control.clock.now_ms(), at_once=True)
     except StoreError as error:  # a full disk, perhaps: what lies in front of the last one can go
         log.warning("nothing behind the last checkpoint is deleted: %s", error)
-    broker.store.expire(broker.clock.now_ms(), at_once=True)
+    message_log.store.expire(control.clock.now_ms(), at_once=True)
     return Reply()

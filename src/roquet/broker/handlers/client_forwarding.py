@@ -4,7 +4,10 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallError, CallRefused, CallTimeout, RecordError
 from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Call, Reply
@@ -20,45 +23,51 @@ VERSION_MIN: Final = 62
 """V3_1_8_SNAPSHOT: the first version whose clients know these requests."""
 
 
-def running_info(broker: Broker, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
+def running_info(tables: BrokerTables, call: GetRunningInfo, _peer: Peer) -> HandlerReply:
     """How one member is doing, as it says itself."""
-    return _relay(broker, call, call.consumer_group, call.client_id)
+    return _relay(tables, call, call.consumer_group, call.client_id)
 
 
-def consume_directly(broker: Broker, call: ConsumeDirectly, _peer: Peer) -> HandlerReply:
+def consume_directly(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: ConsumeDirectly,
+    _peer: Peer,
+) -> HandlerReply:
     """Has one member handle one message, whose record we give it."""
-    topic = broker.topics.get(call.topic) if call.topic else None
-    group = broker.groups.get(call.consumer_group)
-    record = _record(broker, call.msg_id)
+    topic = tables.topics.get(call.topic) if call.topic else None
+    group = tables.groups.get(call.consumer_group)
+    record = _record(message_log, control, call.msg_id)
     whole = replace(
         call,
-        broker_name=broker.config.broker_name,
+        broker_name=control.settings.config.broker_name,
         topic_sys_flag=topic.topic_sys_flag if topic else call.topic_sys_flag,
         group_sys_flag=group.group_sys_flag if group else call.group_sys_flag,
         body=record,
     )
-    return _relay(broker, whole, call.consumer_group, call.client_id or "")
+    return _relay(tables, whole, call.consumer_group, call.client_id or "")
 
 
-def _record(broker: Broker, message_id: str | None) -> bytes:
+def _record(message_log: MessageLog, control: ControlPlane, message_id: str | None) -> bytes:
     """The stored message that an operator named."""
     try:
         _, position = parse_offset_message_id(message_id or "")
     except RecordError as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
-    record = broker.store.message_at(position) if position >= 0 else None
+    record = message_log.store.message_at(position) if position >= 0 else None
     if record is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {position}"
         )
-    if fault := broker.unreadable(decode(record).topic):
+    if fault := internal_topic_fault(control, decode(record).topic):
         raise CallRefused(ResponseCode.NO_PERMISSION, fault)
     return bytes(record)
 
 
-async def _relay(broker: Broker, call: Call[Any], group: str, client_id: str) -> Reply:
+async def _relay(tables: BrokerTables, call: Call[Any], group: str, client_id: str) -> Reply:
     """The member's answer, whatever it is; in genuine words why there is none."""
-    member = _member(broker, group, client_id)
+    member = _member(tables, group, client_id)
     try:
         answer: Reply = await member.call(call, FORWARD_TIMEOUT_MS)
     except CallRefused as error:
@@ -75,9 +84,9 @@ async def _relay(broker: Broker, call: Call[Any], group: str, client_id: str) ->
     return Reply(code=answer.code, remark=answer.remark, body=answer.body)
 
 
-def _member(broker: Broker, group: str, client_id: str) -> Peer:
+def _member(tables: BrokerTables, group: str, client_id: str) -> Peer:
     """The connection of a member that is there, and young enough to understand."""
-    members = broker.clients.consumers(group)
+    members = tables.clients.consumers(group)
     peers = (
         [m.peer for m in members.members.values() if m.client_id == client_id] if members else []
     )

@@ -6,8 +6,9 @@ Remarks and codes are the genuine broker's, but that a remark says so.
 import re
 from typing import Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
 from roquet.broker.settings.settings_format import all_settings
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError, UsageError
 from roquet.net.router import Peer
@@ -30,34 +31,36 @@ READ_AHEAD_MODES: Final = frozenset({"0", "1"})
 _NUMBER: Final = re.compile(r"-?\d{1,18}", re.ASCII)
 
 
-def put_limits(broker: Broker, call: SetColdReadLimits, _peer: Peer) -> Reply:
+def put_limits(tables: BrokerTables, call: SetColdReadLimits, _peer: Peer) -> Reply:
     """Keeps limits of groups."""
     try:
         wanted = read_properties(call.body.decode())
-        broker.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
+        tables.cold_read_limits.put({_group(k): _limit(v) for k, v in wanted.items()})
     except (FieldError, UnicodeDecodeError, UsageError) as error:
         raise CallRefused(ResponseCode.INVALID_PARAMETER, f"limits of groups: {error}") from error
     return Reply(remark=f"kept {NO_EFFECT}")
 
 
-def remove_limit(broker: Broker, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
+def remove_limit(tables: BrokerTables, call: RemoveColdReadLimit, _peer: Peer) -> Reply:
     """Forgets a group's limit."""
-    broker.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
+    tables.cold_read_limits.remove(call.body.decode("utf-8", "replace"))
     return Reply()
 
 
-def limits(broker: Broker, _call: GetColdReadLimits, _peer: Peer) -> Reply:
+def limits(
+    tables: BrokerTables, control: ControlPlane, _call: GetColdReadLimits, _peer: Peer
+) -> Reply:
     """All limits, and those of the settings; nothing is counted, so no group is said to read."""
-    settings = dict(all_settings(broker.config))
+    settings = dict(all_settings(control.settings.config))
     table = ColdReadLimitTable(
-        config_table=dict(broker.cold_read_limits.by_group),
+        config_table=dict(tables.cold_read_limits.by_group),
         cg_cold_read_threshold=int(settings["cgColdReadThreshold"]),
         global_cold_read_threshold=int(settings["globalColdReadThreshold"]),
     )
     return Reply(body=codec.dumps(table))
 
 
-def read_ahead(_broker: Broker, call: SetReadAhead, _peer: Peer) -> Reply:
+def read_ahead(call: SetReadAhead, _peer: Peer) -> Reply:
     """Takes a mode of reading ahead."""
     mode = call.read_ahead_mode
     if mode in READ_AHEAD_MODES:

@@ -4,9 +4,13 @@ from collections.abc import Iterator
 
 import msgspec
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.inspection import language_of
-from roquet.broker.handlers.paging import check_queues, each_queue, written
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.connections import language_of
+from roquet.broker.operations.large_replies import check_queues, each_queue, written
+from roquet.broker.operations.progress import has_unsubscribed, queue_progress
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup, GroupMember
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
@@ -24,15 +28,17 @@ from roquet.wire.calls.bodies import (
 from roquet.wire.codes import ResponseCode
 
 
-def connections(broker: Broker, call: GetConnections, _peer: Peer) -> HandlerReply:
+def connections(
+    tables: BrokerTables, coordination: GroupCoordination, call: GetConnections, _peer: Peer
+) -> HandlerReply:
     """The members of a group."""
     name = call.consumer_group
-    group = broker.clients.consumers(name)
+    group = tables.clients.consumers(name)
     if group is None:
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
-    strategies = broker.assigning.table.strategies(name) if call.with_wishes else {}
+    strategies = coordination.rebalance.table.strategies(name) if call.with_wishes else {}
     found = [
         _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
         for member in group.members.values()
@@ -50,50 +56,37 @@ def connections(broker: Broker, call: GetConnections, _peer: Peer) -> HandlerRep
     return written(rows, body, lambda data: Reply(body=data))
 
 
-def stats(broker: Broker, call: GetConsumeStats, _peer: Peer) -> HandlerReply:
+def stats(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: GetConsumeStats,
+    _peer: Peer,
+) -> HandlerReply:
     """A group's progress in all its queues here, and how quickly it gets on."""
     group = call.consumer_group
-    topics = _topics(broker, call, broker.clients.consumers(group))
-    counts = {topic: _queue_count(broker, topic) for topic in topics}
+    topics = _topics(tables, call, tables.clients.consumers(group))
+    counts = {topic: _queue_count(tables, topic) for topic in topics}
     check_queues(sum(counts.values()))
     queues = [
-        MessageQueue(topic, broker.config.broker_name, number)
+        MessageQueue(topic, control.settings.config.broker_name, number)
         for topic, count in counts.items()
         for number in range(count)
     ]
-    tps = sum((broker.statistics.consume_tps(topic, group) for topic in topics), 0.0)
-    decisions = _decisions(broker, group) if call.with_owners else None
+    tps = sum((control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
+    decisions = _decisions(coordination, group) if call.with_owners else None
     return each_queue(
         queues,
-        lambda queue: _progress(broker, call, queue.topic, queue.queue_id),
+        lambda queue: _progress(
+            message_log, tables, coordination, control, call, queue.topic, queue.queue_id
+        ),
         lambda found: ConsumeStats(
             offset_table=dict(zip(queues, found, strict=True)),
             consume_tps=tps,
             decisions=decisions,
         ),
     )
-
-
-def progress(broker: Broker, group: str, topic: str, number: int) -> QueueProgress:
-    """How far a queue is, and a group in it: with what it has handled, with what it was given."""
-    store = broker.store
-    committed = max(broker.offsets.get(group, topic, number) or 0, 0)
-    least, most = store.bounds(topic, number)
-    last_ms = 0
-    if least < committed <= most:
-        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
-    return QueueProgress(
-        broker_offset=most,
-        consumer_offset=committed,
-        pull_offset=max(committed, broker.statistics.pulled(topic, group, number)),
-        last_timestamp=last_ms,
-    )
-
-
-def has_left(broker: Broker, group: str, topic: str) -> bool:
-    """Whether a group that is online listens to other topics, and not to this one any more."""
-    members = broker.clients.consumers(group)
-    return bool(members and members.subscriptions and topic not in members.subscriptions)
 
 
 def _connection(member: GroupMember, asked: str | None, *, with_wishes: bool) -> ClientConnection:
@@ -109,44 +102,56 @@ def _connection(member: GroupMember, asked: str | None, *, with_wishes: bool) ->
     )
 
 
-def _topics(broker: Broker, call: GetConsumeStats, members: ConsumerGroup | None) -> list[str]:
+def _topics(
+    tables: BrokerTables, call: GetConsumeStats, members: ConsumerGroup | None
+) -> list[str]:
     """Those that are asked for, else those of which the group has progress.
 
     The topics that a live group does not listen to any more are left out, as the genuine broker
     does; what it listens to, but has not begun, is told to our own commands.
     """
     wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
-    found = wanted or set(broker.offsets.topics(call.consumer_group))
+    found = wanted or set(tables.offsets.topics(call.consumer_group))
     if members is not None and members.subscriptions:
-        found = {t for t in found if not has_left(broker, call.consumer_group, t)}
+        found = {t for t in found if not has_unsubscribed(tables, call.consumer_group, t)}
         if call.with_owners and not wanted:
             found.update(members.subscriptions)
     return sorted(found)
 
 
-def _queue_count(broker: Broker, topic: str) -> int:
-    config = broker.topics.get(topic)
+def _queue_count(tables: BrokerTables, topic: str) -> int:
+    config = tables.topics.get(topic)
     return config.read_queue_nums if config else 0
 
 
-def _progress(broker: Broker, call: GetConsumeStats, topic: str, number: int) -> QueueProgress:
+def _progress(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: GetConsumeStats,
+    topic: str,
+    number: int,
+) -> QueueProgress:
     group = call.consumer_group
-    found = progress(broker, group, topic, number)
+    found = queue_progress(message_log, tables, control, group, topic, number)
     if not call.with_owners:
         return found
-    return msgspec.structs.replace(found, owners=_owners(broker, group, topic, number))
+    return msgspec.structs.replace(found, owners=_owners(coordination, group, topic, number))
 
 
-def _owners(broker: Broker, group: str, topic: str, number: int) -> list[str] | None:
+def _owners(
+    coordination: GroupCoordination, group: str, topic: str, number: int
+) -> list[str] | None:
     """Who works on a queue; None where several may, since they pop."""
-    if broker.mode(topic, group).mode == POP:
+    if coordination.request_mode(topic, group).mode == POP:
         return None
-    return broker.handover.owners(group, topic, number)
+    return coordination.handover.owners(group, topic, number)
 
 
-def _decisions(broker: Broker, group: str) -> list[TopicAssignment]:
+def _decisions(coordination: GroupCoordination, group: str) -> list[TopicAssignment]:
     def each() -> Iterator[TopicAssignment]:
-        for topic, snapshot in broker.assigning.table.of(group).items():
+        for topic, snapshot in coordination.rebalance.table.of(group).items():
             yield TopicAssignment(
                 topic=topic,
                 strategy=snapshot.strategy,

@@ -3,9 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
 from roquet.broker.filtering.filter_cache import HEARTBEAT_SIZE_MAX, TAG_TYPES
-from roquet.broker.handlers.pull import parse_tag_codes
+from roquet.broker.filtering.tag_expressions import parse_tag_codes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import ConsumerGroup
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, FieldError
@@ -39,43 +42,52 @@ SUBSCRIPTIONS_MAX: Final = 4_096
 """In one heartbeat: a topic and its retry topic for each group, and room for many more."""
 
 
-def heartbeat(broker: Broker, call: calls.Heartbeat, peer: Peer) -> calls.HeartbeatReply:
+def heartbeat(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: calls.Heartbeat,
+    peer: Peer,
+) -> calls.HeartbeatReply:
     """Notes who a client is and what it listens to; tells its groups when that is news."""
     data = decode_body(call.body, HeartbeatData)
     _check_names(data)
-    _check_counts(broker, data, peer)
-    if peer not in broker.clients:
-        peer.on_close(broker.forget)
-    limit_ms = broker.config.client_silence
-    broker.clients.seen(peer, LastSeen(seen_ms=broker.clock.monotonic_ms(), limit_ms=limit_ms))
+    _check_counts(tables, data, peer)
+    if peer not in tables.clients:
+        peer.on_close(coordination.forget)
+    limit_ms = control.settings.config.client_silence
+    tables.clients.seen(peer, LastSeen(seen_ms=control.clock.monotonic_ms(), limit_ms=limit_ms))
     if data.without_sub:
-        known = broker.clients.same_as_before(peer, data.heartbeat_fingerprint)
+        known = tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
         return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
-    _make_groups(broker, data)
+    _make_groups(tables, control, data)
     left = HEARTBEAT_SIZE_MAX
     for consumer in data.consumer_data_set:
         wishes = consumer.subscription_data_set
-        left = broker.filters.hear(broker.config, consumer.group_name, wishes, left)
-    changed = broker.clients.beat(peer, data)
+        left = message_log.filters.hear(control.settings.config, consumer.group_name, wishes, left)
+    changed = tables.clients.beat(peer, data)
     for consumer in data.consumer_data_set:
-        _look_for_factions(broker, consumer.group_name)
-    broker.notify(changed)
+        _look_for_factions(tables, consumer.group_name)
+    coordination.notify(changed)
     return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
 
 
-def unregister(broker: Broker, call: calls.Unregister, peer: Peer) -> Reply:
+def unregister(
+    tables: BrokerTables, coordination: GroupCoordination, call: calls.Unregister, peer: Peer
+) -> Reply:
     """Takes a client out of a group."""
     group = call.consumer_group
-    member = broker.clients.member(group, peer) if group else None
-    if broker.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
-        broker.left(group, member or call.client_id)
-        broker.notify([group])
+    member = tables.clients.member(group, peer) if group else None
+    if tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
+        coordination.member_left(group, member or call.client_id)
+        coordination.notify([group])
     return Reply()
 
 
-def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
+def consumers(tables: BrokerTables, call: calls.GetConsumers, _peer: Peer) -> Reply:
     """The client ids of a group's members."""
-    group = broker.clients.consumers(call.consumer_group)
+    group = tables.clients.consumers(call.consumer_group)
     if group is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
@@ -83,7 +95,9 @@ def consumers(broker: Broker, call: calls.GetConsumers, _peer: Peer) -> Reply:
     return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
 
 
-def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Peer) -> Reply:
+def check_subscription(
+    message_log: MessageLog, control: ControlPlane, call: calls.CheckSubscription, _peer: Peer
+) -> Reply:
     """Says whether the broker can filter by an expression."""
     subscription = decode_body(call.body, CheckClientBody).subscription_data if call.body else None
     if subscription is not None:
@@ -91,7 +105,7 @@ def check_subscription(broker: Broker, call: calls.CheckSubscription, _peer: Pee
         if kind in TAG_TYPES:
             parse_tag_codes(expression)
         else:
-            broker.filters.find(broker.config, kind, expression)
+            message_log.filters.find(control.settings.config, kind, expression)
     return Reply()
 
 
@@ -107,9 +121,9 @@ def _check_names(data: HeartbeatData) -> None:
         raise FieldError("HeartbeatData: $.topic of a subscription is missing")
 
 
-def _look_for_factions(broker: Broker, name: str) -> None:
+def _look_for_factions(tables: BrokerTables, name: str) -> None:
     """Say it once when a group's members begin to listen to different things."""
-    group = broker.clients.consumers(name)
+    group = tables.clients.consumers(name)
     if group is None or not group.is_changed:
         return
     group.is_changed = False
@@ -140,18 +154,18 @@ def _told(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
     return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}
 
 
-def _make_groups(broker: Broker, data: HeartbeatData) -> None:
+def _make_groups(tables: BrokerTables, control: ControlPlane, data: HeartbeatData) -> None:
     """Settings and a retry topic for each group that is new."""
-    now_ms = broker.clock.now_ms()
-    groups = broker.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
+    now_ms = control.clock.now_ms()
+    groups = tables.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
     topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
-    broker.topics.announce_for_groups(topics, now_ms)
+    tables.topics.announce_for_groups(topics, now_ms)
 
 
-def _check_counts(broker: Broker, data: HeartbeatData, peer: Peer) -> None:
+def _check_counts(tables: BrokerTables, data: HeartbeatData, peer: Peer) -> None:
     """Refuse what no client that means well says, before any work is done for it."""
     wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
-    producers, consumers = broker.clients.group_counts(peer, data)
+    producers, consumers = tables.clients.group_counts(peer, data)
     for found, limit, what in (
         (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
         (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),

@@ -4,8 +4,11 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.paging import dumped, in_slices
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.connections import language_of
+from roquet.broker.operations.large_replies import dumped, in_slices
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
 from roquet.model.errors import CallRefused
@@ -14,16 +17,16 @@ from roquet.net.router import Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import ClientConnection, TopicList
-from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 ENTRIES_MAX: Final = 4_096
 """Entries of one answer: half a megabyte of JSON, written in some 20 ms."""
 
 
-def producers(broker: Broker, call: calls.GetProducers, _peer: Peer) -> Reply:
+def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Reply:
     """The members of a producer group."""
-    members = broker.clients.producer_ids(call.producer_group)
+    members = tables.clients.producer_ids(call.producer_group)
     if members is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"the producer group[{call.producer_group}] not exist"
@@ -40,10 +43,12 @@ def producers(broker: Broker, call: calls.GetProducers, _peer: Peer) -> Reply:
     return Reply(body=codec.dumps(calls.ProducerConnection(connection_set=found)))
 
 
-def all_producers(broker: Broker, _call: calls.GetAllProducers, _peer: Peer) -> Reply:
+def all_producers(
+    tables: BrokerTables, control: ControlPlane, _call: calls.GetAllProducers, _peer: Peer
+) -> Reply:
     """The members of all producer groups."""
-    clients = broker.clients
-    ahead_ms = broker.clock.now_ms() - broker.clock.monotonic_ms()
+    clients = tables.clients
+    ahead_ms = control.clock.now_ms() - control.clock.monotonic_ms()
     table = {
         group: [
             calls.ProducerInfo(
@@ -60,41 +65,45 @@ def all_producers(broker: Broker, _call: calls.GetAllProducers, _peer: Peer) -> 
     return Reply(body=codec.dumps(calls.ProducerTable(data=table)))
 
 
-def groups_of_topic(broker: Broker, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
+def groups_of_topic(tables: BrokerTables, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
     """The groups that listen to a topic now, or have progress in it."""
-    found = {*broker.clients.listeners(call.topic), *broker.offsets.groups_of(call.topic)}
+    found = {*tables.clients.listeners(call.topic), *tables.offsets.groups_of(call.topic)}
     return Reply(body=codec.dumps(calls.GroupList(group_list=sorted(found))))
 
 
-def topics_of_group(broker: Broker, call: calls.GetTopicsOfGroup, _peer: Peer) -> Reply:
+def topics_of_group(
+    message_log: MessageLog, tables: BrokerTables, call: calls.GetTopicsOfGroup, _peer: Peer
+) -> Reply:
     """The topics in which a group has progress."""
-    found = sorted(broker.offsets.topics(call.group))
-    return Reply(body=codec.dumps(TopicList(topic_list=found, broker_addr=broker.address)))
+    found = sorted(tables.offsets.topics(call.group))
+    return Reply(body=codec.dumps(TopicList(topic_list=found, broker_addr=message_log.address)))
 
 
-def subscription(broker: Broker, call: calls.GetSubscription, _peer: Peer) -> Reply:
+def subscription(tables: BrokerTables, call: calls.GetSubscription, _peer: Peer) -> Reply:
     """What a group that is online wants of a topic."""
-    found = broker.clients.subscription(call.group, call.topic)
+    found = tables.clients.subscription(call.group, call.topic)
     answer = calls.SubscriptionAnswer(group=call.group, topic=call.topic, subscription_data=found)
     return Reply(body=codec.dumps(answer))
 
 
-def system_topics(broker: Broker, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
+def system_topics(control: ControlPlane, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
     """The topics that belong to the system."""
-    found = sorted(system_topic_names(broker.config))
+    found = sorted(system_topic_names(control.settings.config))
     return Reply(body=codec.dumps(TopicList(topic_list=found)))
 
 
-def entries(broker: Broker, call: calls.GetEntries, _peer: Peer) -> Reply:
+def entries(
+    message_log: MessageLog, tables: BrokerTables, call: calls.GetEntries, _peer: Peer
+) -> Reply:
     """The entries of a queue from an offset on, ENTRIES_MAX at most.
 
     An offset that the queue does not have is told in the remark of a success, as the genuine broker
     does.
     """
-    queue_stats, topic, queue_id = broker.store.queue_stats, call.topic, call.queue_id
+    queue_stats, topic, queue_id = message_log.store.queue_stats, call.topic, call.queue_id
     if not queue_stats.has(topic, queue_id):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{queue_id}@{topic} is not exist!")
-    least, end = broker.store.bounds(topic, queue_id)
+    least, end = message_log.store.bounds(topic, queue_id)
     if not least <= call.index < end:
         return Reply(remark=f"Index {call.index} of {queue_id}@{topic} is not exist!")
     count = min(max(call.count, 0), ENTRIES_MAX)
@@ -106,17 +115,17 @@ def entries(broker: Broker, call: calls.GetEntries, _peer: Peer) -> Reply:
             calls.QueueEntry(physic_offset=position, physic_size=size, tags_code=code)
             for position, size, code in found
         ],
-        filter_data=_filter_data(broker, call),
-        subscription_data=broker.clients.subscription(call.consumer_group or "", topic),
+        filter_data=_filter_data(tables, call),
+        subscription_data=tables.clients.subscription(call.consumer_group or "", topic),
     )
     return Reply(body=codec.dumps(answer))
 
 
-def _filter_data(broker: Broker, call: calls.GetEntries) -> str | None:
+def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
     """What the genuine broker says of a group's filter: "null" when it filters by tags."""
     if call.consumer_group is None:
         return None
-    found = broker.clients.subscription(call.consumer_group, call.topic)
+    found = tables.clients.subscription(call.consumer_group, call.topic)
     if found is None:
         return f"{call.consumer_group}@{call.topic} is not online!"
     if found.expression_type != SQL92:
@@ -132,35 +141,33 @@ def _filter_data(broker: Broker, call: calls.GetEntries) -> str | None:
     return codec.dumps(told, pretty=True).decode()
 
 
-async def all_offsets(broker: Broker, _call: calls.GetAllOffsets, _peer: Peer) -> Reply:
+async def all_offsets(
+    tables: BrokerTables, control: ControlPlane, _call: calls.GetAllOffsets, _peer: Peer
+) -> Reply:
     """The progress of all groups: what they have handled, and what they were given."""
-    handled = await in_slices(list(broker.offsets.by_place()), lambda row: (row[0], dict(row[1])))
+    handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
-        list(broker.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
+        list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
     )
     answer = calls.AllOffsets(
         offset_table=dict(handled),
         pull_offset_table={
             f"{topic}{SEPARATOR}{group}": queues for (topic, group), queues in pulled if queues
         },
-        data_version=broker.offsets.version,
+        data_version=tables.offsets.version,
     )
     rows = sum(len(queues) for queues in answer.offset_table.values()) + len(pulled)
     return Reply(body=await dumped(rows, answer))
 
 
-def delay_offsets(broker: Broker, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
+def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
     """How far each delay level is that was ever used."""
-    used = msgspec.structs.replace(broker.delays.content(), offset_table=broker.delays.used())
+    used = msgspec.structs.replace(
+        tables.delay_offsets.content(), offset_table=tables.delay_offsets.used()
+    )
     return Reply(body=codec.dumps(used))
 
 
-def request_modes(broker: Broker, _call: calls.GetRequestModes, _peer: Peer) -> Reply:
+def request_modes(tables: BrokerTables, _call: calls.GetRequestModes, _peer: Peer) -> Reply:
     """Which groups pull and which pop."""
-    return Reply(body=codec.dumps(broker.modes.content()))
-
-
-def language_of(peer: Peer) -> Language:
-    """What a peer is written in, as far as it is known here."""
-    known = set(Language)
-    return Language(peer.language) if peer.language in known else Language.OTHER
+    return Reply(body=codec.dumps(tables.request_modes.content()))

@@ -2,8 +2,9 @@
 
 from typing import Final
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.paging import written
+from roquet.broker.control import ControlPlane
+from roquet.broker.operations.large_replies import written
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import FieldError
 from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
@@ -15,18 +16,20 @@ QUEUES_MAX: Final = 16_384
 """Queues of one request: as many as a topic may have on a broker."""
 
 
-def lock(broker: Broker, call: LockQueues, _peer: Peer) -> HandlerReply:
+def lock(
+    tables: BrokerTables, control: ControlPlane, call: LockQueues, _peer: Peer
+) -> HandlerReply:
     """Locks queues for one member; the answer lists those that it holds now."""
     asked = _asked(call)
-    now_ms = broker.clock.monotonic_ms()
-    held = broker.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, now_ms)
+    now_ms = control.clock.monotonic_ms()
+    held = tables.locks.lock(asked.consumer_group, asked.client_id, asked.mq_set, now_ms)
     return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
 
 
-def unlock(broker: Broker, call: UnlockQueues, _peer: Peer) -> Reply:
+def unlock(tables: BrokerTables, call: UnlockQueues, _peer: Peer) -> Reply:
     """Takes locked queues back."""
     asked = _asked(call)
-    broker.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
+    tables.locks.unlock(asked.consumer_group, asked.client_id, asked.mq_set)
     return Reply()
 
 

@@ -5,11 +5,14 @@ from typing import NoReturn
 
 import msgspec
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
 from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
-from roquet.broker.handlers.pop_collector import PopCollector, PopRequest
-from roquet.broker.handlers.pull import parse_tag_codes
-from roquet.broker.services.long_polling import TagCodes
+from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.pop_collector import PopCollector, PopRequest
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
 from roquet.model.topic import TopicConfig
 from roquet.net.router import HandlerReply, Peer
@@ -34,23 +37,37 @@ PEEK_INVISIBLE_MS = 1
 AnyPop = Pop | Peek | Notification | PollingInfo
 
 
-def pop(broker: Broker, call: Pop, _peer: Peer) -> HandlerReply:
+def pop(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pop,
+    _peer: Peer,
+) -> HandlerReply:
     """Messages that nobody else gets for a while, or a wait for them."""
     # A born time of 0 or none is now, as for the genuine broker: peers that do not wait send none.
-    if call.born_time and broker.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
+    if call.born_time and control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
         return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
-    asked = _asked(broker, call)
-    found = _look(broker, asked)
+    asked = _asked(message_log, delivery, tables, control, call)
+    found = _look(message_log, delivery, tables, control, asked)
     if found.count or call.poll_time <= 0:
         return _reply(asked, found)
-    if broker.polls.is_full(asked.group, asked.topic):
+    if message_log.arrivals.waiters.is_full(asked.group, asked.topic):
         return PopReply(code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait")
-    return _hold(broker, call, asked, found)
+    return _hold(message_log, delivery, tables, control, call, asked, found)
 
 
-def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
+def peek(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Peek,
+    _peer: Peer,
+) -> PopReply:
     """The messages that a pop would give; they stay there for everybody."""
-    topic = _check(broker, call)
+    topic = _check(delivery, tables, control, call)
     _check_count(call.max_msg_nums)
     asked = PopRequest(
         group=call.consumer_group,
@@ -63,86 +80,132 @@ def peek(broker: Broker, call: Peek, _peer: Peer) -> PopReply:
         wanted=None,
         peek=True,
     )
-    found = _look(broker, asked)
+    found = _look(message_log, delivery, tables, control, asked)
     reply = _reply(asked, found)
     if found.count:
         return reply
     return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
 
 
-def notification(broker: Broker, call: Notification, _peer: Peer) -> HandlerReply:
+def notification(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Notification,
+    _peer: Peer,
+) -> HandlerReply:
     """Whether there is something to pop, or a wait for it."""
-    asked = _asked_by_notification(broker, call)
-    found = PopCollector(broker, asked)
+    asked = _asked_by_notification(message_log, delivery, tables, control, call)
+    found = PopCollector(message_log, delivery, tables, control, asked)
     if found.has_any():
         return NotificationReply(has_msg=True)
     if call.poll_time <= 0:
         return NotificationReply()
-    if broker.polls.is_full(asked.group, asked.topic):
+    if message_log.arrivals.waiters.is_full(asked.group, asked.topic):
         return NotificationReply(polling_full=True)
-    return _watch(broker, call, asked, found)
+    return _watch(message_log, delivery, tables, control, call, asked, found)
 
 
-def polling_info(broker: Broker, call: PollingInfo, _peer: Peer) -> PollingInfoReply:
+def polling_info(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: PollingInfo,
+    _peer: Peer,
+) -> PollingInfoReply:
     """How many pops of a group wait for messages of a topic."""
-    _check(broker, call)
-    return PollingInfoReply(polling_num=broker.polls.waiting(call.consumer_group, call.topic))
+    _check(delivery, tables, control, call)
+    return PollingInfoReply(
+        polling_num=message_log.arrivals.waiters.waiting(call.consumer_group, call.topic)
+    )
 
 
-async def _hold(broker: Broker, call: Pop, asked: PopRequest, found: PopCollector) -> PopReply:
+async def _hold(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pop,
+    asked: PopRequest,
+    found: PopCollector,
+) -> PopReply:
     """What there is once there is something, or when the time for it is over."""
-    deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+    deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     while not found.count:
-        if found.moved and not _is_over(broker, deadline_ms):
+        if found.moved and not _is_over(message_log, control, deadline_ms):
             await asyncio.sleep(0)  # one look does not go through all that is not wanted
-            came = not broker.polls.is_closed
+            came = not message_log.arrivals.waiters.is_closed
         else:
-            came = await _wait(broker, asked, found, deadline_ms)
-        if not came and _is_over(broker, deadline_ms):
+            came = await _wait(message_log, control, asked, found, deadline_ms)
+        if not came and _is_over(message_log, control, deadline_ms):
             break
-        _check(broker, call)  # the topic may have been deleted or forbidden meanwhile
-        found = _look(broker, asked)
+        _check(
+            delivery, tables, control, call
+        )  # the topic may have been deleted or forbidden meanwhile
+        found = _look(message_log, delivery, tables, control, asked)
     return _reply(asked, found)
 
 
 async def _watch(
-    broker: Broker, call: Notification, asked: PopRequest, found: PopCollector
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Notification,
+    asked: PopRequest,
+    found: PopCollector,
 ) -> NotificationReply:
     """Whether there is something once there is, or when the time for it is over."""
-    deadline_ms = broker.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
+    deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     has_any = came = False
-    while not has_any and (came or not _is_over(broker, deadline_ms)):
-        came = await _wait(broker, asked, found, deadline_ms)
-        found = PopCollector(broker, asked)
+    while not has_any and (came or not _is_over(message_log, control, deadline_ms)):
+        came = await _wait(message_log, control, asked, found, deadline_ms)
+        found = PopCollector(message_log, delivery, tables, control, asked)
         has_any = found.has_any()
     if came:
-        _wake_others(broker, asked, found)  # we only look, it is there for another
+        _wake_others(message_log, asked, found)  # we only look, it is there for another
     return NotificationReply(has_msg=has_any)
 
 
-async def _wait(broker: Broker, asked: PopRequest, found: PopCollector, deadline_ms: int) -> bool:
+async def _wait(
+    message_log: MessageLog,
+    control: ControlPlane,
+    asked: PopRequest,
+    found: PopCollector,
+    deadline_ms: int,
+) -> bool:
     """Wait until it is worth looking again; an ordered queue that is held may be so by itself."""
-    until_ms, clock = deadline_ms, broker.clock
+    until_ms, clock = deadline_ms, control.clock
     if found.blocked_until_ms is not None:
         left_ms = max(1, found.blocked_until_ms - clock.now_ms())
         until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
-    return await broker.polls.wait(asked.group, asked.topic, asked.queue_id, until_ms)
+    return await message_log.arrivals.waiters.wait(
+        asked.group, asked.topic, asked.queue_id, until_ms
+    )
 
 
-def _is_over(broker: Broker, deadline_ms: int) -> bool:
-    return broker.polls.is_closed or broker.clock.monotonic_ms() >= deadline_ms
+def _is_over(message_log: MessageLog, control: ControlPlane, deadline_ms: int) -> bool:
+    return message_log.arrivals.waiters.is_closed or control.clock.monotonic_ms() >= deadline_ms
 
 
-def _wake_others(broker: Broker, asked: PopRequest, found: PopCollector) -> None:
+def _wake_others(message_log: MessageLog, asked: PopRequest, found: PopCollector) -> None:
     for queue_id in found.others:
-        broker.polls.wake(asked.group, asked.topic, queue_id)
+        message_log.arrivals.waiters.wake(asked.group, asked.topic, queue_id)
 
 
-def _look(broker: Broker, asked: PopRequest) -> PopCollector:
-    found = PopCollector(broker, asked)
+def _look(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    asked: PopRequest,
+) -> PopCollector:
+    found = PopCollector(message_log, delivery, tables, control, asked)
     found.look()
     if found.count and not asked.peek:
-        _wake_others(broker, asked, found)
+        _wake_others(message_log, asked, found)
     return found
 
 
@@ -169,13 +232,19 @@ def _reply(asked: PopRequest, found: PopCollector) -> PopReply:
 # -- what may be asked -----------------------------------------------------------------------
 
 
-def _asked(broker: Broker, call: Pop) -> PopRequest:
-    if not broker.config.readable:
-        name = broker.config.broker_name
+def _asked(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pop,
+) -> PopRequest:
+    if not control.settings.config.readable:
+        name = control.settings.config.broker_name
         _refuse(ResponseCode.NO_PERMISSION, f"the broker[{name}] pop message is forbidden")
     _check_count(call.max_msg_nums)
-    topic = _check(broker, call)
-    if not 0 < call.invisible_time <= LONG_MAX - broker.clock.now_ms():
+    topic = _check(delivery, tables, control, call)
+    if not 0 < call.invisible_time <= LONG_MAX - control.clock.now_ms():
         _refuse(
             ResponseCode.INVALID_PARAMETER,
             f"invisibleTime {call.invisible_time} is not a time in ms over 0",
@@ -188,21 +257,29 @@ def _asked(broker: Broker, call: Pop) -> PopRequest:
         count=call.max_msg_nums,
         invisible_ms=call.invisible_time,
         init_mode=call.init_mode,
-        wanted=_wanted(broker, call),
+        wanted=_wanted(message_log, control, call),
         order=bool(call.order),
         attempt=call.attempt_id or None,
     )
 
 
-def _wanted(broker: Broker, call: Pop | Notification) -> TagCodes | CompiledFilter:
+def _wanted(
+    message_log: MessageLog, control: ControlPlane, call: Pop | Notification
+) -> TagCodes | CompiledFilter:
     """Tag codes or an expression; without one everything is wanted, whatever kind it is of."""
     if not call.exp or call.exp_type in TAG_TYPES:
         return parse_tag_codes(call.exp)
-    return broker.filters.find(broker.config, call.exp_type, call.exp)
+    return message_log.filters.find(control.settings.config, call.exp_type, call.exp)
 
 
-def _asked_by_notification(broker: Broker, call: Notification) -> PopRequest:
-    topic = _check(broker, call)
+def _asked_by_notification(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Notification,
+) -> PopRequest:
+    topic = _check(delivery, tables, control, call)
     return PopRequest(
         group=call.consumer_group,
         topic=call.topic,
@@ -211,7 +288,7 @@ def _asked_by_notification(broker: Broker, call: Notification) -> PopRequest:
         count=1,
         invisible_ms=PEEK_INVISIBLE_MS,
         init_mode=0,
-        wanted=_wanted(broker, call),
+        wanted=_wanted(message_log, control, call),
         order=bool(call.order),
         attempt=call.attempt_id or None,
         peek=True,
@@ -223,15 +300,17 @@ def _check_count(count: int) -> None:
         _refuse(ResponseCode.INVALID_PARAMETER, f"maxMsgNums {count}: 1 to {COUNT_MAX} are allowed")
 
 
-def _check(broker: Broker, call: AnyPop) -> TopicConfig:
+def _check(
+    delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: AnyPop
+) -> TopicConfig:
     """The topic, if the group may read it; refuses in the genuine order."""
-    topic = broker.topics.get(call.topic)
+    topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{call.topic}] not exist, apply first please! {HELP}",
         )
-    if fault := broker.unreadable(call.topic):
+    if fault := internal_topic_fault(control, call.topic):
         _refuse(ResponseCode.NO_PERMISSION, fault)
     if not topic.readable:
         _refuse(ResponseCode.NO_PERMISSION, f"the topic[{call.topic}] peeking message is forbidden")
@@ -241,13 +320,13 @@ def _check(broker: Broker, call: AnyPop) -> TopicConfig:
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
-    group = broker.retries.group(call.consumer_group)
+    group = delivery.retry_topics.group(call.consumer_group)
     if not group.consume_enable:
         _refuse(
             ResponseCode.NO_PERMISSION,
             f"subscription group no permission, {call.consumer_group}",
         )
-    groups = broker.groups
+    groups = tables.groups
     if groups.forbidden and not groups.may_read(call.consumer_group, call.topic):
         _refuse(
             ResponseCode.NO_PERMISSION,

@@ -1,32 +1,31 @@
 """Pull and suspend."""
 
-from functools import lru_cache
 from typing import Final, NoReturn, cast
 
 import msgspec
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
 from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
 from roquet.broker.filtering.filter_scan import scan
-from roquet.broker.services.long_polling import TagCodes
-from roquet.model.errors import CallRefused, FieldError, UsageError
+from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.progress import commit_offset
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model.errors import CallRefused, FieldError
 from roquet.model.flags import PullFlag
 from roquet.model.names import INTERNAL_TOPICS
 from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.router import HandlerReply, Peer
-from roquet.rules import tag_filter
 from roquet.rules.consumption.initial_offset import is_in_page_cache
 from roquet.rules.consumption.pull import OffsetCorrected, OffsetFound, pull_outcome, reply_limits
 from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import HELP, Language, ResponseCode
-from roquet.wire.java_hash import hash_code
 from roquet.wire.request_body import decode_body
-
-EXPRESSIONS_MAX: Final = 1_024
-"""Tag expressions whose codes are remembered: a group has one or few."""
 
 SCAN_MAX: Final = 32_768
 """Entries that a pull with tags looks at when few are wanted: half a millisecond. The genuine
@@ -55,36 +54,45 @@ SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
 PYTHON: Final = int(Language.PYTHON)
 
 
-def pull(broker: Broker, call: Pull, peer: Peer) -> HandlerReply:
+def pull(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: Pull,
+    peer: Peer,
+) -> HandlerReply:
     """Messages of one queue, or a wait for them."""
-    if (forbidden := _check(broker, call)) is not None:
+    if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
-    wanted = _wanted(broker, call)
+    wanted = _wanted(message_log, tables, control, call)
     if peer.language != PYTHON:
-        call = _limited(broker, call)
-    if broker.resets.pending and (moved := _moved(broker, call)) is not None:
+        call = _limited(message_log, control, call)
+    if tables.offset_resets.pending and (moved := _moved(message_log, tables, call)) is not None:
         return moved
-    if broker.former_readers.pending and _is_late(broker, call, peer):
-        return _begun_anew(broker, call)
+    if tables.former_readers.pending and _is_late(tables, call, peer):
+        return _begun_anew(message_log, call)
     if call.sys_flag & COMMIT and call.commit_offset >= 0:
-        broker.commit(call.consumer_group, call.topic, call.queue_id, call.commit_offset)
+        commit_offset(
+            message_log, tables, call.consumer_group, call.topic, call.queue_id, call.commit_offset
+        )
     if isinstance(wanted, CompiledFilter):
-        return _sifted(broker, call, wanted, peer)
-    reply = _look(broker, call, wanted)
+        return _sifted(message_log, tables, coordination, control, call, wanted, peer)
+    reply = _look(message_log, tables, control, call, wanted)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
-        broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
-        return _hold(broker, call, wanted)
+        coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+        return _hold(message_log, tables, control, call, wanted)
     return reply
 
 
-def _limited(broker: Broker, call: Pull) -> Pull:
+def _limited(message_log: MessageLog, control: ControlPlane, call: Pull) -> Pull:
     """The pull with no more asked for than the transfer limits give to clients of other languages.
 
     Programs count on these limits: Java clients ask for what fits in one reply.
     """
-    config = broker.config
+    config = control.settings.config
     count, size = config.pull_count_memory, config.pull_bytes_memory
-    if _is_cold(broker, call):
+    if _is_cold(message_log, control, call):
         count, size = config.pull_count_disk, config.pull_bytes_disk
     asked = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
     allowed = min(asked[0], count), min(asked[1], size)
@@ -93,62 +101,78 @@ def _limited(broker: Broker, call: Pull) -> Pull:
     return msgspec.structs.replace(call, max_msg_nums=allowed[0], max_msg_bytes=allowed[1])
 
 
-def _is_cold(broker: Broker, call: Pull) -> bool:
+def _is_cold(message_log: MessageLog, control: ControlPlane, call: Pull) -> bool:
     """Whether what a pull asks for is likely to be on the disk alone."""
-    store, memory, share = broker.store, broker.memory, broker.config.memory_share
+    store, memory, share = (
+        message_log.store,
+        message_log.memory,
+        control.settings.config.memory_share,
+    )
     if is_in_page_cache(store.begin_position, store.end_position, memory, share):
         return False  # the whole log is in memory: no need to look where the message lies
     entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
     return bool(entries) and not is_in_page_cache(entries[0][0], store.end_position, memory, share)
 
 
-async def _hold(broker: Broker, call: Pull, wanted: TagCodes) -> PullReply:
+async def _hold(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+) -> PullReply:
     """What a queue holds once there is something new, or when the time for it is over."""
     next_offset = call.queue_offset + 1
-    if broker.store.bounds(call.topic, call.queue_id)[1] < next_offset:
-        deadline_ms = _deadline_ms(broker, call)
-        await broker.arrivals.reach(call.topic, call.queue_id, next_offset, wanted, deadline_ms)
-    return _changed(broker, call) or _look(broker, call, wanted)
+    if message_log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
+        deadline_ms = _deadline_ms(control, call)
+        await message_log.arrivals.reach(
+            call.topic, call.queue_id, next_offset, wanted, deadline_ms
+        )
+    return _changed(message_log, tables, control, call) or _look(
+        message_log, tables, control, call, wanted
+    )
 
 
-def _deadline_ms(broker: Broker, call: Pull) -> int:
+def _deadline_ms(control: ControlPlane, call: Pull) -> int:
     """Until when a pull that finds nothing is held."""
     hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
-    if not broker.config.long_polling:
-        hold_ms = min(hold_ms, broker.config.short_polling)
-    return broker.clock.monotonic_ms() + hold_ms
+    if not control.settings.config.long_polling:
+        hold_ms = min(hold_ms, control.settings.config.short_polling)
+    return control.clock.monotonic_ms() + hold_ms
 
 
-def _changed(broker: Broker, call: Pull) -> PullReply | None:
+def _changed(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
+) -> PullReply | None:
     """While it waited the topic may have been deleted or forbidden, or the group's offset reset."""
-    if (forbidden := _check(broker, call)) is not None:
+    if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
-    return _moved(broker, call) if broker.resets.pending else None
+    return _moved(message_log, tables, call) if tables.offset_resets.pending else None
 
 
-def _moved(broker: Broker, call: Pull) -> PullReply | None:
+def _moved(message_log: MessageLog, tables: BrokerTables, call: Pull) -> PullReply | None:
     """Where an operator wants the group to go on, told once."""
-    offset = broker.resets.take(call.consumer_group, call.topic, call.queue_id)
+    offset = tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
     if offset is None:
         return None
-    return _sent_to(broker, call, offset, "OFFSET_RESET")
+    return _sent_to(message_log, call, offset, "OFFSET_RESET")
 
 
-def _is_late(broker: Broker, call: Pull, peer: Peer) -> bool:
+def _is_late(tables: BrokerTables, call: Pull, peer: Peer) -> bool:
     """Whether it is the first pull since the topic was deleted, of who knows no topic ids."""
-    return call.topic_id is None and broker.former_readers.tell(
+    return call.topic_id is None and tables.former_readers.tell(
         call.topic, call.consumer_group, call.queue_id, peer
     )
 
 
-def _begun_anew(broker: Broker, call: Pull) -> PullReply:
+def _begun_anew(message_log: MessageLog, call: Pull) -> PullReply:
     """Where a reader of a deleted topic goes on in the one that was made anew, told once."""
-    return _sent_to(broker, call, None, "the topic was deleted and made anew")
+    return _sent_to(message_log, call, None, "the topic was deleted and made anew")
 
 
-def _sent_to(broker: Broker, call: Pull, offset: int | None, remark: str) -> PullReply:
+def _sent_to(message_log: MessageLog, call: Pull, offset: int | None, remark: str) -> PullReply:
     """The answer that has a reader go on at an offset; None is the queue's first."""
-    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     return PullReply(
         code=MOVED,
         remark=remark,
@@ -158,23 +182,31 @@ def _sent_to(broker: Broker, call: Pull, offset: int | None, remark: str) -> Pul
     )
 
 
-def _look(broker: Broker, call: Pull, wanted: TagCodes) -> PullReply:
+def _look(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+) -> PullReply:
     """What a queue holds now."""
     asked = call.queue_offset
-    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     if isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
-        return _found(broker, call, wanted, minimum, maximum)
-    return _elsewhere(broker, call, asked, minimum, maximum)
+        return _found(message_log, tables, control, call, wanted, minimum, maximum)
+    return _elsewhere(tables, control, call, asked, minimum, maximum)
 
 
-def _elsewhere(broker: Broker, call: Pull, asked: int, minimum: int, maximum: int) -> PullReply:
+def _elsewhere(
+    tables: BrokerTables, control: ControlPlane, call: Pull, asked: int, minimum: int, maximum: int
+) -> PullReply:
     """The answer to an offset that the queue does not hold."""
-    committed = broker.offsets.get(call.consumer_group, call.topic, call.queue_id)
+    committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
     match pull_outcome(asked, minimum, maximum, committed):
         case OffsetCorrected(offset, reason):
             code, next_offset, remark = MOVED, offset, reason
         case _:
-            broker.statistics.missed()
+            control.statistics.missed()
             code, next_offset, remark = NOT_FOUND, asked, "OFFSET_OVERFLOW_ONE"
     return PullReply(
         code=code,
@@ -185,11 +217,19 @@ def _elsewhere(broker: Broker, call: Pull, asked: int, minimum: int, maximum: in
     )
 
 
-def _found(broker: Broker, call: Pull, wanted: TagCodes, minimum: int, maximum: int) -> PullReply:
+def _found(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+    minimum: int,
+    maximum: int,
+) -> PullReply:
     """The records of a queue that a subscription wants, if there are any among the next ones."""
     count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    together = _together(broker, call, size) if call.body and wanted is None else None
-    found = together or broker.store.read(
+    together = _together(message_log, tables, call, size) if call.body and wanted is None else None
+    found = together or message_log.store.read(
         call.topic,
         call.queue_id,
         call.queue_offset,
@@ -198,13 +238,15 @@ def _found(broker: Broker, call: Pull, wanted: TagCodes, minimum: int, maximum: 
         wanted=wanted,
         scan_max=SCAN_MAX,
     )
-    return _given(broker, call, found, minimum, maximum)
+    return _given(control, call, found, minimum, maximum)
 
 
-def _given(broker: Broker, call: Pull, found: Slice, minimum: int, maximum: int) -> PullReply:
+def _given(
+    control: ControlPlane, call: Pull, found: Slice, minimum: int, maximum: int
+) -> PullReply:
     """The answer with what was found, and where to go on."""
     if found.count:
-        tally = broker.statistics.got(call.topic, call.consumer_group, found.count, found.size)
+        tally = control.statistics.got(call.topic, call.consumer_group, found.count, found.size)
         tally.pulled[call.queue_id] = found.next_offset
     return PullReply(
         code=SUCCESS if found.count else RETRY,
@@ -219,51 +261,68 @@ def _given(broker: Broker, call: Pull, found: Slice, minimum: int, maximum: int)
 # -- with a filter expression ----------------------------------------------------------------
 
 
-async def _sifted(broker: Broker, call: Pull, wanted: CompiledFilter, peer: Peer) -> PullReply:
+async def _sifted(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: Pull,
+    wanted: CompiledFilter,
+    peer: Peer,
+) -> PullReply:
     """What of a queue an expression wants; waits as any pull, but for a message that matches."""
     at = call.queue_offset
-    reply = await _sift(broker, call, wanted, at)
+    reply = await _sift(message_log, tables, control, call, wanted, at)
     if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
         return reply
-    broker.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
-    deadline_ms, came = _deadline_ms(broker, call), True
+    coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+    deadline_ms, came = _deadline_ms(control, call), True
     while came and reply.code in (NOT_FOUND, RETRY):
         at = reply.next_begin_offset
-        if broker.store.bounds(call.topic, call.queue_id)[1] <= at:
-            came = await broker.arrivals.reach(call.topic, call.queue_id, at + 1, None, deadline_ms)
+        if message_log.store.bounds(call.topic, call.queue_id)[1] <= at:
+            came = await message_log.arrivals.reach(
+                call.topic, call.queue_id, at + 1, None, deadline_ms
+            )
         else:  # more comes than can be looked through: its client would wait for ever
-            came = broker.clock.monotonic_ms() < deadline_ms
-        if (changed := _changed(broker, call)) is not None:
+            came = control.clock.monotonic_ms() < deadline_ms
+        if (changed := _changed(message_log, tables, control, call)) is not None:
             return changed
-        reply = await _sift(broker, call, wanted, at)
+        reply = await _sift(message_log, tables, control, call, wanted, at)
     if reply.code == NOT_FOUND and at > call.queue_offset:  # others came, and need no second look
         return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
     return reply
 
 
-async def _sift(broker: Broker, call: Pull, wanted: CompiledFilter, asked: int) -> PullReply:
+async def _sift(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: CompiledFilter,
+    asked: int,
+) -> PullReply:
     """What of a queue an expression wants now, if there is any among the next messages."""
-    minimum, maximum = broker.store.bounds(call.topic, call.queue_id)
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
     if not isinstance(pull_outcome(asked, minimum, maximum), OffsetFound):
-        return _elsewhere(broker, call, asked, minimum, maximum)
+        return _elsewhere(tables, control, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
     size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    found = await scan(broker.store, broker.filters.turn, place, wanted, size)
-    return _given(broker, call, found, minimum, maximum)
+    found = await scan(message_log.store, message_log.filters.turn, place, wanted, size)
+    return _given(control, call, found, minimum, maximum)
 
 
-def _together(broker: Broker, call: Pull, size: int) -> Slice | None:
+def _together(message_log: MessageLog, tables: BrokerTables, call: Pull, size: int) -> Slice | None:
     """What the queue and others hold, as it lies in the log; the size alone is its limit."""
     try:
         others = decode_body(call.body, MultiQueueOffsets).offsets
     except FieldError:
         return None  # a genuine broker looks at no body
-    topic = broker.topics.get(call.topic)
+    topic = tables.topics.get(call.topic)
     readable = topic.read_queue_nums if topic else 0
     if not others or not all(0 <= queue_id < readable for queue_id in others):
         return None
     offsets = {call.queue_id: call.queue_offset} | others
-    return broker.store.read_together(call.topic, offsets, bytes_max=size)
+    return message_log.store.read_together(call.topic, offsets, bytes_max=size)
 
 
 def _body(parts: list[memoryview]) -> bytes:
@@ -271,23 +330,23 @@ def _body(parts: list[memoryview]) -> bytes:
     return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
 
 
-def _check(broker: Broker, call: Pull) -> PullReply | None:
+def _check(tables: BrokerTables, control: ControlPlane, call: Pull) -> PullReply | None:
     """Refuses in the genuine order; gives the answer that names a forbidden kind."""
-    if not broker.config.readable:
-        name = broker.config.broker_name
+    if not control.settings.config.readable:
+        name = control.settings.config.broker_name
         return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
-    group = broker.groups.get(call.consumer_group) or _group(broker, call.consumer_group)
+    group = tables.groups.get(call.consumer_group) or _group(tables, control, call.consumer_group)
     if not group.consume_enable:
         return _forbidden(
             FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
         )
-    topic = broker.topics.get(call.topic)
+    topic = tables.topics.get(call.topic)
     if topic is None:
         _refuse(
             ResponseCode.TOPIC_NOT_EXIST,
             f"topic[{call.topic}] not exist, apply first please! {HELP}",
         )
-    if call.topic in INTERNAL_TOPICS and (fault := broker.unreadable(call.topic)):
+    if call.topic in INTERNAL_TOPICS and (fault := internal_topic_fault(control, call.topic)):
         return _forbidden(FORBIDDEN_TOPIC, fault)
     if not topic.perm & 4:
         return _forbidden(FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden")
@@ -297,17 +356,17 @@ def _check(broker: Broker, call: Pull) -> PullReply | None:
             f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
             f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
         )
-    broker.check_topic_id(call.topic, call.topic_id)
-    if broker.groups.forbidden and not broker.groups.may_read(call.consumer_group, call.topic):
+    tables.topics.check_id(call.topic, call.topic_id)
+    if tables.groups.forbidden and not tables.groups.may_read(call.consumer_group, call.topic):
         return _forbidden(
             FORBIDDEN_SUBSCRIPTION,
             f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
         )
-    return None if group.consume_broadcast_enable else _check_broadcast(broker, call)
+    return None if group.consume_broadcast_enable else _check_broadcast(tables, call)
 
 
-def _check_broadcast(broker: Broker, call: Pull) -> PullReply | None:
-    members = broker.clients.consumers(call.consumer_group)
+def _check_broadcast(tables: BrokerTables, call: Pull) -> PullReply | None:
+    members = tables.clients.consumers(call.consumer_group)
     if members is not None and members.message_model is MessageModel.BROADCASTING:
         return _forbidden(
             FORBIDDEN_BROADCAST,
@@ -316,9 +375,9 @@ def _check_broadcast(broker: Broker, call: Pull) -> PullReply | None:
     return None
 
 
-def _group(broker: Broker, name: str) -> SubscriptionGroup:
+def _group(tables: BrokerTables, control: ControlPlane, name: str) -> SubscriptionGroup:
     """A group's settings, made at its first pull."""
-    group = broker.groups.find(name, broker.clock.now_ms())
+    group = tables.groups.find(name, control.clock.now_ms())
     if group is None:
         _refuse(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -327,23 +386,27 @@ def _group(broker: Broker, name: str) -> SubscriptionGroup:
     return group
 
 
-def _wanted(broker: Broker, call: Pull) -> TagCodes | CompiledFilter:
+def _wanted(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
+) -> TagCodes | CompiledFilter:
     """What the pull, or the group's heartbeats, ask for: tag codes or an expression."""
     if call.sys_flag & SUBSCRIPTION:
         if call.expression_type in TAG_TYPES:
             return parse_tag_codes(call.subscription)
-        return broker.filters.find(broker.config, call.expression_type, call.subscription)
-    subscription = _subscription(broker, call)
+        return message_log.filters.find(
+            control.settings.config, call.expression_type, call.subscription
+        )
+    subscription = _subscription(tables, call)
     if subscription.expression_type in TAG_TYPES:
         return parse_tag_codes(
             subscription.sub_string
         )  # its codes are not believed: C++ sends wrong ones
-    return broker.filters.told(broker.config, subscription)
+    return message_log.filters.told(control.settings.config, subscription)
 
 
-def _subscription(broker: Broker, call: Pull) -> Subscription:
+def _subscription(tables: BrokerTables, call: Pull) -> Subscription:
     """What the group said that it listens to."""
-    members = broker.clients.consumers(call.consumer_group)
+    members = tables.clients.consumers(call.consumer_group)
     if members is None:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
     subscription = members.subscriptions.get(call.topic)
@@ -352,22 +415,6 @@ def _subscription(broker: Broker, call: Pull) -> Subscription:
     if subscription.sub_version < call.sub_version:
         _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
     return subscription
-
-
-def parse_tag_codes(expression: str | None) -> TagCodes:
-    """The tag codes of an expression; refused when it names none."""
-    try:
-        return _codes(expression)
-    except UsageError as error:
-        raise CallRefused(
-            ResponseCode.SUBSCRIPTION_PARSE_FAILED,
-            f"parse the consumer's subscription failed: {error}",
-        ) from error
-
-
-@lru_cache(EXPRESSIONS_MAX)
-def _codes(expression: str | None) -> TagCodes:
-    return tag_filter.tag_codes(expression, hash_code)
 
 
 def _forbidden(kind: int, remark: str) -> PullReply:

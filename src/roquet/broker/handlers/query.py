@@ -3,7 +3,9 @@
 import asyncio
 from typing import Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.access import internal_topic_fault
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, RecordError
 from roquet.net.router import HandlerReply, Peer
@@ -33,20 +35,24 @@ MATCH_COUNT: Final = 4
 a tenth of a millisecond, the largest some milliseconds each."""
 
 
-def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> HandlerReply:
+def by_key(
+    message_log: MessageLog, control: ControlPlane, call: QueryByKey, _peer: Peer
+) -> HandlerReply:
     """The newest messages of a topic that carry a key, as many as fit in an answer."""
     wished = max(call.max_num, UNIQUE_COUNT) if call.unique_key else call.max_num
     if wished < 0:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"{wished} messages cannot be found")
-    if fault := broker.unreadable(call.topic):
+    if fault := internal_topic_fault(control, call.topic):
         raise CallRefused(ResponseCode.NO_PERMISSION, fault)
     if call.index_type == TAG:
-        return _by_tag(broker.store, call, min(wished, broker.config.query_count_max))
-    broker.store.dispatch()  # whoever asks finds what was acknowledged just before
-    found = broker.store.query(
+        return _by_tag(
+            message_log.store, call, min(wished, control.settings.config.query_count_max)
+        )
+    message_log.store.dispatch()  # whoever asks finds what was acknowledged just before
+    found = message_log.store.query(
         call.topic,
         call.key,
-        count_max=min(wished, broker.config.query_count_max),
+        count_max=min(wished, control.settings.config.query_count_max),
         bytes_max=BYTES_MAX,
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
@@ -54,9 +60,9 @@ def by_key(broker: Broker, call: QueryByKey, _peer: Peer) -> HandlerReply:
     return _answer(found.records, found.last_update_ms, found.last_update_position)
 
 
-def by_position(broker: Broker, call: ViewMessage, _peer: Peer) -> Reply:
+def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
     """The record at a position of the commit log."""
-    record = broker.store.message_at(call.offset) if call.offset >= 0 else None
+    record = message_log.store.message_at(call.offset) if call.offset >= 0 else None
     if record is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {call.offset}"

@@ -9,8 +9,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeGuard
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.paging import dumped, in_slices
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.large_replies import dumped, in_slices
+from roquet.broker.operations.progress import save_progress_in_threads
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.clients import GroupMember
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, FieldError
@@ -35,66 +38,79 @@ STATUS_TIMEOUT_MS: Final = 5_000
 TOO_OLD: Final = "the client does not support this feature. version={}"
 
 
-async def reset(broker: Broker, call: calls.ResetOffset, _peer: Peer) -> Reply:
+async def reset(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.ResetOffset,
+    _peer: Peer,
+) -> Reply:
     """Has a group go on elsewhere."""
     log.info(
         "reset asked: group %s, topic %s, queue %d, offset %s, time %d, force %s",
         call.group, call.topic, call.queue_id, call.offset, call.timestamp, call.is_force,
     )  # fmt: skip
-    found = await (_reset if broker.config.server_side_reset else _tell)(broker, call)
-    name = broker.config.broker_name
-    table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in found.items()}
+    if control.settings.config.server_side_reset:
+        offsets = await _reset(message_log, tables, call)
+    else:
+        offsets = await _tell(message_log, tables, control, call)
+    name = control.settings.config.broker_name
+    table = {MessageQueue(call.topic, name, queue_id): at for queue_id, at in offsets.items()}
     return Reply(body=await dumped(len(table), ResetOffsetBody(offset_table=table)))
 
 
 # -- by the broker -------------------------------------------------------------------------------
 
 
-async def _reset(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+async def _reset(
+    message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset
+) -> Mapping[int, int]:
     """Note where the group goes on; gives that by queue. Nothing changes if the disk refuses it."""
     group, topic = call.group, call.topic
-    found = await _wanted(broker, call, _topic_of(broker, call))
+    found = await _wanted(message_log, call, _topic_of(tables, call))
     if not found:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
-    _topic_of(broker, call)  # it may have been deleted meanwhile
-    before = {queue_id: broker.offsets.get(group, topic, queue_id) for queue_id in found}
+    _topic_of(tables, call)  # it may have been deleted meanwhile
+    before = {queue_id: tables.offsets.get(group, topic, queue_id) for queue_id in found}
     for queue_id, offset in found.items():
-        broker.offsets.commit(group, topic, queue_id, offset)
-        broker.resets.put(group, topic, queue_id, offset)
-        broker.orders.free(group, topic, queue_id)
+        tables.offsets.commit(group, topic, queue_id, offset)
+        tables.offset_resets.put(group, topic, queue_id, offset)
+        tables.ordered_pops.free(group, topic, queue_id)
     try:
-        await broker.progress_saved()
+        await save_progress_in_threads(message_log, tables)
     except Exception:
-        _undo(broker, call, before)
+        _undo(tables, call, before)
         raise
-    broker.arrivals.look_again([topic])
+    message_log.arrivals.look_again([topic])
     return found
 
 
-def _topic_of(broker: Broker, call: calls.ResetOffset) -> TopicConfig:
+def _topic_of(tables: BrokerTables, call: calls.ResetOffset) -> TopicConfig:
     """The topic's settings. Raises CallRefused unless there are the topic and the group."""
-    config = broker.topics.get(call.topic)
+    config = tables.topics.get(call.topic)
     if config is None:
         raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"Topic {call.topic} does not exist")
-    if broker.groups.get(call.group) is None:
+    if tables.groups.get(call.group) is None:
         raise CallRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {call.group} does not exist"
         )
     return config
 
 
-def _undo(broker: Broker, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
+def _undo(tables: BrokerTables, call: calls.ResetOffset, before: Mapping[int, int | None]) -> None:
     """Take a reset back in those queues whose readers were not told of it yet."""
     group, topic = call.group, call.topic
     for queue_id, offset in before.items():
-        if broker.resets.take(group, topic, queue_id) is not None:
-            broker.offsets.restore(group, topic, queue_id, offset)
+        if tables.offset_resets.take(group, topic, queue_id) is not None:
+            tables.offsets.restore(group, topic, queue_id, offset)
 
 
-async def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+async def _wanted(
+    message_log: MessageLog, call: calls.ResetOffset, config: TopicConfig
+) -> dict[int, int]:
     if call.queue_id < 0:
         queue_ids = range(config.read_queue_nums)
-        at_time = partial(_at_time, broker, call.topic, ms=call.timestamp)
+        at_time = partial(_at_time, message_log, call.topic, ms=call.timestamp)
         return dict(zip(queue_ids, await in_slices(queue_ids, at_time), strict=True))
     if call.queue_id >= config.read_queue_nums:
         raise CallRefused(
@@ -103,8 +119,8 @@ async def _wanted(broker: Broker, call: calls.ResetOffset, config: TopicConfig) 
             f"and no queue {call.queue_id}",
         )
     if not _is_offset(call.offset):
-        return {call.queue_id: _at_time(broker, call.topic, call.queue_id, ms=call.timestamp)}
-    least, end = broker.store.bounds(call.topic, call.queue_id)
+        return {call.queue_id: _at_time(message_log, call.topic, call.queue_id, ms=call.timestamp)}
+    least, end = message_log.store.bounds(call.topic, call.queue_id)
     if not least <= call.offset <= end + 1:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR,
@@ -118,27 +134,29 @@ def _is_offset(offset: int | None) -> TypeGuard[int]:
     return offset is not None and offset != -1
 
 
-def _at_time(broker: Broker, topic: str, queue_id: int, *, ms: int) -> int:
+def _at_time(message_log: MessageLog, topic: str, queue_id: int, *, ms: int) -> int:
     """The first offset stored then or later; behind all of them when there is none."""
     if ms < 0:
-        return broker.store.bounds(topic, queue_id)[1]
-    return broker.store.offset_by_time(topic, queue_id, ms)
+        return message_log.store.bounds(topic, queue_id)[1]
+    return message_log.store.offset_by_time(topic, queue_id, ms)
 
 
 # -- by the members ------------------------------------------------------------------------------
 
 
-async def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
+async def _tell(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.ResetOffset
+) -> Mapping[int, int]:
     """Tell every member where to go on; gives that by queue."""
     topic, group = call.topic, call.group
-    config = broker.topics.get(topic)
+    config = tables.topics.get(topic)
     if config is None:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR,
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
-    found = await _targets(broker, call, config)
-    members = _members(broker, group)
+    found = await _targets(message_log, tables, call, config)
+    members = _members(tables, group)
     if not members:
         raise CallRefused(
             ResponseCode.CONSUMER_NOT_ONLINE,
@@ -147,7 +165,7 @@ async def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
         )
     for member in members:
         _check_version(member.peer)
-    name = broker.config.broker_name
+    name = control.settings.config.broker_name
     # Once for all members: there may be thousands, and as many queues.
     bodies = {as_list: _body(found, topic, name, as_list=as_list) for as_list in (False, True)}
     for member in members:
@@ -163,18 +181,20 @@ async def _tell(broker: Broker, call: calls.ResetOffset) -> Mapping[int, int]:
     return found
 
 
-async def _targets(broker: Broker, call: calls.ResetOffset, config: TopicConfig) -> dict[int, int]:
+async def _targets(
+    message_log: MessageLog, tables: BrokerTables, call: calls.ResetOffset, config: TopicConfig
+) -> dict[int, int]:
     """Where queues go on: by a time and without force only back, and never where nobody has been.
 
     Genuine brokers know a time and all queues alone here. Ours tells of the queue and the offset
     that were asked for; an offset says by itself where to go on.
     """
     progress = [
-        broker.offsets.get(call.group, call.topic, n) for n in range(config.read_queue_nums)
+        tables.offsets.get(call.group, call.topic, n) for n in range(config.read_queue_nums)
     ]
     if all(committed is None for committed in progress):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
-    found = await _wanted(broker, call, config)
+    found = await _wanted(message_log, call, config)
     if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
         return found
     for queue_id, wanted in found.items():
@@ -197,9 +217,9 @@ def _body(found: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -
 # -- how far members are -------------------------------------------------------------------------
 
 
-async def status(broker: Broker, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
+async def status(tables: BrokerTables, call: calls.GetGroupStatus, _peer: Peer) -> Reply:
     """How far the members of a group are, as they say themselves; who is silent is left out."""
-    members = _members(broker, call.group)
+    members = _members(tables, call.group)
     if not members:
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR,
@@ -225,8 +245,8 @@ async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQ
     return found.message_queue_table or {}
 
 
-def _members(broker: Broker, group: str) -> Sequence[GroupMember]:
-    found = broker.clients.consumers(group)
+def _members(tables: BrokerTables, group: str) -> Sequence[GroupMember]:
+    found = tables.clients.consumers(group)
     return list(found.members.values()) if found else []
 
 
@@ -238,19 +258,21 @@ def _check_version(peer: Peer) -> None:
 # -- where another group is ----------------------------------------------------------------------
 
 
-async def clone(broker: Broker, call: calls.CloneOffsets, _peer: Peer) -> Reply:
+async def clone(
+    message_log: MessageLog, tables: BrokerTables, call: calls.CloneOffsets, _peer: Peer
+) -> Reply:
     """Has a group go on where another one is."""
-    for topic in _cloned(broker, call):
-        broker.offsets.clone(call.src_group, call.dest_group, topic)
-    await broker.progress_saved()
+    for topic in _cloned(tables, call):
+        tables.offsets.clone(call.src_group, call.dest_group, topic)
+    await save_progress_in_threads(message_log, tables)
     return Reply()
 
 
-def _cloned(broker: Broker, call: calls.CloneOffsets) -> Iterable[str]:
+def _cloned(tables: BrokerTables, call: calls.CloneOffsets) -> Iterable[str]:
     """The topics that count: they exist, and unless offline the first group listens to them."""
-    members = broker.clients.consumers(call.src_group)
-    for topic in [call.topic] if call.topic else broker.offsets.topics(call.src_group):
-        if broker.topics.get(topic) is None:
+    members = tables.clients.consumers(call.src_group)
+    for topic in [call.topic] if call.topic else tables.offsets.topics(call.src_group):
+        if tables.topics.get(topic) is None:
             log.warning("no topic %s: no progress of it is cloned", topic)
         elif (
             not call.offline

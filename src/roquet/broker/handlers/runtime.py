@@ -9,8 +9,11 @@ from typing import Final
 
 from roquet import __version__
 from roquet.broker import admission
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.statistics import COUNT, TIMES, StatsCounter
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.names import SCHEDULE_TOPIC
 from roquet.net.router import Peer
 from roquet.store.store import Store
@@ -35,38 +38,45 @@ POOLS: Final[Mapping[str, str]] = {
 """The genuine broker's queues in front of its threads, and our gates for the same requests."""
 
 
-async def runtime_info(broker: Broker, _call: GetRuntimeInfo, _peer: Peer) -> Reply:
+async def runtime_info(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    _call: GetRuntimeInfo,
+    _peer: Peer,
+) -> Reply:
     """How the broker does."""
-    await broker.sampling.look()
+    await control.sampler.look()
     table = {
-        **_identity(broker),
-        **_rates(broker),
-        **_totals(broker),
-        **_disk(broker),
-        **_timer(broker),
-        **_set_aside(broker),
-        **_levels(broker),
-        **dict(_pools(broker)),
-        **_slow_requests(broker),
+        **_identity(control),
+        **_rates(control),
+        **_totals(control),
+        **_disk(message_log, control),
+        **_timer(delivery),
+        **_set_aside(delivery),
+        **_levels(message_log, tables),
+        **dict(_pools(control)),
+        **_slow_requests(control),
     }
     return Reply(body=codec.dumps(KVTable(table=table)))
 
 
-def _identity(broker: Broker) -> dict[str, str]:
-    boot_ms = broker.statistics.boot_ms
+def _identity(control: ControlPlane) -> dict[str, str]:
+    boot_ms = control.statistics.boot_ms
     return {
         "brokerActive": "true",
         "brokerVersionDesc": VERSION_NAME,
         "roquetVersion": __version__,
         "bootTimestamp": str(boot_ms),
-        "runtime": lasted(broker.clock.now_ms() - boot_ms),
+        "runtime": lasted(control.clock.now_ms() - boot_ms),
         "startAcceptSendRequestTimeStamp": "0",
     }
 
 
-def _rates(broker: Broker) -> dict[str, str]:
+def _rates(control: ControlPlane) -> dict[str, str]:
     """How much a second, in the last ten seconds, minute and ten minutes."""
-    statistics = broker.statistics
+    statistics = control.statistics
     puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
     def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
@@ -82,8 +92,8 @@ def _rates(broker: Broker) -> dict[str, str]:
     }
 
 
-def _totals(broker: Broker) -> dict[str, str]:
-    statistics = broker.statistics
+def _totals(control: ControlPlane) -> dict[str, str]:
+    statistics = control.statistics
     puts, put, get = statistics.broker_puts, statistics.put_total, statistics.get_total
     return {
         "msgPutTotalYesterdayMorning": str(put.yesterday_morning),
@@ -104,10 +114,14 @@ def _totals(broker: Broker) -> dict[str, str]:
     }
 
 
-def _disk(broker: Broker) -> dict[str, str]:
-    store, usage = broker.store, broker.store.disk
+def _disk(message_log: MessageLog, control: ControlPlane) -> dict[str, str]:
+    store, usage = message_log.store, message_log.store.disk
     ratio = f"{usage.ratio:.2f}"
-    log_dir = broker.config.store_dir / "commitlog" if broker.config.store_dir else "memory"
+    log_dir = (
+        control.settings.config.store_dir / "commitlog"
+        if control.settings.config.store_dir
+        else "memory"
+    )
     return {
         "commitLogMinOffset": str(store.begin_position),
         "commitLogMaxOffset": str(store.end_position),
@@ -124,54 +138,54 @@ def _disk(broker: Broker) -> dict[str, str]:
     }
 
 
-def _timer(broker: Broker) -> dict[str, str]:
+def _timer(delivery: DeliveryServices) -> dict[str, str]:
     return {
         "timerReadBehind": "0",
-        "timerOffsetBehind": str(broker.timer.behind),
+        "timerOffsetBehind": str(delivery.timer.behind),
         "timerCongestNum": "0",
         "timerEnqueueTps": "0.0",
         "timerDequeueTps": "0.0",
     }
 
 
-def _set_aside(broker: Broker) -> dict[str, str]:
+def _set_aside(delivery: DeliveryServices) -> dict[str, str]:
     """Messages that services could not handle: kept in all, and by service since the start.
 
     A genuine broker has no such words, and ours says them only if there is something to be told.
     """
-    kept = broker.set_aside
+    kept = delivery.set_aside
     if not kept.total:
         return {}
     counts = {f"setAside_{name}": str(count) for name, count in sorted(kept.counts.items())}
     return {"setAsideTotal": str(kept.total), **counts}
 
 
-def _levels(broker: Broker) -> dict[str, str]:
+def _levels(message_log: MessageLog, tables: BrokerTables) -> dict[str, str]:
     """How far each delay level is, and how far it could be."""
     return {
         f"scheduleMessageOffset_{level}": (
-            f"{offset},{broker.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
+            f"{offset},{message_log.store.bounds(SCHEDULE_TOPIC, level - 1)[1]}"
         )
-        for level, offset in broker.delays.used().items()
+        for level, offset in tables.delay_offsets.used().items()
     }
 
 
-def _pools(broker: Broker) -> Iterator[tuple[str, str]]:
+def _pools(control: ControlPlane) -> Iterator[tuple[str, str]]:
     for name, kind in POOLS.items():
-        gate = broker.admission.gates[kind]
+        gate = control.admission.gates[kind]
         # Who waits for new messages does not wait for the broker.
         count = 0 if kind == admission.PULL else gate.count
         yield f"{name}ThreadPoolQueueSize", str(count)
         yield f"{name}ThreadPoolQueueCapacity", str(gate.limits.count)
         yield f"{name}ThreadPoolQueueHeadWaitTimeMills", str(gate.waited_ms)
-    gate = broker.admission.gates[admission.TRANSACTION]
+    gate = control.admission.gates[admission.TRANSACTION]
     yield "EndTransactionQueueSize", str(gate.count)
     yield "EndTransactionThreadPoolQueueCapacity", str(gate.limits.count)
 
 
-def _slow_requests(broker: Broker) -> dict[str, str]:
+def _slow_requests(control: ControlPlane) -> dict[str, str]:
     """Ours: requests that held all others up, once there was one."""
-    share = broker.share
+    share = control.slow_requests
     if not share.count:
         return {}
     return {

@@ -6,7 +6,9 @@ has no say here, as in the genuine broker: it is for messages that were popped.
 
 from typing import NoReturn
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -32,61 +34,74 @@ from roquet.wire.records.record import Record, decode
 log = logger(__name__)
 
 
-def send_back(broker: Broker, call: SendBack, _peer: Peer) -> HandlerReply:
+def send_back(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    control: ControlPlane,
+    call: SendBack,
+    _peer: Peer,
+) -> HandlerReply:
     """Stores the message once more; the answer comes when it is as durable as any message."""
-    group = broker.retries.group(call.group)
-    if not broker.config.writable:
+    group = delivery.retry_topics.group(call.group)
+    if not control.settings.config.writable:
         _refuse(
-            ResponseCode.NO_PERMISSION, f"the broker[{broker.config.broker_name}] is not writable"
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{control.settings.config.broker_name}] is not writable",
         )
     if group.retry_queue_nums <= 0:  # the group wants no retries: the message is done with
         return Reply()
     try:
-        appended = _stored(broker, call, group)
+        appended = _stored(message_log, delivery, control, call, group)
     except (StoreError, MessageIllegal) as error:
         _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
-    if broker.config.sync_flush:
-        return _when_durable(broker, appended.position + appended.size)
+    if control.settings.config.sync_flush:
+        return _when_durable(message_log, appended.position + appended.size)
     return Reply()
 
 
-def _stored(broker: Broker, call: SendBack, group: SubscriptionGroup) -> AppendResult:
+def _stored(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    control: ControlPlane,
+    call: SendBack,
+    group: SubscriptionGroup,
+) -> AppendResult:
     """The message stored anew: to wait for its next try, or among the dead."""
-    record = _record(broker, call.offset)
+    record = _record(message_log, call.offset)
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
     held, own_id = _properties(record)
-    broker.statistics.sent_back(held.get(props.RETRY_TOPIC, record.topic), group.group_name)
+    control.statistics.sent_back(held.get(props.RETRY_TOPIC, record.topic), group.group_name)
     if level == DEAD_LETTER:
-        topic = broker.retries.dlq_topic(group.group_name)
+        topic = delivery.retry_topics.dlq_topic(group.group_name)
         properties = dead_letter_properties(held, record.topic, own_id)
     else:
-        topic = broker.retries.retry_topic(group, call.unit_mode)
+        topic = delivery.retry_topics.retry_topic(group, call.unit_mode)
         properties = retry_properties(held, record.topic, own_id, level)
     times = times_after(record.reconsume_times)
     try:
-        return broker.put.again(
+        return message_log.ingest.again(
             record,
             topic=topic.topic_name,
-            queue_id=_queue(broker, topic),
+            queue_id=_queue(control, topic),
             properties=properties,
             reconsume_times=times,
         )
     except MessageIllegal as error:  # no room for what a retry has to say: its own words do fit
-        topic = broker.retries.dlq_topic(group.group_name)
+        topic = delivery.retry_topics.dlq_topic(group.group_name)
         log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
         held.pop(props.DELAY, None)
-        return broker.put.again(
+        return message_log.ingest.again(
             record,
             topic=topic.topic_name,
-            queue_id=_queue(broker, topic),
+            queue_id=_queue(control, topic),
             properties=held,
             reconsume_times=times,
         )
 
 
-def _record(broker: Broker, position: int) -> Record:
-    found = broker.store.message_at(position) if position >= 0 else None
+def _record(message_log: MessageLog, position: int) -> Record:
+    found = message_log.store.message_at(position) if position >= 0 else None
     if found is None:
         _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
     record = decode(found)
@@ -101,7 +116,7 @@ def _properties(record: Record) -> tuple[dict[str, str], str]:
     return decode_properties(record.properties), own_id
 
 
-def _queue(broker: Broker, topic: TopicConfig) -> int:
+def _queue(control: ControlPlane, topic: TopicConfig) -> int:
     """Any queue of a topic that can be both written and read."""
     count = min(topic.write_queue_nums, topic.read_queue_nums)
     if not topic.writable or count <= 0:
@@ -109,12 +124,12 @@ def _queue(broker: Broker, topic: TopicConfig) -> int:
             ResponseCode.NO_PERMISSION,
             f"the topic[{topic.topic_name}] sending message is forbidden",
         )
-    return broker.rng.randrange(count)
+    return control.rng.randrange(count)
 
 
-async def _when_durable(broker: Broker, position: int) -> Reply:
+async def _when_durable(message_log: MessageLog, position: int) -> Reply:
     """Yes, once the message is on the disk: who hears a no keeps the message and tries again."""
-    if not await broker.flush.durable(position):
+    if not await message_log.flush.durable(position):
         _refuse(ResponseCode.SYSTEM_ERROR, "the message is stored, but not yet on the disk")
     return Reply()
 

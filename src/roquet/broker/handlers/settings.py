@@ -1,6 +1,7 @@
 """The broker's settings, read and changed while it runs."""
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
 from roquet.broker.settings.settings_format import all_settings
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.router import Peer
@@ -11,21 +12,23 @@ from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties, write_properties
 
 
-def update(broker: Broker, call: UpdateSettings, _peer: Peer) -> Reply:
+def update(control: ControlPlane, call: UpdateSettings, _peer: Peer) -> Reply:
     """Changes settings: all that are named, or none."""
     try:
         wanted = read_properties(call.body.decode())
     except (UnicodeDecodeError, FieldError) as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
-    broker.live.change(wanted, broker.clock.now_ms())
+    control.settings.change(wanted, control.clock.now_ms())
     return Reply()
 
 
-def settings(broker: Broker, _call: GetSettings, _peer: Peer) -> SettingsReply:
+def settings(
+    message_log: MessageLog, control: ControlPlane, _call: GetSettings, _peer: Peer
+) -> SettingsReply:
     """All settings, in genuine words where there are any."""
-    ip = broker.address.rpartition(":")[0].strip("[]")
-    found = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(broker.config))
+    ip = message_log.address.rpartition(":")[0].strip("[]")
+    found = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
     return SettingsReply(
-        version=codec.dumps(broker.live.version).decode(),
+        version=codec.dumps(control.settings.version).decode(),
         body=write_properties(dict(sorted(found.items()))).encode(),
     )

@@ -2,7 +2,10 @@
 
 from typing import Final
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
 from roquet.model.flags import SysFlag
@@ -20,37 +23,48 @@ BODY: Final = b"0"
 """Of the message that takes another back: nobody reads it, but none is empty."""
 
 
-def recall(broker: Broker, call: Recall, peer: Peer) -> HandlerReply:
+def recall(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Recall,
+    peer: Peer,
+) -> HandlerReply:
     """Takes a message back that waits for its delivery time."""
-    region = broker.config.region
+    region = control.settings.config.region
     try:
-        handle = _allowed(broker, call)
-        position = _note(broker, call, handle, peer)
+        handle = _allowed(delivery, tables, control, call)
+        position = _note(message_log, control, call, handle, peer)
     except CallRefused as error:
         return RecallReply(code=error.code, remark=error.remark, region=region)
     except (MessageIllegal, StoreError) as error:
         remark = f"recall failed, execute error: {error}"
         return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
     reply = RecallReply(msg_id=handle.unique_key, region=region)
-    return _when_durable(broker, reply, position) if broker.config.sync_flush else reply
+    return (
+        _when_durable(message_log, reply, position) if control.settings.config.sync_flush else reply
+    )
 
 
-def checkpoint(broker: Broker, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
+def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
     """How far the wheel was read and written."""
-    return Reply(body=encode_checkpoint(broker.timer.checkpoint))
+    return Reply(body=encode_checkpoint(delivery.timer.checkpoint))
 
 
-def metrics(broker: Broker, _call: GetTimerMetrics, _peer: Peer) -> Reply:
+def metrics(delivery: DeliveryServices, _call: GetTimerMetrics, _peer: Peer) -> Reply:
     """How many messages wait for which topic."""
-    return Reply(body=codec.dumps(broker.timer.parts.timings.content()))
+    return Reply(body=codec.dumps(delivery.timer.parts.timings.content()))
 
 
-def _allowed(broker: Broker, call: Recall) -> RecallHandle:
+def _allowed(
+    delivery: DeliveryServices, tables: BrokerTables, control: ControlPlane, call: Recall
+) -> RecallHandle:
     """The handle, if what it names may be taken back here and now."""
-    config = broker.config
+    config = control.settings.config
     if not config.recall_message:
         raise CallRefused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-    if broker.topics.get(call.topic) is None:
+    if tables.topics.get(call.topic) is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{call.topic}] not exist"
         )
@@ -63,20 +77,22 @@ def _allowed(broker: Broker, call: Recall) -> RecallHandle:
     elif handle.broker != config.broker_name:
         fault = "recall failed, broker service not available"
     else:
-        now_ms = broker.clock.now_ms()
-        fault = broker.timer.recall_fault(handle.deliver_ms, now_ms, config.timer_max_delay)
+        now_ms = control.clock.now_ms()
+        fault = delivery.timer.recall_fault(handle.deliver_ms, now_ms, config.timer_max_delay)
     if fault:
         raise CallRefused(ResponseCode.ILLEGAL_OPERATION, fault)
     return handle
 
 
-def _note(broker: Broker, call: Recall, handle: RecallHandle, peer: Peer) -> int:
+def _note(
+    message_log: MessageLog, control: ControlPlane, call: Recall, handle: RecallHandle, peer: Peer
+) -> int:
     """Store what takes the message back: it waits for the same second, and is looked at first."""
-    now_ms, key = broker.clock.now_ms(), handle.unique_key
+    now_ms, key = control.clock.now_ms(), handle.unique_key
     properties = {
         names.TAGS: TAG,
         names.TIMER_DELETE_UNIQUE_KEY: (
-            f"{handle.topic}+{key}" if broker.config.recall_key_with_topic else key
+            f"{handle.topic}+{key}" if control.settings.config.recall_key_with_topic else key
         ),
         names.UNIQUE_KEY: key,
         names.TIMER_DELIVER_MS: str(handle.deliver_ms),
@@ -98,21 +114,21 @@ def _note(broker: Broker, call: Recall, handle: RecallHandle, peer: Peer) -> int
         born_ms=now_ms,
         born_host=host,
         stored_ms=now_ms,
-        store_host=broker.put.store_host,
+        store_host=message_log.ingest.store_host,
         reconsume_times=0,
         prepared_position=0,
         crc=0,
     )
-    stored = broker.put.again(
+    stored = message_log.ingest.again(
         record, topic=handle.topic, queue_id=0, properties=properties, reconsume_times=0
     )
     return stored.position + stored.size
 
 
-async def _when_durable(broker: Broker, reply: RecallReply, position: int) -> RecallReply:
+async def _when_durable(message_log: MessageLog, reply: RecallReply, position: int) -> RecallReply:
     """The reply, once it is on the disk; as in the genuine broker also when that takes long."""
     try:
-        await broker.flush.durable(position)
+        await message_log.flush.durable(position)
     except StoreFailed as error:
         remark = f"recall failed, execute error: {error}"
         return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)

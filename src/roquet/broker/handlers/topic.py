@@ -5,9 +5,14 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.broker import Broker
-from roquet.broker.handlers.paging import page, written
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
 from roquet.broker.ingest.destination import QUEUES_MAX
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.large_replies import page, written
+from roquet.broker.operations.progress import save_progress_in_threads
+from roquet.broker.operations.topic_deletion import clear_removed, delete_topics
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.saved_table import TableChange
 from roquet.broker.tables.topics import is_system_topic
 from roquet.model import names
@@ -31,7 +36,9 @@ from roquet.wire.request_body import decode_body
 FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 
 
-async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> Reply:
+async def create_topic(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopic, _peer: Peer
+) -> Reply:
     """Creates a topic, or changes its settings; name servers know it before the creator does."""
     if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
         fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
@@ -49,43 +56,61 @@ async def create_topic(broker: Broker, call: calls.CreateTopic, _peer: Peer) -> 
         changes = topic_attributes.parse_changes(call.attributes or "")
     except UsageError as error:
         raise _invalid(str(error)) from error
-    await broker.topics.change(
-        lambda: broker.topics.begin_put([_checked(broker, made, changes)], broker.clock.now_ms())
+    await tables.topics.change(
+        lambda: tables.topics.begin_put(
+            [_checked(tables, control, made, changes)], control.clock.now_ms()
+        )
     )
-    await broker.news.told()
+    await control.registration.told()
     return Reply()
 
 
-async def create_topics(broker: Broker, call: calls.CreateTopics, _peer: Peer) -> Reply:
+async def create_topics(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopics, _peer: Peer
+) -> Reply:
     """Creates topics, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, TopicConfigs).topic_config_list
 
     def begin() -> TableChange:
         made = [
             _checked(
-                broker,
+                tables,
+                control,
                 topic,
                 {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
             )
             for topic in wanted
         ]
-        return broker.topics.begin_put(made, broker.clock.now_ms())
+        return tables.topics.begin_put(made, control.clock.now_ms())
 
-    await broker.topics.change(begin)
-    await broker.news.told()
+    await tables.topics.change(begin)
+    await control.registration.told()
     return Reply()
 
 
-async def delete_topic(broker: Broker, call: calls.DeleteTopic, _peer: Peer) -> Reply:
+async def delete_topic(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.DeleteTopic,
+    _peer: Peer,
+) -> Reply:
     """Deletes a topic with its messages, its groups' progress and what waits for its next try."""
     if not call.topic or call.topic.isspace():
         raise _invalid("The specified topic is blank.")
-    _check_topic(broker, call.topic)
-    await broker.flush.step()  # most of the log is on the disk then: what follows is quick
-    groups = broker.offsets.groups_of(call.topic)
+    _check_topic(control, call.topic)
+    await message_log.flush.step()  # most of the log is on the disk then: what follows is quick
+    groups = tables.offsets.groups_of(call.topic)
     retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
-    broker.forget_topics([call.topic, *(t for t in retries if broker.topics.get(t))])
-    await broker.clear_removed()
+    delete_topics(
+        message_log,
+        delivery,
+        tables,
+        control,
+        [call.topic, *(t for t in retries if tables.topics.get(t))],
+    )
+    await clear_removed(message_log)
     return Reply()
 
 
@@ -94,9 +119,9 @@ def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
     return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
-def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
+def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
     """All topics of this broker, or a page of them."""
-    table = broker.topics.content()
+    table = tables.topics.content()
     version, configs = table.data_version, table.topic_config_table
     some = page(
         configs,
@@ -112,9 +137,9 @@ def topics(broker: Broker, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
     )
 
 
-def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
+def topic(tables: BrokerTables, call: calls.GetTopic, _peer: Peer) -> Reply:
     """One topic's settings."""
-    found = broker.topics.get(call.topic)
+    found = tables.topics.get(call.topic)
     if found is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,
@@ -123,63 +148,79 @@ def topic(broker: Broker, call: calls.GetTopic, _peer: Peer) -> Reply:
     return Reply(body=codec.dumps(found))
 
 
-async def create_group(broker: Broker, call: calls.CreateGroup, _peer: Peer) -> Reply:
+async def create_group(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroup, _peer: Peer
+) -> Reply:
     """Creates a consumer group, or changes its settings."""
     made = decode_body(call.body, SubscriptionGroup)
-    await broker.groups.change(
-        lambda: broker.groups.begin_put([_checked_group(broker, made)], broker.clock.now_ms())
+    await tables.groups.change(
+        lambda: tables.groups.begin_put([_checked_group(tables, made)], control.clock.now_ms())
     )
     return Reply()
 
 
-async def create_groups(broker: Broker, call: calls.CreateGroups, _peer: Peer) -> Reply:
+async def create_groups(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroups, _peer: Peer
+) -> Reply:
     """Creates consumer groups, or changes their settings: all of them or none."""
     wanted = decode_body(call.body, SubscriptionGroups).group_config_list
 
     def begin() -> TableChange:
-        made = [_checked_group(broker, group) for group in wanted]
-        return broker.groups.begin_put(made, broker.clock.now_ms())
+        made = [_checked_group(tables, group) for group in wanted]
+        return tables.groups.begin_put(made, control.clock.now_ms())
 
-    await broker.groups.change(begin)
+    await tables.groups.change(begin)
     return Reply()
 
 
-async def delete_group(broker: Broker, call: calls.DeleteGroup, _peer: Peer) -> Reply:
+async def delete_group(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.DeleteGroup,
+    _peer: Peer,
+) -> Reply:
     """Deletes a consumer group, and its progress when asked to."""
     if names.is_system_group(call.group_name):
         raise _invalid(f"the group {call.group_name} belongs to the system")
-    await broker.groups.change(
-        lambda: broker.groups.begin_remove(call.group_name, broker.clock.now_ms())
+    await tables.groups.change(
+        lambda: tables.groups.begin_remove(call.group_name, control.clock.now_ms())
     )
-    broker.orders.forget(group=call.group_name)
-    broker.resets.forget(group=call.group_name)
-    broker.statistics.forget(group=call.group_name)
+    tables.ordered_pops.forget(group=call.group_name)
+    tables.offset_resets.forget(group=call.group_name)
+    control.statistics.forget(group=call.group_name)
     if call.clean_offset:
-        broker.offsets.remove_group(call.group_name)
-        await broker.progress_saved()
+        tables.offsets.remove_group(call.group_name)
+        await save_progress_in_threads(message_log, tables)
     return Reply()
 
 
-async def forbid_group(broker: Broker, call: ForbidGroup, _peer: Peer) -> Reply:
+async def forbid_group(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: ForbidGroup,
+    _peer: Peer,
+) -> Reply:
     """Forbids a group to read a topic, or allows it; tells how it is now."""
     if (readable := call.readable) is not None:
-        now_ms = broker.clock.now_ms()
-        await broker.groups.change(
-            lambda: broker.groups.begin_forbid(call.group, call.topic, now_ms, readable=readable)
+        now_ms = control.clock.now_ms()
+        await tables.groups.change(
+            lambda: tables.groups.begin_forbid(call.group, call.topic, now_ms, readable=readable)
         )
         if not readable:
-            broker.arrivals.look_again([call.topic])
+            message_log.arrivals.look_again([call.topic])
     found = GroupForbidden(
         group=call.group,
         topic=call.topic,
-        readable=broker.groups.may_read(call.group, call.topic),
+        readable=tables.groups.may_read(call.group, call.topic),
     )
     return Reply(remark="", body=codec.dumps(found))
 
 
-def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
+def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
     """All consumer groups of this broker, or a page of them."""
-    table = broker.groups.content()
+    table = tables.groups.content()
     configs = table.subscription_group_table
     some = page(
         configs,
@@ -195,16 +236,16 @@ def groups(broker: Broker, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
     )
 
 
-def group(broker: Broker, call: calls.GetGroup, peer: Peer) -> Reply:
+def group(tables: BrokerTables, call: calls.GetGroup, peer: Peer) -> Reply:
     """One consumer group's settings.
 
     Clients in other languages are told the defaults of one that is not there, but would be made
     by its first consumer, as by a genuine broker (which makes it at this question). Ours ask
     whether there is one.
     """
-    found = broker.groups.get(call.group)
+    found = tables.groups.get(call.group)
     if found is None and peer.language != Language.PYTHON:
-        found = broker.groups.default(call.group)
+        found = tables.groups.default(call.group)
     if found is None:
         raise CallRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -213,17 +254,19 @@ def group(broker: Broker, call: calls.GetGroup, peer: Peer) -> Reply:
     return Reply(body=codec.dumps(found))
 
 
-def _check_topic(broker: Broker, topic: str) -> None:
+def _check_topic(control: ControlPlane, topic: str) -> None:
     if fault := names.topic_remark(topic):
         raise _invalid(fault)
-    if is_system_topic(topic, broker.config):
+    if is_system_topic(topic, control.settings.config):
         raise _invalid(f"The topic[{topic}] is conflict with system topic.")
 
 
-def _checked(broker: Broker, topic: TopicConfig, changes: Mapping[str, str]) -> TopicConfig:
+def _checked(
+    tables: BrokerTables, control: ControlPlane, topic: TopicConfig, changes: Mapping[str, str]
+) -> TopicConfig:
     """The settings that a topic gets; refused when they cannot be."""
-    name, known = topic.topic_name, broker.topics.get(topic.topic_name)
-    _check_topic(broker, name)
+    name, known = topic.topic_name, tables.topics.get(topic.topic_name)
+    _check_topic(control, name)
     if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
         raise _invalid(f"the topic name {name} lacks its group")
     reads, writes = topic.read_queue_nums, topic.write_queue_nums
@@ -241,13 +284,13 @@ def _checked(broker: Broker, topic: TopicConfig, changes: Mapping[str, str]) -> 
     return msgspec.structs.replace(topic, attributes=found)
 
 
-def _checked_group(broker: Broker, group: SubscriptionGroup) -> SubscriptionGroup:
+def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> SubscriptionGroup:
     """The settings that a group gets: those it had, where signed attributes change them."""
     if fault := names.group_fault(group.group_name):
         raise _invalid(fault)
     if not any(key[:1] in ("+", "-") for key in group.attributes):
         return group
-    known = broker.groups.get(group.group_name)
+    known = tables.groups.get(group.group_name)
     found = dict(known.attributes) if known else {}
     for key, value in group.attributes.items():
         if key.startswith("-"):

@@ -17,8 +17,8 @@ import msgspec
 from roquet.broker.ingest.append import Ingest
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import DELAY, SetAside, location_in
-from roquet.broker.services.flush import Flush
-from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.log_records import logger
 from roquet.model import names

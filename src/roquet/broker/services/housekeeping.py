@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.saved_table import SavedTable

@@ -97,10 +97,10 @@ RequestedSettings = dict[str, tuple[str, str]]
 """By our name of a setting: the key and the value in the words of who sets it."""
 
 SettingsCheck = Callable[[BrokerConfig, BrokerConfig], str | None]
-"""Asked with the settings in force and those that are wanted: why they cannot be, or None."""
+"""From the settings in force and the new ones: why these cannot be in force; None when they can."""
 
-SettingsListener = Callable[[BrokerConfig, BrokerConfig], object]
-"""Told the settings before, and those from now on."""
+SettingsListener = Callable[[BrokerConfig], object]
+"""Called with the settings that are in force from now on."""
 
 
 class RuntimeSettings:
@@ -109,11 +109,15 @@ class RuntimeSettings:
     def __init__(self, config: BrokerConfig, files: Files | None = None) -> None:
         self.config = config
         self.version = DataVersion()
-        self.judges: list[SettingsCheck] = []
-        self.on_change: list[SettingsListener] = []
+        self.checks: list[SettingsCheck] = []
+        self._listeners: list[tuple[frozenset[str], SettingsListener]] = []
         self._files = files or RealFiles()
         self._warned = set(config.unused)
         """Settings without effect of which it was said: those of the file, when it was read."""
+
+    def subscribe(self, listener: SettingsListener, *names: str) -> None:
+        """Call back when one of these settings has changed; without names, when any has."""
+        self._listeners.append((frozenset(names), listener))
 
     def change(self, wanted: Mapping[str, str], now_ms: int) -> bool:
         """Take settings in genuine words or in ours: all of them or, raising CallRefused, none.
@@ -124,16 +128,17 @@ class RuntimeSettings:
         config = msgspec.structs.replace(self.config, **values)
         if config == self.config:
             return False
-        for judge in self.judges:
-            if (fault := judge(self.config, config)) is not None:
+        for check in self.checks:
+            if (fault := check(self.config, config)) is not None:
                 _refuse(fault)
         self._keep(given)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)
         self._warn(given)
         log.info("settings changed: %s", ", ".join(f"{k}={v}" for k, v in given.values()))
-        for tell in self.on_change:
-            self._tell(tell, before)
+        for names, listener in self._listeners:
+            if not names or any(getattr(before, n) != getattr(config, n) for n in names):
+                self._tell(listener)
         return True
 
     def _wanted(self, wanted: Mapping[str, str]) -> tuple[RequestedSettings, dict[str, Any]]:
@@ -199,9 +204,9 @@ class RuntimeSettings:
                 ResponseCode.SYSTEM_ERROR, f"{path} does not take the settings: {error}"
             ) from error
 
-    def _tell(self, tell: SettingsListener, before: BrokerConfig) -> None:
+    def _tell(self, listener: SettingsListener) -> None:
         try:
-            tell(before, self.config)
+            listener(self.config)
         except StoreError as error:  # a table that cannot be saved now is saved later
             log.warning("the settings are changed, but not all is saved: %s", error)
 

@@ -8,10 +8,12 @@ from msgspec.structs import replace
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange, TableFile
 from roquet.model import names
+from roquet.model.errors import CallRefused
 from roquet.model.flags import Permission
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.rules import topic_id
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
+from roquet.wire.codes import ResponseCode
 
 UNIT: Final = 1
 UNIT_SUBSCRIPTION: Final = 2
@@ -54,6 +56,17 @@ class Topics(SavedTable[TopicTable]):
     def get(self, topic: str) -> TopicConfig | None:
         """A topic's settings, if it exists here."""
         return self._configs.get(topic)
+
+    def check_id(self, topic: str, known: str | None) -> None:
+        """CallRefused for a request about a topic that was deleted, though its name is here again.
+
+        `known` is the id of the topic that the client means; None is any topic of that name.
+        """
+        if known is not None and topic_id.is_other_topic(known, self.ids.get(topic)):
+            raise CallRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {topic} was deleted and made anew: offsets of the one before mean nothing",
+            )
 
     def put(self, config: TopicConfig, now_ms: int) -> None:
         """Create a topic, or change its settings; not at all when the disk does not take it."""

@@ -24,9 +24,9 @@ def reset_fields(move: "QueueReset") -> dict[str, Any]:
         "topic": move.queue.topic,
         "broker": move.queue.broker_name,
         "queue": move.queue.queue_id,
-        "now": move.now,
-        "then": move.then,
-        "again": move.again,
+        "now": move.committed,
+        "then": move.target,
+        "again": move.redelivered,
         "skipped": move.skipped,
     }
 
@@ -38,9 +38,9 @@ def reset_table(planned: "list[QueueReset]") -> "Table":
         shown.add_row(
             move.queue.broker_name,
             str(move.queue.queue_id),
-            "-" if move.now is None else f"{move.now:,}",
-            f"{move.then:,}",
-            f"{move.again:,}",
+            "-" if move.committed is None else f"{move.committed:,}",
+            f"{move.target:,}",
+            f"{move.redelivered:,}",
             f"{move.skipped:,}",
         )
     return shown

@@ -69,8 +69,8 @@ def _layout(config: Path | None) -> "StoreConfig | None":
     """The sizes of files that a broker.conf asks for."""
     if config is None:
         return None
-    from roquet.broker.app import store_config
     from roquet.broker.settings.config import load
+    from roquet.broker.settings.store_settings import store_config
 
     return store_config(load(config, os.environ))
 

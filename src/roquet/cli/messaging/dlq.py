@@ -203,7 +203,7 @@ async def _list(namesrv: str, *, as_json: bool) -> None:
     lines = output.table("group", "queue", "letters", "not resent", numbers=2)
     for count in found:
         queue = f"{count.queue.broker_name}:{count.queue.queue_id}"
-        lines.add_row(count.group, queue, _shown(count.total), _shown(count.fresh))
+        lines.add_row(count.group, queue, _shown(count.total), _shown(count.not_resent))
     output.console().print(lines)
     silent = sorted({count.queue.broker_name for count in found if count.total is None})
     if silent:
@@ -253,5 +253,5 @@ def _count_fields(count: "DeadLetterCount") -> dict[str, Any]:
         "broker": count.queue.broker_name,
         "queue": count.queue.queue_id,
         "letters": count.total,
-        "not_resent": count.fresh,
+        "not_resent": count.not_resent,
     }

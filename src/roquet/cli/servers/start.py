@@ -187,7 +187,7 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
 
 def _warn_of_refusal(server: "BrokerServer") -> None:
     """Say it below "ready" when a broker takes no messages: it serves readers all the same."""
-    if (refusal := server.broker.store.refusal) is not None:
+    if (refusal := server.broker.log.store.refusal) is not None:
         output.echo(f"no messages are taken: {refusal}", err=True)
 
 

@@ -56,7 +56,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
             return cls.by_tags(topic, expression, version)
         if expression != ALL:
             raise UsageError(f"topic {topic}: choose messages by tags or by sql, not by both")
-        sql92.parse(sql, genuine=config.sql_compatibility)
+        sql92.parse(sql, compatible=config.sql_compatibility)
         subscription = Subscription(
             topic=topic, sub_string=sql, sub_version=version, expression_type=SQL92
         )

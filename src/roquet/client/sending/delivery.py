@@ -133,7 +133,7 @@ class MessageDelivery:
         if prepared.order_hash is not None:
             return queues[by_hash(prepared.order_hash, len(queues))]
         turn = turn or self._turn
-        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, usable=usable)
+        queue, turn.value = next_queue(queues, turn.value, avoid=avoid, at_fault=usable)
         return queue
 
     async def choose_in_order(

@@ -1,7 +1,7 @@
-"""Queues to consumers: whose queue is whose, decided for the whole group at once.
+"""Allocation strategies: queues to consumers, decided for the whole group at once.
 
-Every member of a group asks with the same queues and members and so gets the same answer; its own
-share is a look-up. A member that is not listed has no share.
+Every member of a group computes the assignment from the same queues and members, and so gets the
+same result; its own share is a look-up. A member that is not listed has no share.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,21 +60,21 @@ STRATEGIES: Final[Mapping[str, Strategy]] = MappingProxyType(
         "BOUNDED_LOAD": bounded_load(),
     }
 )
-"""By their names on the wire: members of one group must all use the same. The last two are ours."""
+"""By name on the wire; members of one group must all use the same. The last two are ours."""
 
 BROKER_DECIDED: Final = frozenset({"STICKY", "LAG_WEIGHTED"})
-"""They need the previous owners and the lag, which only the broker knows."""
+"""Strategies that need the previous owners and the lag, which only the broker knows."""
 
 
 def allocate(
     queues: MessageQueues, members: Sequence[str], strategy: Strategy = average
 ) -> GroupAssignment:
-    """Everybody's share; the order in which queues and members are given does not matter."""
+    """Assignment of the whole group; queues and members may be given in any order."""
     return strategy(*in_java_order(queues, members))
 
 
 def name_of(strategy: Strategy) -> str:
-    """What operators know a strategy by; a function by its own name."""
+    """Operators' name of a strategy; for a user's function, its own name."""
     for name, known in STRATEGIES.items():
         if strategy is known:
             return name
@@ -87,7 +87,7 @@ def name_of(strategy: Strategy) -> str:
 
 
 def share_of(member: str, shares: GroupAssignment) -> MessageQueues:
-    """One member's share: a look-up. Who is not listed has none."""
+    """One member's share; empty for a member that is not listed."""
     if not member:
         raise UsageError("a member without an id has no share")
     return shares.get(member, ())

@@ -1,4 +1,4 @@
-"""Shares: what a strategy is given and what it answers; the order that all members agree on."""
+"""Types of an assignment: queues, shares, owners; and the order that all members agree on."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,14 +11,14 @@ from roquet.model.queue import MessageQueue
 MessageQueues: TypeAlias = Sequence[MessageQueue]
 GroupAssignment: TypeAlias = Mapping[str, MessageQueues]
 Strategy: TypeAlias = Callable[[MessageQueues, Sequence[str]], GroupAssignment]
-"""Sorted queues and sorted members to everybody's share; `allocate` has checked both."""
+"""Function from sorted queues and sorted members to an assignment; `allocate` checks both."""
 
 QueueOwners: TypeAlias = Mapping[MessageQueue, str]
-"""Who had a queue before; a queue that nobody had is not in it."""
+"""Previous owner by queue; queues without one are left out."""
 
 
 class FixedAssignment(GroupAssignment):
-    """The same queues for whoever asks: each member was told its own, and knows no other's."""
+    """An equal list of queues for every member, where no member knows the others' lists."""
 
     def __init__(self, queues: MessageQueues, members: Sequence[str]) -> None:
         self.queues = queues
@@ -37,7 +37,7 @@ class FixedAssignment(GroupAssignment):
 def in_java_order(
     queues: MessageQueues, members: Sequence[str]
 ) -> tuple[MessageQueues, Sequence[str]]:
-    """Both in Java's order, which is the order that every member of the group sees."""
+    """Queues and members in Java's order, which every member of the group sees."""
     if not queues:
         raise UsageError("there are no queues to share")
     if not members:
@@ -46,17 +46,17 @@ def in_java_order(
 
 
 def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
-    """By topic, broker, id, as Java's `MessageQueue.compareTo`.
+    """Queues by topic, broker and id, as Java's `MessageQueue.compareTo`.
 
-    Names are compared once for each broker and not once for each pair of queues: ten thousand
-    queues take 4 ms that way, and 20 ms with a key for each.
+    Names are compared once for each broker, not for each pair of queues: ten thousand queues take 4
+    ms that way, and 20 ms with a key for each.
     """
-    places: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
+    by_broker: defaultdict[tuple[str, str], list[MessageQueue]] = defaultdict(list)
     for queue in queues:
-        places[queue.topic, queue.broker_name].append(queue)
+        by_broker[queue.topic, queue.broker_name].append(queue)
     ordered: list[MessageQueue] = []
-    for place in sorted(places, key=lambda names: [utf16(name) for name in names]):
-        ordered += sorted(places[place], key=_QUEUE_ID)
+    for broker in sorted(by_broker, key=lambda names: [utf16(name) for name in names]):
+        ordered += sorted(by_broker[broker], key=_QUEUE_ID)
     return ordered
 
 
@@ -64,5 +64,5 @@ _QUEUE_ID = attrgetter("queue_id")
 
 
 def utf16(text: str) -> bytes:
-    """What Java compares: UTF-16 units, beyond the basic plane another order than Python's."""
+    """Java's sort key of a text: UTF-16 units; the order differs beyond the basic plane."""
     return text.encode("utf-16-be", "surrogatepass")

@@ -8,36 +8,36 @@ from roquet.model.errors import UsageError
 from roquet.rules.allocate.assignment import GroupAssignment, MessageQueues, Strategy, utf16
 
 RoomOf: TypeAlias = Callable[[str], str]
-"""The room of a broker or of a member, by its name."""
+"""Function from the name of a broker or member to its room."""
 
 Located = TypeVar("Located")
 
 
 def machine_room(rooms: Collection[str]) -> Strategy:
-    """MACHINE_ROOM: only queues of brokers named `room@broker`, with one of these rooms.
+    """MACHINE_ROOM: only queues of brokers named `room@broker`, for one of these rooms.
 
-    They are shared as neighbours, and what is left over one by one: shares differ by one at most.
-    Queues of other rooms have no owner. Seven queues, three members: 0 1 6 · 2 3 · 4 5. Without a
-    room all are left alone, as in Java; our consumers refuse to start then.
+    They are assigned consecutively, and the remainder one by one: shares differ by at most one.
+    Queues of other rooms have no owner. Seven queues, three members: 0 1 6 · 2 3 · 4 5. Without
+    rooms all queues are left out, as in Java; our consumers refuse to start then.
     """
     return MachineRoomStrategy(frozenset(rooms))
 
 
 class MachineRoomStrategy:
-    """MACHINE_ROOM, and the rooms that it was told."""
+    """MACHINE_ROOM with its rooms."""
 
     def __init__(self, rooms: Collection[str]) -> None:
         self.rooms = rooms
 
     def __call__(self, queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
-        """Everybody's share of the queues in these rooms."""
+        """Assignment of the queues in these rooms."""
         near = [queue for queue in queues if _room_in(queue.broker_name) in self.rooms]
         size, left_over = divmod(len(near), len(members))
         dealt = len(near) - left_over
         shares: dict[str, MessageQueues] = {}
-        for place, member in enumerate(members):
-            extra = near[dealt + place : dealt + place + 1]
-            shares.setdefault(member, near[size * place : size * (place + 1)] + extra)
+        for index, member in enumerate(members):
+            extra = near[dealt + index : dealt + index + 1]
+            shares.setdefault(member, near[size * index : size * (index + 1)] + extra)
         return shares
 
 
@@ -48,17 +48,17 @@ def _room_in(broker_name: str) -> str | None:
 
 
 def nearby(inner: Strategy, room_of_broker: RoomOf, room_of_member: RoomOf) -> Strategy:
-    """MACHINE_ROOM_NEARBY: in each room the inner strategy; rooms without members are for all.
+    """MACHINE_ROOM_NEARBY: the inner strategy within each room; rooms without members are for all.
 
-    Every queue has exactly one owner when the inner strategy gives each of its queues one. It is
-    as even as the inner strategy within a room, and as uneven as the rooms are.
+    Every queue has exactly one owner if the inner strategy gives each of its queues one. It is as
+    even as the inner strategy within a room, and as uneven as the rooms are.
     """
 
     def shared(queues: MessageQueues, members: Sequence[str]) -> GroupAssignment:
         queues_in = _by_room(queues, [room_of_broker(queue.broker_name) for queue in queues])
         members_in = _by_room(members, [room_of_member(member) for member in members])
         shares: dict[str, MessageQueues] = dict.fromkeys(members, ())
-        # A member's own room first and then the others by name: the order that Java answers in.
+        # A member's own room first and then the others by name: the order of Java's result.
         for room in sorted(queues_in, key=lambda room: (room not in members_in, utf16(room))):
             for member, share in inner(queues_in[room], members_in.get(room, members)).items():
                 shares[member] = [*shares[member], *share]
@@ -68,9 +68,9 @@ def nearby(inner: Strategy, room_of_broker: RoomOf, room_of_member: RoomOf) -> S
 
 
 def _by_room(things: Sequence[Located], rooms: Sequence[str]) -> dict[str, list[Located]]:
-    found: defaultdict[str, list[Located]] = defaultdict(list)
+    by_room: defaultdict[str, list[Located]] = defaultdict(list)
     for thing, room in zip(things, rooms, strict=True):
         if not room:
             raise UsageError(f"{thing} is in no room: the resolver must name one for each")
-        found[room].append(thing)
-    return dict(found)
+        by_room[room].append(thing)
+    return dict(by_room)

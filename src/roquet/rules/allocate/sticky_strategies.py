@@ -1,4 +1,4 @@
-"""STICKY and LAG_WEIGHTED: strategies that know who had what, so that little has to move.
+"""STICKY and LAG_WEIGHTED: strategies that know the previous owners, so that few queues move.
 
 No RocketMQ message carries previous owners or the lag to members: the broker decides these two.
 """
@@ -17,47 +17,48 @@ from roquet.rules.allocate.assignment import (
 )
 
 LAG_UNIT: Final = 32
-"""Messages, one pull's worth: so much more or less is chance, and no reason to move a queue."""
+"""Messages, one pull's worth: a smaller difference is chance, and no reason to move a queue."""
 
 TOLERANCE_PERCENT: Final = 10
-"""Who has so much less than the fullest member is near enough: the lag changes all the time."""
+"""A member with this much less than the fullest one is close enough: the lag changes all the
+time."""
 
 
 def sticky(queues: MessageQueues, members: Sequence[str], owners: QueueOwners) -> GroupAssignment:
     """Even shares with the fewest moves.
 
-    Shares differ by one at most, and of all assignments of which that is true none moves fewer
-    queues. Proof: a member can keep no more than its share; the larger shares go first to those
-    who have more than the smaller one, so each of them keeps one queue more.
-    The idea is that of Kafka's sticky assignor (KIP-54), here for one topic's queues.
+    Shares differ by at most one, and of all assignments with that property none moves fewer queues.
+    Proof: a member can keep no more than its share; the larger shares go first to members with more
+    than the smaller share, so each of them keeps one queue more. The idea is that of Kafka's sticky
+    assignor (KIP-54), here for the queues of one topic.
     """
     queues, members = in_java_order(queues, members)
     held: dict[str | None, list[int]] = {member: [] for member in members}
     free: list[int] = []
-    for place, queue in enumerate(queues):
-        held.get(owners.get(queue), free).append(place)
+    for index, queue in enumerate(queues):
+        held.get(owners.get(queue), free).append(index)
     sizes = _sizes(held, len(queues))
     for member, own in held.items():
         free += own[sizes[member] :]
         del own[sizes[member] :]
     free.sort()
-    given = 0
+    start = 0
     for member, own in held.items():
         needed = sizes[member] - len(own)
-        own += free[given : given + needed]
-        given += needed
+        own += free[start : start + needed]
+        start += needed
     return _assignment(queues, held)
 
 
 def _sizes(held: Mapping[str | None, Sequence[int]], count: int) -> Mapping[str | None, int]:
-    """How many queues each is to have: the larger shares to those who already have as many."""
+    """Target size of each share: the larger ones go to members that already have as many."""
     size, larger = divmod(count, len(held))
     ranked = sorted(held, key=lambda member: -min(len(held[member]), size + 1))
-    return {member: size + (place < larger) for place, member in enumerate(ranked)}
+    return {member: size + (rank < larger) for rank, member in enumerate(ranked)}
 
 
 def _assignment(queues: MessageQueues, held: Mapping[str | None, list[int]]) -> GroupAssignment:
-    return {str(member): [queues[place] for place in sorted(own)] for member, own in held.items()}
+    return {str(member): [queues[index] for index in sorted(own)] for member, own in held.items()}
 
 
 def lag_weighted(
@@ -68,69 +69,70 @@ def lag_weighted(
     *,
     noise: int = LAG_UNIT,
 ) -> GroupAssignment:
-    """Shares with about as much waiting in each, and few moves.
+    """Shares with about the same lag each, and few moves.
 
     A queue weighs one, and one more for every `noise` messages that wait in it: where nothing
-    waits, queues are counted. Everybody keeps what it had; queues without an owner go, the
-    heaviest first, to whoever has least (Graham's LPT rule, 1969); then the fullest member hands
+    waits, queues are counted. Members keep what they had; queues without an owner go, the heaviest
+    first, to the member with the least (Graham's LPT rule, 1969); then the fullest member hands
     over to the emptiest until it would not help. Afterwards the emptiest has at most a tenth less
     than any other, or at most a tenth of that one's load is in queues that fit into the difference;
-    and nobody has two queues while somebody has none.
-    Source of the last step: Aggarwal, Motwani, Zhu, "The Load Rebalancing Problem" (SPAA 2003).
+    and nobody has two queues while another has none. Source of the last step: Aggarwal, Motwani,
+    Zhu, "The Load Rebalancing Problem" (SPAA 2003).
     """
     queues, members = in_java_order(queues, members)
     held: dict[str | None, _WeightedQueues] = {member: [] for member in members}
     free: _WeightedQueues = []
     last = len(queues) - 1
-    for place, queue in enumerate(queues):
+    for index, queue in enumerate(queues):
         waiting = lag.get(queue, 0)
         weight = waiting // noise + 1 if waiting > 0 else 1
-        held.get(owners.get(queue), free).append(weight << _BITS | last - place)
-    hands = list(held.values())
-    _assign_free(free, hands)
-    _level(hands)
+        held.get(owners.get(queue), free).append(weight << _BITS | last - index)
+    shares = list(held.values())
+    _assign_free(free, shares)
+    _level(shares)
     return _assignment(
-        queues, {name: [last - (code & _MASK) for code in hand] for name, hand in held.items()}
+        queues, {name: [last - (code & _MASK) for code in share] for name, share in held.items()}
     )
 
 
 _BITS: Final = 48
 _MASK: Final = (1 << _BITS) - 1
-"""A weight stands above, and a place below: one number is sorted and added faster than a pair, and
-there is room for the sum of the places of ten million queues."""
+"""The weight is in the upper bits, the queue's index in the lower: one number is sorted and added
+faster than a pair, and there is room for the sum of the indexes of ten million queues."""
 
 _WeightedQueues = list[int]
-"""What one member has: weights, and places counted down, so that of equals the first is larger."""
+"""One member's queues: weights with indexes counted down, so that of equal ones the first is
+larger."""
 
 
-def _load(hand: _WeightedQueues) -> int:
-    return sum(hand) >> _BITS
+def _load(share: _WeightedQueues) -> int:
+    return sum(share) >> _BITS
 
 
-def _assign_free(free: _WeightedQueues, hands: Sequence[_WeightedQueues]) -> None:
-    """The heaviest first, each to whoever has least."""
-    emptiest = [_load(hand) << _BITS | number for number, hand in enumerate(hands)]
+def _assign_free(free: _WeightedQueues, shares: Sequence[_WeightedQueues]) -> None:
+    """Assign free queues, the heaviest first, each to the member with the least."""
+    emptiest = [_load(share) << _BITS | number for number, share in enumerate(shares)]
     heapify(emptiest)
     for queue in sorted(free, reverse=True):
         least = emptiest[0]
-        hands[least & _MASK].append(queue)
+        shares[least & _MASK].append(queue)
         heapreplace(emptiest, least + (queue & ~_MASK))
 
 
-def _level(hands: Sequence[_WeightedQueues]) -> None:
-    """Hand queues from the fullest to the emptiest until that would make nothing better.
+def _level(shares: Sequence[_WeightedQueues]) -> None:
+    """Move queues from the fullest to the emptiest member until that makes nothing better.
 
-    A member from whom nothing can be taken is done for good: the emptiest only gets fuller.
+    A member from which nothing can be taken is finished: the emptiest only gets fuller.
     """
-    loads = [_load(hand) for hand in hands]
+    loads = [_load(share) for share in shares]
     fullest = [(-load, number) for number, load in enumerate(loads)]
     emptiest = [(load, number) for number, load in enumerate(loads)]
     heapify(fullest)
     heapify(emptiest)
-    for hand in hands:
-        hand.sort()
+    for share in shares:
+        share.sort()
     while fullest:
-        # An old entry is of one that took since: no fuller than the emptiest, so it never gives.
+        # A stale entry is of a member that took since: no fuller than the emptiest, it never gives.
         load, giver = heappop(fullest)
         while emptiest[0][0] != loads[emptiest[0][1]]:
             heappop(emptiest)
@@ -138,27 +140,27 @@ def _level(hands: Sequence[_WeightedQueues]) -> None:
         gap = -load - least
         if gap * 100 <= -load * TOLERANCE_PERCENT:
             return
-        taken = _fitting(hands[giver], -load, gap)
+        taken = _fitting(shares[giver], -load, gap)
         if taken is None:
             continue
-        queue = hands[giver].pop(taken)
-        insort(hands[taker], queue)
+        queue = shares[giver].pop(taken)
+        insort(shares[taker], queue)
         for number, change in ((giver, -(queue >> _BITS)), (taker, queue >> _BITS)):
             loads[number] += change
             heappush(fullest, (-loads[number], number))
             heappush(emptiest, (loads[number], number))
 
 
-def _fitting(hand: _WeightedQueues, load: int, gap: int) -> int | None:
-    """The queue that comes nearest to half the gap; None when all that fit would not matter."""
-    too_heavy = bisect_left(hand, gap << _BITS)
-    fit = load - _load(hand[too_heavy:])
+def _fitting(share: _WeightedQueues, load: int, gap: int) -> int | None:
+    """Index of the queue closest to half the gap; None if all that fit would not matter."""
+    too_heavy = bisect_left(share, gap << _BITS)
+    fit = load - _load(share[too_heavy:])
     matters = 0 if gap == load else load * TOLERANCE_PERCENT  # the emptiest may have nothing
     if fit * 100 <= matters:
         return None
-    above = bisect_left(hand, gap // 2 + 1 << _BITS, hi=too_heavy)
+    above = bisect_left(share, gap // 2 + 1 << _BITS, hi=too_heavy)
     if above == too_heavy:
         return above - 1
-    if above and gap - 2 * (hand[above - 1] >> _BITS) <= 2 * (hand[above] >> _BITS) - gap:
+    if above and gap - 2 * (share[above - 1] >> _BITS) <= 2 * (share[above] >> _BITS) - gap:
         return above - 1
     return above

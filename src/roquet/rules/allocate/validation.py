@@ -1,4 +1,4 @@
-"""What is wrong with the answer of a strategy: foreign queues, doubled ones, unknown members."""
+"""Validation of a strategy's result: foreign queues, duplicates, unknown members."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -16,15 +16,15 @@ from roquet.rules.allocate.assignment import (
 )
 
 FAULTS_MAX: Final = 5
-"""Sentences: enough to find a mistake by, and short enough for one line of a log."""
+"""Number of reported faults: enough to find a mistake, few enough for one line of a log."""
 
 
 def validated_assignment(
     queues: MessageQueues, members: Sequence[str], strategy: Strategy
 ) -> GroupAssignment:
-    """Everybody's share by a strategy that may be wrong; a UsageError then says how.
+    """Assignment by a user's strategy; raises UsageError that describes a wrong result.
 
-    A caller that keeps its old assignment then does no harm: others see the same mistake.
+    A caller that then keeps its old assignment does no harm: others see the same mistake.
     """
     queues, members = in_java_order(queues, members)
     try:
@@ -41,7 +41,7 @@ def validated_assignment(
 
 
 def _materialized(shares: object) -> object:
-    """The same with shares that can be read twice: of a generator the second look sees nothing."""
+    """The result with shares that can be read twice; a generator would be empty the second time."""
     if not isinstance(shares, Mapping) or isinstance(shares, FixedAssignment):
         return shares
     return {member: _materialized_share(share) for member, share in shares.items()}
@@ -54,11 +54,11 @@ def _materialized_share(share: object) -> object:
 
 
 def faults(shares: object, queues: MessageQueues, members: Sequence[str]) -> Sequence[str]:
-    """The first few things that are wrong with shares, as sentences; none when they can be used.
+    """Describe the first few faults of an assignment; empty if it can be used.
 
-    A queue without an owner is not among them: MACHINE_ROOM leaves those of other rooms. That is
-    `unowned`, for the caller to judge. What CONFIG gives is an operator's word and only looked at
-    for queues that it names twice.
+    A queue without an owner is not a fault: MACHINE_ROOM leaves out those of other rooms. `unowned`
+    lists such queues, for the caller to judge. CONFIG's list is the operator's responsibility and
+    only checked for queues that it names twice.
     """
     if not isinstance(shares, Mapping):
         return (f"{_repr(shares)} is not a mapping of members to queues",)
@@ -69,7 +69,7 @@ def faults(shares: object, queues: MessageQueues, members: Sequence[str]) -> Seq
 
 
 def unowned(shares: GroupAssignment, queues: MessageQueues) -> MessageQueues:
-    """The queues that nobody has, in order: their messages wait until somebody has them."""
+    """Queues without an owner, in order: their messages wait until somebody owns them."""
     owned = {queue for share in shares.values() for queue in share}
     return [queue for queue in queues if queue not in owned]
 

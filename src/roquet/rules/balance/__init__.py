@@ -1,1 +1,1 @@
-"""Balance: which member reads which queue, what a change costs, and how a queue changes hands."""
+"""Balance: which member reads which queue, the cost of a change, and the hand-over of queues."""

@@ -1,4 +1,4 @@
-"""What waits for a group: what is believed of unknown queues, and when to divide anew."""
+"""Lag of a group: estimates for unknown queues, and whether a new division is worth its moves."""
 
 from collections.abc import Iterable, Mapping
 from typing import Final
@@ -7,19 +7,19 @@ from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import GroupAssignment
 
 QueueLag = Mapping[MessageQueue, int]
-"""How many messages wait in a queue."""
+"""Number of waiting messages, by queue."""
 
 GAIN_PERCENT: Final = 25
-"""So much less must wait for the fullest member: each move stops a queue for a moment."""
+"""Required reduction of the fullest member's lag: each move stops a queue for a moment."""
 
 GAIN_MESSAGES: Final = 1_000
-"""Fewer are worked off sooner than queues have moved."""
+"""Smaller gains are worked off sooner than queues have moved."""
 
 
 def estimated_lag(queues: Iterable[MessageQueue], known: QueueLag) -> dict[MessageQueue, int]:
-    """What waits in each queue; where that is unknown, the mean of the others.
+    """Lag of each queue; for unknown queues, the mean of the others.
 
-    So an unknown queue neither draws members nor drives them away.
+    So an unknown queue neither attracts members nor repels them.
     """
     wanted = list(queues)
     counts = [known[queue] for queue in wanted if queue in known]

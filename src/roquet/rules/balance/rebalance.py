@@ -1,4 +1,4 @@
-"""The difference between two assignments: what to drop, what to start."""
+"""Rebalancing: one member's queues, the difference to those it holds, and when to look again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -9,35 +9,35 @@ from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import Strategy, average, share_of, validated_assignment
 
 REBALANCE_PERIOD_MS: Final = 20_000
-"""Members look again this often even when nobody tells them of a change."""
+"""Members rebalance this often even without a notice of a change."""
 
 UNBALANCED_PERIOD_MS: Final = 1_000
-"""So soon while looks do not end well: a broker did not answer, a topic has no route."""
+"""Period while rebalancing fails: a broker did not answer, or a topic has no route."""
 
 _FIRST_RETRY_MS: Final = 250
-"""After the first look that did not end well: a new topic's route is known within that."""
+"""Delay after the first failure: a new topic's route is known within it."""
 
 LOCK_RETRY_MS: Final = 500
-"""After a look that found a queue of an ordered group still locked by another member, as Java."""
+"""Delay while a queue of an ordered group is still locked by another member, as in Java."""
 
 PULL_SILENCE_MS: Final = 120_000
-"""A queue whose pulls went silent for so long is dropped and taken again, as in Java."""
+"""A queue without a completed pull for this long is dropped and taken again, as in Java."""
 
 
 class AssignmentDiff(msgspec.Struct, frozen=True):
-    """What turns the held queues into the assigned ones."""
+    """Queues to drop and to start, to get from the held queues to the assigned ones."""
 
     drop: tuple[MessageQueue, ...]
     start: tuple[MessageQueue, ...]
 
     @property
     def is_nothing(self) -> bool:
-        """Whether all stays as it is."""
+        """Whether there is nothing to drop or start."""
         return not (self.drop or self.start)
 
 
 def difference(held: Iterable[MessageQueue], assigned: Iterable[MessageQueue]) -> AssignmentDiff:
-    """What to drop and what to start, each sorted; a queue in both is left alone."""
+    """Queues to drop and to start, each sorted; a queue in both sets is left alone."""
     before, after = set(held), set(assigned)
     return AssignmentDiff(tuple(sorted(before - after)), tuple(sorted(after - before)))
 
@@ -48,11 +48,11 @@ def member_queues(
     members: Sequence[str],
     strategy: Strategy = average,
 ) -> Sequence[MessageQueue] | None:
-    """One member's queues of a topic; None when the facts allow no answer and it keeps its own.
+    """One member's queues of a topic; None if the facts allow no answer and it keeps its own.
 
-    A topic without queues leaves nobody anything. A list without the asking member is not to be
-    trusted: the broker has not heard of it yet, or forgot everybody when it started again. A
-    strategy that fails, or answers nonsense, is a UsageError.
+    A topic without queues leaves nobody anything. A member list without the asking member cannot be
+    trusted: the broker has not heard of it yet, or forgot everybody when it restarted. Raises
+    UsageError for a strategy that fails or returns a wrong assignment.
     """
     if not queues:
         return ()
@@ -66,7 +66,7 @@ def member_queues(
 def next_rebalance_ms(
     failures: int, period_ms: int = REBALANCE_PERIOD_MS, *, is_locked_out: bool = False
 ) -> int:
-    """When to look again after so many looks in a row that did not end well."""
+    """Delay until the next rebalance, after `failures` failed ones in sequence."""
     if not failures:
         return period_ms
     if is_locked_out:

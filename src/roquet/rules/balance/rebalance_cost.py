@@ -1,4 +1,4 @@
-"""Moves: how even an assignment is, which queues change hands, and the fewest that would do."""
+"""Rebalance cost: how even an assignment is, which queues move, and the fewest moves possible."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,29 +9,29 @@ from roquet.rules.allocate.assignment import GroupAssignment, MessageQueues, Que
 
 
 class ShareSpread(msgspec.Struct, frozen=True):
-    """The smallest and the largest share, in queues or in messages that wait."""
+    """Smallest and largest share, in queues or in waiting messages."""
 
     least: int
     most: int
 
     @property
     def is_even(self) -> bool:
-        """Whether shares differ by one at most."""
+        """Whether shares differ by at most one."""
         return self.most - self.least <= 1
 
 
 def owner_map(shares: GroupAssignment) -> QueueOwners:
-    """Who has which queue."""
+    """Owner of each queue."""
     return {queue: member for member, share in shares.items() for queue in share}
 
 
 def queue_spread(shares: GroupAssignment) -> ShareSpread:
-    """How many queues the members have."""
+    """Smallest and largest number of queues of a member."""
     return _spread([len(share) for share in shares.values()])
 
 
 def lag_spread(shares: GroupAssignment, lag: Mapping[MessageQueue, int]) -> ShareSpread:
-    """How many messages wait for the members."""
+    """Smallest and largest number of messages that wait for a member."""
     return _spread([sum(lag.get(queue, 0) for queue in share) for share in shares.values()])
 
 
@@ -40,7 +40,7 @@ def _spread(numbers: Collection[int]) -> ShareSpread:
 
 
 def moved_queues(before: GroupAssignment, after: GroupAssignment) -> MessageQueues:
-    """The queues that somebody had and somebody else has now, or nobody; in their old order."""
+    """Queues that had an owner and now have another one or none, in their old order."""
     now = owner_map(after)
     return [queue for queue, member in owner_map(before).items() if now.get(queue) != member]
 
@@ -48,10 +48,10 @@ def moved_queues(before: GroupAssignment, after: GroupAssignment) -> MessageQueu
 def fewest_moves(
     before: GroupAssignment, queues: Collection[MessageQueue], members: Collection[str]
 ) -> int:
-    """How many queues have to move, at the least, so that these members have even shares.
+    """Smallest number of moves after which these members have even shares.
 
-    Nobody keeps more than its share, and the larger shares are of most use to those who have more
-    than the smaller one. A queue that is new, or that nobody had, moves from nobody: not counted.
+    No member keeps more than its share, and the larger shares are of most use to members with more
+    than the smaller share. A queue without a previous owner does not count as a move.
     """
     present = frozenset(queues)
     had = [sum(queue in present for queue in before.get(member, ())) for member in {*members}]

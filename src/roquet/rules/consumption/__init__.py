@@ -1,1 +1,1 @@
-"""Consumption: what a pull or a pop gives out, what is in flight, and what may be committed."""
+"""Consumption: results of pulls and pops, messages in flight, and the progress to commit."""

@@ -1,11 +1,11 @@
-"""Ordered pop: while one member holds a queue's messages no other gets the next ones.
+"""Ordered pop: while a member holds messages of a queue, no other member gets the next ones.
 
     free ── pop ──▶ held ── all acknowledged ──▶ free
              ▲        └──── time passed ───────────┐
-             └───── the same messages again ◀──────┘
+             └───── same messages again ◀──────────┘
 
-A member that repeats its attempt, because the answer got lost, is given the same messages again.
-As the genuine broker decides it (ConsumerOrderInfoManager).
+A member that repeats its attempt, because the reply was lost, gets the same messages again. The
+rules are those of Apache's ConsumerOrderInfoManager.
 """
 
 from collections.abc import Sequence
@@ -14,19 +14,19 @@ from typing import Final
 import msgspec
 
 CLOCK_SET_BACK_MS: Final = 60_000
-"""A pop that seems to come from so far ahead was made before the clock was set back."""
+"""A pop that seems to come from this far in the future was made before the clock was set back."""
 
 
 class OrderedPopLock(msgspec.Struct, kw_only=True):
-    """The messages of one queue that a member of one group holds."""
+    """Messages of one queue that a member of one group holds."""
 
     pop_ms: int
     invisible_ms: int
     offsets: Sequence[int]
     visible_ms: dict[int, int]
-    """By offset, when the member has asked for another time."""
+    """Time by offset, for messages whose invisible time the member has changed."""
     times: dict[int, int]
-    """By offset, how often it was given out before; those never before are left out."""
+    """Number of earlier deliveries by offset; messages without one are left out."""
     acked: int = 0
     """Bit n: the n-th message is acknowledged."""
     attempt: str | None = None
@@ -37,11 +37,11 @@ class OrderedPopLock(msgspec.Struct, kw_only=True):
 
 
 def blocked_until(held: OrderedPopLock | None, attempt: str | None, now_ms: int) -> int | None:
-    """Until when nobody else gets messages of the queue; None when they may be had now."""
+    """Time until which the queue is blocked for others; None if it is free now."""
     if held is None or (held.attempt is not None and held.attempt == attempt):
         return None
     if held.pop_ms - now_ms > CLOCK_SET_BACK_MS:
-        return None  # the clock was set back: else the queue would wait until it is reached again
+        return None  # the clock was set back: otherwise the queue would be blocked until then
     due_ms = held.pop_ms + held.invisible_ms
     times = [
         held.visible_ms.get(offset, due_ms)
@@ -59,7 +59,7 @@ def hold(
     invisible_ms: int,
     attempt: str | None,
 ) -> OrderedPopLock:
-    """A member takes messages: those that were held before have been given out once more."""
+    """Lock a queue's messages for a member, and count repeated deliveries."""
     times: dict[int, int] = {}
     if before is not None:
         if attempt is not None and before.attempt == attempt:
@@ -78,10 +78,10 @@ def hold(
 
 
 def acknowledge(held: OrderedPopLock | None, offset: int, pop_ms: int, progress: int) -> int | None:
-    """The group's progress after an acknowledgement; None when it is not the holder's.
+    """The group's progress after an acknowledgement; None if it does not belong to the holder.
 
-    Without a holder nothing new counts, where the genuine broker moves on: who holds messages is
-    saved with the progress, so nobody was given them out. What is behind the progress is done.
+    Without a holder nothing new counts, where Apache's broker moves on: locks are saved with the
+    progress, so such messages were not delivered. Offsets below the progress are done.
     """
     if offset < progress:
         return progress

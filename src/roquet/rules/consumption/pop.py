@@ -1,11 +1,11 @@
-"""Invisible time, checkpoints, revival, and how much a member takes at once.
+"""Pop: checkpoints, invisible times, revival, and how many messages a member takes at once.
 
-    pop ──▶ checkpoint ──▶ acknowledged: over
-                     └───▶ its time has passed: what is left comes again, then it is over
+    pop ──▶ checkpoint ──▶ acknowledged: finished
+                     └───▶ invisible time over: the rest is delivered again, then finished
 
-Each pop of a queue is one checkpoint: which messages it gave out stands in a bit set, so that an
-acknowledgement costs the same for one message as for all of them. The limits are those of the
-genuine broker (PopMessageProcessor, PopCheckPoint, PopReviveService).
+Each pop of a queue is one checkpoint. A bit set says which messages it delivered, so an
+acknowledgement costs the same for one message as for all of them. The limits are those of Apache's
+PopMessageProcessor, PopCheckPoint and PopReviveService.
 """
 
 from collections import deque
@@ -19,70 +19,71 @@ COUNT_MAX: Final = 32
 """Messages of one pop."""
 
 LATE_MS: Final = 500
-"""A pop that comes so long after its client gave up is not worth an answer."""
+"""A pop that comes this long after its client gave up gets no answer."""
 
 RETRY_FIRST_PERCENT: Final = 20
-"""How often messages that come again go before new ones."""
+"""Share of pops that look at retried messages before new ones."""
 
 POLLING_MAX: Final = 1_024
-"""Pops of one group and topic that wait at one time."""
+"""Waiting pops of one group and topic."""
 
 REVIVE_LAG_MAX: Final = 10_000
-"""Records of a revive queue behind the oldest that counts: a checkpoint further back is written
-anew, so that a restart has few of each queue to read. With many in flight it is twice as many as
-they are: what is written anew must not itself push the next one too far back."""
+"""Records of a revive queue behind the oldest open checkpoint: an older checkpoint is written
+again, so that a restart has few records of each queue to read. With many checkpoints in flight the
+limit is twice their number: a checkpoint that is written again must not itself push the next one
+too far back."""
 
 FINISHED_MAX: Final = 1_024
-"""Checkpoints that are over and yet wait for their time, besides as many as are not over."""
+"""Finished checkpoints that may still wait for their time, in addition to as many as are open."""
 
 PREFETCH_MS: Final = 250
-"""A member takes what it handles in so long: what it holds back nobody else can have."""
+"""A member takes what it handles within this time: nobody else can get what it holds back."""
 
 CheckpointKey = tuple[str, str, int, int, int]
-"""Group, topic, queue id, where the pop began, when it was: what acknowledgements name."""
+"""Group, topic, queue id, start offset and time of a pop: what an acknowledgement names."""
 
 
 class PopCheckpoint(msgspec.Struct, gc=False):
-    """What one pop of one queue gave out."""
+    """One pop of one queue, and the messages it delivered."""
 
     group: str
     topic: str
-    """The one that the messages lie in: the retry topic's own name."""
+    """Topic that holds the messages: for retried ones, the retry topic."""
     queue_id: int
     start: int
-    """Where the pop began: bit n is the message at offset `start + n`."""
+    """First offset of the pop: bit n is the message at offset `start + n`."""
     pop_ms: int
     invisible_ms: int
     delivered: int
     left: int
-    """Those neither acknowledged nor given out anew."""
+    """Messages neither acknowledged nor delivered again."""
     revive_queue_id: int
-    """The queue of the revive topic where it is noted, and the offset there."""
+    """Queue of the revive topic that holds the checkpoint, and its offset there."""
     revive_offset: int
 
     @property
     def key(self) -> CheckpointKey:
-        """What acknowledgements name."""
+        """Key that acknowledgements name."""
         return self.group, self.topic, self.queue_id, self.start, self.pop_ms
 
     @property
     def due_ms(self) -> int:
-        """When what is left comes again."""
+        """Time at which the remaining messages are delivered again."""
         return self.pop_ms + self.invisible_ms
 
     @property
     def next_offset(self) -> int:
-        """Behind the last message that it gave out."""
+        """Offset behind the last delivered message."""
         return self.start + self.delivered.bit_length()
 
     def bit(self, offset: int) -> int:
-        """The bit of a message; 0 when it was not given out."""
+        """Bit of a message; 0 if the pop did not deliver it."""
         step = offset - self.start
         return 1 << step & self.delivered if 0 <= step < self.delivered.bit_length() else 0
 
 
 class OpenCheckpoints:
-    """All checkpoints that are not over: found by key, by time, and in the order of their notes."""
+    """All unfinished checkpoints: by key, by time, and in the order of the revive topic."""
 
     def __init__(self) -> None:
         self._by_key: dict[CheckpointKey, PopCheckpoint] = {}
@@ -97,83 +98,84 @@ class OpenCheckpoints:
         return iter(self._by_key.values())
 
     def find(self, key: CheckpointKey) -> PopCheckpoint | None:
-        """The checkpoint that an acknowledgement names, unless it is over."""
+        """Checkpoint that an acknowledgement names, unless it is finished."""
         return self._by_key.get(key)
 
-    def add(self, found: PopCheckpoint) -> None:
-        """One more; one that was noted before takes the place of its former note."""
-        before = self._by_key.get(key := found.key)
+    def add(self, checkpoint: PopCheckpoint) -> None:
+        """Add a checkpoint; replaces an earlier record of the same pop."""
+        before = self._by_key.get(key := checkpoint.key)
         if before is not None:
-            found.left &= before.left
+            checkpoint.left &= before.left
             before.left = 0
-        if not found.left:
+        if not checkpoint.left:
             self._by_key.pop(key, None)
             return
-        self._by_key[key] = found
-        self.retry(found, found.due_ms)
-        self._queues.setdefault(found.revive_queue_id, deque()).append(found)
+        self._by_key[key] = checkpoint
+        self.retry(checkpoint, checkpoint.due_ms)
+        self._queues.setdefault(checkpoint.revive_queue_id, deque()).append(checkpoint)
 
-    def settle(self, found: PopCheckpoint, bits: int) -> int:
-        """These of its messages are dealt with; gives those that were not before."""
-        bits &= found.left
-        found.left ^= bits
-        if bits and not found.left:
-            del self._by_key[found.key]
+    def settle(self, checkpoint: PopCheckpoint, bits: int) -> int:
+        """Remove messages from a checkpoint; returns those that were still open."""
+        bits &= checkpoint.left
+        checkpoint.left ^= bits
+        if bits and not checkpoint.left:
+            del self._by_key[checkpoint.key]
         return bits
 
     def take_due(self, now_ms: int) -> PopCheckpoint | None:
-        """One whose time has passed; whoever takes it settles it, or has it retried."""
+        """A checkpoint whose time has passed; the caller settles it or has it retried."""
         due = self._due
         while due and (due[0][0] <= now_ms or not due[0][2].left):
-            found = heappop(due)[2]
-            if found.left:
-                return found
+            checkpoint = heappop(due)[2]
+            if checkpoint.left:
+                return checkpoint
         return None
 
-    def retry(self, found: PopCheckpoint, at_ms: int) -> None:
-        """Look at it at a time."""
+    def retry(self, checkpoint: PopCheckpoint, at_ms: int) -> None:
+        """Look at a checkpoint again at a time."""
         self._turn += 1
-        heappush(self._due, (at_ms, self._turn, found))
+        heappush(self._due, (at_ms, self._turn, checkpoint))
         if len(self._due) > 2 * len(self._by_key) + FINISHED_MAX:
             self._due = [entry for entry in self._due if entry[2].left]
             heapify(self._due)
 
     def clock_set_back(self, now_ms: int) -> None:
-        """Nothing waits for longer than it was to be invisible, from now on.
+        """Shorten waits to the invisible time, from now on.
 
-        What was given out while the clock was ahead would else wait until that time comes again.
+        Messages that were delivered while the clock was ahead would otherwise wait until that time
+        comes again.
         """
         self._due = [
-            (min(at_ms, now_ms + found.invisible_ms), turn, found)
-            for at_ms, turn, found in self._due
+            (min(at_ms, now_ms + checkpoint.invisible_ms), turn, checkpoint)
+            for at_ms, turn, checkpoint in self._due
         ]
         heapify(self._due)
 
     def lag_max(self) -> int:
-        """How many records the oldest of a revive queue may lie back."""
+        """Number of records that the oldest checkpoint of a revive queue may lag behind."""
         return max(REVIVE_LAG_MAX, 2 * len(self))
 
     def oldest(self, revive_queue_id: int) -> PopCheckpoint | None:
-        """The first of a revive queue that is not over: the group's progress there."""
+        """First unfinished checkpoint of a revive queue: the group's progress there."""
         queue = self._queues.get(revive_queue_id, _NONE)
         while queue and not queue[0].left:
             queue.popleft()
         return queue[0] if queue else None
 
-    def moved(self, found: PopCheckpoint, revive_offset: int) -> None:
-        """The oldest of its revive queue was noted anew, behind all others."""
-        queue = self._queues[found.revive_queue_id]
-        assert queue[0] is found, "only the oldest is moved"
+    def moved(self, checkpoint: PopCheckpoint, revive_offset: int) -> None:
+        """Record that the oldest checkpoint of a revive queue was written again, behind others."""
+        queue = self._queues[checkpoint.revive_queue_id]
+        assert queue[0] is checkpoint, "only the oldest is moved"
         queue.popleft()
-        found.revive_offset = revive_offset
-        queue.append(found)
+        checkpoint.revive_offset = revive_offset
+        queue.append(checkpoint)
 
 
 _NONE: Final[deque[PopCheckpoint]] = deque()
 
 
 def bits_of(offsets: Iterable[int], start: int) -> int:
-    """A set of offsets from `start` on."""
+    """Bit set of offsets; bit 0 is the offset `start`."""
     bits = 0
     for offset in offsets:
         bits |= 1 << offset - start
@@ -181,19 +183,19 @@ def bits_of(offsets: Iterable[int], start: int) -> int:
 
 
 def offsets_of(bits: int, start: int) -> list[int]:
-    """The offsets of such a set, in order."""
-    found = []
+    """Offsets of such a bit set, in order."""
+    offsets = []
     while bits:
         low = bits & -bits
-        found.append(start + low.bit_length() - 1)
+        offsets.append(start + low.bit_length() - 1)
         bits ^= low
-    return found
+    return offsets
 
 
 def next_batch_size(count: int, taken: int, handled_in_ms: int, count_max: int = COUNT_MAX) -> int:
-    """How many messages to take, when the last `taken` were handled in so long.
+    """Number of messages to take, after the last `taken` were handled in `handled_in_ms`.
 
-    What a slow member has taken nobody else can handle, so it takes what it handles in 250 ms. A
+    Nobody else can handle what a slow member has taken, so it takes what it handles in 250 ms. A
     fast one takes twice as many each time, up to the limit.
     """
     if handled_in_ms <= 0:

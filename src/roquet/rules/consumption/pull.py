@@ -1,12 +1,12 @@
-"""What a pull finds: messages, nothing new, or a corrected offset; flow control.
+"""Pull: messages found, nothing new, or a corrected offset; limits of one reply.
 
     asked offset      min ........ max
     ─────────────┬─────┬───────────┬─────┬──────────────────────
-    Corrected    │     │   Found   │Wait │ Corrected to the
-    to min       │     │           │     │ group's progress,
+    corrected    │     │   found   │ at  │ corrected to the
+    to min       │     │           │ end │ group's progress,
                  │     │           │     │ or to min
 
-A queue without messages answers Wait at 0, and corrects every other offset to 0.
+An empty queue that never held messages is at its end at 0, and corrects every other offset to 0.
 """
 
 from typing import Final
@@ -14,13 +14,13 @@ from typing import Final
 import msgspec
 
 COUNT_MAX: Final = 16_384
-"""Messages of one reply: more would hold the loop for too long."""
+"""Messages of one reply: more would hold the event loop for too long."""
 
 BYTES_DEFAULT: Final = 256 * 1024
-"""Of one reply, for clients that name no limit: the genuine broker's limit in memory."""
+"""Bytes of one reply, for clients that name no limit: Apache's limit for messages in memory."""
 
 BYTES_MAX: Final = 8 * 1024 * 1024
-"""Of one reply: half of the longest frame that peers accept."""
+"""Bytes of one reply: half of the longest frame that peers accept."""
 
 
 class OffsetFound(msgspec.Struct, frozen=True):
@@ -32,11 +32,11 @@ class OffsetAtEnd(msgspec.Struct, frozen=True):
 
 
 class OffsetCorrected(msgspec.Struct, frozen=True):
-    """The queue does not hold this offset and never will: go on at another one."""
+    """The queue does not hold this offset and never will: continue at another one."""
 
     offset: int
     reason: str
-    """The genuine broker's name for it."""
+    """Apache's name for it."""
 
 
 FOUND: Final = OffsetFound()
@@ -48,9 +48,9 @@ PullOutcome = OffsetFound | OffsetAtEnd | OffsetCorrected
 def pull_outcome(
     asked: int, minimum: int, maximum: int, committed: int | None = None
 ) -> PullOutcome:
-    """What an offset means in a queue that holds `minimum` to `maximum - 1`.
+    """Meaning of an offset in a queue that holds offsets [minimum, maximum).
 
-    `committed` is the progress of the group that asks, if it has any.
+    `committed` is the progress of the asking group, if it has any.
     """
     if minimum <= asked < maximum:
         return FOUND
@@ -60,14 +60,14 @@ def pull_outcome(
         return OffsetCorrected(0, "NO_MESSAGE_IN_QUEUE")
     if asked < minimum:
         return OffsetCorrected(minimum, "OFFSET_TOO_SMALL")
-    # Whoever is ahead of a queue that lost its tail, or that was made anew, must not miss what was
-    # stored since. The genuine broker goes on at the end, which leaves that out.
+    # A reader ahead of a queue that lost its tail, or whose topic was created again, must not miss
+    # what was stored since. Apache's broker continues at the end, which skips that.
     if committed is None or not minimum <= committed <= maximum:
         committed = minimum
     return OffsetCorrected(committed, "OFFSET_OVERFLOW_BADLY")
 
 
 def reply_limits(count: int, size: int | None) -> tuple[int, int]:
-    """How many messages and bytes one reply may hold, by what the client asked for."""
+    """Number of messages and bytes that one reply may hold, by the client's wishes."""
     size = BYTES_DEFAULT if size is None or size <= 0 else min(size, BYTES_MAX)
     return min(max(count, 1), COUNT_MAX), size

@@ -1,1 +1,1 @@
-"""Delay: messages that come later, by level, by delivery time or after a failure."""
+"""Delay: messages delivered later, by level, by delivery time or after a failure."""

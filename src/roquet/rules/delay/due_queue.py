@@ -1,26 +1,26 @@
-"""Due: the messages of one second, in the order in which they are due.
+"""Due queue: the messages of one second, in the order of their due times.
 
-chain of units ──▶ looked at one by one ──▶ by due time, then by coming ──▶ delivered
+chain of units ──▶ read one by one ──▶ by due time, then by arrival ──▶ delivered
                     │
-                    └▶ keys of messages that are taken back
+                    └▶ keys of cancelled messages
 """
 
 from heapq import heapify, heappop, heappush
 from typing import Final
 
 POSITION_BITS: Final = 48
-"""Of a unit's position in one number with its time: 256 TiB of timer log."""
+"""Bits of a unit's position, packed into one number with its time: 256 TiB of timer log."""
 
 _POSITION_MASK: Final = (1 << POSITION_BITS) - 1
 
 
 class DueQueue:
-    """What one second holds: a number for each message, of which there may be a million."""
+    """Messages of one second, a number for each, since there may be a million."""
 
     def __init__(self, begin_ms: int, last: int, done: tuple[int, int]) -> None:
         self.begin_ms = begin_ms
         self.next = last
-        """The next unit to be looked at: a chain, from the newest back; -1 at its end."""
+        """Next unit to read: a chain, from the newest back; -1 at its end."""
         self._done = self._key(*done) if done[0] else -1
         self._keys: list[int] = []
         self._is_ordered = False
@@ -28,11 +28,11 @@ class DueQueue:
 
     @property
     def is_known(self) -> bool:
-        """Whether all units were looked at, so that what is first is known."""
+        """Whether all units have been read, so that the first due message is known."""
         return self.next < 0
 
     def add(self, due_ms: int, position: int) -> None:
-        """One more, unless it was delivered before."""
+        """Add a message, unless it was delivered before."""
         key = self._key(due_ms, position)
         if key <= self._done:
             return
@@ -42,15 +42,15 @@ class DueQueue:
             self._keys.append(key)
 
     def recall(self, topic: str, unique_key: str) -> None:
-        """This message is not to be delivered."""
+        """Cancel a message."""
         self._recalled.add((topic, unique_key))
 
     def is_recalled(self, topic: str, unique_key: str) -> bool:
-        """Whether a message is not to be delivered: its sender has changed his mind."""
+        """Whether a message was cancelled by its sender."""
         return (topic, unique_key) in self._recalled
 
     def first(self) -> tuple[int, int] | None:
-        """When the next message is due, and its unit; None when none is left."""
+        """Due time and unit position of the next message; None if none is left."""
         if not self._is_ordered:
             heapify(self._keys)
             self._is_ordered = True
@@ -60,9 +60,9 @@ class DueQueue:
         return self.begin_ms + (key >> POSITION_BITS), key & _POSITION_MASK
 
     def drop(self) -> None:
-        """The first was dealt with."""
+        """Remove the first message."""
         heappop(self._keys)
 
     def _key(self, due_ms: int, position: int) -> int:
-        """One number that orders messages by time and then by coming."""
+        """Number that sorts messages by time and then by arrival."""
         return max(due_ms - self.begin_ms, 0) << POSITION_BITS | position

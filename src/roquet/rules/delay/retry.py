@@ -1,8 +1,8 @@
-"""Retry: what becomes of a message that its group failed on, and what it then says of itself.
+"""Retry: the next delay of a message that its group failed on, and its properties.
 
     failed ──▶ waits at a delay level ──▶ %RETRY%group ──▶ failed …     the last time ──▶ %DLQ%group
 
-Its body, tag, keys and unique key stay as they are. The properties remember where it came from.
+Its body, tag, keys and unique key stay as they are. Properties record where it came from.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from roquet.model import properties as names
 from roquet.rules.delay.delay_levels import retry_level
 
 DEAD_LETTER: Final = -1
-"""Instead of a delay level: there is no next try."""
+"""In place of a delay level: there is no next try."""
 
 
 TIMES_MAX: Final = 2**31 - 1
@@ -20,17 +20,18 @@ TIMES_MAX: Final = 2**31 - 1
 
 
 def tries_limit(asked: int | None, of_group: int) -> int:
-    """How often a message may be tried again: a member may ask for another number than its group's.
+    """Limit of tries: a member's own number if it asks for one, else the group's.
 
-    Java takes a negative one as a limit, too, and buries the message at once; here it means none.
+    Java takes a negative number as a limit, too, and moves the message to the dead letters at once;
+    here it means none.
     """
     return of_group if asked is None or asked < 0 else asked
 
 
 def next_level(asked: int, times: int, limit: int) -> int:
-    """The delay level of the next try after so many before, or DEAD.
+    """Delay level of the next try after this many earlier ones, or DEAD_LETTER.
 
-    `asked` is the member's wish: a level, 0 to leave it to the broker, less than 0 to give up.
+    `asked` is the member's wish: a level, 0 to leave it to the broker, negative to give up.
     """
     if asked < 0 or times >= limit:
         return DEAD_LETTER
@@ -38,33 +39,33 @@ def next_level(asked: int, times: int, limit: int) -> int:
 
 
 def times_after(times: int) -> int:
-    """How often a message has failed after once more: a record has 32 bits for it."""
+    """Number of failures after one more; a record has 32 bits for it."""
     return min(times + 1, TIMES_MAX)
 
 
 def retry_properties(
     properties: Mapping[str, str], topic: str, offset_message_id: str, level: int
 ) -> dict[str, str]:
-    """The properties of a message that waits for its next try; `topic` is where it lay."""
+    """Properties of a message that waits for its next try; `topic` is the topic it was in."""
     return {**_origin(properties, topic, offset_message_id), names.DELAY: str(level)}
 
 
 def dead_letter_properties(
     properties: Mapping[str, str], topic: str, offset_message_id: str
 ) -> dict[str, str]:
-    """The properties of a message without another try: it waits for nothing, and tells its past."""
-    found = _origin(properties, topic, offset_message_id)
-    origin_id = found.get(names.UNIQUE_KEY) or found[names.ORIGIN_MESSAGE_ID]
+    """Properties of a message without another try: no delay, and where it came from."""
+    origin = _origin(properties, topic, offset_message_id)
+    origin_id = origin.get(names.UNIQUE_KEY) or origin[names.ORIGIN_MESSAGE_ID]
     return {
-        **found,
+        **origin,
         names.DELAY: "0",
-        names.DLQ_ORIGIN_TOPIC: found[names.RETRY_TOPIC],
+        names.DLQ_ORIGIN_TOPIC: origin[names.RETRY_TOPIC],
         names.DLQ_ORIGIN_MESSAGE_ID: origin_id,
     }
 
 
 def _origin(properties: Mapping[str, str], topic: str, offset_message_id: str) -> dict[str, str]:
-    """What the first failure writes, and every later one keeps."""
+    """Properties with those that the first failure writes and later ones keep."""
     return {
         **properties,
         names.RETRY_TOPIC: properties.get(names.RETRY_TOPIC) or topic,

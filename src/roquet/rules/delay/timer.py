@@ -1,14 +1,14 @@
-"""Timer: what a delivery time asks for, its slot on the wheel, what becomes of it when due.
+"""Timer messages: delivery times, their slots on the wheel, and what happens when one is due.
 
-    deliver ms     when the message is wanted: never before
-    out ms         its slot: the second that ends then, as the genuine broker writes it
-    stop           the slot where it waits: its own, or one on the way when that is far
+    deliver ms     time asked for: never delivered before
+    out ms         its slot: the second that ends then, as Apache's broker writes it
+    stop           the slot where it waits: its own, or one on the way if that is far
 
                         ├──────────── window ────────────┤
     now ────────────────┼──────────────── stop ──────────┼─────────── out ──▶
                         └ written again from there, until its own slot is in reach
 
-The arithmetic is that of the genuine HookUtils and TimerMessageStore.
+The arithmetic is that of Apache's HookUtils and TimerMessageStore.
 """
 
 import re
@@ -21,58 +21,58 @@ from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
 
 PRECISION_MS: Final = 1_000
-"""What one slot of the wheel holds."""
+"""Length of one slot of the wheel."""
 
 DAY_MS: Final = 86_400_000
 
 MAX_DELAY_MS: Final = 3 * DAY_MS
-"""The farthest delivery time unless the operator says otherwise, as in the genuine broker."""
+"""Farthest delivery time unless the operator says otherwise, as in Apache's broker."""
 
 MAX_DELAY_LIMIT_MS: Final = 40 * DAY_MS
-"""What an operator may allow: farther ones would be written again twenty times and more."""
+"""Farthest delivery time that an operator may allow: messages beyond it would be written again
+twenty times and more."""
 
 WINDOW_MS: Final = 2 * DAY_MS
-"""How long a message waits in one slot at most, as in the genuine broker (timerRollWindowSlot)."""
+"""Longest wait of a message in one slot, as in Apache's broker (timerRollWindowSlot)."""
 
 DEFAULT: Final = 1
 ROLL: Final = 2
 DELETE: Final = 4
-"""What a unit of the timer log says: it waits, on the way; it takes another message back."""
+"""Flags of a unit of the timer log: it waits; it rolls on to another slot; it cancels a message."""
 
 NOT_ON_WHEEL_MS: Final = 2**63 - 1
-"""The time at which a message was put on the wheel that came too late for it."""
+"""Enqueue time of a message that came too late for the wheel."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _LONG_MAX: Final = 2**63 - 1
 
 _UNITS_MS: Final = {names.TIMER_DELAY_SEC: 1_000, names.TIMER_DELAY_MS: 1}
-"""Delays, in the order in which they are believed; a time of day comes last."""
+"""Delay properties in order of precedence; an absolute time comes last."""
 
 DELIVERY_TIME_PROPERTIES: Final = (*_UNITS_MS, names.TIMER_DELIVER_MS)
-"""The properties that ask for a delivery time."""
+"""Properties that ask for a delivery time."""
 
 
 CLOCK_LATENCY_MS: Final = 2 * PRECISION_MS
-"""Messages may be stored for so long by a clock that was set back before the timer sees that."""
+"""Messages may be stored this long by a clock that was set back before the timer notices."""
 
 
 class ClockSetBack(msgspec.Struct, frozen=True, kw_only=True):
-    """A clock that leapt ahead, stored messages meanwhile, and was set back."""
+    """A clock that jumped ahead, stored messages meanwhile, and was set back."""
 
     before_ms: int
-    """The last time that it showed before the leap."""
+    """Last time shown before the jump."""
     by_ms: int
-    """By how much it was set back."""
+    """Amount by which it was set back."""
     now_ms: int
-    """The first time that is known to be shown since."""
+    """First time known to be shown since."""
 
     def out_ms(self, properties: Mapping[str, str], out: int) -> int | None:
-        """The second for which a message has to wait now; None if its own one is right.
+        """The slot in which a message has to wait now; None if its own slot is right.
 
-        A delay counts from when the message was stored: one that was stored while the clock was
-        ahead got a second that is too far away. A delivery time was told by the sender and stays.
-        What takes a message back is written for both seconds: the handle does not say which kind
-        of wish the message had.
+        A delay counts from the store time: a message stored while the clock was ahead got a slot
+        that is too far away. A delivery time was chosen by the sender and stays. A cancellation is
+        written for both slots: its handle does not say which kind of time the message asked for.
         """
         moved = -(-(out - self.by_ms) // PRECISION_MS) * PRECISION_MS
         if names.TIMER_DELETE_UNIQUE_KEY in properties:
@@ -86,14 +86,14 @@ class ClockSetBack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_timed(properties: Mapping[str, str]) -> bool:
-    """Whether a delivery time is asked for that was not yet fulfilled."""
+    """Whether a delivery time is asked for that has not been fulfilled yet."""
     return names.TIMER_OUT_MS not in properties and any(
         name in properties for name in DELIVERY_TIME_PROPERTIES
     )
 
 
 def requested_ms(properties: Mapping[str, str], now_ms: int) -> int:
-    """When a message is wanted. Raises MessageIllegal for a number that is none."""
+    """Requested delivery time. Raises MessageIllegal for a value that is not a number."""
     if (delay_ms := _delay_ms(properties)) is not None:
         return now_ms + delay_ms
     if (text := properties.get(names.TIMER_DELIVER_MS)) is None:
@@ -104,54 +104,54 @@ def requested_ms(properties: Mapping[str, str], now_ms: int) -> int:
 
 
 def out_ms(properties: Mapping[str, str], now_ms: int, max_delay_ms: int) -> int | None:
-    """The slot of a message that asks for a time; None when the time has come.
+    """Slot of a message with a delivery time; None if the time has come.
 
     Raises MessageIllegal for a time that is too far away.
     """
-    wished = requested_ms(properties, now_ms)
-    if wished <= now_ms:
+    requested = requested_ms(properties, now_ms)
+    if requested <= now_ms:
         return None
-    if wished - now_ms > max_delay_ms:
+    if requested - now_ms > max_delay_ms:
         raise MessageIllegal(
-            f"the message is to be delivered in {(wished - now_ms) // 1_000} s, this broker keeps"
-            f" it for {max_delay_ms // 1_000} s at most"
+            f"the message is to be delivered in {(requested - now_ms) // 1_000} s, this broker"
+            f" keeps it for {max_delay_ms // 1_000} s at most"
         )
-    return slot_ms(wished)
+    return slot_ms(requested)
 
 
-def slot_ms(wished: int) -> int:
-    """The slot of a time: the second that ends with it or holds it."""
-    return (wished - 1) // PRECISION_MS * PRECISION_MS
+def slot_ms(time_ms: int) -> int:
+    """Slot of a time: the second that ends with it or contains it."""
+    return (time_ms - 1) // PRECISION_MS * PRECISION_MS
 
 
 def floor_ms(time_ms: int) -> int:
-    """The second that a time lies in."""
+    """Start of the second that contains a time."""
     return time_ms // PRECISION_MS * PRECISION_MS
 
 
 def due_ms(properties: Mapping[str, str], stored_ms: int, out: int) -> int:
-    """When a stored message is due, to the millisecond: within its slot, or as that ends.
+    """Due time of a stored message, in ms: within its slot, or at its end.
 
-    A delay counts from when the message was stored. If it was stored anew meanwhile, only its slot
-    is known; then it comes when that is over.
+    A delay counts from the store time. If the message was stored again meanwhile, only its slot is
+    known; then it is due at the slot's end.
     """
     try:
-        wished = requested_ms(properties, stored_ms)
+        requested = requested_ms(properties, stored_ms)
     except MessageIllegal:
         return out + PRECISION_MS
-    return wished if out < wished <= out + PRECISION_MS else out + PRECISION_MS
+    return requested if out < requested <= out + PRECISION_MS else out + PRECISION_MS
 
 
 def window_ms(retention_ms: int) -> int:
-    """How long a message may wait in one slot: no longer than its record is sure to be kept."""
+    """Longest wait in one slot: no longer than the record is certain to be kept."""
     return max(2 * PRECISION_MS, min(WINDOW_MS, floor_ms(retention_ms * 2 // 3)))
 
 
 def stop_ms(out: int, write_ms: int, window: int) -> tuple[int, bool]:
-    """The slot where a message waits, and whether it goes on from there to another.
+    """Slot in which a message waits, and whether it rolls on from there to another.
 
-    Where less than a third of a window would be left behind the stop it is half way, so that
-    the rest is never too short.
+    If less than a third of a window would be left behind the stop, the stop is half a window away,
+    so that the rest is never too short.
     """
     left = out - write_ms - window
     if left < 0:
@@ -163,12 +163,12 @@ def stop_ms(out: int, write_ms: int, window: int) -> tuple[int, bool]:
 
 
 def magic(*, rolls: bool, deletes: bool) -> int:
-    """What the timer log says of a unit."""
+    """Flags of a unit of the timer log."""
     return DEFAULT | (ROLL if rolls else 0) | (DELETE if deletes else 0)
 
 
 def is_delete(kind: int) -> bool:
-    """Whether a unit takes back another message, now or later."""
+    """Whether a unit cancels another message, now or later."""
     return bool(kind & DELETE)
 
 
@@ -178,17 +178,17 @@ def must_roll(kind: int) -> bool:
 
 
 def is_recall_due(kind: int) -> bool:
-    """Whether a unit that is due takes back another message of its slot."""
+    """Whether a unit that is due cancels another message of its slot."""
     return kind & (DELETE | ROLL) == DELETE
 
 
 def recall_fault(deliver_ms: int, now_ms: int, max_delay_ms: int) -> str | None:
-    """Why a message of that time cannot be taken back; None when it can."""
+    """Why a message with this delivery time cannot be cancelled; None if it can."""
     return None if 0 < deliver_ms - now_ms < max_delay_ms else "recall failed, timestamp invalid"
 
 
 def _delay_ms(properties: Mapping[str, str]) -> int | None:
-    """The delay that is asked for; None for none. Raises MessageIllegal."""
+    """Requested delay; None without one. Raises MessageIllegal."""
     for name, unit_ms in _UNITS_MS.items():
         if (text := properties.get(name)) is not None:
             return _number(name, text) * unit_ms

@@ -1,9 +1,10 @@
-"""The filter expression language: tokens, syntax tree, three-valued evaluation.
+"""SQL92 filter expressions: tokens, syntax tree, three-valued evaluation.
 
     a > 5 AND region IN ('eu', 'us') OR b IS NULL
 
-Properties are texts. Compared with a whole number they are read as whole numbers, compared with a
-decimal one as decimal numbers; what cannot be read so is an error, and the message does not match.
+Properties are texts. Compared with a whole number they are parsed as whole numbers, compared with a
+decimal number as decimal numbers; a text that cannot be parsed so is an error, and the message does
+not match.
 """
 
 from collections.abc import Callable, Mapping
@@ -61,7 +62,7 @@ PropertyMap = Mapping[str, str]
 
 
 def of_mapping(name: str) -> PropertyGetter[PropertyMap]:
-    """Finds a property in a mapping."""
+    """Getter of a property in a mapping."""
     return lambda properties: properties.get(name)
 
 
@@ -69,7 +70,7 @@ _: Final[PropertyLookup[PropertyMap]] = of_mapping
 
 
 def matcher(node: Node, look: PropertyLookup[Source]) -> Callable[[Source], bool]:
-    """Whether a message matches: not, where that is unknown or cannot be said. Never raises."""
+    """Whether a message matches: not if that is unknown or an error. Never raises."""
     test = compile_predicate(node, look)
 
     def matches(source: Source) -> bool:

@@ -1,7 +1,8 @@
-"""How a property's text is read as a number: as Java does it.
+"""Number parsing: a property's text as a number, by Java's rules.
 
-What Java cannot read is an error, so that the message does not match, whatever else is asked of it.
-(Source: Integer.valueOf, Long.valueOf and Double.valueOf as Java documents them.)
+A text that Java cannot parse is an error, so that the message does not match, whatever the rest of
+the expression says. Source: Integer.valueOf, Long.valueOf and Double.valueOf as Java documents
+them.
 """
 
 import math
@@ -16,13 +17,13 @@ INT_MAX: Final = 2**31 - 1
 LONG_MAX: Final = 2**63 - 1
 
 DIGITS_MAX: Final = 19
-"""Of the longest whole number; more of them, but for zeros in front, need not be read."""
+"""Digits of the longest whole number; a text with more, leading zeros aside, is out of bounds."""
 
 PLAIN_SIZE: Final = 32
-"""Most decimal numbers are shorter, and have nothing but digits and a point."""
+"""Most decimal numbers are shorter, and consist of digits and a point."""
 
 DECIMAL_SIZE_MAX: Final = 1_024
-"""Characters of a decimal number: longer ones cost more to read than they are worth."""
+"""Characters of a decimal number: a longer one costs too much time to parse."""
 
 
 class NotComparable(Exception):
@@ -30,12 +31,12 @@ class NotComparable(Exception):
 
 
 NumberReader = Callable[[str], int | float]
-"""Text to number; raises Unsuitable."""
+"""Function from text to number; raises NotComparable."""
 
 
 def whole_reader(bound: int) -> NumberReader:
-    """Reads whole numbers from -bound - 1 to bound."""
-    # Of ordinary numbers, in ASCII and without a sign, the length says that they are in bounds.
+    """Reader of whole numbers from -bound - 1 to bound."""
+    # ASCII digits without a sign are within bounds if there are few enough.
     short = len(str(bound)) - 1
 
     def read(text: str) -> int:
@@ -48,9 +49,9 @@ def whole_reader(bound: int) -> NumberReader:
 
 def _unusual_whole(text: str, bound: int) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
-    # Java looks at one UTF-16 unit at a time, so it knows no digits beyond the first plane.
+    # Java looks at one UTF-16 unit at a time, so it knows no digits beyond the basic plane.
     if not digits.isdecimal() or max(digits) > "\uffff":
-        raise NotComparable(f"{text[:40]!r} is no whole number")
+        raise NotComparable(f"{text[:40]!r} is not a whole number")
     if not digits.isascii():
         digits = "".join([str(int(digit)) for digit in digits])
     digits = digits.lstrip("0")
@@ -75,14 +76,14 @@ _DECIMAL: Final = re.compile(
 
 
 def read_decimal(text: str) -> float:
-    """Any number that Java reads as a double, NaN among them."""
+    """Parse any number that Java reads as a double, NaN among them."""
     if len(text) < PLAIN_SIZE and text.isascii() and text.replace(".", "", 1).isdecimal():
         return float(text)
-    found = _DECIMAL.fullmatch(text) if len(text) <= DECIMAL_SIZE_MAX else None
-    if found is None:
-        raise NotComparable(f"{text[:40]!r} is no number")
-    value = _from_hex(found["hex"]) if found["hex"] else float(found["word"] or found["plain"])
-    return -value if found["sign"] == "-" else value
+    match = _DECIMAL.fullmatch(text) if len(text) <= DECIMAL_SIZE_MAX else None
+    if match is None:
+        raise NotComparable(f"{text[:40]!r} is not a number")
+    value = _from_hex(match["hex"]) if match["hex"] else float(match["word"] or match["plain"])
+    return -value if match["sign"] == "-" else value
 
 
 def _from_hex(text: str) -> float:
@@ -93,13 +94,13 @@ def _from_hex(text: str) -> float:
 
 
 def read_nan_as_infinity(text: str) -> float:
-    """The same with NaN as infinity: Java's order has it above all numbers."""
+    """Parse a decimal number, with NaN as infinity: Java sorts it above all numbers."""
     value = read_decimal(text)
     return math.inf if math.isnan(value) else value
 
 
 def java_order_key(value: float) -> tuple[float, bool]:
-    """Where a double stands in Java's order: -0.0 below 0.0, and NaN above infinity."""
+    """Sort key of a double in Java's order: -0.0 below 0.0, and NaN above infinity."""
     if math.isnan(value):
         return math.inf, True
     if value == 0:
@@ -108,7 +109,7 @@ def java_order_key(value: float) -> tuple[float, bool]:
 
 
 class NumberLiteral:
-    """A number that was written down, and how texts are read that are compared with it."""
+    """A number of the expression, and the reader of texts that are compared with it."""
 
     __slots__ = ("read", "value")
 
@@ -120,11 +121,11 @@ class NumberLiteral:
         return NumberLiteral(-self.value, self.read)
 
     def compared(self, order: Callable[[float, float], bool], other: "NumberLiteral") -> bool:
-        """How it stands to another one: a whole and a decimal number meet as decimal ones."""
-        one, two = self.value, other.value
-        if type(one) is not type(two):
-            one, two = float(one), float(two)
-        return order(one, two)
+        """Compare with another number; a whole number is compared with a decimal one as decimal."""
+        left, right = self.value, other.value
+        if type(left) is not type(right):
+            left, right = float(left), float(right)
+        return order(left, right)
 
 
 _READ_INT: Final = whole_reader(INT_MAX)
@@ -132,14 +133,14 @@ _READ_LONG: Final = whole_reader(LONG_MAX)
 
 
 def number_of(node: Node) -> NumberLiteral | None:
-    """The number that a node stands for, if it does for every message."""
+    """Number that a node stands for in every message; None if there is none."""
     match node:
         case WholeLiteral(value):
             return NumberLiteral(value, _READ_INT if value <= INT_MAX else _READ_LONG)
         case DecimalLiteral(value):
             return NumberLiteral(value, read_nan_as_infinity)
         case Negative(of):
-            found = number_of(of)
-            return None if found is None else -found
+            number = number_of(of)
+            return None if number is None else -number
         case _:
             return None

@@ -1,4 +1,4 @@
-"""Tokens to a tree, as the genuine grammar does it or, where it misreads, an error that says so.
+"""Parser: tokens to a syntax tree, by Apache's grammar, or an error where that misreads.
 
     logic       equality { AND equality } { OR … }
     equality    comparison { = comparison | <> comparison | IS [NOT] NULL }
@@ -6,9 +6,9 @@
                       | [NOT] IN ( text, … ) | [NOT] CONTAINS text | … }
     unary       - unary | + unary | NOT unary | number | text | name | TRUE … | ( logic )
 
-The genuine grammar stops where it can read no further and takes what it has: `a = 0x10` is `a = 0`
-to it, `a LIKE 'x%'` is `a`. And NOT belongs to what follows at once: `NOT a = 'x'` is
-`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `genuine` is asked for.
+Apache's grammar stops where it can read no further and takes what it has: `a = 0x10` is `a = 0` to
+it, `a LIKE 'x%'` is `a`. And NOT applies only to the operand that follows: `NOT a = 'x'` is
+`(NOT a) = 'x'`, which fails for every message. Both are errors here, unless `compatible` is set.
 """
 
 import math
@@ -40,13 +40,13 @@ from roquet.rules.sql92.syntax_tree import (
 from roquet.rules.sql92.tokens import Token, TokenKind, Tokens, content
 
 DEPTH_MAX: Final = 64
-"""Brackets in brackets, signs in front of signs: nobody writes more, and each costs stack."""
+"""Nesting of brackets and signs: nobody writes more, and each level costs stack."""
 
 TERMS_MAX: Final = 500
-"""Names, numbers and texts of one expression but for those of IN: each costs time per message."""
+"""Names, numbers and texts of one expression, except those of IN: each costs time per message."""
 
 DECIMAL_MIN: Final = math.ulp(0.0)
-"""The least decimal number that may be written down: there is no 0.0."""
+"""Smallest decimal number that may be written: there is no 0.0."""
 
 TRUTHS: Final = {"TRUE": True, "FALSE": False, "NULL": None}
 
@@ -55,37 +55,37 @@ SEARCHES: Final = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 ORDERS: Final = ("<", "<=", ">", ">=")
 
 _INVERTIBLE: Final = frozenset((*SEARCHES, "BETWEEN", "IN"))
-"""What may have a NOT in front."""
+"""Words that may have a NOT in front."""
 
 
-def parse(expression: str, *, genuine: bool = False) -> Node:
-    """The tree of an expression. Raises ExpressionError, which says where it is wrong."""
-    parser = _Parser(expression, genuine=genuine)
+def parse(expression: str, *, compatible: bool = False) -> Node:
+    """Parse an expression into a tree. Raises ExpressionError with the position of the fault."""
+    parser = _Parser(expression, compatible=compatible)
     return parser.parse()
 
 
 class _Parser:
-    """One expression on its way."""
+    """Recursive-descent parser of one expression."""
 
-    def __init__(self, expression: str, *, genuine: bool) -> None:
-        self._tokens = Tokens(expression, genuine=genuine)
-        self._genuine = genuine
+    def __init__(self, expression: str, *, compatible: bool) -> None:
+        self._tokens = Tokens(expression, compatible=compatible)
+        self._compatible = compatible
         self._brackets = 0
         self._terms = 0
         self._heights: dict[int, int] = {}
-        """By id of a node, which lives as long as its tree."""
+        """Height by id of a node; nodes live as long as their tree."""
 
     def parse(self) -> Node:
         start = self._tokens.peek()
         if start.kind is TokenKind.END:
             raise self._tokens.error("the expression is empty", start.at)
-        found = self._boolean(self._any(), start)
+        node = self._boolean(self._any(), start)
         following = self._tokens.peek()
-        if following.kind is not TokenKind.END and not self._genuine:
+        if following.kind is not TokenKind.END and not self._compatible:
             raise self._tokens.error(_trailing_token_text(following), following.at)
-        return found
+        return node
 
-    # -- what joins --------------------------------------------------------------------------
+    # -- AND and OR --------------------------------------------------------------------------
 
     def _any(self) -> Node:
         return self._joined("OR", Or, self._all)
@@ -104,7 +104,7 @@ class _Parser:
             parts.append(self._boolean(part(), start))
         return self._grown(made(tuple(parts)), start, *parts)
 
-    # -- what compares -----------------------------------------------------------------------
+    # -- comparisons -------------------------------------------------------------------------
 
     def _equality(self) -> Node:
         start = self._tokens.peek()
@@ -134,7 +134,7 @@ class _Parser:
         return left
 
     def _compared(self, left: Node, sign: Token, start: Token, *, inverse: bool) -> Node:
-        """What a sign or a word makes of what stands in front of it."""
+        """Comparison of the left operand by a sign or word, with its right operands."""
         if sign.text in SEARCHES:
             return TextMatch(left, sign.text, content(self._expect_text()), inverse)
         if sign.text == "IN":
@@ -154,34 +154,34 @@ class _Parser:
         return self._grown(Comparison(left, sign.text, right), sign, right)
 
     def _list(self) -> tuple[str, ...]:
-        """The texts of an IN."""
+        """Texts of an IN."""
         self._expect("(")
-        found = [content(self._expect_text())]
+        texts = [content(self._expect_text())]
         while self._tokens.accept(","):
-            found.append(content(self._expect_text()))
+            texts.append(content(self._expect_text()))
         self._expect(")")
-        return tuple(found)
+        return tuple(texts)
 
     def _number(self) -> Node:
-        """What may stand beside a < or in a BETWEEN."""
+        """Operand of a < or a BETWEEN."""
         start = self._tokens.peek()
-        found = self._unary()
-        self._check_number(found, start)
-        return found
+        node = self._unary()
+        self._check_number(node, start)
+        return node
 
-    # -- what stands for itself --------------------------------------------------------------
+    # -- operands ----------------------------------------------------------------------------
 
     def _unary(self) -> Node:
         signs: list[tuple[Token, Token]] = []
         while sign := self._tokens.accept("+", "-", "NOT"):
             signs.append((sign, self._tokens.peek()))
-        found = self._primary()
-        for sign, behind in reversed(signs):
+        node = self._primary()
+        for sign, operand in reversed(signs):
             if sign.text == "NOT":
-                found = self._grown(Not(self._boolean(found, behind)), sign, found)
+                node = self._grown(Not(self._boolean(node, operand)), sign, node)
             elif sign.text == "-":
-                found = self._grown(Negative(found), sign, found)
-        return found
+                node = self._grown(Negative(node), sign, node)
+        return node
 
     def _primary(self) -> Node:
         token = self._tokens.take()
@@ -209,10 +209,10 @@ class _Parser:
         self._brackets += 1
         if self._brackets > DEPTH_MAX:
             raise self._tokens.error(f"brackets nest more than {DEPTH_MAX} deep", bracket.at)
-        found = self._any()
+        node = self._any()
         self._brackets -= 1
         self._expect(")")
-        return found
+        return node
 
     def _whole(self, token: Token) -> WholeLiteral:
         digits = token.text.rstrip("lL")
@@ -223,28 +223,29 @@ class _Parser:
     def _decimal(self, token: Token) -> DecimalLiteral:
         value = float(token.text)
         if math.isinf(value):
-            raise self._tokens.error("a decimal number over all bounds", token.at)
+            raise self._tokens.error("a decimal number out of range", token.at)
         if value < DECIMAL_MIN:
             raise self._tokens.error("no decimal number may be zero: write 0", token.at)
         return DecimalLiteral(value)
 
-    # -- what is refused ---------------------------------------------------------------------
+    # -- checks ------------------------------------------------------------------------------
 
     def _grown(self, node: Node, at: Token, *parts: Node) -> Node:
-        """The node, if it does not stand too high."""
+        """Return the node; raises ExpressionError if its tree is too high."""
         heights = self._heights
         before = max([heights.get(id(part), 0) for part in parts])
         heights[id(node)] = height = max(before + 1, heights.get(id(node), 0))
         if height > DEPTH_MAX:
-            raise self._tokens.error(f"more than {DEPTH_MAX} comparisons in one another", at.at)
+            raise self._tokens.error(f"more than {DEPTH_MAX} nested comparisons", at.at)
         return node
 
     def _expect(self, *texts: str) -> Token:
         token = self._tokens.accept(*texts)
         if token is None:
-            found = self._tokens.peek()
+            following = self._tokens.peek()
             wanted = texts[0] if len(texts) == 1 else f"one of {', '.join(sorted(texts))}"
-            raise self._tokens.error(f"{wanted} was expected, not {_token_text(found)}", found.at)
+            got = _token_text(following)
+            raise self._tokens.error(f"{wanted} was expected, not {got}", following.at)
         return token
 
     def _expect_text(self) -> Token:
@@ -254,16 +255,16 @@ class _Parser:
         return token
 
     def _boolean(self, node: Node, start: Token) -> Node:
-        """The node, if it is true or false or may be."""
+        """Return the node; raises ExpressionError if it can be neither true nor false."""
         if isinstance(node, (*BOOLEAN, PropertyRef)):
             return node
         raise self._tokens.error("this is neither true nor false", start.at)
 
     def _check_not(self, start: Token, sign: Token) -> None:
-        """Refuse to compare what a NOT made, unless that is asked for by brackets."""
-        if start.kind is TokenKind.WORD and start.text == "NOT" and not self._genuine:
+        """Refuse to compare the result of a NOT without brackets."""
+        if start.kind is TokenKind.WORD and start.text == "NOT" and not self._compatible:
             raise self._tokens.error(
-                f"NOT takes in only what follows it at once, so what would {sign.text} compare? "
+                f"NOT applies only to the operand that follows, so what would {sign.text} compare? "
                 "write NOT (…)", start.at,
             )  # fmt: skip
 
@@ -279,11 +280,11 @@ class _Parser:
     def _check_number(self, node: Node, start: Token) -> None:
         if isinstance(node, (*BOOLEAN, TextLiteral)):
             raise self._tokens.error(
-                "only numbers, and properties that are numbers, have an order", start.at
+                "only numbers, and properties with numbers, can be ordered", start.at
             )
 
     def _check_ends(self, low: Node, high: Node, start: Token) -> None:
-        """Java looks at numbers alone, not at what has a sign in front."""
+        """Refuse a BETWEEN with exchanged ends. Like Java, only for numbers without a sign."""
         if not (
             isinstance(low, WholeLiteral | DecimalLiteral)
             and isinstance(high, WholeLiteral | DecimalLiteral)
@@ -291,7 +292,9 @@ class _Parser:
             return
         first, second = number_of(low), number_of(high)
         if first and second and second.compared(lt, first):
-            raise self._tokens.error("the second number of a BETWEEN is the lower one", start.at)
+            raise self._tokens.error(
+                "the second number of a BETWEEN is lower than the first", start.at
+            )
 
 
 def _token_text(token: Token) -> str:
@@ -299,7 +302,7 @@ def _token_text(token: Token) -> str:
 
 
 def _trailing_token_text(token: Token) -> str:
-    """Why the expression cannot go on with a token."""
+    """Reason why the expression cannot continue with a token."""
     if token.text.upper() == "LIKE":
         return "there is no LIKE: use CONTAINS, STARTSWITH or ENDSWITH"
     return f"AND, OR or the end was expected, not {_token_text(token)}"

@@ -1,14 +1,14 @@
-"""What a message that matches must show: enough to pass over most others without a closer look.
+"""Prefilter: what every matching message contains, to skip most others without decoding them.
 
-    region = 'eu' AND amount > 990    region eu┤  and  amount 99[1-9]┤ … or with an odd sign
-    region = 'eu' OR amount > 990     region eu┤  or   amount 99[1-9]┤ … or with an odd sign
+    region = 'eu' AND amount > 990    region eu┤  and  amount 99[1-9]┤ … or an unusual number
+    region = 'eu' OR amount > 990     region eu┤  or   amount 99[1-9]┤ … or an unusual number
     region IS NULL                    no region
-    a = b                             nothing can be said
+    a = b                             nothing is known
 
-A sign is a property's name and a pattern at the start of its value; a lack is a property that is
-not there. Whoever does not show what the tree asks for does not match; whoever does may match. An
-ordinary whole number begins with a digit from 1 to 9, others (-5, 007, those of other scripts) are
-let through.
+A required property is a name with a pattern for the start of its value; an absent property must be
+missing. A message that lacks a requirement of the tree does not match; a message that meets all of
+them may match. A usual whole number begins with a digit from 1 to 9; patterns accept all others
+(-5, 007, digits of other scripts).
 """
 
 import re
@@ -17,55 +17,56 @@ from typing import Final
 
 import msgspec
 
-from roquet.rules.sql92 import syntax_tree
+from roquet.rules.sql92 import syntax_tree as tree
 from roquet.rules.sql92.number_parsing import NumberLiteral, number_of
 from roquet.rules.sql92.number_regex import VALUE_END, number_pattern
 from roquet.rules.sql92.syntax_tree import Node
 
 PATTERNS_SIZE_MAX: Final = 2_048
-"""Characters of all patterns: longer ones take milliseconds to prepare, so that it has to be enough
-that a property is there."""
+"""Characters of all patterns: longer ones take milliseconds to compile, so only the presence of the
+properties is required then."""
 
 PREFIX_SIZE: Final = 64
-"""Characters of a text that make a pattern."""
+"""Characters of a text that are part of a pattern."""
 
 ALTERNATIVES_MAX: Final = 4
-"""Of different names: each is looked for by itself, which costs a tenth of a closer look."""
+"""Different names: each needs a search of its own, at a tenth of the cost of decoding."""
 
 SETS_MAX: Final = 4
-"""Sets of signs that are tried: any of them will do, and the messages say which is the best."""
+"""Sets of alternatives that are tried: any of them suffices, and the messages show which is
+best."""
 
 REPLACEMENT: Final = "\ufffd"
-"""What stands in a text for bytes that are no UTF-8: it is not what they are stored as."""
+"""Replaces bytes in a text that are not UTF-8: the stored bytes are different."""
 
 
 class RequiredProperty(msgspec.Struct, frozen=True):
-    """One property, and how its value begins, as a regular expression."""
+    """A property that must be present, and a regular expression for the start of its value."""
 
     name: str
     pattern: str = ""
-    """Nothing: it is enough that the property is there."""
+    """Empty: the presence of the property suffices."""
     vague: int = 2
-    """How many messages are likely to show it: 0 few, 2 most that have the property."""
+    """How many messages are likely to have it: 0 few, 2 most that have the property."""
 
 
 PropertyAlternatives = tuple[RequiredProperty, ...]
 
 
 class AbsentProperty(msgspec.Struct, frozen=True):
-    """A property that is not there, or has no value."""
+    """A property that must be missing, or without a value."""
 
     name: str
 
 
 class AllRequired(msgspec.Struct, frozen=True):
-    """All of this is shown."""
+    """All of these requirements."""
 
     parts: tuple["Requirement", ...]
 
 
 class AnyRequired(msgspec.Struct, frozen=True):
-    """Some of this is shown; of nothing: no message matches."""
+    """At least one of these requirements; without any, no message matches."""
 
     parts: tuple["Requirement", ...]
 
@@ -76,50 +77,52 @@ _NEVER: Final = AnyRequired(())
 
 
 def requirement(node: Node) -> Requirement | None:
-    """What each message shows for which the tree is true; None: nothing can be said."""
-    found = _requirement(node, wanted=True)
-    size = sum([len(sign.pattern) for sign in _properties(found)])
-    return _without_patterns(found) if found is not None and size > PATTERNS_SIZE_MAX else found
+    """Requirement that each message meets for which the tree is true; None if nothing is known."""
+    required = _requirement(node, wanted=True)
+    size = sum([len(one.pattern) for one in _properties(required)])
+    if required is None or size <= PATTERNS_SIZE_MAX:
+        return required
+    return _without_patterns(required)
 
 
-def property_alternatives(found: Requirement | None) -> tuple[PropertyAlternatives, ...]:
-    """Sets of signs, the most telling first: whoever matches shows one sign of each set.
+def property_alternatives(required: Requirement | None) -> tuple[PropertyAlternatives, ...]:
+    """Sets of required properties, the most selective first: a match has one property of each set.
 
-    None at all: there is no such set that is small enough.
+    Empty if there is no set that is small enough.
     """
     return tuple(
         [
             one
-            for one in _all_alternatives(found)
-            if len({sign.name for sign in one}) <= ALTERNATIVES_MAX
+            for one in _all_alternatives(required)
+            if len({wanted.name for wanted in one}) <= ALTERNATIVES_MAX
         ]
     )
 
 
-def _all_alternatives(found: Requirement | None) -> list[PropertyAlternatives]:
-    match found:
+def _all_alternatives(required: Requirement | None) -> list[PropertyAlternatives]:
+    match required:
         case RequiredProperty():
-            return [(found,)]
+            return [(required,)]
         case AllRequired(parts):
-            every = [way for part in parts for way in _all_alternatives(part)]
-            return sorted(dict.fromkeys(every), key=_vagueness)[:SETS_MAX]
+            all_sets = [one for part in parts for one in _all_alternatives(part)]
+            return sorted(dict.fromkeys(all_sets), key=_vagueness)[:SETS_MAX]
         case AnyRequired(parts):
             best = [_all_alternatives(part)[:1] for part in parts]
             if not all(best):
                 return []
-            return [tuple(dict.fromkeys([sign for [way] in best for sign in way]))]
+            return [tuple(dict.fromkeys([wanted for [one] in best for wanted in one]))]
         case _:
             return []
 
 
-def _vagueness(found: PropertyAlternatives) -> tuple[int, int]:
-    return max([sign.vague for sign in found], default=-1), len(found)
+def _vagueness(alternatives: PropertyAlternatives) -> tuple[int, int]:
+    return max([one.vague for one in alternatives], default=-1), len(alternatives)
 
 
-def _properties(found: Requirement | None) -> Iterator[RequiredProperty]:
-    match found:
+def _properties(required: Requirement | None) -> Iterator[RequiredProperty]:
+    match required:
         case RequiredProperty():
-            yield found
+            yield required
         case AllRequired(parts) | AnyRequired(parts):
             for part in parts:
                 yield from _properties(part)
@@ -127,9 +130,9 @@ def _properties(found: Requirement | None) -> Iterator[RequiredProperty]:
             pass
 
 
-def _without_patterns(found: Requirement) -> Requirement:
-    """The same, but it is enough that properties are there."""
-    match found:
+def _without_patterns(required: Requirement) -> Requirement:
+    """The requirement with only the presence of properties."""
+    match required:
         case RequiredProperty(name):
             return RequiredProperty(name)
         case AllRequired(parts):
@@ -137,77 +140,68 @@ def _without_patterns(found: Requirement) -> Requirement:
         case AnyRequired(parts):
             return AnyRequired(tuple(map(_without_patterns, parts)))
         case _:
-            return found
+            return required
 
 
 def _requirement(node: Node, *, wanted: bool) -> Requirement | None:  # noqa: PLR0911 - kinds of nodes
-    """The same for each message for which it is true, or false; unknown is neither."""
+    """Requirement that each message meets for which the tree is true, or (not `wanted`) false.
+
+    Unknown is neither.
+    """
     match node:
-        case syntax_tree.Not(of):
+        case tree.Not(of):
             return _requirement(of, wanted=not wanted)
-        case syntax_tree.And(parts) | syntax_tree.Or(parts):
-            found = [_requirement(part, wanted=wanted) for part in parts]
-            return (
-                _all_required(found)
-                if isinstance(node, syntax_tree.And) is wanted
-                else _any_required(found)
-            )
-        case syntax_tree.TruthLiteral(value):
+        case tree.And(parts) | tree.Or(parts):
+            required = [_requirement(part, wanted=wanted) for part in parts]
+            is_all = isinstance(node, tree.And) is wanted
+            return _all_required(required) if is_all else _any_required(required)
+        case tree.TruthLiteral(value):
             return None if value is wanted else _NEVER
-        case syntax_tree.PropertyRef(name):
+        case tree.PropertyRef(name):
             return _NEVER if wanted else RequiredProperty(name)
-        case (
-            syntax_tree.Equal()
-            | syntax_tree.InList()
-            | syntax_tree.TextMatch()
-            | syntax_tree.IsNull()
-        ):
+        case tree.Equal() | tree.InList() | tree.TextMatch() | tree.IsNull():
             return _of_text(node, is_so=node.inverse is not wanted)
-        case syntax_tree.Comparison() | syntax_tree.Between():
+        case tree.Comparison() | tree.Between():
             return _of_order(node, wanted=wanted)
         case _:
             return None
 
 
-def _all_required(found: Sequence[Requirement | None]) -> Requirement | None:
-    parts = tuple([one for one in found if one is not None])
+def _all_required(required: Sequence[Requirement | None]) -> Requirement | None:
+    parts = tuple([one for one in required if one is not None])
     return AllRequired(parts) if parts else None
 
 
-def _any_required(found: Sequence[Requirement | None]) -> Requirement | None:
-    parts = tuple([one for one in found if one is not None])
-    return AnyRequired(parts) if len(parts) == len(found) else None
+def _any_required(required: Sequence[Requirement | None]) -> Requirement | None:
+    parts = tuple([one for one in required if one is not None])
+    return AnyRequired(parts) if len(parts) == len(required) else None
 
 
-# -- of texts --------------------------------------------------------------------------------
+# -- texts -----------------------------------------------------------------------------------
 
 
 def _of_text(
-    node: syntax_tree.Equal | syntax_tree.InList | syntax_tree.TextMatch | syntax_tree.IsNull,
+    node: tree.Equal | tree.InList | tree.TextMatch | tree.IsNull,
     *,
     is_so: bool,
 ) -> Requirement | None:
-    """`is_so`: what the node says without its NOT is true, else it is false."""
+    """`is_so`: the node without its NOT is true; otherwise it is false."""
     match node:
-        case syntax_tree.IsNull(syntax_tree.PropertyRef(name)):
+        case tree.IsNull(tree.PropertyRef(name)):
             return AbsentProperty(name) if is_so else RequiredProperty(name)
-        case syntax_tree.InList(syntax_tree.PropertyRef(name), values):
+        case tree.InList(tree.PropertyRef(name), values):
             return _one_of(name, values) if is_so else RequiredProperty(name)
-        # What is missing holds nothing, nor is it true that it does not: only FALSE is said of it.
-        case syntax_tree.TextMatch(syntax_tree.PropertyRef(name), word, sought, inverse) if (
-            is_so is not inverse
-        ):
+        # A missing property neither contains a text nor does NOT CONTAINS match it: it is FALSE.
+        case tree.TextMatch(tree.PropertyRef(name), word, sought, inverse) if is_so is not inverse:
             is_start = is_so and word == "STARTSWITH"
             return (
                 RequiredProperty(name, _escaped(sought), 0) if is_start else RequiredProperty(name)
             )
-        case syntax_tree.Equal(syntax_tree.PropertyRef(name), other) if isinstance(
-            other, syntax_tree.CONSTANT
-        ):
+        case tree.Equal(tree.PropertyRef(name), other) if isinstance(other, tree.CONSTANT):
             return _equal(name, other) if is_so else RequiredProperty(name)
         # A missing property on the right is unequal, one on the left is unknown.
-        case syntax_tree.Equal(other, syntax_tree.PropertyRef(name)) if is_so and isinstance(
-            other, syntax_tree.CONSTANT
+        case tree.Equal(other, tree.PropertyRef(name)) if is_so and isinstance(
+            other, tree.CONSTANT
         ):
             return _equal(name, other)
         case _:
@@ -216,11 +210,11 @@ def _of_text(
 
 def _equal(name: str, value: Node) -> RequiredProperty:
     match value:
-        case syntax_tree.TextLiteral(text):
+        case tree.TextLiteral(text):
             return RequiredProperty(name, _text(text), 0)
-        case syntax_tree.TruthLiteral(truth) if truth:
+        case tree.TruthLiteral(truth) if truth:
             return RequiredProperty(name, "[tT][rR][uU][eE]" + VALUE_END, 1)
-        case syntax_tree.WholeLiteral() | syntax_tree.DecimalLiteral():
+        case tree.WholeLiteral() | tree.DecimalLiteral():
             number = number_of(value)
             assert number is not None
             return _between(name, number, number)
@@ -238,27 +232,25 @@ def _text(value: str) -> str:
 
 
 def _escaped(value: str) -> str:
-    """The pattern of a text's beginning, as far as it is known how it is stored."""
+    """Pattern of a text's start, as far as it is known how it is stored."""
     return re.escape(value[:PREFIX_SIZE].partition(REPLACEMENT)[0])
 
 
-# -- of numbers ------------------------------------------------------------------------------
+# -- numbers ---------------------------------------------------------------------------------
 
 _INVERSE: Final = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 
 _MIRRORED: Final = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
-def _of_order(
-    node: syntax_tree.Comparison | syntax_tree.Between, *, wanted: bool
-) -> Requirement | None:
+def _of_order(node: tree.Comparison | tree.Between, *, wanted: bool) -> Requirement | None:
     match node:
-        case syntax_tree.Comparison(syntax_tree.PropertyRef(name), sign, other):
+        case tree.Comparison(tree.PropertyRef(name), sign, other):
             return _ordered(name, sign if wanted else _INVERSE[sign], other)
-        case syntax_tree.Comparison(other, sign, syntax_tree.PropertyRef(name)):
+        case tree.Comparison(other, sign, tree.PropertyRef(name)):
             sign = _MIRRORED[sign]
             return _ordered(name, sign if wanted else _INVERSE[sign], other)
-        case syntax_tree.Between(syntax_tree.PropertyRef(name), low, high, inverse):
+        case tree.Between(tree.PropertyRef(name), low, high, inverse):
             if inverse is wanted:
                 return AnyRequired((_ordered(name, "<", low), _ordered(name, ">", high)))
             return _between(name, number_of(low), number_of(high))
@@ -276,7 +268,7 @@ def _ordered(name: str, sign: str, bound: Node) -> RequiredProperty:
 def _between(
     name: str, least: NumberLiteral | None, most: NumberLiteral | None, *, is_open: bool = False
 ) -> RequiredProperty:
-    """A number with these bounds, if it is written as usual; open: the bounds are not included."""
+    """A number within bounds, if written as usual; with `is_open` the bounds are exclusive."""
     first, last = (None if bound is None else bound.value for bound in (least, most))
     pattern = number_pattern(first, last, is_open=is_open)
     return RequiredProperty(name, pattern, 1) if pattern else RequiredProperty(name)

@@ -1,7 +1,7 @@
-"""A filter expression as a tree of values, and its text again.
+"""Syntax tree of a filter expression, and its text.
 
-Everything here is as the genuine grammar reads it: OR joins what AND joins, AND joins what = and <>
-compare, and these compare what <, IN and the like make of numbers, texts and names.
+Precedence is that of Apache's grammar: OR joins ANDs, AND joins equalities (= and <>), and these
+compare the results of <, IN and the like, which apply to numbers, texts and names.
 """
 
 from typing import Final
@@ -10,25 +10,25 @@ import msgspec
 
 
 class PropertyRef(msgspec.Struct, frozen=True):
-    """The value that a message has under a name: a text, or nothing."""
+    """A property of the message by name: a text, or nothing."""
 
     name: str
 
 
 class TextLiteral(msgspec.Struct, frozen=True):
-    """A text that was written down."""
+    """A text of the expression."""
 
     value: str
 
 
 class WholeLiteral(msgspec.Struct, frozen=True):
-    """A whole number."""
+    """A whole number of the expression."""
 
     value: int
 
 
 class DecimalLiteral(msgspec.Struct, frozen=True):
-    """A number with a point or an exponent."""
+    """A number of the expression with a point or an exponent."""
 
     value: float
 
@@ -40,25 +40,25 @@ class TruthLiteral(msgspec.Struct, frozen=True):
 
 
 class Negative(msgspec.Struct, frozen=True):
-    """A minus sign: the number the other way round, nothing for everything else."""
+    """A minus sign: the negative of a number, nothing for everything else."""
 
     of: "Node"
 
 
 class Not(msgspec.Struct, frozen=True):
-    """True for false and false for true."""
+    """NOT: true for false and false for true."""
 
     of: "Node"
 
 
 class And(msgspec.Struct, frozen=True):
-    """AND: two or more that must be true."""
+    """AND: true if all of two or more parts are true."""
 
     parts: tuple["Node", ...]
 
 
 class Or(msgspec.Struct, frozen=True):
-    """OR: two or more one of which must be true."""
+    """OR: true if one of two or more parts is true."""
 
     parts: tuple["Node", ...]
 
@@ -72,7 +72,7 @@ class Equal(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """<, <=, > or >=, which compare numbers alone."""
+    """<, <=, > or >=, which compare only numbers."""
 
     left: "Node"
     sign: str
@@ -80,7 +80,7 @@ class Comparison(msgspec.Struct, frozen=True):
 
 
 class Between(msgspec.Struct, frozen=True):
-    """BETWEEN, both ends included; inverse: NOT BETWEEN."""
+    """BETWEEN with both ends included; inverse: NOT BETWEEN."""
 
     value: "Node"
     low: "Node"
@@ -118,14 +118,14 @@ Node = (
 )  # fmt: skip
 
 BOOLEAN: Final = (TruthLiteral, Not, And, Or, Equal, Comparison, Between, InList, IsNull, TextMatch)
-"""What is true, false or unknown by itself."""
+"""Nodes that are true, false or unknown."""
 
 CONSTANT: Final = (TextLiteral, WholeLiteral, DecimalLiteral, TruthLiteral)
-"""What was written down."""
+"""Literals."""
 
 
 def term_count(node: Node) -> int:
-    """Names and values in it: what a look at one message costs at most."""
+    """Number of names and values: the greatest cost of evaluating one message."""
     match node:
         case And(parts) | Or(parts):
             return sum([term_count(part) for part in parts])
@@ -140,11 +140,11 @@ def term_count(node: Node) -> int:
 
 
 OR, AND, EQUAL, COMPARE, UNARY = range(5)
-"""How closely a node holds its parts together, the loosest first."""
+"""Precedence levels, the loosest first."""
 
 
 def text(node: Node, within: int = OR) -> str:
-    """The node as it may be written, in brackets where it stands within something closer."""
+    """Text of the node, in brackets if it is within a node of higher precedence."""
     level, written = _written(node)
     return f"({written})" if level < within else written
 
@@ -161,7 +161,7 @@ def _written(node: Node) -> tuple[int, str]:  # noqa: PLR0911 - kinds of nodes
         case IsNull(value, inverse):
             return EQUAL, f"{text(value, COMPARE)} IS {'NOT ' * inverse}NULL"
         case Not(of):
-            return EQUAL, f"NOT {text(of, UNARY)}"  # else = would seem to compare what follows
+            return EQUAL, f"NOT {text(of, UNARY)}"  # otherwise = would seem to compare its operand
         case Negative(of):
             return UNARY, f"- {text(of, UNARY)}"
         case Comparison() | Between() | InList() | TextMatch():
@@ -177,8 +177,8 @@ def _comparison_text(node: Comparison | Between | InList | TextMatch) -> str:
         case Between(value, low, high, inverse):
             ends = f"{text(low, UNARY)} AND {text(high, UNARY)}"
             return f"{text(value, UNARY)} {'NOT ' * inverse}BETWEEN {ends}"
-        case InList(found, values, inverse):
-            return f"{found.name} {'NOT ' * inverse}IN ({', '.join(map(_quoted, values))})"
+        case InList(operand, values, inverse):
+            return f"{operand.name} {'NOT ' * inverse}IN ({', '.join(map(_quoted, values))})"
         case TextMatch(value, word, sought, inverse):
             return f"{text(value, UNARY)} {'NOT ' * inverse}{word} {_quoted(sought)}"
 

@@ -1,8 +1,8 @@
-"""Tokens: the words, signs, numbers and texts of a filter expression, each with its place.
+"""Tokens of a filter expression: words, signs, names, texts and numbers, with positions.
 
-A text stands between single quotes, a quote inside of it is written twice. Reserved words may be
-written large or small, names may not. Comments are `-- to the end of the line` and `/* */`.
-(Source: the token definitions of the genuine grammar.)
+A text is enclosed in single quotes, a quote inside of it is doubled. Reserved words are
+case-insensitive, names are not. Comments are `-- to the end of the line` and `/* */`. Source: the
+token definitions of Apache's grammar.
 """
 
 import re
@@ -14,14 +14,14 @@ import msgspec
 from roquet.model.errors import UsageError
 
 SIZE_MAX: Final = 16_384
-"""Characters of one expression: reading a longer one would hold everybody up for too long."""
+"""Characters of one expression: parsing a longer one would hold the event loop for too long."""
 
 SHOWN_MAX: Final = 60
 """Characters of an expression that an error repeats."""
 
 
 class ExpressionError(UsageError):
-    """A filter expression that says nothing that can be evaluated; `position` counts from 1."""
+    """A filter expression that cannot be evaluated; `position` counts from 1."""
 
     def __init__(self, text: str, expression: str, at: int) -> None:
         shown = expression[:SHOWN_MAX] + "…" * (len(expression) > SHOWN_MAX)
@@ -30,7 +30,7 @@ class ExpressionError(UsageError):
 
 
 class TokenKind(Enum):
-    """What a token is."""
+    """Kind of a token."""
 
     WORD = "a word"
     SIGN = "a sign"
@@ -42,12 +42,12 @@ class TokenKind(Enum):
 
 
 class Token(msgspec.Struct, frozen=True, gc=False):
-    """One of them: reserved words are in capitals, everything else as it was written."""
+    """A token: reserved words are in capitals, everything else is as written."""
 
     kind: TokenKind
     text: str
     at: int
-    """Where it begins, from 0."""
+    """Start index, from 0."""
     stop: int
 
 
@@ -55,7 +55,7 @@ WORDS: Final = frozenset(
     {"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS", "CONTAINS", "STARTSWITH",
      "ENDSWITH"}
 )  # fmt: skip
-"""They cannot be names."""
+"""Reserved words, which cannot be names."""
 
 _TOKEN: Final = re.compile(
     r"""
@@ -72,38 +72,38 @@ _TOKEN: Final = re.compile(
 _BETWEEN: Final = re.compile(
     r"(?: [ \t\n\r\f]+ | --[^\n\r]*[\n\r] | /\*[^*]*\*+(?:[^/*][^*]*\*+)*/ )*", re.VERBOSE
 )
-"""What stands between tokens: blanks, and comments that end."""
+"""Text between tokens: blanks, and comments that end."""
 
 _OPEN_COMMENT: Final = re.compile(r"--[^\n\r]*\Z")
-"""A comment that ends with the expression: the genuine grammar takes it for two minus signs."""
+"""A comment that ends with the expression: Apache's grammar reads it as two minus signs."""
 
 
 class Tokens:
-    """The tokens of one expression, found as they are asked for.
+    """Tokens of one expression, found on demand.
 
-    With `genuine` as the genuine lexer finds them; else a comment may end with the expression.
+    With `compatible` as Apache's lexer finds them; otherwise a comment may end with the expression.
     """
 
-    def __init__(self, expression: str, *, genuine: bool = False) -> None:
+    def __init__(self, expression: str, *, compatible: bool = False) -> None:
         self.expression = expression
-        self._genuine = genuine
+        self._compatible = compatible
         self._at = 0
         self._waiting: list[Token] = []
         if len(expression) > SIZE_MAX:
             raise self.error(f"{len(expression)} characters are too many: {SIZE_MAX} are allowed")
 
     def error(self, text: str, at: int = 0) -> ExpressionError:
-        """What is wrong with the expression, and where."""
+        """Error for a fault at a position of the expression."""
         return ExpressionError(text, self.expression, at)
 
     def peek(self, ahead: int = 0) -> Token:
-        """The next token, or one behind it; it stays there."""
+        """The next token, or one behind it, without taking it."""
         while len(self._waiting) <= ahead:
             self._waiting.append(self._find())
         return self._waiting[ahead]
 
     def take(self) -> Token:
-        """The next token."""
+        """Take the next token."""
         token = self.peek()
         del self._waiting[0]
         return token
@@ -114,43 +114,43 @@ class Tokens:
         return token.kind in (TokenKind.WORD, TokenKind.SIGN) and token.text in texts
 
     def accept(self, *texts: str) -> Token | None:
-        """The next token, taken if it is one of these words or signs."""
+        """Take the next token if it is one of these words or signs; otherwise None."""
         return self.take() if self.is_next(*texts) else None
 
     def _find(self) -> Token:
         at = self._skip()
         if at == len(self.expression):
             return Token(TokenKind.END, "", at, at)
-        found = _TOKEN.match(self.expression, at)
-        if found is None:
+        match = _TOKEN.match(self.expression, at)
+        if match is None:
             raise self.error(_unexpected(self.expression, at), at)
-        self._at = found.end()
-        kind, text = TokenKind[found.lastgroup or ""], found[0]
+        self._at = match.end()
+        kind, text = TokenKind[match.lastgroup or ""], match[0]
         if kind is TokenKind.NAME and text.upper() in WORDS:
             kind, text = TokenKind.WORD, text.upper()
         return Token(kind, text, at, self._at)
 
     def _skip(self) -> int:
-        found = _BETWEEN.match(self.expression, self._at)
-        assert found is not None, "nothing at all stands between tokens, too"
-        at = found.end()
-        if not self._genuine and _OPEN_COMMENT.match(self.expression, at):
+        match = _BETWEEN.match(self.expression, self._at)
+        assert match is not None, "the pattern matches the empty text"
+        at = match.end()
+        if not self._compatible and _OPEN_COMMENT.match(self.expression, at):
             at = len(self.expression)
         self._at = at
         return at
 
 
 def _unexpected(expression: str, at: int) -> str:
-    """What is wrong with a character that begins no token."""
+    """Describe a character that begins no token."""
     sign = expression[at]
     hints = {
-        "'": "a text that never ends: a ' is missing",
-        '"': "texts stand between single quotes, not double ones",
+        "'": "an unterminated text: a ' is missing",
+        '"': "texts are enclosed in single quotes, not double quotes",
         "!": "unequal is written <>",
     }
     return hints.get(sign, f"{sign!r} has no meaning here")
 
 
 def content(token: Token) -> str:
-    """The text that a TEXT token writes."""
+    """The value of a TEXT token, without its quotes."""
     return token.text[1:-1].replace("''", "'")

@@ -1,8 +1,8 @@
-"""Cluster: what name servers and brokers say of topics, asked patiently.
+"""Cluster client: routes, offsets and calls of a read, retried while brokers are away.
 
-A broker that is away, because it starts again for example, is asked until the time is up; its
-address is looked up anew each time. Connections are kept for the life of the process: Spark's
-workers serve many batches.
+A call to a broker that does not answer, because it restarts for example, is retried until the
+read's timeout; each attempt looks its address up again. Connections stay open for the life of the
+process: Spark's workers serve many batches.
 """
 
 import time
@@ -31,9 +31,10 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.topic_pattern import matching
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.namesrv import SystemTopics
 from roquet.wire.calls.admin.stats import GetTopicStats, TopicStats
-from roquet.wire.calls.bodies import TopicList
+from roquet.wire.calls.bodies import ConsumerConnection, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, QueryOffset
 from roquet.wire.calls.route import GetAllTopics, GetRoute
 from roquet.wire.codes import ResponseCode
@@ -45,13 +46,13 @@ R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 
 CALL_TIMEOUT_MS: Final = 10_000
-"""For one answer: four mebibytes from a cold disk take longer than the usual three seconds."""
+"""Timeout of one call: four mebibytes from a cold disk take longer than the usual three seconds."""
 
 RETRY_PAUSES_MS: Final = (50, 100, 200, 500, 1000)
-"""Between one attempt and the next; the last one again and again."""
+"""Pauses between attempts; the last one repeats."""
 
 LOSS_ADVICE: Final = "failOnDataLoss=false goes on without what is gone"
-"""What an error about lost messages advises."""
+"""The advice in errors about lost messages."""
 
 _BUSY_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 
@@ -59,22 +60,22 @@ _channels: dict[str, BlockingChannel] = {}
 
 
 class DataLost(RoquetError):
-    """Messages that a read was to bring are not there any more."""
+    """Messages of a read's range were deleted or are damaged."""
 
 
 class OffsetBounds(msgspec.Struct, frozen=True):
-    """What the queues of a read hold."""
+    """First and next offsets of the queues of a read."""
 
     earliest: QueueOffsets
     """The offset of each queue's first message."""
     latest: QueueOffsets
-    """The offset that each queue's next message will get."""
+    """The offset that the next message of each queue will get."""
     topic_ids: TopicIds = {}
-    """Which topics of their names they are, as far as brokers tell."""
+    """Ids of the topics, where brokers report them."""
 
 
 class ClusterClient:
-    """The cluster that the topics of a read live in."""
+    """Calls to the name servers and brokers of a read's topics."""
 
     def __init__(
         self,
@@ -85,9 +86,10 @@ class ClusterClient:
         *,
         leaders_only: bool = False,
     ) -> None:
-        """`channels` are for a thread of its own: those of the process are for one.
+        """`channels` are connections for a further thread: those of the process serve one thread.
 
-        A leader's copy may lack what the leader has given or promised: `leaders_only` waits for it.
+        A follower may lack messages and offsets that its leader has reported: with `leaders_only`,
+        or with planned `addresses`, calls wait for the leader.
         """
         self._own = channels
         self._leaders_only = leaders_only or bool(addresses)
@@ -95,14 +97,14 @@ class ClusterClient:
         self._addresses = dict(addresses or {})
         self._is_planned = bool(addresses)
         self._seen: set[str] = set()
-        """Topics whose route was found."""
+        """Topics whose route was found at least once."""
         self.pause = pause
         self.lost_count = 0
-        """Messages that were found to be gone, by this object."""
-        self._silent: set[str] = set()
-        """Brokers that do not tell of all queues of a topic at once."""
+        """Lost messages that `report_loss` was told of."""
+        self._without_stats: set[str] = set()
+        """Brokers that refuse GetTopicStats."""
         self.topic_ids: TopicIds = {}
-        """As brokers told them with offsets, the last time."""
+        """Ids of the topics, from the latest replies about offsets."""
 
     @property
     def _channels(self) -> dict[str, BlockingChannel]:
@@ -110,84 +112,101 @@ class ClusterClient:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The brokers' addresses by name, as far as they are known."""
+        """Known addresses by broker name."""
         return self._addresses
 
     def topics(self) -> tuple[str, ...]:
-        """The topics of the read: those named, or those that the pattern matches now."""
+        """The named topics of the read, or those that its pattern matches now."""
         pattern = self.settings.topic_pattern
         if pattern is None:
             return self.settings.topics
         return matching(pattern, self._known_topics(), self._hidden_topics())
 
     def route(self, topic: str) -> TopicRoute:
-        """Where a topic lives, from the first name server that knows."""
+        """A topic's route, from the first name server that answers.
+
+        Raises UsageError for an unknown topic. A topic that was found before raises ConnectFailed.
+        """
         try:
             reply = self._ask_servers(GetRoute(topic=topic, accept_standard_json_only=True))
         except CallRefused as error:
-            # One that has just started forgets topics for a moment: a topic that was there is.
+            # A name server that has just started knows no topics for a moment.
             was_there = self._is_planned or topic in self._seen
             if was_there or error.code != ResponseCode.TOPIC_NOT_EXIST:
-                raise ConnectFailed(f"no name server helps: {error}") from error
+                raise ConnectFailed(f"no name server answers: {error}") from error
             servers = ", ".join(self.settings.namesrv)
             hint = suggest(topic, self._topics_for_hint())
             raise UsageError(f"topic {topic!r} is unknown to {servers}{hint}") from error
         self._seen.add(topic)
-        return self._noted(loads(bytes(reply.body), TopicRoute))
+        route = loads(bytes(reply.body), TopicRoute)
+        for data in route.broker_datas:
+            address = data.leader if self._leaders_only else data.any_address
+            if address:
+                self._addresses[data.broker_name] = address
+        return route
 
     def ask(self, broker: str, call: Call[R]) -> R:
-        """A broker's answer, waited for until the time is up."""
+        """A broker's reply; retried until the read's timeout."""
         return self.with_retries(lambda: self.ask_once(broker, call), broker)
 
     def ask_ahead(self, broker: str, call: Call[Any]) -> None:
-        """Have a broker begin with what it will be asked next; what fails now is asked then."""
+        """Send a call ahead of the `ask` that follows; a failure shows there."""
         address = self._addresses.get(broker)
         channel = self._channels.get(address) if address else None
         if channel is not None:
             channel.ask_ahead(call)
 
     def earliest(self) -> QueueOffsets:
-        """The offset of each queue's first message."""
+        """The offset of the first message of each queue."""
         return self.bounds().earliest
 
     def latest(self) -> QueueOffsets:
-        """The offset that each queue's next message will get."""
+        """The offset that the next message of each queue will get."""
         return self.bounds().latest
 
     def bounds(self) -> OffsetBounds:
-        """What all queues hold."""
-        found = OffsetBounds({}, {})
+        """First and next offsets of all queues of the read's topics."""
+        earliest, latest = QueueOffsets(), QueueOffsets()
         for topic in self.with_retries(self.topics, "name server"):
             by_broker: dict[str, list[int]] = {}
             for queue in self._queues(topic):
                 by_broker.setdefault(queue.broker_name, []).append(queue.queue_id)
             for broker, ids in by_broker.items():
-                told = self.with_retries(partial(self.queue_bounds, topic, broker, ids), broker)
-                for queue_id, (first, last) in told.items():
-                    found.earliest[topic, broker, queue_id] = first
-                    found.latest[topic, broker, queue_id] = last
-        return msgspec.structs.replace(found, topic_ids=dict(self.topic_ids))
+                bounds = self.with_retries(partial(self.queue_bounds, topic, broker, ids), broker)
+                for queue_id, (first, last) in bounds.items():
+                    earliest[topic, broker, queue_id] = first
+                    latest[topic, broker, queue_id] = last
+        return OffsetBounds(earliest, latest, dict(self.topic_ids))
 
     def queue_bounds(
         self, topic: str, broker: str, ids: Sequence[int]
     ) -> Mapping[int, tuple[int, int]]:
-        """First and next offset of a topic's queues on a broker, asked once, without patience."""
-        # One question for all, where it can be. Its answer leaves out queues that are closed for
-        # writing, and a broker may refuse it.
-        found = {} if broker in self._silent else self._told_at_once(topic, broker)
+        """First and next offset by queue id, of a topic's queues on a broker, without retries."""
+        # One call for all queues, unless the broker refuses it. Its reply leaves out queues that
+        # are closed for writing.
+        bounds = {} if broker in self._without_stats else self._bounds_by_stats(topic, broker)
         for queue_id in ids:
-            if queue_id not in found:
+            if queue_id not in bounds:
                 replies = [
                     self.ask_once(broker, kind(topic=topic, queue_id=queue_id))
                     for kind in (MinOffset, MaxOffset)
                 ]
                 first, last = (reply.offset for reply in replies)
                 self._note_id(topic, broker, replies[0].topic_id)
-                found[queue_id] = max(first, 0), max(last, 0)  # -1 is of a queue never used
-        return {queue_id: found[queue_id] for queue_id in ids}
+                bounds[queue_id] = max(first, 0), max(last, 0)  # -1 for an unused queue
+        return {queue_id: bounds[queue_id] for queue_id in ids}
+
+    def group_members(self, broker: str, group: str) -> Sequence[str]:
+        """The client ids of a group's members on a broker, sorted.
+
+        Brokers differ in how they refuse the call for a group without members.
+        """
+        reply = self.ask(broker, GetConnections(consumer_group=group))
+        members = loads(bytes(reply.body), ConsumerConnection).connection_set
+        return sorted(member.client_id for member in members)
 
     def committed(self, queue: QueueKey, group: str) -> int | None:
-        """A group's progress in a queue; None when it has none."""
+        """A group's committed offset in a queue; None without one."""
         topic, broker, queue_id = queue
         call = QueryOffset(
             consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
@@ -200,26 +219,25 @@ class ClusterClient:
             raise
 
     def first_since(self, queue: QueueKey, span: tuple[int, int], ms: int) -> int:
-        """The offset of the first message of a queue stored at a time or later."""
-        from roquet.spark.cluster.time_search import (
-            first_since,  # a reader of messages, which few reads need
-        )
+        """The offset, within the span, of a queue's first message stored at `ms` or later."""
+        # Imported here: it decodes messages, which few drivers need.
+        from roquet.spark.cluster.time_search import first_since
 
         return first_since(self.ask, self.settings.group, queue, span, ms)
 
     def now_ms(self) -> int:
-        """The time."""
+        """Milliseconds since 1970."""
         return SYSTEM_CLOCK.now_ms()
 
     def report_loss(self, what: str, count: int = 0, advice: str = LOSS_ADVICE) -> None:
-        """Messages are gone: an error, or a warning where the user has said so."""
+        """Raise DataLost, or log a warning with failOnDataLoss=false, for `count` lost messages."""
         if self.settings.fail_on_data_loss:
             raise DataLost(f"{what}; {advice}")
         self.lost_count += count
         log.warning("%s; going on, as failOnDataLoss=false says", what)
 
     def with_retries(self, attempt: Callable[[], T], who: str) -> T:
-        """What the attempt gives, made again after failures that may pass, until time is up."""
+        """The attempt's result; transient failures are retried until the read's timeout."""
         pauses = iter(RETRY_PAUSES_MS)
         pause = RETRY_PAUSES_MS[0]
         deadline = SYSTEM_CLOCK.monotonic_ms() + self.settings.timeout_ms
@@ -233,19 +251,21 @@ class ClusterClient:
             pause = next(pauses, pause)
             self.pause(pause)
 
-    def _told_at_once(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
+    def _bounds_by_stats(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
         try:
             reply = self.ask_once(broker, GetTopicStats(topic=topic))
         except CallRefused as error:
             if error.code in _BUSY_CODES:
                 raise
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
-                log.info("%s does not tell of all queues at once: %s", broker, error)
-                self._silent.add(broker)
+                log.info(
+                    "%s refuses GetTopicStats, its queues are asked for singly: %s", broker, error
+                )
+                self._without_stats.add(broker)
             return {}
-        found = loads(bytes(reply.body), TopicStats)
-        self._note_id(topic, broker, found.topic_id)
-        table = found.offset_table
+        stats = loads(bytes(reply.body), TopicStats)
+        self._note_id(topic, broker, stats.topic_id)
+        table = stats.offset_table
         return {queue.queue_id: (at.min_offset, at.max_offset) for queue, at in table.items()}
 
     def _note_id(self, topic: str, broker: str, topic_id: str | None) -> None:
@@ -255,18 +275,18 @@ class ClusterClient:
             self.topic_ids[topic, broker] = topic_id
 
     def _queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic that may be read."""
+        """The readable queues of a topic."""
         return self.with_retries(lambda: self.route(topic), "name server").read_queues(topic)
 
     def _hidden_topics(self) -> Sequence[str]:
-        """Topics named after brokers and clusters."""
+        """The system topics named after brokers and clusters."""
         try:
             return loads(bytes(self._ask_servers(SystemTopics()).body), TopicList).topic_list
         except CallRefused:
             return []
 
     def _known_topics(self) -> Sequence[str]:
-        """All topics."""
+        """All topics that the name servers know."""
         return loads(bytes(self._ask_servers(GetAllTopics()).body), TopicList).topic_list
 
     def _topics_for_hint(self) -> Sequence[str]:
@@ -276,7 +296,7 @@ class ClusterClient:
             return []
 
     def _ask_servers(self, call: Call[R]) -> R:
-        """The answer of the first name server that helps."""
+        """The reply of the first name server that does not fail."""
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
@@ -285,10 +305,10 @@ class ClusterClient:
                 failure = error
         if isinstance(failure, CallRefused):
             raise failure
-        raise ConnectFailed(f"no name server of {self.settings.namesrv} helps: {failure}")
+        raise ConnectFailed(f"no name server of {self.settings.namesrv} answers: {failure}")
 
     def ask_once(self, broker: str, call: Call[R]) -> R:
-        """A broker's answer, asked for once: the caller knows what a failure means."""
+        """A broker's reply, without retries."""
         if broker not in self._addresses:
             for topic in self.topics():
                 self.route(topic)
@@ -301,15 +321,8 @@ class ClusterClient:
         except CallRefused:
             raise
         except CallError:
-            del self._addresses[broker]  # it may come back elsewhere
+            del self._addresses[broker]  # it may return under another address
             raise
-
-    def _noted(self, route: TopicRoute) -> TopicRoute:
-        for broker in route.broker_datas:
-            address = broker.leader if self._leaders_only else broker.any_address
-            if address:
-                self._addresses[broker.broker_name] = address
-        return route
 
 
 def _is_transient(error: CallError) -> bool:

@@ -1,23 +1,21 @@
-r"""Doubles: of messages with one key (ROQUET_ROW) the first is kept.
+r"""Deduplication: keeps the first of several messages with one row key (ROQUET_ROW).
 
-    QUERY/BATCH/PARTITION/ROW        what the sink writes: a bit for each row of a partition
-    TOPIC/BROKER/QUEUE/OFFSET        what a replay writes, in the same form
+    QUERY/BATCH/PARTITION/ROW        written by the sink
+    TOPIC/BROKER/QUEUE/OFFSET        written by a replay
 
-A row can be there twice when a send was repeated whose answer got lost, or when Spark ran a task
-again. Both copies come from one batch, so keys are remembered batch by batch, the newest of them:
-a bit for each row. A queue, or a batch of very many rows, counts as several batches, each of
-1,048,576 rows: an offset may be any number. What is guaranteed:
+A row is sent twice when the reply to a send was lost, or when Spark ran a task again. Keys are
+remembered in bitmaps, one bit per row, one bitmap per partition of a batch. Numbers beyond
+1,048,576 (a large batch, or offsets) go to further bitmaps. Guarantees:
 
-- The first message of a key is never dropped, whatever was forgotten.
-- A double is dropped as long as the key's batch is remembered: those that were met last are, as
-  many as their bits fit into `bytes_max`, and `batches_max` at most.
-- That holds within one `Deduplicator`: it sees what one task reads. Doubles that two tasks
-  read, or two micro-batches, stay; for those Spark's `dropDuplicatesWithinWatermark` is there.
+- The first message of a key is never dropped.
+- A duplicate is dropped as long as its bitmap is remembered: the most recently used ones are, up
+  to `bytes_max` bytes and `batches_max` bitmaps.
+- This holds within one `Deduplicator`, which sees the messages of one task. Duplicates read by two
+  tasks or in two micro-batches stay; use Spark's `dropDuplicatesWithinWatermark` for those.
 - Messages without a key, or with one of another form, are kept.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
 from typing import Final
 
 import numpy as np
@@ -25,36 +23,36 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.model import properties as names
-
 BYTES_MAX: Final = 32 * 1024 * 1024
-"""Of bits: a quarter of a milliard of rows."""
+"""Default memory bound: 32 MiB of bitmap, one bit per row, about 268 million rows."""
 
 BATCHES_MAX: Final = 1_024
-"""Remembered batches, each partition by itself: one of few rows costs more than its bits."""
+"""Default bound on the number of bitmaps: a small one costs more than its bits."""
 
 BLOCK_ROWS: Final = 2**20
-"""Rows that are remembered together: 128 KiB of bits."""
+"""Rows of one bitmap: 128 KiB."""
 
 _KEY: Final = r"^(?P<head>[^/].*/[^/]+/\d{1,9})/(?P<row>\d{1,18})$"
 
 RowBlock = tuple[str, int]
-"""What a key begins with, and which of its blocks of rows."""
+"""A key without its row number, and the number of a block of `BLOCK_ROWS` rows."""
 
 
 class Deduplicator:
-    """Which keys were met; one for each task that reads."""
+    """Remembers the keys that one task has read."""
 
     def __init__(self, bytes_max: int = BYTES_MAX, batches_max: int = BATCHES_MAX) -> None:
         self._bytes_max = bytes_max
         self._batches_max = batches_max
-        self._met: OrderedDict[RowBlock, NDArray[np.uint8]] = OrderedDict()
-        self._bytes = 0
+        self._bitmaps: OrderedDict[RowBlock, NDArray[np.uint8]] = OrderedDict()
+        """By block, the least recently used one first."""
+        self.bytes_used = 0
+        """Bytes of all bitmaps."""
         self.dropped = 0
-        """How many messages were doubles."""
+        """The number of duplicates so far."""
 
-    def firsts(self, keys: pa.Array) -> NDArray[np.bool_]:
-        """Which messages are kept, by their keys: null for a message without one."""
+    def first_occurrences(self, keys: pa.Array) -> NDArray[np.bool_]:
+        """A mask of the messages to keep, by their keys; the key is null for a message without."""
         parts = pc.extract_regex(keys.cast(pa.string()), pattern=_KEY)
         heads = pc.struct_field(parts, 0).dictionary_encode()
         rows = pc.fill_null(pc.struct_field(parts, 1), "0").cast(pa.int64()).to_numpy()
@@ -64,52 +62,42 @@ class Deduplicator:
             own = codes == code
             for number in np.unique(rows[own] // BLOCK_ROWS).tolist():
                 at = np.flatnonzero(own & (rows // BLOCK_ROWS == number))
-                kept[at] = self._new((head, number), rows[at] % BLOCK_ROWS)
+                kept[at] = self._mark((head, number), rows[at] % BLOCK_ROWS)
         self.dropped += int(len(kept) - kept.sum())
         return kept
 
-    def _new(self, block: RowBlock, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which of a batch's rows were not met before; now they are."""
-        bits = self._bits(block, int(rows.max()))
+    def _mark(self, block: RowBlock, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Set the rows' bits; a mask of the rows whose bit was not set before."""
+        bits = self._bitmap(block, int(rows.max()))
         places, masks = rows >> 3, np.uint8(1) << (rows & 7).astype(np.uint8)
         new = (bits[places] & masks) == 0
         _, firsts = np.unique(rows, return_index=True)
         only = np.zeros(len(rows), np.bool_)
         only[firsts] = True
         np.bitwise_or.at(bits, places, masks)
-        self._forget(block)
-        found: NDArray[np.bool_] = new & only
-        return found
+        self._evict(block)
+        unseen: NDArray[np.bool_] = new & only
+        return unseen
 
-    def _bits(self, block: RowBlock, row: int) -> NDArray[np.uint8]:
-        """The bits of a batch, at least as far as this row."""
-        bits = self._met.get(block)
+    def _bitmap(self, block: RowBlock, row: int) -> NDArray[np.uint8]:
+        """The bitmap of a block, long enough for this row; it becomes the most recently used."""
+        bits = self._bitmaps.get(block)
         size = (row >> 3) + 1
         if bits is None or len(bits) < size:
-            # Half as much again: rows come in order, and each step is a copy.
+            # Grows by half: rows come in order, and each growth is a copy.
             larger = np.zeros(size + size // 2 + 64, np.uint8)
             if bits is not None:
                 larger[: len(bits)] = bits
-            self._bytes += len(larger) - (0 if bits is None else len(bits))
-            self._met[block] = bits = larger
-        self._met.move_to_end(block)
+            self.bytes_used += len(larger) - (0 if bits is None else len(bits))
+            self._bitmaps[block] = bits = larger
+        self._bitmaps.move_to_end(block)
         return bits
 
-    def _forget(self, but: RowBlock) -> None:
-        """Forget the batches that were not met for longest."""
-        while len(self._met) > 1 and (
-            self._bytes > self._bytes_max or len(self._met) > self._batches_max
+    def _evict(self, current: RowBlock) -> None:
+        """Drop the least recently used bitmaps beyond the bounds, never the current one."""
+        while len(self._bitmaps) > 1 and (
+            self.bytes_used > self._bytes_max or len(self._bitmaps) > self._batches_max
         ):
-            block, bits = self._met.popitem(last=False)
-            assert block != but, "it was met this moment"
-            self._bytes -= len(bits)
-
-
-def drop_duplicates(
-    batches: Iterable[pa.RecordBatch], doubles: Deduplicator, column: str = "properties"
-) -> Iterator[pa.RecordBatch]:
-    """The batches less their doubles; `column` holds the properties of each message, as a map."""
-    for batch in batches:
-        keys = pc.map_lookup(batch.column(column), names.SINK_ROW, "first")
-        kept = doubles.firsts(keys)
-        yield batch if kept.all() else batch.filter(pa.array(kept))
+            block, bits = self._bitmaps.popitem(last=False)
+            assert block != current, "the current block is the most recently used"
+            self.bytes_used -= len(bits)

@@ -1,7 +1,7 @@
-"""Watch: how far a stream's queues reach and which brokers are away, with one call a broker.
+"""Latest offsets of a stream's queues, and the brokers that are away; one call per broker.
 
-A broker that does not answer is asked again later and holds up nobody meanwhile. The longer an
-attempt took the later the next one is: a host that swallows packets costs a tenth of the time.
+A broker that does not answer is asked again later and does not delay the others. The pause grows
+with the time that the attempt took: a host that drops packets costs a tenth of the time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -23,27 +23,27 @@ TopicBroker = tuple[str, str]
 """A topic, and a broker that has some of its queues."""
 
 CHECK_INTERVAL_MS_MIN: Final = 1_000
-"""Between two questions for the routes, and between two attempts at a broker that is away."""
+"""Shortest interval of route lookups, and of attempts at a broker that is away."""
 
 BACKOFF_FACTOR: Final = 10
-"""An attempt that took a second is made again after ten."""
+"""The pause after an attempt, in multiples of the time that it took."""
 
 SAMPLE_MESSAGES: Final = 32
 SAMPLE_BYTES: Final = 64 * 1024
-"""What tells the size of messages; genuine brokers give no more messages at once."""
+"""The sample for message sizes; Apache brokers return no more messages at once."""
 
 
 class ObservedOffsets(msgspec.Struct, frozen=True, kw_only=True):
-    """What brokers said; queues of those that are away are missing."""
+    """Offsets at one moment; queues of brokers that are away are missing."""
 
     earliest: QueueOffsets
     latest: QueueOffsets
     away_ms: Mapping[str, int]
-    """For how long they have been away."""
+    """Brokers that do not answer, and for how long."""
     unfound: Mapping[str, Exception] = {}
-    """Topics of which no route is known, and why."""
+    """Topics without a known route, and the reason."""
     topic_ids: TopicIds = {}
-    """Which topics of their names they are, as far as brokers tell."""
+    """Ids of the topics, where brokers report them."""
 
 
 class _Absence(msgspec.Struct):
@@ -51,18 +51,19 @@ class _Absence(msgspec.Struct):
 
     since_ms: int
     due_ms: int
-    """When it is asked again."""
-    is_long: bool = False
+    """When to ask it again."""
+    is_reported_long: bool = False
 
 
 class OffsetWatcher:
-    """Looks at the brokers of a stream, again and again, and remembers where they were."""
+    """Observes the offsets of a stream's queues, and remembers routes and absent brokers."""
 
     def __init__(self, settings: SourceOptions) -> None:
         self._settings = settings
-        # One that does not wait: whoever looks often need not be patient.
-        hasty = msgspec.structs.replace(settings, timeout_ms=0)
-        self._cluster = ClusterClient(hasty, leaders_only=True)
+        # Without retries: a stream observes often.
+        self._cluster = ClusterClient(
+            msgspec.structs.replace(settings, timeout_ms=0), leaders_only=True
+        )
         self._queues: dict[TopicBroker, set[int]] = {}
         self._topics: Sequence[str] = settings.topics
         self._routes_due_ms = 0
@@ -71,16 +72,16 @@ class OffsetWatcher:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The brokers' addresses, as far as they are known."""
+        """Known addresses by broker name."""
         return self._cluster.addresses
 
-    def look(self, before: QueueOffsets) -> ObservedOffsets:
-        """How far the queues reach: those in the routes, and those that were read before."""
-        self._find()
+    def observe(self, before: QueueOffsets) -> ObservedOffsets:
+        """Offsets of the queues in the routes and of those in `before`."""
+        self._refresh_routes()
         earliest, latest = dict[QueueKey, int](), dict[QueueKey, int]()
         wanted = self._wanted(before)
         for (topic, broker), queue_ids in sorted(wanted.items()):
-            for queue_id, (first, last) in self._told(topic, broker, queue_ids).items():
+            for queue_id, (first, last) in self._bounds(topic, broker, queue_ids).items():
                 earliest[topic, broker, queue_id] = first
                 latest[topic, broker, queue_id] = last
         now_ms = SYSTEM_CLOCK.monotonic_ms()
@@ -92,22 +93,22 @@ class OffsetWatcher:
             earliest=earliest, latest=latest, away_ms=away_ms, unfound=unfound, topic_ids=ids
         )
 
-    def whole(self, before: QueueOffsets) -> ObservedOffsets:
-        """A look for which all brokers are waited for; when the time is up, without the others."""
+    def observe_all(self, before: QueueOffsets) -> ObservedOffsets:
+        """Offsets of all queues; waits for absent brokers until the timeout, then omits them."""
         pauses = iter(RETRY_PAUSES_MS)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._settings.timeout_ms
         while True:
             self._routes_due_ms = 0
             for absence in self._away.values():
                 absence.due_ms = 0
-            look = self.look(before)
-            is_whole = not look.away_ms and not look.unfound
-            if is_whole or SYSTEM_CLOCK.monotonic_ms() >= deadline:
-                return look
+            observed = self.observe(before)
+            is_complete = not observed.away_ms and not observed.unfound
+            if is_complete or SYSTEM_CLOCK.monotonic_ms() >= deadline:
+                return observed
             self._cluster.pause(next(pauses, RETRY_PAUSES_MS[-1]))
 
-    def size(self, queue: QueueKey, at: int) -> float | None:
-        """The mean size of messages from an offset on, in bytes; None when nobody tells."""
+    def mean_size(self, queue: QueueKey, at: int) -> float | None:
+        """The mean size in bytes of stored messages from an offset on; None without an answer."""
         _, broker, _ = queue
         call = probe_call(self._settings.group, queue, at, SAMPLE_MESSAGES, SAMPLE_BYTES)
         try:
@@ -119,8 +120,8 @@ class OffsetWatcher:
 
     # -- routes ------------------------------------------------------------------------------
 
-    def _find(self) -> None:
-        """Ask for the routes when it is time; without an answer the old ones hold."""
+    def _refresh_routes(self) -> None:
+        """Look up the routes when due; without an answer the old ones stay."""
         began_ms = SYSTEM_CLOCK.monotonic_ms()
         if began_ms < self._routes_due_ms:
             return
@@ -128,7 +129,7 @@ class OffsetWatcher:
             try:
                 route = self._cluster.route(topic)
             except (CallError, UsageError) as error:
-                self._not_found(topic, error)
+                self._note_unfound(topic, error)
                 continue
             self._unfound.pop(topic, None)
             self._queues = {place: ids for place, ids in self._queues.items() if place[0] != topic}
@@ -137,7 +138,7 @@ class OffsetWatcher:
         self._routes_due_ms = _next_check_ms(began_ms)
 
     def _topics_now(self) -> Sequence[str]:
-        """The topics of the read; a pattern may match new ones by now."""
+        """The topics of the read now: a pattern may match new ones."""
         try:
             self._topics = self._cluster.topics()
         except CallError as error:
@@ -146,15 +147,15 @@ class OffsetWatcher:
         self._queues = {place: ids for place, ids in self._queues.items() if place[0] in known}
         return self._topics
 
-    def _not_found(self, topic: str, error: Exception) -> None:
-        """An old route holds; without one it is said once."""
+    def _note_unfound(self, topic: str, error: Exception) -> None:
+        """Note a topic without any route, and warn once; an old route stays in use."""
         if all(place[0] != topic for place in self._queues):
             if topic not in self._unfound:
                 log.warning("topic %r is not found, and waited for: %s", topic, error)
             self._unfound[topic] = error
 
     def _wanted(self, before: QueueOffsets) -> Mapping[TopicBroker, Iterable[int]]:
-        """Where to look for which queues."""
+        """Queue ids by topic and broker: those in the routes and those in `before`."""
         read: dict[TopicBroker, set[int]] = {}
         for topic, broker, queue_id in before:
             read.setdefault((topic, broker), set()).add(queue_id)
@@ -162,24 +163,24 @@ class OffsetWatcher:
 
     # -- brokers -----------------------------------------------------------------------------
 
-    def _told(
+    def _bounds(
         self, topic: str, broker: str, queue_ids: Iterable[int]
     ) -> Mapping[int, tuple[int, int]]:
-        """First and next offset of these queues of a broker; nothing while it is away."""
+        """First and next offset by queue id; empty while the broker is away."""
         absence = self._away.get(broker)
         began_ms = SYSTEM_CLOCK.monotonic_ms()
         if absence is not None and began_ms < absence.due_ms:
             return {}
         try:
-            found = self._ask(topic, broker, sorted(queue_ids), is_away=absence is not None)
+            bounds = self._ask(topic, broker, sorted(queue_ids), is_away=absence is not None)
         except (CallError, UsageError) as error:
-            self._went(broker, began_ms, error)
+            self._note_absence(broker, began_ms, error)
             return {}
         if absence is not None:
             del self._away[broker]
             away_ms = SYSTEM_CLOCK.monotonic_ms() - absence.since_ms
             log.warning("broker %r is back after %.1f s", broker, away_ms / 1000)
-        return found
+        return bounds
 
     def _ask(
         self, topic: str, broker: str, queue_ids: Sequence[int], *, is_away: bool
@@ -191,11 +192,11 @@ class OffsetWatcher:
         except CallError:
             if is_away:
                 raise
-            # The connection ended since the last look: a broker that started again is there.
+            # The connection may have ended since the last call: the broker may have restarted.
             return self._cluster.queue_bounds(topic, broker, queue_ids)
 
-    def _went(self, broker: str, began_ms: int, error: Exception) -> None:
-        """Note that a broker is away, and say so: once at first, once when it takes long."""
+    def _note_absence(self, broker: str, began_ms: int, error: Exception) -> None:
+        """Note that a broker is away; log it at first, and once more after the read's timeout."""
         absence = self._away.get(broker)
         if absence is None:
             absence = self._away[broker] = _Absence(began_ms, 0)
@@ -203,12 +204,12 @@ class OffsetWatcher:
             log.warning(text, broker, error)
         absence.due_ms = _next_check_ms(began_ms)
         away_ms = SYSTEM_CLOCK.monotonic_ms() - absence.since_ms
-        if away_ms >= self._settings.timeout_ms and not absence.is_long:
-            absence.is_long = True
+        if away_ms >= self._settings.timeout_ms and not absence.is_reported_long:
+            absence.is_reported_long = True
             log.error("broker %r has been away for %d s: %s", broker, away_ms // 1000, error)
 
 
 def _next_check_ms(began_ms: int) -> int:
-    """When to do again what began then and is done now."""
+    """When to repeat an attempt that began at `began_ms` and ends now."""
     now_ms = SYSTEM_CLOCK.monotonic_ms()
     return now_ms + max(CHECK_INTERVAL_MS_MIN, BACKOFF_FACTOR * (now_ms - began_ms))

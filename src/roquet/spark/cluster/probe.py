@@ -1,4 +1,4 @@
-"""Glance: the pull for a few messages of a queue, whatever they are, to learn something of them."""
+"""Probe: an unfiltered pull for a few messages of a queue, to learn their times or sizes."""
 
 from roquet.model.flags import PullFlag
 from roquet.model.subscription import ALL, TAG
@@ -9,7 +9,7 @@ from roquet.wire.calls.pull import Pull
 def probe_call(
     group: str, queue: QueueKey, at: int, count: int, size_max: int | None = None
 ) -> Pull:
-    """So many messages from an offset on, or of so many bytes; nobody waits for them."""
+    """A pull of up to `count` messages from `at` on, or `size_max` bytes, without long polling."""
     topic, _, queue_id = queue
     return Pull(
         consumer_group=group,

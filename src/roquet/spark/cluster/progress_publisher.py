@@ -1,7 +1,7 @@
-"""Progress of a stream, published as a consumer group's: for the eyes of operators' tools.
+"""Progress publisher: a stream's offsets committed as a consumer group's, for operators' tools.
 
-The offsets in Spark's checkpoint are the truth; what is published is never read back. So a broker
-that does not take it is worth a warning and no reason to stop.
+Spark's checkpoint decides what a stream reads; published offsets are never read back. So a broker
+that refuses them causes a warning and does not stop the stream.
 """
 
 from collections.abc import Mapping
@@ -16,18 +16,16 @@ from roquet.model.topic import SubscriptionGroup
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueOffsets
-from roquet.wire.calls.admin.group import GetConnections
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
-from roquet.wire.calls.bodies import ConsumerConnection
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.codes import ResponseCode
-from roquet.wire.fastjson.codec import dumps, loads
+from roquet.wire.fastjson.codec import dumps
 
 log = logger(__name__)
 
 
 def check_progress_group(name: str) -> str:
-    """A group that progress may be published to, by its name alone; ConfigError for others."""
+    """The group's name; ConfigError when it is malformed or belongs to the system."""
     try:
         check_group(name)
     except UsageError as error:
@@ -47,30 +45,28 @@ class ProgressPublisher:
         self._failing: set[str] = set()
 
     def check(self) -> None:
-        """UsageError when the group has members: theirs is the progress that would be lost.
+        """Raise UsageError when the group has members: their progress would be overwritten.
 
-        Brokers that are away are not asked.
+        Brokers that cannot be reached are skipped.
         """
         for broker in self._brokers():
             self._check(broker)
 
     def _check(self, broker: str) -> None:
         try:
-            reply = self._cluster.ask(broker, GetConnections(consumer_group=self._group))
+            members = self._cluster.group_members(broker, self._group)
         except CallError:
-            return  # the genuine answer for a group without members is a refusal, too
-        members = loads(bytes(reply.body), ConsumerConnection).connection_set
+            return  # Apache brokers refuse the call for a group without members, too
         if members:
-            who = ", ".join(sorted(member.client_id for member in members))
             raise UsageError(
-                f"group {self._group!r} has members ({who}), whose progress would be"
+                f"group {self._group!r} has members ({', '.join(members)}), whose progress would be"
                 " overwritten: choose a group that nobody consumes with for publishProgress"
             )
 
     def publish(self, offsets: QueueOffsets, ids: Mapping[tuple[str, str], str] = {}) -> None:
-        """Tell the brokers what is new; those that do not take it hear the next time.
+        """Commit the offsets that changed; a broker that fails gets them the next time.
 
-        Nothing is told where the group has got members meanwhile.
+        Brokers on which the group has members by now are skipped.
         """
         failed, checked = dict[str, Exception](), set[str]()
         for queue, offset in sorted(offsets.items()):
@@ -108,10 +104,10 @@ class ProgressPublisher:
             self._create(broker)
             self._cluster.ask(broker, call)
         except CallError:
-            self._cluster.ask(broker, call)  # the connection may have ended since the last time
+            self._cluster.ask(broker, call)  # once more: the connection may have ended meanwhile
 
     def _create(self, broker: str) -> None:
-        """The group, and the retry topic by which `mqadmin consumerProgress` finds its brokers."""
+        """Create the group, and the retry topic by which mqadmin consumerProgress finds brokers."""
         group = SubscriptionGroup(group_name=self._group)
         self._cluster.ask(broker, CreateGroup(body=dumps(group)))
         perm = int(Permission.READ | Permission.WRITE)

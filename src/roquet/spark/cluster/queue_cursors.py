@@ -1,7 +1,7 @@
-"""Fronts: how far the queues of a read have come, and which of them may be read together.
+"""Queue cursors: the position of a read in each queue, and the queues that one pull may cover.
 
-Records of many queues lie mixed in a broker's log. A broker that is ours gives a run of them as it
-lies, so a pull is for one queue, the leading one, and may bring the next messages of others.
+The log of a broker holds records of many queues interleaved. A Roquet broker can return a part of
+the log as it is, so a pull for one queue, the leading one, may bring the next messages of others.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,36 +14,40 @@ from roquet.arrow.records import RecordColumns
 from roquet.spark.queue_offsets import OffsetRange
 
 TOGETHER_MAX: Final = 64
-"""Queues that are read together, as many as a broker looks through."""
+"""Most queues of one pull; the broker's limit."""
 
 TOGETHER_ROWS_MIN: Final = 10_000
-"""Messages that are worth it: of few, most of what comes might be behind the end."""
+"""Fewest unread messages for a pull of several queues: with fewer, most of a reply may lie beyond
+the ranges' ends."""
 
 SINGLE_QUEUE_BLOCKS: Final = 32
-"""Blocks of leading queues alone, after a pull that brought little of the others."""
+"""Pulls of the leading queue alone after a pull that brought few messages of the others."""
 
 Bools = NDArray[np.bool_]
 
 
 class QueueCursor:
-    """Where the reading of one piece is."""
+    """The reading position in one range."""
 
-    __slots__ = ("at", "piece", "position")
+    __slots__ = ("at", "position", "range")
 
-    def __init__(self, piece: OffsetRange) -> None:
-        self.piece = piece
-        self.at = piece.start
-        """The next offset; behind the piece's end when more than the piece has come."""
+    def __init__(self, offset_range: OffsetRange) -> None:
+        self.range = offset_range
+        self.at = offset_range.start
+        """The next offset; beyond the range's end when a reply held more."""
         self.position = -1
-        """In the log, of the last message that came."""
+        """Log position of the last message; -1 before the first."""
 
     @property
     def left(self) -> int:
-        """Messages that have not come."""
-        return max(self.piece.end - self.at, 0)
+        """The number of unread messages in the range."""
+        return max(self.range.end - self.at, 0)
 
-    def take(self, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.intp]:
-        """Go on over those of its messages that follow without a gap; gives the rows in it."""
+    def advance(self, rows: NDArray[np.intp], offsets: NDArray[np.int64]) -> NDArray[np.intp]:
+        """Move past the messages that follow without a gap; returns their rows within the range.
+
+        `offsets` are the queue offsets of `rows`, ascending.
+        """
         first = int(np.searchsorted(offsets, self.at))
         ahead = offsets[first:]
         follows = ahead == np.arange(self.at, self.at + len(ahead))
@@ -54,64 +58,68 @@ class QueueCursor:
 
 
 class QueueCursors:
-    """The pieces of different queues of one broker."""
+    """The cursors of ranges in different queues of one broker and topic."""
 
-    def __init__(self, pieces: Iterable[OffsetRange]) -> None:
-        self._fronts = [QueueCursor(piece) for piece in pieces]
-        self._pause = 0
+    def __init__(self, ranges: Iterable[OffsetRange]) -> None:
+        self._cursors = [QueueCursor(offset_range) for offset_range in ranges]
+        self._single_pulls = 0
 
     def leading(self) -> QueueCursor | None:
-        """The one that must get on: of those with messages left the last one in the log."""
-        unread = (front for front in self._fronts if front.left)
-        return min(unread, key=lambda front: front.position, default=None)
+        """The unfinished cursor with the lowest log position; None when all ranges are read."""
+        unread = (cursor for cursor in self._cursors if cursor.left)
+        return min(unread, key=lambda cursor: cursor.position, default=None)
 
-    def alongside(self, leading: QueueCursor) -> Mapping[int, int]:
-        """The others' offsets, when it is worth to have them too.
+    def other_offsets(self, leading: QueueCursor) -> Mapping[int, int]:
+        """Next offsets by queue id of the other cursors; empty when one queue is pulled alone.
 
-        Those at their end are among them: their messages lie between the others'.
+        Finished cursors are included: their messages lie among those of the others.
         """
-        unread = [front.left for front in self._fronts if front.left]
-        if self._pause or not len(self._fronts) < 2 * len(unread) or len(unread) < 2:
+        unread = [cursor.left for cursor in self._cursors if cursor.left]
+        if self._single_pulls or not len(self._cursors) < 2 * len(unread) or len(unread) < 2:
             return {}
         if sum(unread) < TOGETHER_ROWS_MIN:
             return {}
-        return {front.piece.queue_id: front.at for front in self._fronts if front is not leading}
+        return {
+            cursor.range.queue_id: cursor.at for cursor in self._cursors if cursor is not leading
+        }
 
-    def went_alone(self) -> None:
-        """A block of the leading one was read alone."""
-        self._pause = max(self._pause - 1, 0)
+    def count_single_pull(self) -> None:
+        """Note that the leading queue was pulled alone."""
+        self._single_pulls = max(self._single_pulls - 1, 0)
 
-    def keep_apart(self) -> None:
-        """For some time the others need not come."""
-        self._pause = SINGLE_QUEUE_BLOCKS
+    def pull_singly(self) -> None:
+        """Pull the leading queue alone for the next `SINGLE_QUEUE_BLOCKS` pulls."""
+        self._single_pulls = SINGLE_QUEUE_BLOCKS
 
-    def take(self, records: RecordColumns) -> Bools:
-        """Go on over the messages that came, mixed; gives those that were still wanted."""
+    def advance(self, records: RecordColumns) -> Bools:
+        """Move the cursors past interleaved records; a mask of the records within the ranges."""
         queue_ids, offsets = records.queue_ids, records.queue_offsets
         positions = records.positions
-        wanted = np.zeros(len(offsets), np.bool_)
-        own = 0
-        for front in self._fronts:
-            rows = np.flatnonzero(queue_ids == front.piece.queue_id)
-            own = max(own, len(rows))
+        mask = np.zeros(len(offsets), np.bool_)
+        most_of_one_queue = 0
+        for cursor in self._cursors:
+            rows = np.flatnonzero(queue_ids == cursor.range.queue_id)
+            most_of_one_queue = max(most_of_one_queue, len(rows))
             if len(rows):
-                wanted[front.take(rows, offsets[rows])] = True
-                front.position = int(positions[rows[-1]])
-        if own == len(offsets) or 2 * np.count_nonzero(wanted) < len(offsets):
-            self.keep_apart()
-        return wanted
+                mask[cursor.advance(rows, offsets[rows])] = True
+                cursor.position = int(positions[rows[-1]])
+        if most_of_one_queue == len(offsets) or 2 * np.count_nonzero(mask) < len(offsets):
+            self.pull_singly()
+        return mask
 
 
-def group_ranges(pieces: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
-    """Pieces that may be read together: of one topic and broker, and of different queues."""
-    found: dict[tuple[str, str, int], list[OffsetRange]] = {}
-    for piece in pieces:
+def group_ranges(ranges: Iterable[OffsetRange]) -> list[list[OffsetRange]]:
+    """Groups of ranges that one pull may cover: of one topic and broker, and of distinct queues."""
+    groups: dict[tuple[str, str, int], list[OffsetRange]] = {}
+    for offset_range in ranges:
         number = 0
-        while not _may_join(piece, found.setdefault((piece.topic, piece.broker, number), [])):
+        topic, broker, _ = offset_range.queue
+        while not _may_join(offset_range, groups.setdefault((topic, broker, number), [])):
             number += 1
-        found[piece.topic, piece.broker, number].append(piece)
-    return list(found.values())
+        groups[topic, broker, number].append(offset_range)
+    return list(groups.values())
 
 
-def _may_join(piece: OffsetRange, group: list[OffsetRange]) -> bool:
-    return len(group) < TOGETHER_MAX and all(piece.queue_id != one.queue_id for one in group)
+def _may_join(offset_range: OffsetRange, group: list[OffsetRange]) -> bool:
+    queue_id = offset_range.queue_id
+    return len(group) < TOGETHER_MAX and all(queue_id != member.queue_id for member in group)

@@ -1,8 +1,8 @@
-"""Ranges of queues as RecordBatches: pulls until a range is whole, or says what is gone.
+"""Range reader: ranges of queues as RecordBatches, complete or with the lost offsets reported.
 
-Our broker fills four mebibytes a pull, with other queues' messages that are wanted as well where
-they lie between; a genuine one gives 32 messages of one queue. What comes is gathered until it is
-worth a batch. While a batch is made, the broker is already at work on the next pull.
+A Roquet broker fills four mebibytes a pull, also with interleaved messages of other queues of the
+read; an Apache one returns 32 messages of one queue. Small replies are gathered into larger
+batches. While a batch is decoded, the broker already works on the next pull.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,34 +28,34 @@ from roquet.wire.fastjson.codec import dumps
 log = logger(__name__)
 
 PULL_MESSAGES: Final = 10_000
-"""Messages of one pull; a broker that gives fewer is asked again."""
+"""Most messages of one pull; a broker that returns fewer is asked again."""
 
 PULL_BYTES: Final = 4 * 1024 * 1024
-"""Bytes of one pull: decoding is as fast as it gets, and a worker's memory stays small."""
+"""Bytes of one pull: more would not decode faster, and a worker's memory stays small."""
 
 BATCH_BYTES: Final = 1024 * 1024
-"""Bytes that are worth a batch; less is gathered first."""
+"""Bytes from which on a batch is made; smaller replies are gathered first."""
 
 GAPS_SHOWN: Final = 5
-"""Gaps that an error names."""
+"""Most gaps that an error names."""
 
 STALL_PAUSE_MS: Final = 100
-"""Before a broker is asked again for messages that it promised and does not give."""
+"""Pause before a broker is asked again for messages below its own maximum offset."""
 
 
 class RangeReader:
-    """Reads ranges of a topic's queues: the messages of each in order and without gaps."""
+    """Reads ranges of queues: the messages of each in order and without gaps."""
 
     def __init__(self, cluster: ClusterClient, columns: Sequence[str]) -> None:
         self._cluster = cluster
         self._columns = columns
-        self._selection = RecordFilter(cluster.settings)
+        self._filter = RecordFilter(cluster.settings)
 
-    def batches(self, pieces: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
-        """The messages of the pieces."""
-        for group in group_ranges(pieces):
-            for block in _GroupReader(self._cluster, group, self._selection).records():
-                records = self._selection.of(block)
+    def batches(self, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+        """The messages of the ranges."""
+        for group in group_ranges(ranges):
+            for block in _GroupReader(self._cluster, group, self._filter).records():
+                records = self._filter.apply(block)
                 if len(records):
                     yield self._rows_of(records)
 
@@ -74,55 +74,55 @@ class RangeReader:
 
 
 class _GroupReader:
-    """The reading of pieces that lie in different queues of one broker."""
+    """Reads ranges in different queues of one broker."""
 
     def __init__(
-        self, cluster: ClusterClient, pieces: Sequence[OffsetRange], selection: RecordFilter
+        self, cluster: ClusterClient, ranges: Sequence[OffsetRange], record_filter: RecordFilter
     ) -> None:
         self._cluster = cluster
-        self._takes_all = selection.takes_all
-        self._expression, self._kind = selection.expression
-        self._broker = pieces[0].broker
-        self._fronts = QueueCursors(pieces)
+        self._takes_all = record_filter.takes_all
+        self._expression, self._kind = record_filter.expression
+        self._broker = ranges[0].broker
+        self._cursors = QueueCursors(ranges)
 
     def records(self) -> Iterator[RecordColumns]:
-        """The messages, block by block."""
-        while (front := self._fronts.leading()) is not None:
-            # Brokers do not filter what they give of several queues.
-            others = self._fronts.alongside(front) if self._takes_all else {}
+        """The messages, one block of pulled bytes at a time."""
+        while (cursor := self._cursors.leading()) is not None:
+            # Brokers do not filter pulls of several queues.
+            others = self._cursors.other_offsets(cursor) if self._takes_all else {}
             if others:
-                yield from self._together(front, others)
+                yield from self._together(cursor, others)
             else:
-                yield from self._alone(front)
+                yield from self._alone(cursor)
 
     # -- many queues -------------------------------------------------------------------------
 
-    def _together(self, front: QueueCursor, others: Mapping[int, int]) -> Iterator[RecordColumns]:
-        """What one pull brings of all."""
-        call = self._call(front.piece, front.at, others)
+    def _together(self, cursor: QueueCursor, others: Mapping[int, int]) -> Iterator[RecordColumns]:
+        """The messages of one pull for all queues."""
+        call = self._call(cursor.range, cursor.at, others)
         try:
             reply = self._cluster.ask(self._broker, call)
         except CallRefused as error:
             if not _is_another_topic(call, error):
                 raise
-            self._fronts.keep_apart()  # each queue says what it has lost
+            self._cursors.pull_singly()  # pulls of one queue say what is lost
             return
-        before = front.at
+        before = cursor.at
         records = self._run(reply.body)
         if records is None:
-            self._fronts.keep_apart()
+            self._cursors.pull_singly()
             return
-        wanted = self._fronts.take(records)
-        if front.at == before:
-            self._fronts.keep_apart()
+        wanted = self._cursors.advance(records)
+        if cursor.at == before:
+            self._cursors.pull_singly()
         self._look_ahead()
         yield records if wanted.all() else records.where(wanted)
 
     def _run(self, block: bytes | memoryview) -> RecordColumns | None:
-        """The records of a run of the log; None for what is no such run, or a damaged one.
+        """The records of a contiguous part of the log; None when it has gaps or damage.
 
-        The broker has not looked at it. When it gives one queue alone, it does, and says what is
-        gone.
+        The broker does not check such a part. It does check pulls of one queue, which then say
+        what is lost.
         """
         try:
             records = self._parsed(block)
@@ -131,43 +131,43 @@ class _GroupReader:
         return records if records.is_contiguous else None
 
     def _look_ahead(self) -> None:
-        """Have the broker begin with what will be asked next."""
-        front = self._fronts.leading()
-        if front is not None:
-            others = self._fronts.alongside(front) if self._takes_all else {}
-            self._cluster.ask_ahead(self._broker, self._call(front.piece, front.at, others))
+        """Send the next pull ahead, so that the broker works on it."""
+        cursor = self._cursors.leading()
+        if cursor is not None:
+            others = self._cursors.other_offsets(cursor) if self._takes_all else {}
+            self._cluster.ask_ahead(self._broker, self._call(cursor.range, cursor.at, others))
 
     # -- one queue ---------------------------------------------------------------------------
 
-    def _alone(self, front: QueueCursor) -> Iterator[RecordColumns]:
-        """What one pull of a queue brings, and pulls before it that were not worth a batch."""
-        piece, first = front.piece, front.at
+    def _alone(self, cursor: QueueCursor) -> Iterator[RecordColumns]:
+        """The messages of one queue, of as many pulls as fill a batch."""
+        offset_range, first = cursor.range, cursor.at
         gathered, size = list[bytes | memoryview](), 0
-        while size < BATCH_BYTES and front.left:
+        while size < BATCH_BYTES and cursor.left:
             if gathered:
-                self._cluster.ask_ahead(self._broker, self._call(piece, front.at, {}))
-                # What is kept is copied: the next pull uses the buffer of this one again.
+                self._cluster.ask_ahead(self._broker, self._call(offset_range, cursor.at, {}))
+                # Copied, since the next pull reuses the buffer of this one.
                 gathered[-1] = bytes(gathered[-1])
-            reply = self._pull(piece, front.at)
+            reply = self._pull(offset_range, cursor.at)
             if not self._takes_all:
-                self._check_kept(piece, front.at, reply)
-            front.at = piece.end if reply is None else reply.next_begin_offset
+                self._check_kept(offset_range, cursor.at, reply)
+            cursor.at = offset_range.end if reply is None else reply.next_begin_offset
             gathered.append(b"" if reply is None else reply.body)
             size += len(gathered[-1])
         block = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-        records = self._ordered(block, piece, first, min(front.at, piece.end))
+        records = self._ordered(block, offset_range, first, min(cursor.at, offset_range.end))
         if len(records):
-            front.position = int(records.positions[-1])
-        self._fronts.went_alone()
+            cursor.position = int(records.positions[-1])
+        self._cursors.count_single_pull()
         self._look_ahead()
         yield records
 
-    def _pull(self, piece: OffsetRange, at: int) -> PullReply | None:
-        """A reply that leads on; None when the broker gave none until the time was up.
+    def _pull(self, offset_range: OffsetRange, at: int) -> PullReply | None:
+        """A reply that goes beyond `at`; None when there was none within the timeout.
 
-        The offsets were promised by the broker itself, so it may only need a moment.
+        The broker itself reported these offsets, so an empty reply may only need a retry.
         """
-        call = self._call(piece, at, {})
+        call = self._call(offset_range, at, {})
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
         while True:
             try:
@@ -183,49 +183,51 @@ class _GroupReader:
                 return None
             self._cluster.pause(STALL_PAUSE_MS)
 
-    def _check_kept(self, piece: OffsetRange, at: int, reply: PullReply | None) -> None:
-        """Say what is gone of what a filtered pull looks at: what comes tells nothing of it."""
-        gone = piece.end if reply is None else min(reply.min_offset, piece.end)
+    def _check_kept(self, offset_range: OffsetRange, at: int, reply: PullReply | None) -> None:
+        """Report offsets below the broker's minimum: gaps in a filtered reply do not show them."""
+        gone = offset_range.end if reply is None else min(reply.min_offset, offset_range.end)
         if gone > at:
-            self._lost(piece, [(at, gone)])
+            self._lost(offset_range, [(at, gone)])
 
     def _ordered(
-        self, block: bytes | memoryview, piece: OffsetRange, first: int, stop: int
+        self, block: bytes | memoryview, offset_range: OffsetRange, first: int, stop: int
     ) -> RecordColumns:
-        """The records of a block from `first` to `stop`: all of them, but for a filter."""
+        """The records of a block in [first, stop); without a filter, gaps are reported as lost."""
         records = self._parsed(block)
         offsets = records.queue_offsets
         if (np.diff(offsets) <= 0).any():
-            name = queue_text(piece.queue)
+            name = queue_text(offset_range.queue)
             raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
         begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
         if self._takes_all and end - begin < stop - first:
             edges = np.concatenate(([first - 1], offsets[begin:end], [stop]))
             rows = np.flatnonzero(np.diff(edges) > 1)
-            self._lost(piece, [(int(edges[row]) + 1, int(edges[row + 1])) for row in rows])
+            self._lost(offset_range, [(int(edges[row]) + 1, int(edges[row + 1])) for row in rows])
         return records if end - begin == len(records) else records.between(begin, end)
 
-    def _lost(self, piece: OffsetRange, gaps: Sequence[tuple[int, int]]) -> None:
-        """Say which messages of a queue are gone, the end of each gap excluded."""
+    def _lost(self, offset_range: OffsetRange, gaps: Sequence[tuple[int, int]]) -> None:
+        """Report lost messages of a queue; gaps are half-open ranges of offsets."""
         count = sum(end - start for start, end in gaps)
         spans = ", ".join(
             f"{start} to {end - 1}" if end - start > 1 else f"{start}"
             for start, end in gaps[:GAPS_SHOWN]
         )
         more = f" and {len(gaps) - GAPS_SHOWN} more gaps" if len(gaps) > GAPS_SHOWN else ""
-        what = f"{queue_text(piece.queue)} lacks {count} of its messages: offsets {spans}{more}"
+        what = (
+            f"{queue_text(offset_range.queue)} lacks {count} of its messages: offsets {spans}{more}"
+        )
         self._cluster.report_loss(what, count)
 
     # -- both --------------------------------------------------------------------------------
 
-    def _call(self, piece: OffsetRange, at: int, others: Mapping[int, int]) -> Pull:
+    def _call(self, offset_range: OffsetRange, at: int, others: Mapping[int, int]) -> Pull:
         settings = self._cluster.settings
         return Pull(
             consumer_group=settings.group,
-            topic=piece.topic,
-            queue_id=piece.queue_id,
+            topic=offset_range.topic,
+            queue_id=offset_range.queue_id,
             queue_offset=at,
-            max_msg_nums=min(piece.end - at, PULL_MESSAGES),
+            max_msg_nums=min(offset_range.end - at, PULL_MESSAGES),
             sys_flag=int(PullFlag.SUBSCRIPTION),
             commit_offset=0,
             suspend_timeout_millis=0,
@@ -233,7 +235,7 @@ class _GroupReader:
             sub_version=0,
             expression_type=self._kind,
             max_msg_bytes=PULL_BYTES,
-            topic_id=piece.topic_id,
+            topic_id=offset_range.topic_id,
             body=dumps(MultiQueueOffsets(offsets=dict(others)), standard=True) if others else b"",
         )
 
@@ -243,5 +245,5 @@ class _GroupReader:
 
 
 def _is_another_topic(call: Pull, error: CallRefused) -> bool:
-    """Whether a pull was refused because the topic that it means was deleted since."""
+    """Whether a pull was refused because its topic was deleted, and perhaps recreated, since."""
     return call.topic_id is not None and error.code == ResponseCode.TOPIC_NOT_EXIST

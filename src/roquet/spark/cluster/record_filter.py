@@ -1,7 +1,7 @@
-"""Selection: which messages a read takes, as brokers are told, and as their answers are checked.
+"""Record filter: the tags or SQL expression of a pull, and the same filter on its reply.
 
-A broker compares hashes of tags, and some tags have the same: what comes is compared again as text.
-What an expression says of properties brokers evaluate to the end.
+A broker compares hashes of tags, which may collide, so tags are compared again as text. A SQL
+expression is evaluated by the broker alone.
 """
 
 from typing import TYPE_CHECKING
@@ -22,31 +22,32 @@ if TYPE_CHECKING:
 
 
 class RecordFilter:
-    """What of some queues is taken; one for each task, since it remembers what was there."""
+    """Filters the messages of one task; it remembers row keys for option dropDoubles."""
 
     def __init__(self, settings: "SourceOptions") -> None:
         self._tags = settings.tags
         self._sql = settings.sql92
-        self._doubles = Deduplicator() if settings.drop_doubles else None
+        self._deduplicator = Deduplicator() if settings.drop_doubles else None
 
     @property
     def takes_all(self) -> bool:
-        """Whether no message is left out, so that each one that is missing is lost."""
+        """Whether brokers filter nothing, so that every missing offset is a lost message."""
         return self._tags is None and self._sql is None
 
     @property
     def expression(self) -> tuple[str, str]:
-        """What a pull says of it: the expression, and its kind."""
+        """The expression of a pull and its type, TAG or SQL92."""
         if self._sql is not None:
             return self._sql, SQL92
         return (ALL if self._tags is None else f" {SEPARATOR} ".join(self._tags)), TAG
 
-    def of(self, records: "RecordColumns") -> "RecordColumns":
-        """The records that are really wanted."""
+    def apply(self, records: "RecordColumns") -> "RecordColumns":
+        """The records without hash collisions of tags and, with dropDoubles, without duplicates."""
         if self._tags is not None and len(records):
             records = _where(records, _is_among(records.property(names.TAGS), self._tags))
-        if self._doubles is not None and len(records):
-            records = _where(records, self._doubles.firsts(records.property(names.SINK_ROW)))
+        if self._deduplicator is not None and len(records):
+            keys = records.property(names.SINK_ROW)
+            records = _where(records, self._deduplicator.first_occurrences(keys))
         return records
 
 
@@ -55,5 +56,5 @@ def _where(records: "RecordColumns", wanted: NDArray[np.bool_]) -> "RecordColumn
 
 
 def _is_among(values: pa.Array, wanted: tuple[str, ...]) -> NDArray[np.bool_]:
-    found = pc.is_in(values, pa.array(wanted, pa.string()))
-    return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+    mask = pc.is_in(values, pa.array(wanted, pa.string()))
+    return np.asarray(mask.to_numpy(zero_copy_only=False), np.bool_)

@@ -1,7 +1,7 @@
-"""Moments: where in a queue a time is, to the message.
+"""Search by time: the offset of the first message stored at a time or later.
 
-Brokers search by time themselves, but some only nearly: they give a message that is next to the
-one that is wanted, or any of several stored in the same millisecond. So what they say is looked at.
+Brokers search by time themselves, but some only approximately: they return a neighbour of the
+message, or any of several stored in the same millisecond. So their answer is checked by pulls.
 """
 
 from typing import Final, Protocol, TypeVar
@@ -15,7 +15,7 @@ from roquet.wire.calls.offset import OffsetByTime
 R = TypeVar("R", bound=Reply)
 
 PROBE_MESSAGES: Final = 32
-"""Messages of one look: as many as a genuine broker gives."""
+"""Messages of one probe: as many as an Apache broker returns."""
 
 
 class BrokerCall(Protocol):
@@ -28,14 +28,17 @@ class BrokerCall(Protocol):
 def first_since(
     ask: BrokerCall, group: str, queue: QueueKey, span: tuple[int, int], ms: int
 ) -> int:
-    """The offset of the first message stored at a time or later, within the span's ends."""
+    """The offset, within the span, of the first message stored at `ms` or later.
+
+    The span's end when there is none.
+    """
     low, high = span
     at = _search(ask, queue, ms)
     if low < at < high:
         seen, _ = _stored_times(ask, group, queue, at - 1, 2)
         if seen.get(at - 1, ms) < ms <= seen.get(at, -1):
             return at
-    # What the search gives for the millisecond before is never behind the first of this one.
+    # The result for the millisecond before is never after the first message of this one.
     at = max(_search(ask, queue, ms - 1), low)
     while at < high:
         seen, after = _stored_times(ask, group, queue, at, PROBE_MESSAGES)
@@ -43,8 +46,8 @@ def first_since(
             if stored_ms >= ms:
                 return min(offset, high)
         if not seen and after <= at:
-            return at  # the broker does not lead on
-        at = max(seen) + 1 if seen else after  # retention took the others this moment
+            return at  # the broker gives no further offset
+        at = max(seen) + 1 if seen else after  # retention has just deleted the others
     return high
 
 
@@ -57,7 +60,7 @@ def _search(ask: BrokerCall, queue: QueueKey, ms: int) -> int:
 def _stored_times(
     ask: BrokerCall, group: str, queue: QueueKey, at: int, count: int
 ) -> tuple[dict[int, int], int]:
-    """When some messages were stored, by their offset; and where others follow."""
+    """Stored times in ms by offset of up to `count` messages, and the next offset."""
     _, broker, _ = queue
     call = probe_call(group, queue, at, count)
     reply = ask(broker, call)

@@ -156,7 +156,7 @@ class RequestDelivery:
         around = (
             brokers_to_avoid(self._faults, self._clock.monotonic_ms()) if self._faults else None
         )
-        queue, self._turn = next_queue(queues, self._turn, avoid=failed, usable=around)
+        queue, self._turn = next_queue(queues, self._turn, avoid=failed, at_fault=around)
         return queue
 
     def _by_turns(self, topic: str, queues: Sequence[MessageQueue]) -> list[MessageQueue]:

@@ -25,16 +25,16 @@ class BatchReader(DataSourceReader):
         self._columns = tuple(columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The whole range, dealt to tasks."""
+        """The ranges of the read, distributed over tasks."""
         cluster = ClusterClient(self._settings)
-        pieces = plan.with_topic_ids(self._pieces(cluster), cluster.topic_ids)
-        return plan_tasks(self._settings, pieces, cluster.addresses)
+        ranges = plan.with_topic_ids(self._ranges(cluster), cluster.topic_ids)
+        return plan_tasks(self._settings, ranges, cluster.addresses)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""
         return read_task(self._settings, self._columns, partition)
 
-    def _pieces(self, cluster: ClusterClient) -> list[OffsetRange]:
+    def _ranges(self, cluster: ClusterClient) -> list[OffsetRange]:
         settings, bounds = self._settings, cluster.bounds()
         if not bounds.latest and settings.topic_pattern is not None:
             raise UsageError(f"no topic matches topicPattern {settings.topic_pattern!r}")
@@ -46,21 +46,21 @@ class BatchReader(DataSourceReader):
 
 
 class PushdownReader(BatchReader):
-    """The same, but a query's own conditions lessen what is read.
+    """A batch reader that a query's own conditions narrow.
 
-    A class of its own: Spark refuses every read of one that takes filters, unless
+    A class of its own, since Spark refuses readers with `pushFilters` unless
     `spark.sql.python.filterPushdown.enabled` is set.
     """
 
     def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
         super().__init__(settings, columns)
-        self._wishes = pushdown.NO_FILTERS
+        self._filters = pushdown.NO_FILTERS
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Takes note of the conditions, and gives them all back: Spark looks again."""
-        self._wishes = pushdown.pushed_filters(filters)
-        self._settings = pushdown.with_tags(self._settings, self._wishes)
+        """Note the conditions and return all of them, so that Spark evaluates them again."""
+        self._filters = pushdown.pushed_filters(filters)
+        self._settings = pushdown.with_tags(self._settings, self._filters)
         return filters
 
-    def _pieces(self, cluster: ClusterClient) -> list[OffsetRange]:
-        return pushdown.narrow_ranges(super()._pieces(cluster), self._wishes, cluster)
+    def _ranges(self, cluster: ClusterClient) -> list[OffsetRange]:
+        return pushdown.narrow_ranges(super()._ranges(cluster), self._filters, cluster)

@@ -1,8 +1,8 @@
-"""RoquetDataSource: the name Spark knows.
+"""RoquetDataSource: the entry point of `format("roquet")`.
 
     spark.readStream.format("roquet").option("namesrv", "127.0.0.1:9876").option("topic", "orders")
 
-Spark looks for it by importing it in a worker, so this module imports no more than it must.
+Spark imports it in a worker to look it up, so this module imports as little as possible.
 """
 
 import os
@@ -29,15 +29,15 @@ log = logger(__name__)
 
 
 class RoquetDataSource(DataSource):
-    """Messages of a topic as rows; `options.SourceOptions` says what can be set."""
+    """Messages of topics as rows; the options are those of `options.SourceOptions`."""
 
     @classmethod
     def name(cls) -> str:
-        """What `format` takes."""
+        """The short name for `format`."""
         return "roquet"
 
     def schema(self) -> str:
-        """The chosen columns."""
+        """The selected columns as SQL."""
         if self._reads_files:
             from roquet.spark.source import store_files
 
@@ -45,7 +45,7 @@ class RoquetDataSource(DataSource):
         return ddl(self._settings().columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """One range of each queue, or all of a store's files, read once."""
+        """A batch reader of topics, or of a store's files."""
         if self._reads_files:
             from roquet.spark.source.store_files import StoreFileReader
 
@@ -54,29 +54,29 @@ class RoquetDataSource(DataSource):
 
         settings = self._settings()
         if ignored := stream_only(self.options):
-            log.warning("a batch read takes no notice of %s: only streams do", ", ".join(ignored))
+            log.warning("a batch read ignores %s: only streams use it", ", ".join(ignored))
         kind = PushdownReader if settings.pushdown else BatchReader
         return kind(settings, columns_of(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Ranges that follow one another."""
+        """A stream reader of topics."""
         from roquet.spark.source.stream import StreamReader
 
         if self._reads_files:
-            raise ConfigError("option 'store' is for spark.read: files are no stream")
+            raise ConfigError("option 'store' is for spark.read, not for streams")
         settings = self._settings()
         if settings.ending_offsets != "latest":
-            raise ConfigError("a stream does not end: leave out endingOffsets and endingTime")
+            raise ConfigError("a stream has no end: leave out endingOffsets and endingTime")
         return StreamReader(settings, columns_of(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Rows to messages, once."""
+        """A writer of one DataFrame."""
         from roquet.spark.sink.writers import BatchWriter
 
         return BatchWriter(dict(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        """Rows to messages, one micro-batch after the other."""
+        """A writer of micro-batches."""
         from roquet.spark.sink.writers import StreamWriter
 
         return StreamWriter(dict(self.options), schema, overwrite)
@@ -96,10 +96,10 @@ class RoquetDataSource(DataSource):
 
 
 def columns_of(schema: StructType) -> tuple[str, ...]:
-    """The columns that Spark wants: ours, or those of a schema that the user gave."""
+    """The columns of a schema, ours or the user's; ConfigError when it is not valid."""
     return check_fields(fields_of(schema))
 
 
 def fields_of(schema: StructType) -> list[tuple[str, str]]:
-    """Names and SQL types."""
+    """Names and SQL types of the fields."""
     return [(field.name, field.dataType.simpleString()) for field in schema.fields]

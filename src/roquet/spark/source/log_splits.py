@@ -1,4 +1,4 @@
-"""Log parts: which bytes of which log files each task of a read of store files takes."""
+"""Log splits: the byte ranges of log files that each task of a store-file read takes."""
 
 import os
 from itertools import pairwise
@@ -12,73 +12,73 @@ from roquet.spark.options import SourceOptions
 from roquet.store.filesystem.files import RealFiles
 
 SPLIT_BYTES_MIN: Final = 16 * 1024 * 1024
-"""Bytes that a task reads in the time it takes to start one."""
+"""Fewest bytes of a further task: a task reads them in the time that it takes to start."""
 
 NAME_SIZE: Final = 20
-"""A log file is called by the position of its first byte."""
+"""Digits of a log file's name, which is the position of its first byte."""
 
 HEAD_SIZE: Final = 8
 """Bytes that are never all zero where a record begins: its size, and a magic number."""
 
 
 class LogSplit(msgspec.Struct, frozen=True):
-    """A part of a log file."""
+    """The bytes [start, stop) of a log file that begins at `position`."""
 
     path: str
     position: int
     start: int
     stop: int
     until: int | None = None
-    """Where the next file of the log begins; None for the last one that is in use."""
+    """Position of the next file in use; None for the last one."""
 
 
-def plan_splits(folder: Path, given: SourceOptions) -> list[list[LogSplit]]:
-    """The files of a store, cut and dealt to as many tasks as are worth it."""
+def plan_splits(folder: Path, settings: SourceOptions) -> list[list[LogSplit]]:
+    """The log files of a store, cut into splits of about equal size for each task."""
     files = log_files(folder)
     ends = _ends(files)
-    cores = given.max_partitions or max(given.min_partitions, os.cpu_count() or 1)
+    cores = settings.max_partitions or max(settings.min_partitions, os.cpu_count() or 1)
     size = max(SPLIT_BYTES_MIN, -(-sum(end for end, _ in ends) // max(cores, 1)))
-    parts: list[list[LogSplit]] = [[]]
-    room = size
+    tasks: list[list[LogSplit]] = [[]]
+    left = size
     for (path, position), (end, until) in zip(files, ends, strict=True):
         at, length = 0, path.stat().st_size
         while at < end or (at == 0 and until is not None):
-            stop = min(at + room, end)
-            # The last part takes what is behind the bytes in use, too: there may be more by then.
+            stop = min(at + left, end)
+            # The last split includes the bytes behind those in use: the broker may have appended.
             last = length if stop == end else stop
-            parts[-1].append(LogSplit(str(path), position, at, last, until))
-            room -= stop - at
+            tasks[-1].append(LogSplit(str(path), position, at, last, until))
+            left -= stop - at
             at = max(stop, 1)
-            if room <= 0:
-                parts.append([])
-                room = size
-    return [part for part in parts if part]
+            if left <= 0:
+                tasks.append([])
+                left = size
+    return [splits for splits in tasks if splits]
 
 
 def log_files(folder: Path) -> list[tuple[Path, int]]:
-    """The log files of a store directory, or of the directory of a log itself, in their order."""
+    """Path and position of the log files of a store directory, or of its commitlog, in order."""
     if not folder.is_dir():
         raise ConfigError(f"store {str(folder)!r} is no directory on this machine")
     inner = folder / "commitlog"
-    place = inner if inner.is_dir() else folder
-    names = [path for path in place.iterdir() if _is_log(path)]
-    if not names:
+    directory = inner if inner.is_dir() else folder
+    paths = [path for path in directory.iterdir() if _is_log(path)]
+    if not paths:
         raise ConfigError(
             f"store {str(folder)!r} holds no commit log: neither commitlog/ nor files whose names "
             f"are {NAME_SIZE} digits"
         )
-    return [(path, int(path.name)) for path in sorted(names)]
+    return [(path, int(path.name)) for path in sorted(paths)]
 
 
 def used_bytes(path: Path) -> int:
-    """Bytes of a file that may hold something."""
+    """The end of a file's last data: the rest is a hole or zeros."""
     return RealFiles().data_end(path, path.stat().st_size)
 
 
 def _ends(files: list[tuple[Path, int]]) -> list[tuple[int, int | None]]:
-    """How far each file may hold something, and where the next one in use begins.
+    """The end of each file's data, and the position of the next file in use.
 
-    Brokers make the next file before they need it: it is not in use while it begins with zeros.
+    Brokers create files ahead; a file is not in use while it begins with zeros.
     """
     last = max((n for n, (path, _) in enumerate(files) if _is_in_use(path)), default=-1)
     untils = [after for _, (_, after) in pairwise(files)]

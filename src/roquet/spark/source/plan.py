@@ -1,8 +1,8 @@
-"""Offsets to partitions: pure, tested without Spark.
+"""Batch planning: from offsets to ranges and partitions. Pure.
 
-A batch is a range of offsets for each queue. Ranges are cut into pieces and the pieces dealt to
-partitions of about the same size: a partition costs Spark tens of milliseconds, however little is
-in it, so many queues share one and a full queue is shared by many.
+A batch is a range of offsets for each queue. Ranges are cut and distributed over partitions of
+about equal size. A partition costs Spark tens of milliseconds however little it holds, so small
+queues share a partition, and a large queue is split over many.
 """
 
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -23,13 +23,13 @@ from roquet.spark.queue_offsets import (
 )
 
 PARTITION_ROWS_MIN: Final = 10_000
-"""Rows that a task reads in the time it takes to start one; fewer do not deserve a partition."""
+"""Fewest rows for a further partition: a task reads them in the time that it takes to start."""
 
 
 def checked_range(
     start: QueueOffsets, end: QueueOffsets, latest: QueueOffsets
 ) -> list[OffsetRange]:
-    """The ranges of a batch read; ConfigError for one that cannot be as the user gave it."""
+    """The ranges of a batch read; ConfigError when the user's offsets are not in order."""
     for queue, first in sorted(start.items()):
         name, last, have = queue_text(queue), end[queue], latest[queue]
         if first > last:
@@ -39,20 +39,23 @@ def checked_range(
     return ranges(start, end)
 
 
-def with_topic_ids(pieces: Iterable[OffsetRange], ids: TopicIds) -> list[OffsetRange]:
-    """The ranges, each of which says of which topic of that name it is."""
+def with_topic_ids(ranges: Iterable[OffsetRange], ids: TopicIds) -> list[OffsetRange]:
+    """The ranges with the ids of their topics."""
     return [
-        msgspec.structs.replace(piece, topic_id=ids.get((piece.topic, piece.broker)))
-        for piece in pieces
+        msgspec.structs.replace(
+            offset_range, topic_id=ids.get((offset_range.topic, offset_range.broker))
+        )
+        for offset_range in ranges
     ]
 
 
 def recreated_queues(
     start: QueueOffsets, earliest: QueueOffsets, known: TopicIds, now: TopicIds
 ) -> set[QueueKey]:
-    """Queues that were read before and whose topic was deleted and made anew since.
+    """Queues that were read before and whose topic was deleted and created again since.
 
-    Those that are read from their first message on in either case are left out.
+    Queues whose next offset is the earliest one are left out: they continue with the first message
+    in either case.
     """
     return {
         queue
@@ -63,18 +66,18 @@ def recreated_queues(
 
 
 def recreation_texts(queues: Iterable[QueueKey], start: QueueOffsets, now: TopicIds) -> list[str]:
-    """A sentence for each topic and broker: how far the one before was read."""
-    found: dict[tuple[str, str], list[QueueKey]] = {}
+    """A sentence for each recreated topic of a broker: when, and how far the old one was read."""
+    by_topic: dict[tuple[str, str], list[QueueKey]] = {}
     for queue in sorted(queues):
-        found.setdefault(queue[:2], []).append(queue)
+        by_topic.setdefault(queue[:2], []).append(queue)
     sentences = []
-    for (topic, broker), read in found.items():
+    for (topic, broker), read in by_topic.items():
         ms = created_ms(now[topic, broker])
         when = "" if ms is None else f" at {datetime.fromtimestamp(ms / 1000, UTC):%F %T} UTC"
         ends = ", ".join(f"queue {queue[2]} up to offset {start[queue]}" for queue in read)
         sentences.append(
             f"topic {topic!r} of broker {broker!r} was deleted and made anew{when}; "
-            f"of the one before were read: {ends}"
+            f"the old one was read: {ends}"
         )
     return sentences
 
@@ -82,24 +85,23 @@ def recreation_texts(queues: Iterable[QueueKey], start: QueueOffsets, now: Topic
 def lost_queues(
     start: QueueOffsets, latest: QueueOffsets, away: Container[str] = ()
 ) -> list[tuple[QueueKey, str]]:
-    """What has become of queues that were read before, where it is not plain growth.
+    """Queues that were read before and are gone or shorter now, each with a sentence about it.
 
-    Of those whose broker is away nothing is known: they are not lost yet.
+    Queues of brokers that are `away` are not lost.
     """
-    found = []
+    lost = []
     for queue, offset in sorted(start.items()):
         if queue not in latest:
             if queue[1] not in away:
-                what = f"{queue_text(queue)}, read up to offset {offset}, is not there any more"
-                found.append((queue, what))
+                lost.append((queue, f"{queue_text(queue)}, read up to offset {offset}, is gone"))
         elif latest[queue] < offset:
             ends = f"ends at offset {latest[queue]}"
-            found.append((queue, f"{queue_text(queue)} {ends}, but was read up to {offset}"))
-    return found
+            lost.append((queue, f"{queue_text(queue)} {ends}, but was read up to {offset}"))
+    return lost
 
 
 def deleted_texts(start: QueueOffsets, earliest: QueueOffsets) -> list[str]:
-    """What retention took before it was read."""
+    """A sentence for each queue whose next messages retention has deleted."""
     return [
         f"{queue_text(queue)} has no messages "
         f"from offset {offset} to {earliest[queue] - 1} any more"
@@ -111,10 +113,10 @@ def deleted_texts(start: QueueOffsets, earliest: QueueOffsets) -> list[str]:
 def new_queue_starts(
     before: QueueOffsets, earliest: QueueOffsets, latest: QueueOffsets
 ) -> QueueOffsets:
-    """Where queues begin that a stream has not read: new ones, and those that were made anew.
+    """First offsets of queues that are new to a stream, or shorter than before.
 
-    A batch brings nothing of them yet, it only notes the offset: what a batch holds is then told
-    by its two sets of offsets alone, however often it is read, and retention goes unnoticed never.
+    A batch brings no messages of them, it only records the offset. So a batch is defined by its two
+    sets of offsets, however often it is read, and messages that retention deletes are noticed.
     """
     return {
         queue: earliest[queue]
@@ -124,7 +126,7 @@ def new_queue_starts(
 
 
 def cap_at(latest: QueueOffsets, target: QueueOffsets | None, before: QueueOffsets) -> QueueOffsets:
-    """The latest offsets, but none beyond the target; queues that it does not know stay away."""
+    """The latest offsets, none beyond the target's; queues that the target lacks are left out."""
     if target is None:
         return dict(latest)
     return {
@@ -135,27 +137,30 @@ def cap_at(latest: QueueOffsets, target: QueueOffsets | None, before: QueueOffse
 
 
 def limit_rows(start: QueueOffsets, latest: QueueOffsets, rows_max: int) -> QueueOffsets:
-    """The offsets that at most `rows_max` messages lead to, each queue by its share of the rest.
+    """End offsets after at most `rows_max` messages, shared in proportion to the unread ones.
 
-    Every queue moves on by one at least, however small its share is. Where there are more queues
-    than rows they have their turns: where that is, what was read so far tells.
+    Every queue advances by at least one message. With more queues than rows they take turns; the
+    sum of the start offsets says whose turn it is.
     """
-    pieces = ranges(start, latest)
-    if sum(map(len, pieces)) <= rows_max:
+    unread = ranges(start, latest)
+    if sum(map(len, unread)) <= rows_max:
         return dict(latest)
     end = {queue: min(start[queue], offset) for queue, offset in latest.items()}
-    if rows_max < len(pieces):
+    if rows_max < len(unread):
         turn = sum(start.values())
-        shares = [int((n - turn) % len(pieces) < rows_max) for n in range(len(pieces))]
+        shares = [int((n - turn) % len(unread) < rows_max) for n in range(len(unread))]
     else:
-        shares = _shares([len(piece) for piece in pieces], rows_max)
-    return end | {p.queue: p.start + share for p, share in zip(pieces, shares, strict=True)}
+        shares = _shares([len(offset_range) for offset_range in unread], rows_max)
+    return end | {
+        offset_range.queue: offset_range.start + share
+        for offset_range, share in zip(unread, shares, strict=True)
+    }
 
 
 def _shares(rows: Sequence[int], rows_max: int) -> list[int]:
-    """Of each queue its part of `rows_max`, one row at least; together they are just so many.
+    """The share of `rows_max` of each queue, in proportion to `rows` and at least one.
 
-    Parts are rounded down by running totals, which add up exactly.
+    Shares are differences of running totals, so they add up to `rows_max`.
     """
     few = set[int]()
     while True:
@@ -176,25 +181,28 @@ def _shares(rows: Sequence[int], rows_max: int) -> list[int]:
 
 
 def partition_count(rows: int, least: int, most: int, rows_max: int | None = None) -> int:
-    """How many partitions so many rows deserve; more than `most` where `rows_max` asks for it."""
+    """The number of partitions for so many rows, from `least` to `most`.
+
+    With `rows_max`, the most rows of a partition, it may exceed `most`.
+    """
     wanted = max(1, least, min(most, -(-rows // PARTITION_ROWS_MIN)))
     return max(wanted, -(-rows // rows_max)) if rows_max else wanted
 
 
-def pack(pieces: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
-    """The pieces dealt to at most `count` partitions, whose sizes differ by one row at most.
+def pack(ranges: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
+    """The ranges distributed over at most `count` partitions, whose sizes differ by one row.
 
-    Large pieces are all cut into as many: what was written at a time, in all the queues, is then
-    in one partition and can be read together.
+    Large ranges are each cut into `count` parts: messages written at about the same time, in all
+    queues, are then in one partition and can be pulled together.
     """
-    total = sum(map(len, pieces))
-    if total >= count * len(pieces) * PARTITION_ROWS_MIN:
-        return _pack_in_layers(pieces, count)
+    total = sum(map(len, ranges))
+    if total >= count * len(ranges) * PARTITION_ROWS_MIN:
+        return _pack_in_layers(ranges, count)
     edges = [total * number // count for number in range(1, count + 1)]
     packed: list[list[OffsetRange]] = [[] for _ in range(count)]
     number, place = 0, 0
-    for piece in pieces:
-        for part in _split_range(piece, place, edges):
+    for offset_range in ranges:
+        for part in _split_range(offset_range, place, edges):
             while place >= edges[number]:
                 number += 1
             packed[number].append(part)
@@ -202,26 +210,28 @@ def pack(pieces: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, .
     return [tuple(partition) for partition in packed if partition]
 
 
-def _pack_in_layers(pieces: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
-    """Of each piece an equal part for each partition; what is over is dealt on in turn."""
+def _pack_in_layers(ranges: Sequence[OffsetRange], count: int) -> list[tuple[OffsetRange, ...]]:
+    """An equal part of each range for each partition; remainders go to the partitions in turn."""
     packed: list[list[OffsetRange]] = [[] for _ in range(count)]
     turn = 0
-    for piece in pieces:
-        share, over = divmod(len(piece), count)
-        start = piece.start
+    for offset_range in ranges:
+        share, over = divmod(len(offset_range), count)
+        start = offset_range.start
         for number, part in enumerate(packed):
             end = start + share + ((number - turn) % count < over)
             if start < end:
-                part.append(piece.cut(start, end))
+                part.append(offset_range.cut(start, end))
             start = end
         turn = (turn + over) % count
     return [tuple(part) for part in packed if part]
 
 
-def _split_range(piece: OffsetRange, place: int, edges: Sequence[int]) -> Iterator[OffsetRange]:
-    """The piece, cut where a partition ends; `place` is how many rows come before it."""
-    cuts = [edge - place for edge in edges if 0 < edge - place < len(piece)]
-    starts = [piece.start, *(piece.start + cut for cut in cuts)]
-    for start, end in zip(starts, [*starts[1:], piece.end], strict=True):
+def _split_range(
+    offset_range: OffsetRange, place: int, edges: Sequence[int]
+) -> Iterator[OffsetRange]:
+    """The range, cut where a partition ends; `place` is the number of rows before it."""
+    cuts = [edge - place for edge in edges if 0 < edge - place < len(offset_range)]
+    starts = [offset_range.start, *(offset_range.start + cut for cut in cuts)]
+    for start, end in zip(starts, [*starts[1:], offset_range.end], strict=True):
         if start < end:
-            yield piece.cut(start, end)
+            yield offset_range.cut(start, end)

@@ -1,18 +1,17 @@
-"""Entry: what is looked at before a read begins, so that it does not fail half way."""
+"""Preflight checks of a read: brokers can filter, and the group has no members."""
 
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.model.subscription import SQL92, Subscription
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.options import GROUP
-from roquet.wire.calls.admin.group import GetConnections
-from roquet.wire.calls.bodies import CheckClientBody, ConsumerConnection
+from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.codes import ResponseCode
-from roquet.wire.fastjson.codec import dumps, loads
+from roquet.wire.fastjson.codec import dumps
 
 
 def check_read(cluster: ClusterClient) -> None:
-    """See that the brokers that are known can filter, and that the group is nobody's."""
+    """Raise ConfigError unless the known brokers accept the filter and the group has no members."""
     settings = cluster.settings
     for broker in sorted(cluster.addresses):
         if settings.sql92 is not None:
@@ -34,21 +33,19 @@ def _check_filter(cluster: ClusterClient, broker: str, expression: str) -> None:
     except CallRefused as error:
         raise ConfigError(
             f"sql92: broker {broker!r} does not filter by this expression: {error.remark}; "
-            "a genuine one needs enablePropertyFilter=true"
+            "an Apache broker needs enablePropertyFilter=true"
         ) from error
 
 
 def _check_group(cluster: ClusterClient, broker: str, group: str) -> None:
     try:
-        reply = cluster.ask(broker, GetConnections(consumer_group=group))
+        members = cluster.group_members(broker, group)
     except CallRefused as error:
         if error.code in (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_ERROR):
-            return  # the latter from brokers that do not know the group
+            return  # SYSTEM_ERROR comes from brokers that do not know the group
         raise
-    members = loads(bytes(reply.body), ConsumerConnection).connection_set
     if members:
-        who = ", ".join(sorted(member.client_id for member in members))
         raise ConfigError(
-            f"group {group!r} is used by consumers ({who}): choose another group, or say "
-            "shareGroup=true if they may see these reads in its statistics"
+            f"group {group!r} is used by consumers ({', '.join(members)}): choose another group, "
+            "or set shareGroup=true if they may see these reads in its statistics"
         )

@@ -1,7 +1,7 @@
-"""Pushdown: what a query's conditions leave of a read.
+"""Filter pushdown: a query's conditions narrow the ranges and tags of a read.
 
-Only less is read; Spark looks at every row once more. So a condition that is not understood does no
-harm, and one on time may be taken roughly.
+Spark evaluates every condition again. So an unsupported condition is ignored, and one on time may
+be applied with a margin.
 """
 
 import math
@@ -27,37 +27,37 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
 
 SLACK_MS: Final = 10_000
-"""A broker's clock may have been set back: messages near the edge of a time are read as well."""
+"""Margin around times: a broker's clock may have been set back."""
 
 
 class PushedFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """What is wanted of one column: some values, or all from one to another, both included."""
+    """The values of one column that match: a set, or a closed interval [low, high]."""
 
     values: frozenset[Any] | None = None
     low: float = -math.inf
     high: float = math.inf
 
-    def joined(self, other: "PushedFilter") -> "PushedFilter":
-        """What both want."""
-        both = [found for found in (self.values, other.values) if found is not None]
+    def intersect(self, other: "PushedFilter") -> "PushedFilter":
+        """The values that match both."""
+        value_sets = [values for values in (self.values, other.values) if values is not None]
         return PushedFilter(
-            values=frozenset.intersection(*both) if both else None,
+            values=frozenset.intersection(*value_sets) if value_sets else None,
             low=max(self.low, other.low),
             high=min(self.high, other.high),
         )
 
-    def takes(self, value: Any) -> bool:
-        """Whether a value is wanted."""
+    def may_be(self, value: Any) -> bool:
+        """Whether the set of values, if any, holds this one; the interval is not looked at."""
         return self.values is None or value in self.values
 
 
 class PushedFilters(msgspec.Struct, frozen=True):
-    """What is wanted of each column that a read can be narrowed by."""
+    """The filters by column."""
 
     by_column: dict[str, PushedFilter]
 
     def of(self, column: str) -> PushedFilter:
-        """What is wanted of one."""
+        """The filter of a column; one that matches everything when there is none."""
         return self.by_column.get(column, _ANY)
 
 
@@ -70,18 +70,18 @@ _TIMES: Final = frozenset({"stored_at"})
 
 
 def pushed_filters(filters: Iterable[Filter]) -> PushedFilters:
-    """What Spark's conditions, which hold all together, want."""
-    found: dict[str, PushedFilter] = {}
+    """The filters that Spark's conditions, joined by AND, amount to."""
+    by_column: dict[str, PushedFilter] = {}
     for condition in filters:
-        column, wish = _pushed_filter(condition)
-        if wish is not None:
-            found[column] = found.get(column, _ANY).joined(wish)
-    return PushedFilters(found)
+        column, column_filter = _pushed_filter(condition)
+        if column_filter is not None:
+            by_column[column] = by_column.get(column, _ANY).intersect(column_filter)
+    return PushedFilters(by_column)
 
 
-def with_tags(settings: SourceOptions, wanted: PushedFilters) -> SourceOptions:
-    """The read with its tags lessened; as it was where a broker cannot be asked so."""
-    values = wanted.of("tag").values
+def with_tags(settings: SourceOptions, filters: PushedFilters) -> SourceOptions:
+    """The settings with fewer tags; unchanged where brokers cannot filter by them."""
+    values = filters.of("tag").values
     if values is None or settings.sql92 is not None or not all(map(_is_plain, values)):
         return settings
     tags = values if settings.tags is None else values & frozenset(settings.tags)
@@ -89,41 +89,42 @@ def with_tags(settings: SourceOptions, wanted: PushedFilters) -> SourceOptions:
 
 
 def narrow_ranges(
-    pieces: Sequence[OffsetRange], wanted: PushedFilters, asked: OffsetLookup
+    ranges: Sequence[OffsetRange], filters: PushedFilters, lookup: OffsetLookup
 ) -> list[OffsetRange]:
-    """What of the pieces can hold rows that are wanted."""
-    if any(wish.values == frozenset() for wish in wanted.by_column.values()):
+    """The parts of the ranges that can hold matching rows; times are looked up at brokers."""
+    if any(column.values == frozenset() for column in filters.by_column.values()):
         return []
-    found = (_narrow(piece, wanted, asked) for piece in pieces if _may_match(piece, wanted))
-    return [piece for piece in found if piece.start < piece.end]
+    matching = (offset_range for offset_range in ranges if _may_match(offset_range, filters))
+    narrowed = (_narrow(offset_range, filters, lookup) for offset_range in matching)
+    return [offset_range for offset_range in narrowed if offset_range.start < offset_range.end]
 
 
-def _may_match(piece: OffsetRange, wanted: PushedFilters) -> bool:
-    queue_id = wanted.of("queue_id")
+def _may_match(offset_range: OffsetRange, filters: PushedFilters) -> bool:
+    queue_id = filters.of("queue_id")
     return (
-        wanted.of("topic").takes(piece.topic)
-        and wanted.of("broker").takes(piece.broker)
-        and queue_id.takes(piece.queue_id)
-        and queue_id.low <= piece.queue_id <= queue_id.high
+        filters.of("topic").may_be(offset_range.topic)
+        and filters.of("broker").may_be(offset_range.broker)
+        and queue_id.may_be(offset_range.queue_id)
+        and queue_id.low <= offset_range.queue_id <= queue_id.high
     )
 
 
-def _narrow(piece: OffsetRange, wanted: PushedFilters, asked: OffsetLookup) -> OffsetRange:
-    offsets, times = wanted.of("queue_offset"), wanted.of("stored_at")
+def _narrow(offset_range: OffsetRange, filters: PushedFilters, lookup: OffsetLookup) -> OffsetRange:
+    offsets, times = filters.of("queue_offset"), filters.of("stored_at")
     low, high = offsets.low, offsets.high
     if offsets.values is not None:
         low, high = max(low, min(offsets.values)), min(high, max(offsets.values))
-    start = piece.start if low == -math.inf else max(piece.start, int(low))
-    end = piece.end if high == math.inf else min(piece.end, int(high) + 1)
+    start = offset_range.start if low == -math.inf else max(offset_range.start, int(low))
+    end = offset_range.end if high == math.inf else min(offset_range.end, int(high) + 1)
     if start < end and times.low != -math.inf:
-        start = asked.first_since(piece.queue, (start, end), int(times.low) - SLACK_MS)
+        start = lookup.first_since(offset_range.queue, (start, end), int(times.low) - SLACK_MS)
     if start < end and times.high != math.inf:
-        end = asked.first_since(piece.queue, (start, end), int(times.high) + SLACK_MS + 1)
-    return piece.cut(start, end)
+        end = lookup.first_since(offset_range.queue, (start, end), int(times.high) + SLACK_MS + 1)
+    return offset_range.cut(start, end)
 
 
 def _pushed_filter(condition: Filter) -> tuple[str, PushedFilter | None]:
-    """The column of a condition, and what it wants; None for what cannot be told beforehand."""
+    """The column of a condition and its filter; None for conditions that cannot be pushed down."""
     attribute: tuple[str, ...] = getattr(condition, "attribute", ())
     value = getattr(condition, "value", None)
     if len(attribute) != 1 or value is None:
@@ -133,7 +134,7 @@ def _pushed_filter(condition: Filter) -> tuple[str, PushedFilter | None]:
         return column, _time_filter(condition, value)
     values = value if isinstance(condition, In) else [value]
     kind = str if column in _STRINGS else int if column in _NUMBERS else None
-    if kind is None or not all(one is None or type(one) is kind for one in values):
+    if kind is None or not all(item is None or type(item) is kind for item in values):
         return "", None
     if isinstance(condition, EqualTo | EqualNullSafe | In):
         return column, PushedFilter(values=frozenset(values) - {None})
@@ -170,5 +171,5 @@ def _time_filter(condition: Filter, value: Any) -> PushedFilter | None:
 
 
 def _is_plain(tag: str) -> bool:
-    """Whether an expression can name this tag."""
+    """Whether a tag expression can contain this tag."""
     return tag == tag.strip() and tag not in ("", ALL) and "|" not in tag

@@ -1,4 +1,4 @@
-"""Tasks: what one Spark task reads, and the reading of it in a worker."""
+"""Read tasks: the ranges of one Spark task, and reading them in a worker."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import cpu_count
@@ -16,25 +16,24 @@ if TYPE_CHECKING:
 
 
 class ReadTask(InputPartition):
-    """Pieces of queues, and where their brokers were when the read was planned."""
+    """Ranges of queues, and their brokers' addresses at planning time."""
 
-    def __init__(self, pieces: Sequence[OffsetRange], addresses: Mapping[str, str]) -> None:
-        super().__init__(tuple(pieces))
+    def __init__(self, ranges: Sequence[OffsetRange], addresses: Mapping[str, str]) -> None:
+        super().__init__(tuple(ranges))
         self.addresses = dict(addresses)
 
 
 def plan_tasks(
-    settings: SourceOptions, pieces: Sequence[OffsetRange], addresses: Mapping[str, str]
+    settings: SourceOptions, ranges: Sequence[OffsetRange], addresses: Mapping[str, str]
 ) -> list[ReadTask]:
-    """The pieces dealt to as many tasks as are worth it, at most one for each core.
+    """The ranges distributed over tasks, at most one for each core or `max_partitions`.
 
-    More than that, and more than `max_partitions`, only where a task would get more rows than the
-    user allows.
+    There are more only where a task would exceed `max_records_per_partition`.
     """
     most = settings.max_partitions or max(settings.min_partitions, cpu_count() or 1)
-    rows, rows_max = sum(map(len, pieces)), settings.max_records_per_partition
+    rows, rows_max = sum(map(len, ranges)), settings.max_records_per_partition
     count = plan.partition_count(rows, settings.min_partitions, most, rows_max)
-    return [ReadTask(part, addresses) for part in plan.pack(pieces, count)]
+    return [ReadTask(part, addresses) for part in plan.pack(ranges, count)]
 
 
 def read_task(
@@ -56,13 +55,16 @@ def read_task(
 
 
 class BrokerUnavailable(RoquetError):
-    """A broker did not answer a task until the time was up; nothing of the batch is lost."""
+    """A broker did not answer a task within the timeout; no message is lost."""
 
 
-def _timeout_text(settings: SourceOptions, pieces: Sequence[OffsetRange], error: CallError) -> str:
-    places = ", ".join(sorted({f"{piece.topic!r} on {piece.broker!r}" for piece in pieces}))
+def _timeout_text(settings: SourceOptions, ranges: Sequence[OffsetRange], error: CallError) -> str:
+    places = ", ".join(
+        sorted({f"{offset_range.topic!r} on {offset_range.broker!r}" for offset_range in ranges})
+    )
+    timeout_s = settings.timeout_ms / 1000
     return (
-        f"a task that reads {places} waited {settings.timeout_ms / 1000:g} s in vain: {error};"
+        f"a task that reads {places} got no answer within {timeout_s:g} s: {error};"
         " the same messages are read again when the query starts again from its checkpoint,"
         " and option timeout says how long a task waits"
     )

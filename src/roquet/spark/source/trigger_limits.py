@@ -1,7 +1,7 @@
-"""Rate: how much a batch may bring, and when it is time for one; pure.
+"""Trigger limits: the size of a micro-batch and the earliest time for it. Pure.
 
-Limits are of queue offsets: messages that a filter leaves out count as well, since nobody knows
-before they are read how many there are.
+Limits count queue offsets: messages that a filter drops count as well, since their number is not
+known before they are read.
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
 
 PAUSE_MS_MIN: Final = 10
 PAUSE_MS_MAX: Final = 25
-"""Between two looks at the brokers: a tenth of the time that nothing came, within these."""
+"""Bounds of the pause between polls of the brokers: a tenth of the time without new messages."""
 
 SAMPLED_MAX: Final = 32
-"""Queues whose message size is asked for before a batch: two calls each, of a millisecond."""
+"""Most queues whose message size is sampled for a batch: two calls each, of a millisecond."""
 
 
 class TriggerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user allows for one batch."""
+    """The limits of one micro-batch."""
 
     rows_max: int | None = None
     bytes_max: int | None = None
     rows_min: int | None = None
     delay_ms: int = 0
-    """How long fewer than `rows_min` are held back."""
+    """How long fewer rows than `rows_min` are held back."""
 
     @classmethod
     def of(cls, settings: "SourceOptions") -> "TriggerLimits":
-        """The limits of a read; ConfigError for those that contradict each other."""
+        """The limits of a read; ConfigError when they contradict each other."""
         limits = cls(
             rows_max=settings.max_offsets_per_trigger,
             bytes_max=settings.max_bytes_per_trigger,
@@ -46,9 +46,9 @@ class TriggerLimits(msgspec.Struct, frozen=True, kw_only=True):
         return limits
 
     def holds_back(self, rows: int, waited_ms: int | None) -> bool:
-        """Whether a batch of so many rows, so long after the last one, is too early.
+        """Whether a batch of so many rows is too early, `waited_ms` after the last one.
 
-        The first batch of a run, when nobody knows how long, never is.
+        `waited_ms` is None for the first batch of a run, which is never held back.
         """
         if self.rows_min is None or waited_ms is None:
             return False
@@ -56,25 +56,25 @@ class TriggerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def pause_ms(idle_ms: int) -> int:
-    """Until the next look, after so long without anything new.
+    """The pause before the next poll, after `idle_ms` without new messages.
 
-    A message then waits a tenth longer than the quiet before it was, 25 ms at most, a tenth of what
-    Spark takes for a batch; a stream that rests costs a broker forty calls a second, some 5 ms.
+    It delays a message by at most 25 ms, a tenth of what Spark takes for a batch. An idle stream
+    costs a broker forty calls a second, some 5 ms of work.
     """
     return max(PAUSE_MS_MIN, min(PAUSE_MS_MAX, idle_ms // 10))
 
 
-def longest_ranges(pieces: Sequence[OffsetRange]) -> list[OffsetRange]:
-    """The pieces whose message sizes decide: the longest ones."""
-    return sorted(pieces, key=len, reverse=True)[:SAMPLED_MAX]
+def longest_ranges(ranges: Sequence[OffsetRange]) -> list[OffsetRange]:
+    """The longest ranges, whose message sizes are sampled."""
+    return sorted(ranges, key=len, reverse=True)[:SAMPLED_MAX]
 
 
 def rows_within(
     bytes_max: int, pieces: Sequence[OffsetRange], sizes: Mapping[QueueKey, float]
 ) -> int:
-    """How many rows of the pieces take so many bytes, by the mean sizes that are known; at least 1.
+    """The number of rows that fit into so many bytes, by the mean message sizes; at least 1.
 
-    Queues without a known size are taken for the mean of the others.
+    Queues without a known size count with the mean of the others.
     """
     known = [sizes[piece.queue] * len(piece) for piece in pieces if piece.queue in sizes]
     rows_known = sum(len(piece) for piece in pieces if piece.queue in sizes)

@@ -1,10 +1,10 @@
-"""Pieces: which bytes of the log hold the records of a read.
+"""Log extents: the byte ranges of the log that hold the records of a read.
 
-    entries   a  b  c     d  e        a record begins where the one before it ends: one piece
+    entries   a  b  c     d  e        a record that begins where the one before ends: one extent
     log      ─██─██─██─░░─██─██─░░─   (░ of other queues)
-    pieces    └──────┘    └───┘
+    extents   └──────┘    └───┘
 
-Nothing here goes through the entries in a loop of its own: a large read has thousands of them.
+No Python loop over entries: a large read has thousands of them.
 """
 
 from bisect import bisect_right
@@ -16,7 +16,7 @@ IntColumn = Sequence[int]
 
 
 class LogExtents:
-    """Bytes of the log, first and behind the last; records one behind the other are one piece."""
+    """Half-open ranges [start, stop) of the log; adjacent records share one."""
 
     __slots__ = ("count", "size", "starts", "stops")
 
@@ -25,17 +25,17 @@ class LogExtents:
         self.stops: list[int] = []
         self.count = 0
         self.size = 0
-        """Bytes of all of them."""
+        """Bytes of all extents."""
 
-    def fitting(self, sizes: IntColumn, count_max: int, size_max: int) -> int:
-        """How many of these records may come behind what is there; the very first one always."""
+    def fitting_count(self, sizes: IntColumn, count_max: int, size_max: int) -> int:
+        """How many of these records may be added within the limits; the very first one always."""
         fit = min(len(sizes), count_max)
         if self.size + sum(sizes) > size_max:
             fit = min(fit, bisect_right(list(accumulate(sizes)), size_max - self.size))
         return fit or int(not self.count and len(sizes) > 0)
 
-    def take_whole(self, start: int, stop: int, count: int) -> None:
-        """Put so many records that are one piece behind what is there."""
+    def add_range(self, start: int, stop: int, count: int) -> None:
+        """Add `count` records that are one range."""
         if self.stops and self.stops[-1] == start:
             self.stops[-1] = stop
         else:
@@ -44,8 +44,8 @@ class LogExtents:
         self.count += count
         self.size += stop - start
 
-    def take(self, positions: IntColumn, sizes: IntColumn) -> None:
-        """Put records behind what is there."""
+    def add_records(self, positions: IntColumn, sizes: IntColumn) -> None:
+        """Add records by position and size."""
         starts, stops = merge_adjacent(positions, sizes)
         if self.stops and self.stops[-1] == starts[0]:
             del self.stops[-1], starts[0]
@@ -56,7 +56,7 @@ class LogExtents:
 
 
 def merge_adjacent(positions: IntColumn, sizes: IntColumn) -> tuple[list[int], list[int]]:
-    """Where the pieces of these records begin and where they end."""
+    """Starts and stops of the ranges that adjacent records form."""
     ends = list(map(add, positions, sizes))
     following = positions[1:]
     gaps = list(map(ne, following, ends))
@@ -66,5 +66,5 @@ def merge_adjacent(positions: IntColumn, sizes: IntColumn) -> tuple[list[int], l
 
 
 def select_rows(picks: Sequence[bool], *columns: IntColumn) -> list[tuple[int, ...]]:
-    """Of each column what is picked."""
+    """The picked rows of each column."""
     return [tuple(compress(column, picks)) for column in columns]

@@ -5,8 +5,8 @@
     │ record │ rec. │  …  │ blank │ │ rec. │ record   │
     └────────┴──────┴─────┴───────┘ └──────┴──────────┴─ …
 
-A record never crosses files: when the next one does not fit with 8 bytes to spare, a blank says
-how much is left.
+A record never crosses files: when the next one does not fit with 8 bytes to spare, a blank fills
+the rest of the file and says how long it is.
 """
 
 import mmap
@@ -33,48 +33,52 @@ from roquet.wire.records.record import (
 )
 
 BLANK_SIZE: Final = 8
-"""What must be left behind a record: enough for a blank to say so."""
+"""Bytes left behind every record: enough for the head of a blank."""
 
 SIZE_UNIT: Final = 4096
-"""Maps are made of pages, so a file of the log of another size has been cut."""
+"""Maps are made of pages, so a log file of another size was truncated."""
 
 WRITE_PAST_MAP_MIN: Final = 32 * 1024
-"""Bytes from which on opening the file again costs less than the faults of its pages."""
+"""Bytes from which reopening the file costs less than the page faults of its map."""
 
 SEES_WRITES: Final = sys.platform != "win32"
-"""Whether a map shows at once what was written to its file."""
+"""Whether a map shows at once the bytes written to its file."""
 
 _MAGIC_HEAD: Final = MAGIC_V1.to_bytes(4, "big")[:3]
-"""What both magics begin with."""
+"""The common beginning of both magic numbers."""
 
 WalkedRecord = tuple[int, int, PartialRecord]
-"""Where a record was expected, where it is, and its facts: the two differ behind a hole."""
+"""Expected position, actual position and partly decoded record: the two positions differ behind a
+hole.
+
+A plain tuple: recovery makes one for each record of the log."""
 
 
 class CommitLog:
-    """All messages of all topics, in the order of their coming."""
+    """All messages of all topics, in order of arrival."""
 
     def __init__(self, pool: MapPool, directory: Path, file_size: int, step: int) -> None:
         self._pool = pool
         self._step = step
         self.segments = Segments(pool, directory, file_size)
         self.end = 0
-        """Where the next record goes."""
-        self.room = 0
-        """Records may end here, and not behind: blocks are there, and so is place for a blank."""
+        """The position of the next record."""
+        self.capacity = 0
+        """Records may end up to here: blocks are allocated, and a blank fits behind."""
         self.tail: MappedFile | None = None
         """The file that holds `end`."""
         self.last = -1
         """Where the last record begins; -1 for none."""
-        self.fresh = UnindexedBuffer()
-        """What was written last, for the index: without gaps or with, but in order."""
+        self.unindexed = UnindexedBuffer()
+        """The newest records, for the key index: in order, perhaps with gaps."""
         self.checked_from = 0
-        """Records from here on were written or looked at by this process."""
+        """Records from this position on were written or checked by this process."""
 
     def load(self, listed: Mapping[str, int | None], *, is_sure: bool) -> None:
-        """Take the files that are there. Raises StoreError for a missing or odd one.
+        """Load the files of a directory. Raises StoreError for a missing one or a wrong size.
 
-        Unless the size is sure, another one that all files agree on is theirs.
+        Unless the configured size is known to be right, another one on which all files agree is
+        taken.
         """
         if not is_sure:
             sizes = sizes_by_start(self.segments.directory, listed)
@@ -83,37 +87,37 @@ class CommitLog:
 
     @property
     def begin(self) -> int:
-        """The first position that is still kept."""
+        """The first position that the log still holds."""
         return self.segments.begin
 
     # -- write -------------------------------------------------------------------------------
 
-    def settle(self, end: int) -> bool:
-        """Append from here on: nothing behind it stays. Tells whether anything was there."""
-        gone = self.segments.drop_from(end)
+    def truncate(self, end: int) -> bool:
+        """End the log at `end`: nothing stays behind it. True if anything was there."""
+        dropped = self.segments.drop_from(end)
         self.end = end
         self.tail = self.segments.file_at(end)
-        self.room = 0
-        return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(gone)
+        self.capacity = 0
+        return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(dropped)
 
-    def redo(self, durable: int) -> None:
-        """Have the next flush keep all that is not known to be durable. Raises OSError."""
+    def rewrite(self, durable: int) -> None:
+        """Make the next flush write all that is not known to be durable. Raises OSError."""
         for file in self.segments.files:
             if file.start < self.end and durable < file.start + file.size:
-                file.redo(max(durable - file.start, 0), min(self.end - file.start, file.size))
+                file.rewrite(max(durable - file.start, 0), min(self.end - file.start, file.size))
 
     def sync_tail(self) -> None:
-        """Make it durable that nothing is left behind the end, also where no file is left."""
+        """Make a truncation durable, also when no file is left."""
         files = self._pool.files
         if self.tail is not None:
-            files.sync(self.tail.path, self.tail.held)
+            files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
     def write(self, position: int, data: bytes) -> None:
-        """Put bytes where `make_room` has made room."""
+        """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
-        view = tail.held
+        view = tail.mapped_view
         if view is None:
             view = tail.view()
         tail.is_used = True
@@ -127,57 +131,57 @@ class CommitLog:
             return False
         try:
             self._pool.files.write(tail.path, at, data)
-        except OSError:  # no descriptor is left, or worse: what the map says is the whole of it
+        except OSError:  # no descriptor is left, or worse: the map takes the whole write
             return False
         return True
 
-    def make_room(self, size: int) -> int:
-        """Where a record of that size will go: here, or in the next file.
+    def reserve(self, size: int) -> int:
+        """Reserve room for a record of `size` bytes; gives its position, here or in the next file.
 
-        Raises MessageIllegal for one that no file could hold, StoreFull when there is no place.
+        Raises MessageIllegal for one that no file could hold, StoreFull when there is no space.
         """
         if size + BLANK_SIZE > self.segments.file_size:
             raise MessageIllegal(
                 f"a record of {size} bytes does not fit into a file of the log,"
                 f" which has {self.segments.file_size}"
             )
-        tail = self.tail or self._next_file()
+        tail = self.tail or self.segments.obtain(self.end)
         at = self.end - tail.start
         if at + size + BLANK_SIZE > tail.size:
             tail, at = self._roll(tail, at, size), 0
         self._extend(tail, at, at + size)
         self.tail = tail
-        self.room = tail.start + min(tail.reach, tail.size - BLANK_SIZE)
+        self.capacity = tail.start + min(tail.allocated, tail.size - BLANK_SIZE)
         return self.end
 
-    def _next_file(self) -> MappedFile:
-        return self.segments.obtain(self.end)
-
     def _roll(self, tail: MappedFile, at: int, size: int) -> MappedFile:
-        """Blank the rest of a file and go on in the next, which is made first: it may not fit."""
+        """Close a file with a blank and go on in the next, which is created first.
+
+        Creating it may fail, and then nothing has changed.
+        """
         following = self.segments.obtain(tail.start + tail.size)
         self._extend(following, 0, size)
         self._extend(tail, at, at + BLANK_SIZE)
         TOTAL_AND_MAGIC.pack_into(tail.view(), at, tail.size - at, MAGIC_BLANK)
-        # What was written is on its way to the disk and seldom read through this map again.
-        tail.grow(False)
-        self._pool.files.forget(tail.view(), at // SIZE_UNIT * SIZE_UNIT)
+        # The full file is on its way to the disk and seldom read through this map again.
+        tail.set_growing(False)
+        self._pool.files.release_pages(tail.view(), at // SIZE_UNIT * SIZE_UNIT)
         self.end = following.start
         return following
 
     def _extend(self, file: MappedFile, at: int, end: int) -> None:
-        file.reach = max(file.reach, at)
+        file.allocated = max(file.allocated, at)
         file.extend(end, self._step)
 
     # -- read --------------------------------------------------------------------------------
 
     def record(self, position: int, size: int) -> memoryview | None:
-        """The record there, if one of that size is: what an entry promises is looked at first."""
+        """The record of that size at a position, if its head agrees; None otherwise."""
         file = self.segments.file_at(position)
         if file is None or position + size > self.end:
             return None
         at = position - file.start
-        view = file.held or file.view()
+        view = file.mapped_view or file.view()
         if at + size > file.size or size < RECORD_SIZE_MIN:
             return None
         total, magic, own = RECORD_START.unpack_from(view, at)
@@ -185,44 +189,44 @@ class CommitLog:
             return None
         return view[at : at + size]
 
-    def piece(self, start: int, stop: int) -> memoryview:
-        """Records one behind the other, in one file."""
+    def view_range(self, start: int, stop: int) -> memoryview:
+        """The bytes of adjacent records, all in one file."""
         file = self.segments.file_at(start)
         assert file is not None, f"the log does not hold {start}"
         return file.view()[start - file.start : stop - file.start]
 
-    def pieces(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
-        """The same for several, which mostly lie in one file."""
+    def view_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
+        """The bytes of several ranges, which mostly lie in one file."""
         if len(starts) == 1:
-            return [self.piece(starts[0], stops[0])]
+            return [self.view_range(starts[0], stops[0])]
         file = self._file_of(starts, stops)
         if file is None:
-            return list(map(self.piece, starts, stops))
+            return list(map(self.view_range, starts, stops))
         cut, base = file.view().__getitem__, file.start
         if base:
             starts, stops = [at - base for at in starts], [at - base for at in stops]
         return list(map(cut, map(slice, starts, stops)))
 
     def has_all(self, positions: Sequence[int], sizes: Sequence[int]) -> bool:
-        """Whether `record` would find each of these; False also where they lie in two files."""
+        """Whether `record` would find each of these; False also when they lie in two files."""
         stops = list(map(add, positions, sizes))
         file = self._file_of(positions, stops)
         if file is None or max(stops) > self.end or min(sizes) < RECORD_SIZE_MIN:
             return False
         begins = positions if not file.start else [at - file.start for at in positions]
-        found = map(RECORD_START.unpack_from, repeat(file.view()), begins)
-        totals, magics, owns = zip(*found, strict=True)
+        heads = map(RECORD_START.unpack_from, repeat(file.view()), begins)
+        totals, magics, owns = zip(*heads, strict=True)
         return totals == tuple(sizes) and owns == tuple(positions) and MAGICS.issuperset(magics)
 
     def _file_of(self, starts: Sequence[int], stops: Sequence[int]) -> MappedFile | None:
-        """The one file in which all of these lie, if one does."""
+        """The file in which all these ranges lie; None if there is no such file."""
         file = self.segments.file_at(starts[0])
         if file is None or min(starts) < file.start or max(stops) > file.start + file.size:
             return None
         return file
 
     def stored_ms(self, position: int) -> int | None:
-        """When the record there was stored; None if there is none."""
+        """The store time of the record at a position; None if there is none."""
         file = self.segments.file_at(position)
         if file is None or position + RECORD_SIZE_MIN > min(self.end, file.start + file.size):
             return None
@@ -235,7 +239,7 @@ class CommitLog:
         return int.from_bytes(view[stored_at : stored_at + 8], "big")
 
     def skim_at(self, position: int, *, check_crc: bool = True) -> PartialRecord | None:
-        """The facts of the whole record that begins there, if one does."""
+        """The partly decoded record at a position; None without a whole one."""
         file = self.segments.file_at(position)
         if file is None or position < file.start:
             return None
@@ -244,9 +248,9 @@ class CommitLog:
     def walk(
         self, start: int, stop: int, durable: int, *, check_crc: bool
     ) -> Iterator[WalkedRecord]:
-        """Whole records that begin from `start` up to `stop`, over holes as well.
+        """Whole records that begin in [start, stop), over holes as well.
 
-        Zeros from a place in front of `durable` to the end of its file count as a blank.
+        Zeros from a position in front of `durable` to the end of its file count as a blank.
         """
         expected = position = start
         while position < stop and (file := self.segments.file_at(position)) is not None:
@@ -266,19 +270,19 @@ class CommitLog:
                 position = base + size
 
     def behind_blank(self, position: int, durable: int) -> int:
-        """The next file's begin, if `durable` says that it was reached and a blank leads there."""
+        """The next file's begin, if a blank leads there and `durable` passed it, or `position`."""
         file_size = self.segments.file_size
         following = (position // file_size + 1) * file_size
         is_over = following <= durable and self.is_blank_at(position, durable)
         return following if is_over else position
 
     def is_blank_at(self, position: int, durable: int) -> bool:
-        """Whether nothing but a blank lies between a position and its file's end."""
+        """Whether only a blank lies between a position and the end of its file."""
         file = self.segments.file_at(position)
         return file is not None and self._is_blank(file, position, durable)
 
     def leads_on(self, position: int) -> Path | None:
-        """The next file's path, if a blank at that position leads to it and it is not there."""
+        """The missing next file's path, if a blank at that position leads to it; else None."""
         segments, file = self.segments, self.segments.file_at(position)
         if file is None or file is not segments.files[-1]:
             return None
@@ -302,7 +306,7 @@ class CommitLog:
         return data_end <= at or not bytes(view[at:data_end]).strip(b"\x00")
 
     def _next_record(self, file: MappedFile, position: int) -> int | None:
-        """The next whole record of a file behind a hole: it says its own position, so it is one."""
+        """The next whole record of a file behind a hole: a record names its own position."""
         view = file.view()
         end = self._pool.files.data_end(file.path, file.size)
         at = position - file.start
@@ -313,7 +317,7 @@ class CommitLog:
 
 
 def _find_magic(view: memoryview, start: int, end: int) -> int:
-    """Where a record may begin, behind `start`; -1 for nowhere."""
+    """Where a record may begin behind `start`; -1 for nowhere."""
     memory = view.obj
     assert isinstance(memory, mmap.mmap)
     return memory.find(_MAGIC_HEAD, start + MAGIC_AT, end) - MAGIC_AT

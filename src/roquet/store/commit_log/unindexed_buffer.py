@@ -1,7 +1,7 @@
-"""Fresh: what was written last and is not yet in the key index, column by column.
+"""Unindexed buffer: the newest records that the key index lacks, column by column.
 
-The writer adds, the dispatcher takes; records that are too long are left out, and the oldest are
-forgotten where the index is late: both are read from the log again.
+The writer adds records, the dispatcher takes them. Records with long properties are left out, and
+the oldest are dropped when the index is late: the dispatcher reads both from the log again.
 """
 
 from bisect import bisect_left
@@ -10,11 +10,11 @@ from operator import add, ne
 from typing import Final
 
 BUFFERED_MAX: Final = 16_384
-"""Records remembered, a few tenths of a second of them. As they are of ordinary size, they have
-some 5 MiB."""
+"""Records buffered: some tenths of a second, about 5 MiB for records of ordinary size."""
 
 PROPERTIES_SIZE_MAX: Final = 1024
-"""Longer properties are not kept in memory but read again, so that 16 MiB are the most."""
+"""Bytes: records with longer properties are read again instead, so that the buffer takes 16 MiB at
+most."""
 
 RecordFacts = tuple[list[int], list[int], list[bytes], list[bytes], list[int]]
 """Positions, sizes, topics, properties and store times of records, in the log's order."""
@@ -34,11 +34,11 @@ class UnindexedBuffer:
 
     @property
     def begin(self) -> int:
-        """Where the first of them lies; -1 when there is none."""
+        """The position of the first record; -1 when there is none."""
         return self._positions[0] if self._positions else -1
 
     def add(self, position: int, size: int, topic: bytes, text: bytes, stored_ms: int) -> None:
-        """Remember the record that was written last."""
+        """Buffer the record that was written last."""
         if len(text) > PROPERTIES_SIZE_MAX:
             return
         self._positions.append(position)
@@ -57,7 +57,7 @@ class UnindexedBuffer:
         texts: Sequence[bytes],
         stored_ms: int,
     ) -> None:
-        """Remember records that were written last, all of one topic at one time."""
+        """Buffer the records that were written last, all of one topic and store time."""
         if max(map(len, texts)) > PROPERTIES_SIZE_MAX:
             for position, size, text in zip(positions, sizes, texts, strict=True):
                 self.add(position, size, topic, text, stored_ms)
@@ -72,7 +72,7 @@ class UnindexedBuffer:
             self._forget()
 
     def take(self, count_max: int) -> RecordFacts:
-        """The first records, so many at most, each of which begins where the one before it ends."""
+        """Take up to `count_max` of the first records, as far as they are adjacent."""
         count = self._run(min(count_max, len(self)))
         positions, sizes, topics, texts, times = self._columns
         taken = positions[:count], sizes[:count], topics[:count], texts[:count], times[:count]
@@ -80,18 +80,18 @@ class UnindexedBuffer:
         return taken
 
     def drop_before(self, position: int) -> None:
-        """Forget what lies in front of a position."""
+        """Drop the records in front of a position."""
         if count := bisect_left(self._positions, position):
             self._drop(count)
 
     def _run(self, count: int) -> int:
-        """How many of the first records lie one behind the other without a gap."""
+        """How many of the first records are adjacent, without a gap."""
         positions, sizes = self._positions[:count], self._sizes[:count]
         is_gap = list(map(ne, map(add, positions, sizes), positions[1:]))
         return is_gap.index(True) + 1 if True in is_gap else count
 
     def _forget(self) -> None:
-        """Forget the oldest, several at once: one at a time would move all others each time."""
+        """Drop the oldest records in bulk: one at a time would move all others each time."""
         self._drop(len(self) - BUFFERED_MAX + BUFFERED_MAX // 16)
 
     def _drop(self, count: int) -> None:

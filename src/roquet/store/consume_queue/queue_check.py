@@ -1,8 +1,8 @@
-"""Queue check: consume queues whose files contradict what the last checkpoint knew of their ends.
+"""Queue check: finds consume queues whose files contradict their ends at the last checkpoint.
 
-The newest entry of each queue is looked at, nothing else: 10 us a queue, so that a broker with
-tens of thousands still starts at once. What lies in front of it is compared with the log later, by
-the scrub and by whoever reads it.
+Only the newest entry of each queue is examined, in 10 us, so that a broker with tens of thousands
+of queues still starts at once. The entries in front of it are compared with the log later, by the
+scrub and by reads.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, CheckpointNote
 log = logger(__name__)
 
 LMQ_PREFIX: Final = "%LMQ%"
-"""Queues of a genuine broker whose entries lead to records of other topics."""
+"""Light message queues of Apache's broker, whose entries lead to records of other topics."""
 
 
 def load_queue_ends(
@@ -28,30 +28,29 @@ def load_queue_ends(
     note: CheckpointNote | None,
     deleted: Mapping[bytes, int],
 ) -> None:
-    """Let queues know where they ended at the checkpoint with that note, as far as it is known.
+    """Give queues the ends that belong to the checkpoint with that note, if they are known.
 
-    Queues of topics that were deleted since are left out. Raises StoreError for a file that cannot
-    be read.
+    Queues of topics deleted since are left out. Raises StoreError for an unreadable file.
     """
     path = directory / FILE_NAME
     try:
-        found = unpack_ends(queues.files.read(path))
+        recorded = unpack_ends(queues.files.read(path))
     except FileNotFoundError:
         return
     except OSError as error:
         raise store_error(path, error) from error
     if note is None:
         log.warning(
-            "%s is damaged, or a genuine broker has written it: the files themselves say how far"
-            " they go", directory / "checkpoint",
+            "%s is damaged, or Apache's broker has written it: the queue files themselves show"
+            " where they end", directory / "checkpoint",
         )  # fmt: skip
         return
-    if found is None or found.position < note.position:
-        state = "damaged" if found is None else "older than the checkpoint"
-        log.warning("%s is %s: it is not used, and made again", path, state)
+    if recorded is None or recorded.position < note.position:
+        state = "damaged" if recorded is None else "older than the checkpoint"
+        log.warning("%s is %s: it is ignored and rebuilt", path, state)
         return
-    queues.take_ends(
-        {n: end for n, end in found.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
+    queues.set_checkpoint_ends(
+        {n: end for n, end in recorded.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
     )
 
 
@@ -60,19 +59,19 @@ def find_faults(
     commit_log: CommitLog,
     known: Mapping[QueueName, QueueEnd],
 ) -> dict[QueueName, str]:
-    """Each queue that is not as it was known to be, and how it differs.
+    """Each queue that differs from its known end, and how.
 
-    Queues that are loaded may have got entries since; others must end where they did.
+    Loaded queues may have got entries since; others must end where they did.
     """
-    found = _strangers(queues, commit_log, known)
+    faults = _unknown_queues(queues, commit_log, known)
     for name, end in known.items():
         queue = queues.loaded.get(name)
         fault = _fault(queues, name, end) if queue is None else _fault_of_loaded(queue, end)
         if fault is None and queues.begins.get(name, 0) > end.begin:
             fault = _fault_of_begin(queues, name, commit_log.begin)
         if fault is not None:
-            found[name] = fault
-    return found
+            faults[name] = fault
+    return faults
 
 
 def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | None:
@@ -84,7 +83,7 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     except FileNotFoundError:
         return f"{path} is missing"
     if len(data) < ENTRY_SIZE:
-        return f"{path} is cut short"
+        return f"{path} is truncated"
     position, size, _ = ENTRY.unpack_from(data)
     if position != known.last or size <= 0:
         return f"its entry of offset {known.end - 1} is damaged"
@@ -99,19 +98,19 @@ def _fault(queues: ConsumeQueues, name: QueueName, known: QueueEnd) -> str | Non
     return None
 
 
-def _strangers(
+def _unknown_queues(
     queues: ConsumeQueues, commit_log: CommitLog, known: Mapping[QueueName, QueueEnd]
 ) -> dict[QueueName, str]:
-    """Queues of which nothing is known, in the log neither: copied from elsewhere, perhaps."""
-    found: dict[QueueName, str] = {}
+    """Queues that neither the recorded ends nor the log know: perhaps copied from elsewhere."""
+    faults: dict[QueueName, str] = {}
     for name in queues.names():
         if name not in known and name not in queues.loaded:
             queue = queues.get(*name)
             assert queue is not None
             if is_last_entry_wrong(commit_log, queue):
-                found[name] = "its entries lead to no messages of its own"
+                faults[name] = "its entries lead to no messages of its own"
             queues.unload(queue)
-    return found
+    return faults
 
 
 def _fault_of_loaded(queue: ConsumeQueue, known: QueueEnd) -> str | None:
@@ -123,7 +122,11 @@ def _fault_of_loaded(queue: ConsumeQueue, known: QueueEnd) -> str | None:
 
 
 def _fault_of_begin(queues: ConsumeQueues, name: QueueName, log_begin: int) -> str | None:
-    """Retention may have deleted first files: what follows them then begins in front of the log."""
+    """Why first files are missing; None if retention deleted them.
+
+    After retention, the first remaining entry leads to a record in front of the log's begin, or at
+    it.
+    """
     first = queues.begins[name] * ENTRY_SIZE
     data = queues.files.peek(queues.path(name, first), 0, ENTRY_SIZE)
     if len(data) == ENTRY_SIZE and ENTRY.unpack(data)[0] <= log_begin:
@@ -140,6 +143,6 @@ def is_last_entry_wrong(commit_log: CommitLog, queue: ConsumeQueue) -> bool:
         return position < 0
     if position + size > commit_log.end:
         return True
-    found = commit_log.skim_at(position, check_crc=False)
+    record = commit_log.skim_at(position, check_crc=False)
     own = (queue.queue_id, queue.end - 1, queue.name)
-    return found is not None and (found[1], found[2], found[5]) != own
+    return record is not None and (record[1], record[2], record[5]) != own

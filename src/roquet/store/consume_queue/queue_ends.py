@@ -1,4 +1,4 @@
-"""Queue ends: where each consume queue ended at the last checkpoint, to tell damage of its files.
+"""Queue ends: where each consume queue ended at the last checkpoint, to detect damaged files.
 
     ┌────────┬──────────┬───────────┬──────────────┬───────────┐  ┌───────────────┬────────┬──────
     │ "RQE1" │ crc32 (4)│ begin (8) │ position (8) │ count (4) │  │ topic len (2) │ id (4) │ …
@@ -6,9 +6,9 @@
     of the log, the latter as in the checkpoint      queues        … begin (8) │ end (8) │
                                                                    last position (8) │ topic
 
-A queue file says of itself where it ends: zeros follow. One that is cut, zeroed or gone says the
-same of a wrong place, and offsets that were acknowledged would be given to other messages. So the
-ends are kept beside the files. Everything is big endian. A genuine broker passes the file over.
+A queue file shows by itself where the queue ends: zeros follow. A truncated, zeroed or missing file
+shows the wrong end, and offsets that were acknowledged would be given to other messages. So the
+ends are kept in a file of their own. Everything is big endian. Apache's broker ignores the file.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,18 +29,18 @@ QueueName = tuple[str, int]
 
 
 class QueueEnd(msgspec.Struct, frozen=True, gc=False):
-    """One queue of then."""
+    """Where one queue ended."""
 
     begin: int
-    """The first offset that had a place in a file."""
+    """The first offset that had an entry in a file."""
     end: int
     """The offset of the next message."""
     last: int
-    """Position in the log that the last entry leads to; -1 for a queue without entries."""
+    """The position of the last entry's record; -1 for a queue without entries."""
 
 
 class QueueEnds(msgspec.Struct, frozen=True):
-    """All queues that had messages when the log reached from `log_begin` to `position`."""
+    """The ends of all queues with messages, when the log reached from `log_begin` to `position`."""
 
     log_begin: int
     position: int
@@ -55,7 +55,7 @@ def pack_end(name: QueueName, end: QueueEnd) -> bytes:
 
 
 def pack_ends(log_begin: int, position: int, rows: Iterable[bytes]) -> bytes:
-    """The whole file, from what `pack_end` gave for each queue."""
+    """The whole file, from the rows that `pack_end` made."""
     rows = list(rows)
     body = b"".join(rows)
     plain = _HEAD.pack(_MAGIC, 0, log_begin, position, len(rows))
@@ -63,7 +63,7 @@ def pack_ends(log_begin: int, position: int, rows: Iterable[bytes]) -> bytes:
 
 
 def unpack_ends(data: bytes) -> QueueEnds | None:
-    """The queues that a file names; None for one that is damaged."""
+    """The queues in a file; None for a damaged file."""
     try:
         magic, crc, log_begin, position, count = _HEAD.unpack_from(data)
         plain = _HEAD.pack(_MAGIC, 0, log_begin, position, count)
@@ -75,10 +75,10 @@ def unpack_ends(data: bytes) -> QueueEnds | None:
 
 
 def _rows(data: bytes, count: int) -> dict[QueueName, QueueEnd]:
-    found: dict[QueueName, QueueEnd] = {}
+    ends: dict[QueueName, QueueEnd] = {}
     at = _HEAD.size
     for _ in range(count):
         size, queue_id, begin, end, last = _ROW.unpack_from(data, at)
         at += _ROW.size + size
-        found[data[at - size : at].decode(), queue_id] = QueueEnd(begin, end, last)
-    return found
+        ends[data[at - size : at].decode(), queue_id] = QueueEnd(begin, end, last)
+    return ends

@@ -1,8 +1,8 @@
-"""Queue repair: entries of consume queues compared with the records of the log, and set right.
+"""Queue repair: entries of consume queues are compared with the log's records and corrected.
 
-The scrub compares every entry. A reader is not to wait for it: the first time that it comes to
-entries that this process has not written, a stretch of them is looked at as a whole, and compared
-with the log if they cannot be right.
+The scrub compares every entry. Readers do not wait for it: when a read first comes to entries that
+this process has not written, a block of them is checked as a whole, and compared with the log if it
+cannot be right.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,13 +25,13 @@ from roquet.wire.records.record import RECORD_SIZE_MIN
 log = logger(__name__)
 
 CHECK_ENTRIES: Final = 1024
-"""Entries looked at together: a fifth of a millisecond."""
+"""Entries checked together, in a fifth of a millisecond."""
 
 LOADS_MAX: Final = 100
-"""Queues that are looked up in one step of a scrub: each costs a tenth of a millisecond."""
+"""Queues loaded in one step of a scrub: each takes a tenth of a millisecond."""
 
 WALK_BYTES: Final = 8 * 1024 * 1024
-"""So much of the log one reader reads to have its entries right; it is told to come again then."""
+"""Bytes of the log that one read may scan to correct entries; then it has to be tried again."""
 
 
 class QueueRepair:
@@ -51,15 +51,15 @@ class QueueRepair:
         self._known: dict[tuple[bytes, int], ConsumeQueue | None] = {}
         self._loaded: list[ConsumeQueue] = []
         self._loads = 0
-        self._mended: dict[QueueName, tuple[int, int]] = {}
-        """Queues with entries that were set right: how many, and the first one."""
-        self._under_way: dict[tuple[ConsumeQueue, int], Iterator[None]] = {}
+        self._corrected: dict[QueueName, tuple[int, int]] = {}
+        """Queues with corrected entries: how many, and the first one."""
+        self._in_progress: dict[tuple[ConsumeQueue, int], Iterator[None]] = {}
 
     # -- one record after the other ----------------------------------------------------------
 
-    def compare(self, position: int, found: PartialRecord) -> bool:
-        """See to it that a record's entry leads to it; False when a step has met enough queues."""
-        _, queue_id, _, sys_flag, _, topic, _ = found
+    def compare(self, position: int, record: PartialRecord) -> bool:
+        """Correct a record's entry if it is wrong; False once a step has loaded enough queues."""
+        _, queue_id, _, sys_flag, _, topic, _ = record
         if not has_entry(sys_flag) or position < self._deleted.positions.get(topic, 0):
             return True
         try:
@@ -67,7 +67,7 @@ class QueueRepair:
         except KeyError:
             queue = self._known[topic, queue_id] = self._look_up(topic, queue_id)
         if queue is not None:
-            self._set_right(queue, position, found)
+            self._correct(queue, position, record)
         return self._loads < LOADS_MAX
 
     def _look_up(self, topic: bytes, queue_id: int) -> ConsumeQueue | None:
@@ -79,38 +79,38 @@ class QueueRepair:
             self._loaded.append(queue)
         return queue
 
-    def _set_right(self, queue: ConsumeQueue, position: int, found: PartialRecord) -> None:
-        size, _, offset, _, stored_ms, topic, properties = found
+    def _correct(self, queue: ConsumeQueue, position: int, record: PartialRecord) -> None:
+        size, _, offset, _, stored_ms, topic, properties = record
         if not queue.begin <= offset < queue.checked_from:
             return
-        held = queue.entry(offset)
+        entry = queue.entry(offset)
         code = self._code_of(topic, properties, stored_ms)
-        # When a delayed message is due, the one who stored it knew better.
-        is_code = held[2] == code or (held[2] > 0 and queue.name == SCHEDULE_TOPIC)
-        if held[:2] == (position, size) and is_code:
+        # The stored delivery time of a delayed message is better than a computed one.
+        is_code = entry[2] == code or (entry[2] > 0 and queue.name == SCHEDULE_TOPIC)
+        if entry[:2] == (position, size) and is_code:
             return
-        if held[0] != position and self.is_home(queue, offset):
-            return  # two records say that they have this offset: the first one has it
+        if entry[0] != position and self.leads_to_record(queue, offset):
+            return  # two records claim this offset: it belongs to the first one
         self._overwrite(queue, offset, (position, size, code))
 
     def _overwrite(self, queue: ConsumeQueue, offset: int, entry: tuple[int, int, int]) -> None:
         try:
             queue.overwrite(offset, *entry)
-        except StoreError as error:  # it stays as it is, and is found again
+        except StoreError as error:  # it stays as it is, and the next check finds it again
             log.warning("consume queue %s/%d is damaged: %s", queue.topic, queue.queue_id, error)
             return
         name = queue.topic, queue.queue_id
-        count, first = self._mended.get(name, (0, offset))
-        self._mended[name] = count + 1, min(first, offset)
+        count, first = self._corrected.get(name, (0, offset))
+        self._corrected[name] = count + 1, min(first, offset)
 
     def end_step(self, *, is_over: bool = False) -> None:
-        """Say what was set right; when it is over, let go the queues that nobody else uses."""
-        for (topic, queue_id), (count, first) in self._mended.items():
+        """Log the corrections; when the scrub is over, unload queues that nobody else uses."""
+        for (topic, queue_id), (count, first) in self._corrected.items():
             log.warning(
                 "consume queue %s/%d: %d entries from offset %d on did not lead to their messages;"
-                " they are set right from the log", topic, queue_id, count, first,
+                " they are corrected from the log", topic, queue_id, count, first,
             )  # fmt: skip
-        self._mended.clear()
+        self._corrected.clear()
         self._loads = 0
         if is_over:
             self._known.clear()
@@ -120,25 +120,25 @@ class QueueRepair:
                     self._queues.unload(queue)
             self._loaded.clear()
 
-    def is_home(self, queue: ConsumeQueue, offset: int) -> bool:
+    def leads_to_record(self, queue: ConsumeQueue, offset: int) -> bool:
         """Whether an entry leads to a whole record of its own."""
         position, size, _ = queue.entry(offset)
         if not self._log.begin <= position < self._log.end:
             return False
-        found = self._log.skim_at(position, check_crc=False)
+        record = self._log.skim_at(position, check_crc=False)
         own = (size, queue.queue_id, offset, queue.name)
-        return found is not None and (*found[:3], found[5]) == own
+        return record is not None and (*record[:3], record[5]) == own
 
     # -- what a reader comes to --------------------------------------------------------------
 
     def ensure(self, queue: ConsumeQueue, offset: int, stop: int) -> None:
-        """See to it that entries from one offset up to another can be believed.
+        """Check the entries of the offsets [offset, stop) before they are read.
 
-        Raises StoreError while that takes longer: the entries must not be read yet.
+        Raises StoreError while a repair takes longer: the entries must not be read yet.
         """
         stop = min(stop, queue.checked_from)
         for number in range(offset // CHECK_ENTRIES, (stop - 1) // CHECK_ENTRIES + 1):
-            if number not in queue.sound:
+            if number not in queue.checked_blocks:
                 self._look_at(queue, number)
 
     def _look_at(self, queue: ConsumeQueue, number: int) -> None:
@@ -146,36 +146,36 @@ class QueueRepair:
         stop = min((number + 1) * CHECK_ENTRIES, queue.checked_from)
         if first < stop and not self._is_sound(queue, first, stop):
             key = queue, number
-            work = self._under_way.setdefault(key, self._mend(queue, first, stop))
+            work = self._in_progress.setdefault(key, self._correct_range(queue, first, stop))
             if next(work, self) is not self:
                 raise StoreError(
                     f"consume queue {queue.topic}/{queue.queue_id} is damaged near offset {first}:"
-                    " it is being set right from the log, try again"
+                    " it is being corrected from the log, try again"
                 )
-            del self._under_way[key]
+            del self._in_progress[key]
             self.end_step()
-        queue.sound.add(number)
+        queue.checked_blocks.add(number)
 
-    def mend_one(self, queue: ConsumeQueue, offset: int) -> bool:
-        """Set one entry right that leads nowhere; whether it leads home now."""
-        for _ in self._mend(queue, offset, offset + 1):
+    def repair_entry(self, queue: ConsumeQueue, offset: int) -> bool:
+        """Correct one entry that leads nowhere; True if it leads to its record now."""
+        for _ in self._correct_range(queue, offset, offset + 1):
             pass
         self.end_step()
-        return self.is_home(queue, offset)
+        return self.leads_to_record(queue, offset)
 
     def _is_sound(self, queue: ConsumeQueue, first: int, stop: int) -> bool:
-        """Whether entries are in order and the first, the middle and the last lead home."""
+        """Whether entries are in order and the first, middle and last lead to their records."""
         if queue.topic.startswith(LMQ_PREFIX):
             return True
         behind, at, real = 0, first, list[int]()
         while at < stop:
-            base, places, sizes = queue.places(at, stop - at)
+            base, places, sizes = queue.position_columns(at, stop - at)
             picks = [n for n, size in enumerate(sizes) if size != FILLER_SIZE]
             real += [at + n for n in picks]
             at += len(sizes)
             if len(picks) < len(sizes):
                 places, sizes = [places[n] for n in picks], [sizes[n] for n in picks]
-            if not picks:  # nothing but offsets whose records are lost
+            if not picks:  # only offsets whose records are lost
                 continue
             stops = list(map(add, places, sizes))
             if min(sizes) < RECORD_SIZE_MIN or base + places[0] < behind:
@@ -186,34 +186,37 @@ class QueueRepair:
             if behind > self._log.end:
                 return False
         samples = {real[0], real[len(real) // 2], real[-1]} if real else set[int]()
-        return all(self.is_home(queue, offset) for offset in samples)
+        return all(self.leads_to_record(queue, offset) for offset in samples)
 
-    def _mend(self, queue: ConsumeQueue, first: int, stop: int) -> Iterator[None]:
-        """Set entries right from the log between the nearest ones that lead home."""
-        low, high = self._bound(queue, first, -1), self._bound(queue, stop - 1, 1)
+    def _correct_range(self, queue: ConsumeQueue, first: int, stop: int) -> Iterator[None]:
+        """Correct entries from the log between the nearest correct ones."""
+        low, high = (
+            self._nearest_correct(queue, first, -1),
+            self._nearest_correct(queue, stop - 1, 1),
+        )
         start, position, seen = low, low, dict[int, int]()
-        for _, position, found in self._log.walk(low, high, high, check_crc=True):
-            _, queue_id, offset, sys_flag, _, topic, _ = found
+        for _, position, record in self._log.walk(low, high, high, check_crc=True):
+            _, queue_id, offset, sys_flag, _, topic, _ = record
             if topic == queue.name and queue_id == queue.queue_id and has_entry(sys_flag):
-                self._set_right(queue, position, found)
+                self._correct(queue, position, record)
                 seen.setdefault(offset, position)
             if position - start >= WALK_BYTES:
                 start = position
                 yield
         after = high
         for offset in range(stop - 1, first - 1, -1):
-            held = queue.entry(offset)
+            entry = queue.entry(offset)
             if offset in seen:
                 after = seen[offset]
-            elif not (low <= held[0] < after and held[1] > 0):
-                # Its record is lost: the offset stays, and leads nowhere.
+            elif not (low <= entry[0] < after and entry[1] > 0):
+                # The record is lost: the offset stays, and leads nowhere.
                 self._overwrite(queue, offset, (after, FILLER_SIZE, 0))
 
-    def _bound(self, queue: ConsumeQueue, offset: int, step: int) -> int:
-        """Where the record begins of an entry that leads home, on one side of an offset."""
+    def _nearest_correct(self, queue: ConsumeQueue, offset: int, step: int) -> int:
+        """The record position of the nearest correct entry on one side of an offset."""
         at, least = offset + step, max(queue.begin, queue.min_offset(self._log.begin))
         while least <= at < queue.end:
-            if self.is_home(queue, at):
+            if self.leads_to_record(queue, at):
                 return queue.entry(at)[0]
             step *= 2
             at += step

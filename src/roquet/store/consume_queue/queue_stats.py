@@ -1,25 +1,34 @@
-"""Census: the queues in numbers: where each ends, how large its messages are, its entries."""
+"""Queue statistics: ends, sizes and entries of consume queues."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queues import ConsumeQueueEntry, ConsumeQueues
 
 
+class QueueNextOffset(NamedTuple):
+    """A queue, and the offset of its next message."""
+
+    topic: str
+    queue_id: int
+    next_offset: int
+
+
 class ConsumeQueueStats:
-    """Facts about queues for who counts; nothing here reads a record."""
+    """Facts about consume queues for statistics and inspection; reads no record."""
 
     def __init__(self, commit_log: CommitLog, queues: ConsumeQueues) -> None:
         self._log = commit_log
         self._queues = queues
 
-    def ends(self) -> Iterator[tuple[str, int, int]]:
-        """Topic, id and next offset of each queue in use since the opening."""
+    def ends(self) -> Iterator[QueueNextOffset]:
+        """The next offset of each queue used since the store was opened."""
         for queue in list(self._queues.loaded.values()):
-            yield queue.topic, queue.queue_id, queue.end
+            yield QueueNextOffset(queue.topic, queue.queue_id, queue.end)
 
     def has(self, topic: str, queue_id: int) -> bool:
-        """Whether there is such a queue, be it empty."""
+        """Whether a queue exists, even an empty one."""
         return self._queues.get(topic, queue_id) is not None
 
     def offset_since(self, topic: str, queue_id: int, position: int) -> int:
@@ -28,7 +37,7 @@ class ConsumeQueueStats:
         return 0 if queue is None else queue.offset_of(position)
 
     def size(self, topic: str, queue_id: int, start: int, stop: int) -> int:
-        """Bytes of the records from one offset to another, as far as the queue has them."""
+        """Bytes of the records in [start, stop), as far as the queue has them."""
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return 0
@@ -41,14 +50,14 @@ class ConsumeQueueStats:
     def entries(
         self, topic: str, queue_id: int, offset: int, count: int
     ) -> list[ConsumeQueueEntry]:
-        """Position, size and tag code of so many messages; none from an offset it has not."""
+        """Up to `count` entries from an offset on; none from an offset that does not exist."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or offset < queue.min_offset(self._log.begin):
             return []
-        found: list[ConsumeQueueEntry] = []
+        entries: list[ConsumeQueueEntry] = []
         stop = min(offset + count, queue.end)
         while offset < stop:
             part = list(queue.entries(offset, stop - offset))
-            found += part
+            entries += part
             offset += len(part)
-        return found
+        return entries

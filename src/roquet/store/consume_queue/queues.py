@@ -1,4 +1,4 @@
-"""ConsumeQueues: queue offset to (position, size, tag hash)."""
+"""Consume queues: from a queue offset to (position, size, tag code) of a record."""
 
 import sys
 from array import array
@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from threading import Lock
-from typing import Final
+from typing import Final, NamedTuple
 
 from roquet.log_records import logger
 from roquet.model.errors import MessageIllegal, StoreError
@@ -22,32 +22,43 @@ from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER, FILLER_SIZE
 log = logger(__name__)
 
 REMOVED_NAME: Final = "consumequeue-removed"
-"""Beside the directory of queues: those of deleted topics, until their files are deleted."""
+"""Holds the queues of deleted topics, beside the directory of queues, until their files are
+deleted."""
 
 ConsumeQueueEntry = tuple[int, int, int]
-"""Position, size, tag code."""
+"""Position, size and tag code. A plain tuple: reads make many of them."""
 
 EntryColumns = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
-"""Positions, sizes and tag codes of entries that follow each other."""
+"""Positions, sizes and tag codes of consecutive entries."""
 
 TaggedEntry = tuple[int, int, int]
 """Offset, position and size of one entry."""
 
 EntrySpan = tuple[int, int, int, int]
-"""How many entries, where the first one's record begins, where the last one's ends, and the size
-of all: unless that is the whole way, other queues' records lie between."""
+"""The number of entries, where the first one's record begins, where the last one's ends, and the
+sum of their sizes: if that is less than the distance, other queues' records lie between. A plain
+tuple: every read makes one."""
+
+
+class PositionColumns(NamedTuple):
+    """Positions and sizes of consecutive entries; `base` is to be added to each position."""
+
+    base: int
+    positions: list[int]
+    sizes: list[int]
+
 
 POSITION: Final = Struct(">q")
 
 POSITION_MAX: Final = 1 << 50
-"""Positions from here on, a petabyte, are no positions but damaged bytes."""
+"""Positions from here on, a petabyte, are damaged bytes."""
 
 DIRECTORY_NAME_SIZE_MAX: Final = 255
 """Bytes that file systems allow in a name: a topic is a directory."""
 
 
 UNPACK_MAX: Final = 128
-"""Entries written or read in one go; for each number up to it there may be a Struct."""
+"""Entries written or read in one go; each number up to it may have a cached Struct."""
 
 
 @lru_cache(UNPACK_MAX)
@@ -57,15 +68,27 @@ def _entries(count: int) -> Struct:
 
 @lru_cache(UNPACK_MAX)
 def _sizes(count: int) -> Struct:
-    """The sizes alone of so many entries."""
+    """Unpacks only the sizes of `count` entries."""
     return Struct(">" + "8xi8x" * count)
 
 
 class ConsumeQueue:
-    """One queue of one topic: an array of entries, numbered by the queue's offsets."""
+    """One queue of one topic: an array of entries, numbered by queue offset."""
 
-    __slots__ = ("_min", "_min_for", "_step", "checked_from", "end", "name", "queue_id", "room",
-                 "segments", "sound", "tail", "topic")  # fmt: skip
+    __slots__ = (
+        "_min",
+        "_min_for",
+        "_step",
+        "capacity",
+        "checked_blocks",
+        "checked_from",
+        "end",
+        "name",
+        "queue_id",
+        "segments",
+        "tail",
+        "topic",
+    )  # fmt: skip
 
     def __init__(self, topic: str, queue_id: int, segments: Segments, step: int) -> None:
         self.topic = topic
@@ -75,77 +98,77 @@ class ConsumeQueue:
         self._step = step
         self.end = 0
         """The offset of the next message."""
-        self.room = 0
-        """Entries up to this offset can be written without asking for blocks."""
+        self.capacity = 0
+        """Entries in front of this offset can be written without allocating blocks."""
         self.tail: MappedFile | None = None
         self.checked_from = 0
         """Entries from this offset on were written or compared with the log by this process."""
-        self.sound: set[int] = set()
-        """Stretches of entries in front of that one that have been looked at, by their number."""
+        self.checked_blocks: set[int] = set()
+        """Numbers of the blocks of entries in front of `checked_from` that were checked."""
         self._min = 0
         self._min_for = -1
 
     # -- write -------------------------------------------------------------------------------
 
     def put(self, position: int, size: int, tag_code: int) -> None:
-        """Write the entry of the next offset; `make_room` has been asked."""
+        """Write the entry of the next offset; `reserve` has been called."""
         tail, offset = self.tail, self.end
         assert tail is not None
-        view = tail.held
+        view = tail.mapped_view
         if view is None:
-            view = tail.hold_to_write()
+            view = tail.view_to_write()
             if view is None:
                 entry = ENTRY.pack(position, size, tag_code)
-                tail.keep(offset * ENTRY_SIZE - tail.start, entry)
+                tail.buffer(offset * ENTRY_SIZE - tail.start, entry)
                 self.end = offset + 1
                 return
         tail.is_used = True
         if not tail.is_dirty:
-            tail.mark()
+            tail.mark_dirty()
         ENTRY.pack_into(view, offset * ENTRY_SIZE - tail.start, position, size, tag_code)
         self.end = offset + 1
 
     def put_many(self, numbers: Sequence[int]) -> None:
         """Write the entries of the next offsets: position, size and tag code of each in turn.
 
-        `make_room` has been asked for all of them; where their files end it is asked again.
+        `reserve` has been called for all of them; it is called again where a file ends.
         """
         at = 0
         while at < len(numbers):
-            if self.end >= self.room:
-                self.make_room()  # has its blocks already: only the file changes
-            count = min(UNPACK_MAX, self.room - self.end, (len(numbers) - at) // 3)
+            if self.end >= self.capacity:
+                self.reserve()  # blocks are there already: this only changes the file
+            count = min(UNPACK_MAX, self.capacity - self.end, (len(numbers) - at) // 3)
             tail = self.tail
             assert tail is not None
-            view = tail.hold_to_write() if tail.held is None else tail.view()
+            view = tail.view_to_write() if tail.mapped_view is None else tail.view()
             place = self.end * ENTRY_SIZE - tail.start
             if view is None:
-                tail.keep(place, _entries(count).pack(*numbers[at : at + 3 * count]))
+                tail.buffer(place, _entries(count).pack(*numbers[at : at + 3 * count]))
             else:
-                tail.mark()
+                tail.mark_dirty()
                 _entries(count).pack_into(view, place, *numbers[at : at + 3 * count])
             self.end += count
             at += 3 * count
 
     def overwrite(self, offset: int, position: int, size: int, tag_code: int) -> None:
-        """Set right the entry of an offset that the queue has. Raises StoreFull."""
+        """Correct the entry of an offset that the queue has. Raises StoreFull."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
         at = offset * ENTRY_SIZE - file.start
-        # Of a file that was damaged nobody knows whether it has blocks there.
+        # A damaged file may have no blocks there.
         self.segments.pool.files.allocate(file.path, at, ENTRY_SIZE)
         ENTRY.pack_into(file.view(), at, position, size, tag_code)
-        file.mark()
+        file.mark_dirty()
 
-    def redo(self, start: int, stop: int) -> None:
-        """Have the next flush write and keep the entries from an offset up to another."""
+    def rewrite(self, start: int, stop: int) -> None:
+        """Make the next flush write the entries of the offsets [start, stop) again."""
         for file in self.segments.files:
             first, behind = start * ENTRY_SIZE - file.start, stop * ENTRY_SIZE - file.start
             if first < file.size and behind > 0:
-                file.redo(max(first, 0), min(behind, file.size))
+                file.rewrite(max(first, 0), min(behind, file.size))
 
-    def take_back(self, end: int) -> None:
-        """Forget the entries from an offset on, written a moment ago, and ask for room anew."""
+    def undo_append(self, end: int) -> None:
+        """Remove the entries from an offset on, which were just written."""
         file = self.segments.file_at(end * ENTRY_SIZE)
         if self.end > end and file is not None:
             at, stop = end * ENTRY_SIZE - file.start, self.end * ENTRY_SIZE - file.start
@@ -155,11 +178,11 @@ class ConsumeQueue:
                 if later.start < self.end * ENTRY_SIZE:
                     later.clear(0)
         self.end = end
-        self.room = 0
+        self.capacity = 0
         self.tail = None
 
-    def make_room(self, count: int = 1) -> None:
-        """Blocks for that many entries more. Raises StoreFull."""
+    def reserve(self, count: int = 1) -> None:
+        """Allocate blocks for `count` more entries. Raises StoreFull."""
         segments, first, stop = (
             self.segments,
             self.end * ENTRY_SIZE,
@@ -170,61 +193,61 @@ class ConsumeQueue:
             self._begin_inside(start, first)
         while start < stop:
             file = segments.obtain(start)
-            file.reach = max(file.reach, max(first - start, 0))
+            file.allocated = max(file.allocated, max(first - start, 0))
             file.extend(min(stop - start, file.size), self._step)
             start += file.size
         self.tail = tail = segments.file_at(first)
         assert tail is not None
-        # The room ends where the file does: the next put asks again, and goes on in the next.
-        self.room = (tail.start + tail.reach) // ENTRY_SIZE
+        # The capacity ends with the file: the next put reserves again, in the next file.
+        self.capacity = (tail.start + tail.allocated) // ENTRY_SIZE
 
     def _begin_inside(self, start: int, first: int) -> None:
-        """A first file whose first entries are of messages that are long gone."""
+        """Create a first file whose first entries belong to messages that no longer exist."""
         file = self.segments.obtain(start)
         try:
             file.extend(first - start, self._step)
             view = file.view()
         except StoreError:
-            self.segments.files = []  # the next try must not take the file for one that is filled
+            self.segments.files = []  # the next try must not take the file for a filled one
             raise
         view[: first - start] = FILLER * ((first - start) // ENTRY_SIZE)
-        file.mark()
+        file.mark_dirty()
 
-    def settle(self, end: int) -> bool:
-        """Go on from this offset: no entry stays behind it. Tells whether one was there."""
+    def truncate(self, end: int) -> bool:
+        """Continue from this offset: no entry stays behind it. True if there was one."""
         at = end * ENTRY_SIZE
-        gone = self.segments.drop_from(at) if at else self.segments.drop_from(1)
+        dropped = self.segments.drop_from(at) if at else self.segments.drop_from(1)
         self.end = end
         self.checked_from = min(self.checked_from, end)
-        self.room = 0
+        self.capacity = 0
         self.tail = None
         self._min_for = -1
         file = self.segments.file_at(at)
-        return (file is not None and file.clear(at - file.start)) or bool(gone)
+        return (file is not None and file.clear(at - file.start)) or bool(dropped)
 
     # -- read --------------------------------------------------------------------------------
 
     @property
     def begin(self) -> int:
-        """The first offset that has a place in a file."""
+        """The first offset that has an entry in a file."""
         return self.segments.begin // ENTRY_SIZE
 
     def find_end(self, known: QueueEnd | None = None) -> None:
-        """Learn from the files where the queue ends: entries are dense, zeros follow.
+        """Find the end of the queue in its files: entries are dense, zeros follow.
 
-        If the last entry that was known is there, what lies in front of it is not asked.
+        If the known last entry is there, the entries in front of it are not examined.
         """
         if known is not None and self._has(known):
             self.end = known.end
             while (file := self.segments.file_at(self.end * ENTRY_SIZE)) is not None:
                 first, room = file.start // ENTRY_SIZE, file.size // ENTRY_SIZE
-                with file.leaping():
+                with file.random_access():
                     self.end = first + _count(file.view(), room, self.end - first)
                 if self.end < first + room:
                     return
             return
         for file in reversed(self.segments.files):
-            with file.leaping():
+            with file.random_access():
                 count = _count(file.view(), file.size // ENTRY_SIZE)
             if count:
                 self.end = file.start // ENTRY_SIZE + count
@@ -237,39 +260,38 @@ class ConsumeQueue:
         return is_held and self.entry(offset)[0] == known.last
 
     def entry(self, offset: int) -> ConsumeQueueEntry:
-        """One entry; the offset is one that the queue has."""
+        """The entry of an offset that the queue has."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
         at = offset * ENTRY_SIZE - file.start
-        view: memoryview | bytes | None = file.held
+        view: memoryview | bytes | None = file.mapped_view
         if view is None:
-            view, at = file.look(at)
+            view, at = file.locate(at)
         entry: ConsumeQueueEntry = ENTRY.unpack_from(view, at)
         return entry
 
     def entries(self, offset: int, count: int) -> Iterator[ConsumeQueueEntry]:
-        """Entries from an offset of the queue on: so many, or as many as their file has."""
+        """Entries from an offset on: `count`, or as many as their file has."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
         at = offset * ENTRY_SIZE - file.start
         size = min(min(count, self.end - offset) * ENTRY_SIZE, file.size - at)
-        view, at = file.look(at)
+        view, at = file.locate(at)
         return ENTRY.iter_unpack(view[at : at + size])
 
     def columns(self, offset: int, count: int) -> EntryColumns:
-        """Entries from an offset of the queue on, at least one of them and at most `count`.
+        """Entries from an offset on as columns, at least one of them and at most `count`.
 
-        Fewer come at the end of a file, and never more than are unpacked together.
+        Fewer come at the end of a file, and never more than `UNPACK_MAX`.
         """
-        view, at, count = self._together(offset, count)
+        view, at, count = self._unpackable(offset, count)
         row = _entries(count).unpack_from(view, at)
         return row[::3], row[1::3], row[2::3]
 
-    def places(self, offset: int, count: int) -> tuple[int, list[int], list[int]]:
-        """Entries from an offset on: so many, or as many as their file has.
+    def position_columns(self, offset: int, count: int) -> PositionColumns:
+        """The positions and sizes of `count` entries, or of as many as their file has.
 
-        Told is what all positions have in common, what they have above that, and sizes. Of
-        hundreds together it costs a third of `columns`.
+        For hundreds of entries it takes a third of the time of `columns`.
         """
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
@@ -280,68 +302,75 @@ class ConsumeQueue:
             words.byteswap()
         highs, lows, sizes = words[::5], words[1::5], words[2::5]
         if highs.tobytes() == highs[:1].tobytes() * len(highs):
-            return highs[0] << 32, lows.tolist(), sizes.tolist()
+            return PositionColumns(highs[0] << 32, lows.tolist(), sizes.tolist())
         positions = [high << 32 | low for high, low in zip(highs, lows, strict=True)]
-        return 0, positions, sizes.tolist()
+        return PositionColumns(0, positions, sizes.tolist())
 
     def span(self, offset: int, count: int) -> EntrySpan:
-        """What the same entries have in common, at a third of the price."""
-        view, at, count = self._together(offset, count)
+        """The extent of `count` entries, or of fewer, in a third of the time of `columns`."""
+        view, at, count = self._unpackable(offset, count)
         size = sum(_sizes(count).unpack_from(view, at))
         last, last_size, _ = ENTRY.unpack_from(view, at + (count - 1) * ENTRY_SIZE)
         (first,) = POSITION.unpack_from(view, at)
         return count, first, last + last_size, size
 
-    def tagged(
+    def find_tagged(
         self, offset: int, count: int, codes: frozenset[int]
     ) -> tuple[int, list[TaggedEntry]]:
-        """Of as many entries as their file has: how many they are, and those with such a code."""
+        """How many entries were examined, and those of them that have one of the tag codes.
+
+        At most `count` entries, all in one file.
+        """
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
         at = offset * ENTRY_SIZE - file.start
         count = min(count, (file.size - at) // ENTRY_SIZE)
         view = file.view()[at : at + count * ENTRY_SIZE]
-        found = [(n, *ENTRY.unpack_from(view, n * ENTRY_SIZE)) for n in find_tagged(view, codes)]
-        return count, [(offset + n, pos, size) for n, pos, size, code in found if code in codes]
+        candidates = [
+            (n, *ENTRY.unpack_from(view, n * ENTRY_SIZE)) for n in find_tagged(view, codes)
+        ]
+        return count, [
+            (offset + n, pos, size) for n, pos, size, code in candidates if code in codes
+        ]
 
-    def _together(self, offset: int, count: int) -> tuple[memoryview | bytes, int, int]:
-        """Where entries are, and how many of them can be read in one go."""
+    def _unpackable(self, offset: int, count: int) -> tuple[memoryview | bytes, int, int]:
+        """Memory that holds entries, the first one's index there, and how many can be unpacked."""
         file = self.segments.file_at(offset * ENTRY_SIZE)
         assert file is not None, f"{self.topic}/{self.queue_id} has no offset {offset}"
         at = offset * ENTRY_SIZE - file.start
         count = min(count, (file.size - at) // ENTRY_SIZE, UNPACK_MAX)
-        return *file.look(at), count
+        return *file.locate(at), count
 
     def offset_of(self, position: int) -> int:
         """The first offset whose record begins at or behind a position."""
         low, high = self.begin, self.end
         while low < high:
             middle = at = (low + high) // 2
-            found, size, _ = self.entry(middle)
-            while not 0 <= found < POSITION_MAX or size <= 0:
-                # A damaged entry says nothing; one behind it does, and at worst too many are kept.
+            entry_position, size, _ = self.entry(middle)
+            while not 0 <= entry_position < POSITION_MAX or size <= 0:
+                # A damaged entry is skipped for one behind it; at worst too many are kept.
                 at += max(at - middle, 1)
                 if at >= high:
-                    found, size = position, 1
+                    entry_position, size = position, 1
                 else:
-                    found, size, _ = self.entry(at)
-            if found >= position and not (found == 0 and size == FILLER_SIZE):
+                    entry_position, size, _ = self.entry(at)
+            if entry_position >= position and not (entry_position == 0 and size == FILLER_SIZE):
                 high = middle
             else:
                 low = at + 1
         return low
 
     def min_offset(self, log_begin: int) -> int:
-        """The first offset whose record is still kept; the end if none is."""
+        """The first offset whose record the log still holds; the end if there is none."""
         if self._min_for != log_begin:
             self._min, self._min_for = self.offset_of(log_begin), log_begin
         return self._min
 
 
 def _count(view: memoryview, room: int, least: int = 0) -> int:
-    """How many entries a file holds: looked for from `least` on, near which most files end.
+    """How many entries a file holds; the search begins at `least`, near which most files end.
 
-    Every look costs a page, also where there was none.
+    Each probe costs a page, even where there was none.
     """
     step = 1
     while least + step < room and ENTRY.unpack_from(view, (least + step - 1) * ENTRY_SIZE)[1] > 0:
@@ -357,7 +386,7 @@ def _count(view: memoryview, room: int, least: int = 0) -> int:
 
 
 class ConsumeQueues:
-    """All queues of a directory; a queue's files are looked at when it is first used."""
+    """All queues of a directory; the files of a queue are opened when it is first used."""
 
     def __init__(self, pool: MapPool, directory: Path, entries: int, step: int) -> None:
         self._pool = pool
@@ -370,41 +399,41 @@ class ConsumeQueues:
         self._ids: dict[str, set[int]] = {}
         self.loaded: dict[tuple[str, int], ConsumeQueue] = {}
         self.listed: dict[tuple[str, int], Mapping[str, int | None]] = {}
-        """What their directories hold, as long as the store opens: reading them costs as much as
-        all else that is done with a queue then."""
+        """Directory listings, while the store opens: reading one costs as much as everything else
+        that is done with a queue then."""
         self.begins: dict[QueueName, int] = {}
-        """The first offsets that have a file, where that is not 0, as long as the store opens."""
+        """First offsets that have a file, where that is not 0, while the store opens."""
         self.faults: dict[QueueName, str] = {}
-        """Queues whose files cannot be used, and why."""
+        """Queues whose files are unusable, and why."""
         self.ends: dict[QueueName, QueueEnd] = {}
         """Where queues with messages ended at the last checkpoint."""
         self.has_ends = False
-        """Whether that was known when the store was opened."""
+        """Whether those ends were known when the store was opened."""
         self._rows: dict[QueueName, bytes] = {}
 
     @property
     def files(self) -> Files:
-        """The file system that the queues are on."""
+        """The file system that holds the queues."""
         return self._pool.files
 
     def path(self, name: QueueName, start: int) -> Path:
-        """The file of a queue that begins at a place."""
+        """The file of a queue that begins at byte `start`."""
         return Path(f"{self._text}/{name[0]}/{name[1]}/{start:020d}")
 
     def opened(self) -> None:
-        """Forget what only an opening needs."""
+        """Drop what only opening a store needs."""
         self.listed.clear()
         self.begins.clear()
         self.faults.clear()
 
     # -- ends --------------------------------------------------------------------------------
 
-    def take_ends(self, ends: Mapping[QueueName, QueueEnd]) -> None:
-        """Begin with what the last checkpoint knew."""
+    def set_checkpoint_ends(self, ends: Mapping[QueueName, QueueEnd]) -> None:
+        """Begin with the ends that the last checkpoint recorded."""
         self.ends, self.has_ends = dict(ends), True
 
     def note_end(self, queue: ConsumeQueue) -> None:
-        """Remember where a queue ends now, for the next checkpoint."""
+        """Record where a queue ends now, for the next checkpoint."""
         name, end, begin = (queue.topic, queue.queue_id), queue.end, queue.begin
         known = self.ends.get(name)
         if known is not None and known.end == end and known.begin == begin:
@@ -417,7 +446,7 @@ class ConsumeQueues:
             self._forget_end(name)
 
     def packed_ends(self, log_begin: int, position: int) -> bytes:
-        """Where all queues end now that the log reaches so far, as a file's content."""
+        """The ends of all queues as a file, for a log from `log_begin` to `position`."""
         for queue in self.loaded.values():
             self.note_end(queue)
         if len(self._rows) < len(self.ends):
@@ -430,8 +459,8 @@ class ConsumeQueues:
 
     # -- queues ------------------------------------------------------------------------------
 
-    def know(self, topic: str, queue_id: int) -> None:
-        """There are files of this queue."""
+    def add(self, topic: str, queue_id: int) -> None:
+        """Register a queue that has files."""
         self._ids.setdefault(topic, set()).add(queue_id)
 
     def topics(self) -> list[str]:
@@ -439,42 +468,42 @@ class ConsumeQueues:
         return sorted(self._ids)
 
     def ids(self, topic: str) -> list[int]:
-        """The queues that a topic has."""
+        """The queue ids of a topic."""
         return sorted(self._ids.get(topic, ()))
 
     def names(self) -> list[tuple[str, int]]:
-        """All queues."""
+        """Topic and id of every queue."""
         return [(topic, queue_id) for topic in self.topics() for queue_id in self.ids(topic)]
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
-        """A queue, if there is one."""
+        """A queue; None if there is none."""
         queue = self.loaded.get((topic, queue_id))
         if queue is None and queue_id in self._ids.get(topic, ()):
             queue = self._load(topic, queue_id)
         return queue
 
     def obtain(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, made if there is none. Raises MessageIllegal for a name that is no directory."""
+        """A queue, created if there is none. Raises MessageIllegal for an impossible name."""
         queue = self.get(topic, queue_id)
         if queue is None:
             _check_name(topic, queue_id)
-            self.listed[topic, queue_id] = {}  # there is nothing to be listed
+            self.listed[topic, queue_id] = {}  # there is nothing to list
             queue = self._load(topic, queue_id)
-            self.know(topic, queue_id)
+            self.add(topic, queue_id)
         return queue
 
     def remove(self, topic: str) -> None:
-        """Delete all queues of a topic: their files are out of the way, until `clear_removed`."""
+        """Delete all queues of a topic: their files are moved away until `clear_removed`."""
         for queue_id in self.ids(topic):
             self._forget(topic, queue_id)
         self._ids.pop(topic, None)
         try:
-            self._put_away(self.directory / topic)
-        except StoreError:  # as good, and slow when there are many
+            self._move_away(self.directory / topic)
+        except StoreError:  # deleting does as well, slowly when there are many
             self._pool.files.remove(self.directory / topic)
         self._pool.files.sync(self.directory)
 
-    def _put_away(self, path: Path) -> None:
+    def _move_away(self, path: Path) -> None:
         names = self._pool.files.list(self._removed)
         number = len(names) + 1
         while str(number) in names:
@@ -482,9 +511,9 @@ class ConsumeQueues:
         self._pool.files.move(path, self._removed / str(number))
 
     def clear_removed(self) -> None:
-        """Delete the files of removed queues, which takes long when these were many.
+        """Delete the files of removed queues, which takes long if there were many.
 
-        May run in another thread: nobody else knows of these files any more.
+        May run in another thread: nothing else uses these files any more.
         """
         with self._clearing:
             for number in self._pool.files.list(self._removed):
@@ -500,43 +529,43 @@ class ConsumeQueues:
             self._pool.files.remove(self.directory / topic / str(queue_id))
 
     def leave_out(self, name: QueueName) -> None:
-        """Know no more of a queue, whose files stay."""
+        """Forget a queue; its files stay."""
         topic, queue_id = name
         self._forget(topic, queue_id)
         self._ids.get(topic, set[int]()).discard(queue_id)
 
     def clear(self, name: QueueName) -> None:
-        """Delete the files of a queue that is about to be made again."""
+        """Delete the files of a queue that is about to be rebuilt."""
         topic, queue_id = name
         self.leave_out(name)
         self._pool.files.remove(self.directory / topic / str(queue_id))
 
     def _forget(self, topic: str, queue_id: int) -> None:
-        """Let go what is known of a queue whose files go."""
+        """Drop the state of a queue whose files are going."""
         self.listed.pop((topic, queue_id), None)
         self._forget_end((topic, queue_id))
         if queue := self.loaded.get((topic, queue_id)):
             self._discard(queue)
 
     def drop_before(self, topic: str, queue_id: int, position: int) -> list[str]:
-        """Delete the files of a queue that lead only to positions in front of one."""
+        """Delete the files of a queue whose records all lie in front of a position; gives paths."""
         was_loaded = (topic, queue_id) in self.loaded
         queue = self.get(topic, queue_id)
         if queue is None or len(queue.segments.files) < 2:
-            gone = []
+            dropped = []
         else:
             first_kept = queue.offset_of(position) * ENTRY_SIZE
-            gone = [str(file.path) for file in queue.segments.drop_before(first_kept)]
+            dropped = [str(file.path) for file in queue.segments.drop_before(first_kept)]
         if queue is not None and not was_loaded:
             self.unload(queue)
-        return gone
+        return dropped
 
     def unload(self, queue: ConsumeQueue) -> None:
-        """Forget what is known of a queue until it is used again."""
+        """Drop the state of a queue until it is used again."""
         self.note_end(queue)
         for file in queue.segments.files:
-            if file.waiting:
-                file.view()  # writes it
+            if file.unwritten:
+                file.view()  # writes the buffer
         self._discard(queue)
 
     def _discard(self, queue: ConsumeQueue) -> None:
@@ -544,8 +573,8 @@ class ConsumeQueues:
             self._pool.drop(file)
         self.loaded.pop((queue.topic, queue.queue_id), None)
 
-    def reach(self) -> int:
-        """Behind the last record that any queue leads to."""
+    def last_record_end(self) -> int:
+        """The position behind the last record that any queue leads to."""
         ends = [0]
         for topic, queue_id in self.names():
             queue = self.get(topic, queue_id)
@@ -556,14 +585,14 @@ class ConsumeQueues:
 
     def lost_in(self, start: int, stop: int) -> tuple[LostMessages, ...]:
         """The messages whose records begin between two positions."""
-        found = []
+        lost = []
         for topic, queue_id in self.names():
             queue = self.get(topic, queue_id)
             assert queue is not None
             first, behind = queue.offset_of(start), queue.offset_of(stop)
             if first < behind:
-                found.append(LostMessages(topic, queue_id, first, behind))
-        return tuple(found)
+                lost.append(LostMessages(topic, queue_id, first, behind))
+        return tuple(lost)
 
     def _load(self, topic: str, queue_id: int) -> ConsumeQueue:
         directory = self.directory / topic / str(queue_id)

@@ -1,4 +1,4 @@
-"""Rebuilder: queue entries made again from the log."""
+"""Queue rebuild: consume queue entries rebuilt from the log."""
 
 from collections.abc import Container, Mapping, Sequence
 from types import MappingProxyType
@@ -21,14 +21,14 @@ OFFSET_GAP_MAX: Final = 1_000_000
 """Offsets that may be missing between two messages of a queue; more is a damaged number."""
 
 LEVEL_DIGITS_MAX: Final = 10
-"""Of a delay level in a property; a longer number is none."""
+"""Digits of a delay level; a longer property is no level."""
 
 CODES_MAX: Final = 1024
-"""Hashes of tags that are kept: most topics have a handful."""
+"""Cached tag hashes: most topics have a handful of tags."""
 
 
 class EntryTagCodes:
-    """What an entry says of its message's tag, or of a delayed message: when it is due."""
+    """Computes the tag code of an entry: the tag's hash, or a delayed message's delivery time."""
 
     def __init__(self, delay_levels_ms: Sequence[int]) -> None:
         self._delay_levels_ms = delay_levels_ms
@@ -53,7 +53,7 @@ class EntryTagCodes:
 
 
 class QueueRebuilder:
-    """Gives records their queue entries, in the order of the log."""
+    """Writes the queue entries of records, in the order of the log."""
 
     def __init__(
         self,
@@ -70,15 +70,16 @@ class QueueRebuilder:
         self._deleted = deleted
         self._only = only
         self.lacking: set[QueueName] = set()
-        """Queues that lack entries of records in front of the scan: the whole log has them."""
+        """Queues that lack entries of records in front of the scan: they need a scan of the whole
+        log."""
         self._cursors: dict[tuple[bytes, int], _Cursor | None] = {}
         self.cut = 0
-        """Entries that led to nothing, behind the log's end."""
+        """Dropped entries: they led behind the log's end."""
         self.last = -1
-        """Where the last record begins that was put."""
+        """Where the last record of the scan begins; -1 for none."""
 
     def put(self, position: int, found: PartialRecord) -> None:
-        """One record's entry, unless its queue lacks entries that came before this scan."""
+        """Write a record's entry, unless its queue lacks entries from before this scan."""
         size, queue_id, offset, sys_flag, stored_ms, topic, properties = found
         self.last = position
         if sys_flag & _WITHOUT_ENTRY and not has_entry(sys_flag):
@@ -96,37 +97,37 @@ class QueueRebuilder:
             cursor.jump(offset, position)
         cursor.put(position, size, self._code_of(topic, properties, stored_ms))
 
-    def settle(self, holes: Sequence[RecordRange]) -> None:
-        """Let the queues that had records end behind their last one.
+    def finish(self, holes: Sequence[RecordRange]) -> None:
+        """Truncate the queues that had records behind their last one.
 
         Entries that lead into a hole stay: their offsets were given to messages.
         """
         for cursor in self._cursors.values():
             if cursor is not None:
-                self._settle(cursor.queue, _behind_holes(cursor.queue, cursor.next, holes))
-                cursor.queue.redo(cursor.first, cursor.next)
+                self._truncate(cursor.queue, _behind_holes(cursor.queue, cursor.next, holes))
+                cursor.queue.rewrite(cursor.first, cursor.next)
 
-    def settle_others(self, start: int, holes: Sequence[RecordRange]) -> None:
-        """Let all other queues forget entries that lead behind the scan's start.
+    def truncate_others(self, start: int, holes: Sequence[RecordRange]) -> None:
+        """Truncate all other queues at the scan's start.
 
-        The scan found no record of theirs, so such an entry is left from a lost end of the log,
-        even if its position has been written again since.
+        The scan found no record of theirs, so an entry behind its start is left from a lost end of
+        the log, even if its position has been written again since.
         """
         for topic, queue_id in self._queues.names():
             if (topic.encode(), queue_id) not in self._cursors:
                 queue = self._queues.get(topic, queue_id)
                 assert queue is not None
-                self._settle(queue, _behind_holes(queue, queue.offset_of(start), holes))
+                self._truncate(queue, _behind_holes(queue, queue.offset_of(start), holes))
                 self._queues.unload(queue)
 
-    def _settle(self, queue: ConsumeQueue, end: int) -> None:
+    def _truncate(self, queue: ConsumeQueue, end: int) -> None:
         self.cut += max(queue.end - end, 0)
-        queue.settle(end)
+        queue.truncate(end)
 
-    def settle_known(self, known: Mapping[QueueName, QueueEnd]) -> None:
-        """See to it that queues made again end where they did, though the log lost their messages.
+    def restore_ends(self, known: Mapping[QueueName, QueueEnd]) -> None:
+        """Extend rebuilt queues to their known ends, although the log lost their messages.
 
-        Retention may have deleted them, or damage: their offsets are not given to others.
+        Retention or damage may have removed those messages: their offsets are not given to others.
         """
         for name, end in known.items():
             queue = self._queues.obtain(*name)
@@ -161,12 +162,12 @@ _OPEN: Final = (int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLB
 
 
 def has_entry(sys_flag: int) -> bool:
-    """Whether a record stands in a queue: not while prepared, nor rolled back, nor as a batch."""
+    """Whether a record has a queue entry: not if prepared, rolled back, or a batch."""
     return sys_flag & TRANSACTION_MASK not in _OPEN and not sys_flag & _INNER_BATCH
 
 
 def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[RecordRange]) -> int:
-    """The first offset, from one on, whose entry does not lead into a hole."""
+    """The first offset, from `offset` on, whose entry does not lead into a hole."""
     while offset < queue.end:
         position, _, _ = queue.entry(offset)
         if not any(hole.start <= position < hole.stop for hole in holes):
@@ -176,7 +177,7 @@ def _behind_holes(queue: ConsumeQueue, offset: int, holes: Sequence[RecordRange]
 
 
 class _Cursor:
-    """Where the scan is in one queue."""
+    """The scan's place in one queue."""
 
     __slots__ = ("_keeps_codes", "first", "next", "queue")
 
@@ -184,25 +185,25 @@ class _Cursor:
         self.queue = queue
         self.first = self.next = following
         queue.checked_from = min(queue.checked_from, following)
-        # When a delayed message is due, the one who stored it knew better.
+        # The stored delivery time of a delayed message is better than a computed one.
         self._keeps_codes = queue.name == SCHEDULE_TOPIC
 
     def put(self, position: int, size: int, code: int) -> None:
-        """The entry of the next offset, unless it is there already."""
+        """Write the entry of the next offset, unless it is there already."""
         queue, offset = self.queue, self.next
         self.next = offset + 1
         if offset < queue.end:
-            held = queue.entry(offset)
-            is_same = held[0] == position and held[1] == size
-            if not is_same or (held[2] != code and not (self._keeps_codes and held[2])):
+            entry = queue.entry(offset)
+            is_same = entry[0] == position and entry[1] == size
+            if not is_same or (entry[2] != code and not (self._keeps_codes and entry[2])):
                 queue.overwrite(offset, position, size, code)
             return
-        if offset >= queue.room:
-            queue.make_room()
+        if offset >= queue.capacity:
+            queue.reserve()
         queue.put(position, size, code)
 
     def jump(self, offset: int, position: int) -> None:
-        """Offsets whose records are lost: entries that are there stay, others say so."""
+        """Pass offsets whose records are lost: missing entries become fillers."""
         while self.next < offset:
             if self.next >= self.queue.end or self.queue.entry(self.next)[1] == 0:
                 self.put(position, FILLER_SIZE, 0)

@@ -1,8 +1,8 @@
-"""Deleted: topics that were deleted, and how far the log reached then.
+"""Topic tombstones: which topics were deleted, and how far the log reached then.
 
-Their records stay in the log until they expire. A recovery that finds them again must not give
-them queue entries: the topic may have been made anew meanwhile, and its offsets begin at 0 again.
-The file is ours alone: a genuine broker passes it over.
+Records of a deleted topic stay in the log until they expire. A recovery that finds them must give
+them no queue entries: the topic may have been created again, with offsets from 0 on. Only Roquet
+has this file; Apache's broker ignores it.
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,22 @@ FILE_NAME: Final = "deleted-topics.json"
 
 
 class TopicTombstones:
-    """Topic to position: records of the topic in front of it are nobody's any more."""
+    """Topic to position: records of the topic in front of the position are deleted."""
 
     def __init__(self, files: Files, directory: Path) -> None:
         self._files = files
         self._path = directory / FILE_NAME
         self.positions: dict[bytes, int] = self._read()
 
-    def before(self, topic: str) -> int:
+    def position_of(self, topic: str) -> int:
         """Records of a topic in front of this position are deleted; 0 for none."""
         return self.positions.get(topic.encode(), 0) if self.positions else 0
 
-    def note(self, topic: str, end: int) -> None:
-        """A topic is deleted, now that the log reaches so far. Durable when this returns.
+    def add(self, topic: str, end: int) -> None:
+        """Note that a topic is deleted, at the log's end. Durable when this returns.
 
-        Raises StoreError: then the file says what it said before. Raises StoreFailed where even
-        that is not sure: a recovery may take the topic for deleted, so nothing more may be stored.
+        Raises StoreError: then the file is as before. Raises StoreFailed where even that is not
+        certain: a recovery may take the topic for deleted, so nothing more may be stored.
         """
         try:
             self._save(self.positions | {topic.encode(): end})
@@ -49,18 +49,18 @@ class TopicTombstones:
             raise
 
     def forget_before(self, begin: int) -> None:
-        """The log begins there now: what lay in front of it needs no word any more."""
+        """Drop tombstones in front of `begin`, where the log begins now."""
         left = {topic: end for topic, end in self.positions.items() if end > begin}
         if left != self.positions:
             try:
                 self._save(left)
             except StoreError as error:
                 log.warning(
-                    "words about topics deleted long ago stay until the next time: %s", error
+                    "tombstones of topics deleted long ago stay until the next time: %s", error
                 )
 
     def limit(self, end: int) -> None:
-        """The log ends there: what will be written from there on is not deleted."""
+        """Lower positions to the log's end: records written from there on are not deleted."""
         if any(position > end for position in self.positions.values()):
             self._save({topic: min(at, end) for topic, at in self.positions.items()})
 
@@ -72,8 +72,8 @@ class TopicTombstones:
         except OSError as error:
             raise store_error(self._path, error) from error
         try:
-            found = msgspec.json.decode(text, type=dict[str, int])
-            return {topic.encode(): end for topic, end in found.items()}
+            positions = msgspec.json.decode(text, type=dict[str, int])
+            return {topic.encode(): end for topic, end in positions.items()}
         except (msgspec.MsgspecError, UnicodeError) as error:
             raise StoreError(
                 f"{self._path} cannot be read: {error}; remove it, and deleted topics may have"

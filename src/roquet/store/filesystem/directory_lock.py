@@ -1,4 +1,4 @@
-"""Locks: a directory held for one process, and the errors for what the system refuses."""
+"""Directory locks: one process per data directory; and the errors for failed system calls."""
 
 import errno
 import sys
@@ -20,21 +20,21 @@ _ADVICE: Final = {
     errno.ENOTDIR: _IN_THE_WAY,
     errno.EEXIST: _IN_THE_WAY,
 }
-"""What to do, by the system's reason."""
+"""Advice to the operator, by errno."""
 
 _held: Final[set[Path]] = set()
-"""Lock files held by this very process: the system's locks keep out other processes alone."""
+"""Lock files that this very process holds: the system's locks exclude only other processes."""
 
 
 class DirectoryLock(Protocol):
-    """A directory held for this process."""
+    """A directory held by this process."""
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let other processes take the directory."""
 
 
 class FileLock:
-    """The lock that the genuine broker takes as well: the first byte of a file."""
+    """A lock on the first byte of a file, which Apache's broker takes as well."""
 
     def __init__(self, path: Path, holder: str) -> None:
         self._path = path.resolve()
@@ -56,20 +56,20 @@ class FileLock:
         _held.add(self._path)
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let other processes take the directory."""
         _held.discard(self._path)
         self._file.close()
 
 
 def locked_error(path: Path, holder: str) -> StoreLocked:
-    """The error for a directory that somebody holds."""
+    """The error for a directory that another process holds."""
     return StoreLocked(
         f"{path.parent} is held by {holder}: stop it first, or give another directory"
     )
 
 
 def store_error(path: Path, error: OSError | ValueError) -> StoreError:
-    """The error for what the system refused: StoreFull when there is no room."""
+    """The error for a failed system call: StoreFull when there is no space, else StoreError."""
     if isinstance(error, OSError) and error.errno in _NO_SPACE:
         return StoreFull(f"{path}: the disk is full; nothing was stored")
     reason = error.strerror if isinstance(error, OSError) else str(error)

@@ -1,9 +1,9 @@
-"""Files: the few things we ask of a file system; RealFiles does them.
+"""Files: the file system operations that the store needs; RealFiles does them.
 
-We assume: a file's length is set once, in full; the blocks of a piece are on the disk before we
-write into it through a map, so that a full disk is an error of `allocate` and not a signal; what
-was written through a map is durable after `sync` of the file; a new name is durable after `sync`
-of its directory; `replace` shows either the old or the new content, whatever happens.
+Assumptions about the disk: the length of a file is set once, in full. Blocks are allocated before a
+range is written through a map, so that a full disk is an error of `allocate` and not a signal.
+Bytes written through a map are durable after `sync` of the file; a new name is durable after `sync`
+of its directory. `replace` shows either the old or the new content, whatever happens.
 """
 
 import errno
@@ -26,81 +26,81 @@ _PIECE_SIZE: Final = 64 * 1024
 _GONE: Final = -1
 
 _O_BINARY: Final[int] = getattr(os, "O_BINARY", 0)
-"""Windows needs to be told that bytes are bytes."""
+"""Without this flag Windows translates line ends."""
 
 MAPS_MAX: Final = 16_384
-"""A quarter of what Linux allows a process by default. A queue that is only written to now and then
-would cost 8 KiB while it is mapped, for a page and for the table that leads to it."""
+"""A quarter of what Linux allows a process by default. A queue that is rarely written would cost 8
+KiB while it is mapped, for a page and for its page table."""
 
 MAPS_MIN: Final = 400
-"""What a process with the usual limit of 1,024 descriptors can spare."""
+"""Affordable within the usual limit of 1,024 descriptors."""
 
 DESCRIPTORS_KEPT: Final = 500
-"""For connections and everything else."""
+"""Reserved for connections and everything else."""
 
 
 class Files(Protocol):
-    """What the store asks of a file system."""
+    """The file system as the store uses it."""
 
     def list(self, directory: Path) -> dict[str, int | None]:
-        """Names in a directory with the sizes of files, None for directories; empty if missing."""
+        """Names in a directory, with sizes, None for directories; empty if it is missing."""
 
     def create(self, path: Path, size: int) -> None:
-        """A file of that length, its directories as well; no blocks yet. What is there stays."""
+        """Create a file of that length, and its directories, without blocks; content stays."""
 
     def allocate(self, path: Path, start: int, size: int) -> None:
-        """Blocks for a piece, which keeps what it holds. Raises StoreFull."""
+        """Allocate blocks for a range, which keeps its content. Raises StoreFull."""
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
-        """The first `size` bytes of a file, to be read and written as memory."""
+        """Map the first `size` bytes of a file, to be read and written as memory."""
 
     def maps_max(self) -> int:
         """How many maps may be held at once."""
 
     def write(self, path: Path, start: int, data: bytes) -> None:
-        """Put bytes where blocks are, without a map."""
+        """Write bytes to allocated blocks, without a map."""
 
-    def growing(self, view: memoryview, is_growing: bool) -> None:
-        """Whether a map's untouched pages are about to be written, or else to be read."""
+    def advise_growth(self, view: memoryview, is_growing: bool) -> None:
+        """Say whether untouched pages of a map will be written next, or else read."""
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Let the pages of a map's head leave this process; they come back when looked at."""
+    def release_pages(self, view: memoryview, size: int) -> None:
+        """Release the first `size` bytes of a map from this process; access brings them back."""
 
     def data_end(self, path: Path, size: int) -> int:
-        """No byte from here on was ever written; `size` where the file system cannot tell."""
+        """The end of all bytes ever written; `size` if the file system cannot tell."""
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
         """Make a file's bytes, or a directory's names, survive a loss of power.
 
-        `view` is the map through which the file was written, if it is still there.
+        `view` is the map through which the file was written, if it still exists.
         """
 
     def disk_sync(self, directory: Path) -> DiskSync | None:
-        """The disk that holds a directory, where all of it can be made durable at once."""
+        """The disk of a directory, where it can be synced as a whole; None elsewhere."""
 
     def read(self, path: Path) -> bytes:
         """All bytes of a small file; FileNotFoundError if there is none."""
 
     def peek(self, path: Path, start: int, size: int) -> bytes:
-        """Some bytes of a file that may be written as well, fewer where it ends.
+        """Some bytes of a file that is also writable, fewer at its end.
 
         Raises FileNotFoundError if there is none, StoreError for one that cannot be used.
         """
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
-        """Put a file's whole content at once; `keep` leaves the old one as `.bak`."""
+        """Replace a file's whole content atomically; `keep` leaves the old one as `.bak`."""
 
     def remove(self, path: Path) -> None:
-        """Delete a file, or a directory with all it holds; nothing there is as well."""
+        """Delete a file, or a directory with its content; a missing path is no error."""
 
     def move(self, path: Path, target: Path) -> None:
-        """Give a directory with all it holds another name, at once; nothing there is as well."""
+        """Rename a directory with its content, atomically; a missing path is no error."""
 
     def lock(self, path: Path, holder: str) -> DirectoryLock:
-        """Hold a directory by a file in it. Raises StoreLocked, which names the holder."""
+        """Lock a directory by a file in it. Raises StoreLocked, which names the holder."""
 
     def usage(self, directory: Path, /) -> DiskUsage:
-        """The disk that holds a directory."""
+        """Size and free space of the disk that holds a directory."""
 
 
 class RealFiles:
@@ -109,13 +109,13 @@ class RealFiles:
     def list(self, directory: Path) -> dict[str, int | None]:
         """See Files."""
         try:
-            found = os.scandir(directory)
+            entries = os.scandir(directory)
         except FileNotFoundError:
             return {}
         except OSError as error:
             raise store_error(directory, error) from error
-        with found:
-            return {entry.name: size for entry in found if (size := _size(entry)) != _GONE}
+        with entries:
+            return {entry.name: size for entry in entries if (size := _size(entry)) != _GONE}
 
     def create(self, path: Path, size: int) -> None:
         """See Files."""
@@ -147,7 +147,7 @@ class RealFiles:
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
         """See Files."""
         try:
-            # Not path.open, whose buffers cost as much as the map: there may be very many queues.
+            # Not path.open: its buffers cost as much as the map, and there may be very many queues.
             descriptor = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | _O_BINARY)
             try:
                 return libc.map_file(descriptor, size, writable=writable)
@@ -171,21 +171,21 @@ class RealFiles:
         finally:
             os.close(handle)
 
-    def growing(self, view: memoryview, is_growing: bool) -> None:
+    def advise_growth(self, view: memoryview, is_growing: bool) -> None:
         """See Files.
 
-        Linux reads ahead up to 2 MiB when a page is touched first: where nothing was written yet,
-        that is 6 to 20 ms of making zeros.
+        Linux reads ahead up to 2 MiB when a page is first touched: where nothing was written yet,
+        that takes 6 to 20 ms of zeroing.
         """
-        held = view.obj
-        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
-            held.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
+        memory = view.obj
+        if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_RANDOM"):
+            memory.madvise(mmap.MADV_RANDOM if is_growing else mmap.MADV_NORMAL)
 
-    def forget(self, view: memoryview, size: int) -> None:
+    def release_pages(self, view: memoryview, size: int) -> None:
         """See Files."""
-        held = view.obj
-        if isinstance(held, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
-            held.madvise(mmap.MADV_DONTNEED, 0, size)
+        memory = view.obj
+        if isinstance(memory, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED") and size:
+            memory.madvise(mmap.MADV_DONTNEED, 0, size)
 
     def data_end(self, path: Path, size: int) -> int:
         """See Files."""
@@ -234,15 +234,15 @@ class RealFiles:
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         """See Files."""
-        fresh = path.with_name(path.name + ".tmp")
+        new = path.with_name(path.name + ".tmp")
         try:
             make_directories(path.parent, _sync_directory)
-            _write(fresh, data)
+            _write(new, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
                 _write(old, path.read_bytes())
                 old.replace(path.with_name(path.name + ".bak"))
-            fresh.replace(path)
+            new.replace(path)
             _sync_directory(path.parent)
         except OSError as error:
             raise store_error(path, error) from error
@@ -273,14 +273,14 @@ class RealFiles:
     def usage(self, directory: Path) -> DiskUsage:
         """See Files."""
         usage = shutil.disk_usage(directory)
-        # As `df` counts: blocks that only root may use are neither used nor free.
+        # As `df` counts: blocks reserved for root are neither used nor free.
         return DiskUsage(usage.used + usage.free, usage.free)
 
 
 def _size(entry: os.DirEntry[str]) -> int | None:
-    """A file's size, None for a directory, `_GONE` for one that was deleted since it was listed.
+    """A file's size, None for a directory, `_GONE` for one deleted since it was listed.
 
-    Raises StoreError for a link that leads nowhere.
+    Raises StoreError for a dangling link.
     """
     try:
         return None if entry.is_dir() else entry.stat().st_size
@@ -291,9 +291,9 @@ def _size(entry: os.DirEntry[str]) -> int | None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    """A file with these bytes, durable but for its name.
+    """Create a file with these bytes, durable except for its name.
 
-    Always a new one: of a file whose flush failed a second flush would prove nothing.
+    Always a new file: a second flush of a file whose flush has failed would prove nothing.
     """
     path.unlink(missing_ok=True)
     handle = open_private(str(path), os.O_WRONLY | os.O_CREAT | os.O_EXCL | _O_BINARY)
@@ -305,15 +305,15 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _write_all(handle: int, data: bytes) -> None:
-    """Write all of it: the system may take a part at a time."""
+    """Write all bytes: the system may take a part at a time."""
     left = memoryview(data)
     while left:
         left = left[os.write(handle, left) :]
 
 
 def _create(path: Path) -> int:
-    """A descriptor of a file; a new one if there is none, its directories as well."""
-    # Not path.open: there may be very many queues, and each costs this before its first message.
+    """A descriptor of a file, which is created with its directories if there is none."""
+    # Not path.open: there may be very many queues, and each pays this before its first message.
     flags = os.O_RDWR | os.O_CREAT | _O_BINARY
     try:
         return os.open(path, flags, FILE_MODE)
@@ -323,7 +323,7 @@ def _create(path: Path) -> int:
 
 
 def _fill(file: FileIO, start: int, size: int) -> None:
-    """Blocks where there is no fallocate: what the piece reads as is written to it."""
+    """Allocate blocks without fallocate: write back what the range reads as."""
     while size > 0:
         file.seek(start)
         piece = file.read(min(size, _PIECE_SIZE))
@@ -360,7 +360,7 @@ def _data_end(handle: int, size: int) -> int:
         try:
             at = os.lseek(handle, os.lseek(handle, at, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole is left
+            if error.errno == errno.ENXIO:  # only a hole is left
                 break
             return size
         end = at
@@ -368,7 +368,7 @@ def _data_end(handle: int, size: int) -> int:
 
 
 def _descriptors_max() -> int:
-    """The process's limit of open files."""
+    """The process's limit of open files; 0 if unknown."""
     try:
         import resource  # not on Windows
     except ImportError:

@@ -1,7 +1,7 @@
-"""MappedFile: one file of full length, seen as memory; MapPool bounds how many are held.
+"""MappedFile: one file of full length, seen as memory; MapPool bounds how many are mapped.
 
-Where there are more files than maps, those that are only written to now and then need none: what
-goes to them is kept, until a flush writes it without a map or somebody looks at the file.
+Where there are more files than maps, files that are rarely written need no map: their last bytes
+are buffered until a flush writes them without a map, or until somebody reads the file.
 """
 
 import errno
@@ -18,29 +18,30 @@ from roquet.store.filesystem.files import Files
 log = logger(__name__)
 
 path_of = lru_cache(64)(Path)
-"""A path from its text; whoever asks once asks again at once, and making one costs 10 us."""
+"""Cached: a caller that needs a path once needs it again at once, and making one costs 10 us."""
 
 
 class MappedFile:
-    """One file: mapped when looked at, perhaps unmapped when others are needed more.
+    """One file: mapped when it is read or often written, unmapped when others need the map more.
 
-    `held` is its memory or None; whoever writes often looks there first and asks `view` else.
-    `kept` are the last bytes, from `kept_at` on, while there is no map: from `written` on they wait
-    to be written, and in front of it they save a map to who reads them soon.
-    `reach` says how far its blocks are known to be on the disk: only below it may be written.
+    `mapped_view` is its memory or None; frequent writers look there first and call `view`
+    otherwise. `buffered` are the last bytes, from `buffered_at` on, while there is no map: those
+    from `written` on are not in the file yet, and those in front of it spare a map to readers that
+    come soon. `allocated` is the position up to which blocks are known to exist: only below it may
+    be written.
     """
 
     __slots__ = (
         "_path",
-        "held",
+        "allocated",
+        "buffered",
+        "buffered_at",
         "is_dirty",
         "is_growing",
         "is_new",
         "is_used",
-        "kept",
-        "kept_at",
+        "mapped_view",
         "pool",
-        "reach",
         "size",
         "start",
         "written",
@@ -51,126 +52,126 @@ class MappedFile:
         self._path = str(path)  # a Path takes four times the memory, and there are many files
         self.start = start
         self.size = size
-        self.held: memoryview | None = None
-        self.reach = 0
+        self.mapped_view: memoryview | None = None
+        self.allocated = 0
         self.is_used = False
         self.is_dirty = False
         self.is_growing = False
         self.is_new = False
-        self.kept = b""
-        self.kept_at = 0
+        self.buffered = b""
+        self.buffered_at = 0
         self.written = 0
 
     @property
     def path(self) -> Path:
-        """Where the file is."""
+        """The path of the file."""
         return path_of(self._path)
 
     def view(self) -> memoryview:
-        """The whole file as memory. Parts of it that are in others' hands outlive the map."""
+        """The whole file as memory. Slices that others hold outlive the map."""
         self.is_used = True
-        held = self.held
-        return self.pool.hold(self) if held is None else held
+        view = self.mapped_view
+        return self.pool.map_file(self) if view is None else view
 
-    def hold_to_write(self) -> memoryview | None:
-        """The file as memory, or None: keep what is to be written."""
-        if self.pool.has_room or self.waiting >= PENDING_MAX:
+    def view_to_write(self) -> memoryview | None:
+        """The file as memory, or None if the caller is to `buffer` its bytes."""
+        if self.pool.has_free_map or self.unwritten >= BUFFERED_MAX_BYTES:
             return self.view()
         return None
 
     @property
-    def waiting(self) -> int:
-        """How many bytes wait to be written."""
-        return self.kept_at + len(self.kept) - self.written if self.kept else 0
+    def unwritten(self) -> int:
+        """How many buffered bytes are not in the file yet."""
+        return self.buffered_at + len(self.buffered) - self.written if self.buffered else 0
 
-    def keep(self, at: int, data: bytes) -> None:
-        """Remember what goes to a place of the file, right behind what is remembered already."""
-        if not self.kept:
-            self.kept_at = self.written = at
-        self.kept += data
-        self.mark()
+    def buffer(self, at: int, data: bytes) -> None:
+        """Buffer bytes for position `at` of the file; they follow those buffered already."""
+        if not self.buffered:
+            self.buffered_at = self.written = at
+        self.buffered += data
+        self.mark_dirty()
 
-    def write_kept(self) -> None:
-        """Write what waits, without a map; what was written the last time is kept no longer."""
-        data = self.kept[self.written - self.kept_at :]
+    def write_buffered(self) -> None:
+        """Write the unwritten bytes without a map; those written before leave the buffer."""
+        data = self.buffered[self.written - self.buffered_at :]
         self.pool.files.write(self.path, self.written, data)
-        self.kept, self.kept_at = data, self.written
+        self.buffered, self.buffered_at = data, self.written
         self.written += len(data)
 
-    def look(self, at: int) -> tuple[memoryview | bytes, int]:
-        """What holds a place of the file, and all behind it, and where in that the place is."""
-        held = self.held
-        if held is not None:
+    def locate(self, at: int) -> tuple[memoryview | bytes, int]:
+        """Memory that holds the file from a position on, and the position's index in it."""
+        view = self.mapped_view
+        if view is not None:
             self.is_used = True
-            return held, at
-        if self.kept and at >= self.kept_at:
-            return self.kept, at - self.kept_at
+            return view, at
+        if self.buffered and at >= self.buffered_at:
+            return self.buffered, at - self.buffered_at
         return self.view(), at
 
-    def make(self) -> None:
+    def create(self) -> None:
         """Create the file in its full length; no blocks yet. Raises StoreFull."""
         self.pool.files.create(self.path, self.size)
         self.is_new = True
 
     def extend(self, end: int, step: int) -> None:
-        """Blocks up to `end` at least, in steps, so that writing below cannot fail.
+        """Allocate blocks up to `end` at least, in steps, so that writing below it cannot fail.
 
-        Raises StoreFull. Blocks that are there already stay as they are; the first step begins
-        where the caller writes next, since older bytes have theirs.
+        Raises StoreFull. Existing blocks keep their content. The first step begins at the caller's
+        next write, since older bytes have their blocks.
         """
         target = min(self.size, -(-end // step) * step)
-        if target > self.reach:
-            self.pool.files.allocate(self.path, self.reach, target - self.reach)
-            self.reach = target
-            self.grow(True)
+        if target > self.allocated:
+            self.pool.files.allocate(self.path, self.allocated, target - self.allocated)
+            self.allocated = target
+            self.set_growing(True)
 
-    def grow(self, is_growing: bool) -> None:
-        """Say whether more is about to be written to pages that were never touched."""
+    def set_growing(self, is_growing: bool) -> None:
+        """Say whether the next writes go to pages that were never touched."""
         if self.is_growing is not is_growing:
             self.is_growing = is_growing
-            if self.held is not None:
-                self.pool.files.growing(self.held, is_growing)
+            if self.mapped_view is not None:
+                self.pool.files.advise_growth(self.mapped_view, is_growing)
 
     @contextmanager
-    def leaping(self) -> Iterator[None]:
-        """Pages are looked at here and there: reading ahead would make megabytes of zeros."""
+    def random_access(self) -> Iterator[None]:
+        """Suspend read-ahead: around scattered reads it would make megabytes of zeros."""
         was_growing = self.is_growing
-        self.grow(True)
+        self.set_growing(True)
         try:
             yield
         finally:
-            self.grow(was_growing)
+            self.set_growing(was_growing)
 
     def clear(self, start: int) -> bool:
-        """Zeros from `start` on; whether anything else was there.
+        """Zero the file from `start` on; True if anything else was there.
 
         Pages that hold zeros are not touched: they may have no blocks to be written to.
         """
-        if start < self.kept_at + len(self.kept):
-            self.view()  # writes it
+        if start < self.buffered_at + len(self.buffered):
+            self.view()  # writes the buffer
         end = self.pool.files.data_end(self.path, self.size)
         if start >= end:
             return False
-        found = False
-        with self.leaping():
+        has_changed = False
+        with self.random_access():
             view = self.view()
             while start < end:
                 stop = min(end, (start // PAGE_SIZE + 1) * PAGE_SIZE)
                 zeros = bytes(stop - start)
                 if bytes(view[start:stop]) != zeros:
                     view[start:stop] = zeros
-                    found = True
+                    has_changed = True
                 start = stop
-        if found:
-            self.mark()
-        return found
+        if has_changed:
+            self.mark_dirty()
+        return has_changed
 
-    def redo(self, start: int, stop: int) -> None:
-        """Write what the file holds between two places once more, for the next flush to keep.
+    def rewrite(self, start: int, stop: int) -> None:
+        """Write a range of the file once more, for the next flush to make durable.
 
-        The process before may have died, or been told that the disk failed, before these bytes
-        were durable. The system shows them and may believe that they are on the disk already.
-        Zeros are left out: they may have no blocks. Raises OSError.
+        The previous process may have died, or met a disk failure, before these bytes were durable;
+        the system shows them and may believe that they are on the disk already. Zeros are left out:
+        they may have no blocks. Raises OSError.
         """
         if start >= stop:
             return
@@ -179,10 +180,10 @@ class MappedFile:
             data = bytes(view[at : min(at + REWRITE_SIZE, stop)])
             if data.strip(b"\0"):
                 self.pool.files.write(self.path, at, data)
-        self.mark()
+        self.mark_dirty()
 
-    def mark(self) -> None:
-        """Remember that there is something to be made durable."""
+    def mark_dirty(self) -> None:
+        """Note that the file has bytes to be made durable."""
         if not self.is_dirty:
             self.is_dirty = True
             self.pool.dirty.append(self)
@@ -191,21 +192,21 @@ class MappedFile:
 PAGE_SIZE = 4096
 
 REWRITE_SIZE: Final = 64 * 1024
-"""Bytes written once more at a time."""
+"""Bytes rewritten at a time."""
 
-PENDING_MAX: Final = 4096
-"""So many bytes within one flush, and a file is written to often enough to be worth a map."""
+BUFFERED_MAX_BYTES: Final = 4096
+"""A file with this many unwritten bytes within one flush is written often enough for a map."""
 
 
 class MapPool:
-    """The maps held at once: who was not used since the last look goes first."""
+    """The maps held at once; when there are too many, an unused one is dropped (second chance)."""
 
     def __init__(self, files: Files, maps_max: int, *, writable: bool = True) -> None:
         self.files = files
         self._maps_max = maps_max
         self.is_writable = writable
-        self.has_sure_names = True
-        """Whether the names of files that were found are durable: not after a crash."""
+        self.has_durable_names = True
+        """Whether the names of existing files are durable: not after a crash."""
         self._held: dict[MappedFile, None] = {}
         self.dirty: list[MappedFile] = []
         """Files written to since `take_dirty`."""
@@ -214,11 +215,11 @@ class MapPool:
         return len(self._held)
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more map takes nobody's place."""
+    def has_free_map(self) -> bool:
+        """Whether another file can be mapped without unmapping one."""
         return len(self._held) < self._maps_max
 
-    def hold(self, file: MappedFile) -> memoryview:
+    def map_file(self, file: MappedFile) -> memoryview:
         """Map a file, and unmap another when there are too many."""
         while len(self._held) >= self._maps_max:
             self._drop_one()
@@ -229,23 +230,23 @@ class MapPool:
                 raise
             self._shrink()
             view = self.files.map(file.path, file.size, writable=self.is_writable)
-        file.held = view
+        file.mapped_view = view
         if file.is_growing:
-            self.files.growing(view, True)
+            self.files.advise_growth(view, True)
         self._held[file] = None
-        if file.kept:
-            view[file.kept_at : file.kept_at + len(file.kept)] = file.kept
-            file.kept = b""
+        if file.buffered:
+            view[file.buffered_at : file.buffered_at + len(file.buffered)] = file.buffered
+            file.buffered = b""
         return view
 
     def drop(self, file: MappedFile) -> None:
-        """Unmap a file that is gone or done; slices of it that somebody still reads keep theirs."""
-        file.held = None
-        file.kept = b""
+        """Unmap a file that is deleted or no longer used; slices that readers hold stay valid."""
+        file.mapped_view = None
+        file.buffered = b""
         self._held.pop(file, None)
 
     def take_dirty(self) -> list[MappedFile]:
-        """What has to be made durable; from now on files are marked anew."""
+        """The files that have to be made durable; marking starts anew."""
         taken, self.dirty = self.dirty, []
         for file in taken:
             file.is_dirty = False
@@ -257,9 +258,9 @@ class MapPool:
             self.drop(file)
 
     def _shrink(self) -> None:
-        """The process may have fewer maps than was thought: connections take descriptors, too."""
+        """Lower the limit to what the process can map: connections take descriptors, too."""
         self._maps_max = max(len(self._held) * 3 // 4, 1)
-        log.warning("only %d files can be held mapped (see ulimit -n)", self._maps_max)
+        log.warning("only %d files can be mapped at once (see ulimit -n)", self._maps_max)
         while len(self._held) >= self._maps_max:
             self._drop_one()
 
@@ -268,13 +269,13 @@ class MapPool:
             oldest = next(iter(self._held))
             del self._held[oldest]
             if not oldest.is_used:
-                oldest.held = None
+                oldest.mapped_view = None
                 return
             oldest.is_used = False
             self._held[oldest] = None
 
 
 def _is_too_many(error: StoreError) -> bool:
-    """Whether the process has as many files open, or maps, as it may have."""
+    """Whether the process has reached its limit of open files or of maps."""
     cause = error.__cause__
     return isinstance(cause, OSError) and cause.errno in (errno.EMFILE, errno.ENOMEM)

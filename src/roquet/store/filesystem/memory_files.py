@@ -12,21 +12,21 @@ from roquet.store.filesystem.syncfs import DiskSync
 
 CHUNK_SIZE: Final = 64 * 1024
 EMPTY_CHUNK: Final = bytes(CHUNK_SIZE)
-"""Files are copied in pieces of so many bytes: most of what is made large stays empty."""
+"""Files are copied in chunks of this size: large files are mostly empty."""
 
 
 class MemoryFiles:
-    """Files that are gone with the process. `room` is the disk they pretend to be on."""
+    """Files that vanish with the process. `capacity` is the size of the simulated disk in bytes."""
 
-    def __init__(self, room: int = 1 << 40) -> None:
-        self.room = room
+    def __init__(self, capacity: int = 1 << 40) -> None:
+        self.capacity = capacity
         self.contents: dict[Path, mmap.mmap | bytes] = {}
         self.blocks: dict[Path, int] = {}
         self._held: set[Path] = set()
 
     def copy(self) -> "MemoryFiles":
-        """The same files apart: what a process finds that starts after this one was killed."""
-        twin = MemoryFiles(self.room)
+        """An independent copy: what the next process finds after this one was killed."""
+        twin = MemoryFiles(self.capacity)
         twin.blocks = dict(self.blocks)
         for path, content in self.contents.items():
             twin.contents[path] = content if isinstance(content, bytes) else _twin(content)
@@ -34,28 +34,29 @@ class MemoryFiles:
 
     def list(self, directory: Path) -> dict[str, int | None]:
         """See Files."""
-        found: dict[str, int | None] = {}
+        sizes: dict[str, int | None] = {}
         prefix = f"{directory}/"
-        for path, content in tuple(self.contents.items()):  # a flush may add its own
+        # A copy: a flush in another thread may add files.
+        for path, content in tuple(self.contents.items()):
             if (text := str(path)).startswith(prefix):
                 name, inner, _ = text[len(prefix) :].partition("/")
-                found[name] = None if inner else len(content)
-        return found
+                sizes[name] = None if inner else len(content)
+        return sizes
 
     def create(self, path: Path, size: int) -> None:
         """See Files."""
-        held = self.contents.get(path, b"")
-        if len(held) < size:
+        old = self.contents.get(path, b"")
+        if len(old) < size:
             self.contents[path] = content = mmap.mmap(-1, size)
-            content[: len(held)] = held[:]
+            content[: len(old)] = old[:]
 
     def allocate(self, path: Path, start: int, size: int) -> None:
         """See Files."""
-        held = self.blocks.get(path, 0)
-        more = max(0, start + size - held)
-        if sum(self.blocks.values()) + more > self.room:
+        allocated = self.blocks.get(path, 0)
+        more = max(0, start + size - allocated)
+        if sum(self.blocks.values()) + more > self.capacity:
             raise store_error(path, OSError(errno.ENOSPC, "No space left on device"))
-        self.blocks[path] = held + more
+        self.blocks[path] = allocated + more
 
     def map(self, path: Path, size: int, *, writable: bool = True) -> memoryview:
         """See Files."""
@@ -63,7 +64,7 @@ class MemoryFiles:
         return view if writable else view.toreadonly()
 
     def maps_max(self) -> int:
-        """See Files: no descriptor, no limit."""
+        """See Files: without descriptors there is no limit."""
         return MAPS_MAX
 
     def write(self, path: Path, start: int, data: bytes) -> None:
@@ -73,21 +74,21 @@ class MemoryFiles:
             raise FileNotFoundError(str(path))
         memoryview(content)[start : start + len(data)] = data
 
-    def growing(self, view: memoryview, is_growing: bool) -> None:
-        """Nothing: there is no disk to read ahead from."""
+    def advise_growth(self, view: memoryview, is_growing: bool) -> None:
+        """Do nothing: there is no disk to read ahead from."""
 
-    def forget(self, view: memoryview, size: int) -> None:
-        """Nothing: these pages are all there is."""
+    def release_pages(self, view: memoryview, size: int) -> None:
+        """Do nothing: the only copy of the bytes is here."""
 
     def data_end(self, path: Path, size: int) -> int:
         """See Files."""
         return min(size, self.blocks.get(path, 0))
 
     def sync(self, path: Path, view: memoryview | None = None) -> None:
-        """Nothing: there is no power to be lost."""
+        """Do nothing: nothing survives a loss of power."""
 
     def disk_sync(self, _directory: Path) -> DiskSync | None:
-        """None: a file here is durable as it is."""
+        """None: there is no disk."""
         return None
 
     def read(self, path: Path) -> bytes:
@@ -112,9 +113,9 @@ class MemoryFiles:
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        for gone in [p for p in self.contents if p == path or path in p.parents]:
-            self.contents.pop(gone)
-            self.blocks.pop(gone, None)
+        for removed in [p for p in self.contents if p == path or path in p.parents]:
+            self.contents.pop(removed)
+            self.blocks.pop(removed, None)
 
     def move(self, path: Path, target: Path) -> None:
         """See Files."""
@@ -133,7 +134,7 @@ class MemoryFiles:
 
     def usage(self, _directory: Path) -> DiskUsage:
         """See Files."""
-        return DiskUsage(self.room, self.room - sum(self.blocks.values()))
+        return DiskUsage(self.capacity, self.capacity - sum(self.blocks.values()))
 
 
 class _MemoryLock:
@@ -141,12 +142,12 @@ class _MemoryLock:
         self._held, self._path = held, path
 
     def release(self) -> None:
-        """Let others have it."""
+        """Let others take the directory."""
         self._held.discard(self._path)
 
 
 def _twin(content: mmap.mmap) -> mmap.mmap:
-    """A copy; what is empty is not touched, so that it costs no memory in either."""
+    """A copy; empty chunks are not touched, so that they cost no memory in either."""
     twin = mmap.mmap(-1, len(content))
     for start in range(0, len(content), CHUNK_SIZE):
         piece = content[start : start + CHUNK_SIZE]

@@ -1,4 +1,4 @@
-"""Private files: what a process of ours makes is its owner's alone; what is there already stays."""
+"""Private files: created for their owner only; existing files keep their mode."""
 
 import os
 from collections.abc import Callable
@@ -7,13 +7,15 @@ from typing import Final
 
 DIRECTORY_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
-"""Logs hold what others wrote, and tables who reads it: no other user of the machine needs them."""
+"""Logs hold other people's messages, and tables their readers: no other user of the machine needs
+them."""
 
 
 def make_directories(path: Path, made: Callable[[Path], object] = lambda _: None) -> None:
-    """A directory and those above it; `Path.mkdir` gives its mode to the last one alone.
+    """Create a directory and its parents, all private.
 
-    `made` is told of each directory that has got a new name in it.
+    `Path.mkdir` would apply its mode to the last one only. `made` is called with each directory
+    that gained a new name.
     """
     if path.is_dir():
         return
@@ -23,5 +25,5 @@ def make_directories(path: Path, made: Callable[[Path], object] = lambda _: None
 
 
 def open_private(path: str, flags: int) -> int:
-    """A descriptor, as an `opener` for `open`."""
+    """Open a path with a private mode if it is created; usable as the `opener` of `open`."""
     return os.open(path, flags, FILE_MODE)

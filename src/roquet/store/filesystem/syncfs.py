@@ -1,9 +1,10 @@
-"""DiskSync: all that was written to a disk made durable at once, where Linux tells of failures.
+"""Syncing a whole disk with one call, where Linux reports failed writes.
 
-Thousands of files, one after the other, cost as many flushes of the disk's own cache, and each time
-the lock of Python's threads. All at once cost one. It is done where we know what it does: on file
-systems of the kernel's own that lie on a disk, since Linux 5.8, which tells of writes that failed.
-Others' files are written as well, and others' failures are told, too: then one asks each file.
+Syncing thousands of files one by one costs as many flushes of the disk's cache, and Python's global
+lock each time; syncing the disk costs one. It is used only where its behaviour is known: on the
+kernel's own file systems that lie on a disk, since Linux 5.8, which reports writes that failed. It
+also writes other processes' files and reports their failures; after a failure the caller syncs each
+file by itself.
 """
 
 import os
@@ -14,8 +15,8 @@ from typing import Final
 from roquet.store.filesystem import libc
 
 _KNOWN: Final = frozenset({"ext4", "xfs"})
-"""Not those that hand on what they hold: overlay, FUSE, network. Btrfs has no number to be known
-by."""
+"""Not overlay, FUSE or network file systems, which hand on what they hold. Btrfs has no device
+number to be recognised by."""
 
 _LINUX_MIN: Final = (5, 8)
 
@@ -23,24 +24,24 @@ MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 class DiskSync:
-    """A disk, watched since this was made."""
+    """A disk whose write failures are reported from the creation of this object on."""
 
     def __init__(self, directory: Path) -> None:
         self._descriptor = os.open(directory, os.O_RDONLY)
 
     def sync(self) -> bool:
-        """Make all of it durable; False when some write failed, of whatever file."""
+        """Make the whole disk durable; False when any write failed, of whatever file."""
         return libc.sync_disk(self._descriptor)
 
     def close(self) -> None:
-        """Watch no more; again does nothing."""
+        """Stop watching the disk; a second call does nothing."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
 
 
 def find_disk_sync(directory: Path) -> DiskSync | None:
-    """The disk that holds a directory; None where it is better not trusted."""
+    """The disk that holds a directory; None where syncfs cannot be trusted."""
     try:
         if not _is_new_linux() or _kind(directory) not in _KNOWN:
             return None
@@ -52,12 +53,12 @@ def find_disk_sync(directory: Path) -> DiskSync | None:
 def _is_new_linux() -> bool:
     if not hasattr(os, "uname") or os.uname().sysname != "Linux":
         return False
-    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    return found is not None and (int(found[1]), int(found[2])) >= _LINUX_MIN
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return version is not None and (int(version[1]), int(version[2])) >= _LINUX_MIN
 
 
 def _kind(directory: Path) -> str:
-    """The file system of a directory and of all in it, as Linux names it; empty for none such.
+    """The file system type of a directory, as Linux names it; empty if mixed or unknown.
 
     proc(5): number, parent, major:minor, root, place, options, others, "-", kind, source, options.
     """

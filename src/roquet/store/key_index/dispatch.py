@@ -1,8 +1,8 @@
-"""Dispatch: follows the log and feeds the queues and the index.
+"""Dispatcher: follows the log and feeds the key index.
 
-Queue entries are written with the record, and again from the log after a crash; the key index is
-written behind the log, many records at a time: from what the writer has just had in hands or,
-where that does not reach, from the log itself.
+Queue entries are written together with the record. The key index is written later, many records at
+a time: from the log's buffer of unindexed records or, where that does not reach, from the log
+itself.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +24,11 @@ from roquet.wire.records.partial_decode import (
 log = logger(__name__)
 
 _SHARE: Final = 2
-"""One of so many that are in hands is taken in one go: the later the index is, the more, since what
-falls out of them costs a second reading."""
+"""A step takes half of the buffered records at least: a late index takes more at a time, since
+records that leave the buffer have to be read again."""
 
 _COLUMNS_MIN: Final = 16
-"""Records from which on their keys are looked at character by character."""
+"""Records from which keys are hashed column by column."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
@@ -37,27 +37,28 @@ IndexKeys = tuple[list[int], list[int], list[int]]
 
 
 class Dispatcher:
-    """Feeds the index with what the log holds in front of its end."""
+    """Feeds the key index with the records in front of the log's end."""
 
     def __init__(self, commit_log: CommitLog, index: KeyIndex, position: int) -> None:
         self._log = commit_log
         self._index = index
         self._hash = KeyHasher()
         self.position = position
-        """The index lacks nothing in front of it."""
+        """All records in front of it are indexed."""
         self._known_until = index.end_position if index.files else -1
-        """Some keys of records up to this one may be there already."""
+        """Some keys of records up to this position may be indexed already."""
         self.on_failure: Callable[[int, Exception], object] = _log_failure
-        """Told of a record that cannot be indexed, by its position, and why; it is passed over."""
+        """Called with the position of a record that cannot be indexed, and the reason; the record
+        is skipped."""
 
     def hash_of(self, topic: bytes, key: bytes) -> int:
-        """The hash by which a key of a topic is found."""
+        """The hash of a key of a topic."""
         return self._hash(topic, key)
 
     def step(self, count_max: int) -> int:
-        """Index up to so many records, or more when late; gives how many were looked at.
+        """Index up to `count_max` records, or more when late; gives how many were examined.
 
-        One that cannot be indexed is told to `on_failure`, and the next ones are.
+        A record that cannot be indexed is reported to `on_failure`; the others are indexed.
         """
         try:
             return self._step(count_max)
@@ -67,24 +68,24 @@ class Dispatcher:
             return self._step_one()
 
     def restart(self) -> None:
-        """Go on where the index ends: files of it were dropped."""
+        """Continue where the index ends: some of its files were dropped."""
         self.position = max(self._index.end_position, self._log.begin)
         self._known_until = self._index.end_position if self._index.files else -1
 
     def reindex(self, position: int) -> None:
-        """Index the record at a position once more, if there is one."""
-        if (found := self._first(position)) is not None and found[0] == position:
-            self._put_one(*found)
+        """Index the record at a position again, if there is one."""
+        if (first := self._first(position)) is not None and first[0] == position:
+            self._index_one(*first)
 
     def _step_one(self) -> int:
-        """Index the next record alone, or pass it over."""
-        found = self._first(max(self.position, self._log.begin))
-        if found is None:
+        """Index the next record alone, or skip it."""
+        first = self._first(max(self.position, self._log.begin))
+        if first is None:
             self.position = self._log.end
             return 0
-        position, facts = found
+        position, facts = first
         try:
-            is_done = self._put_one(position, facts)
+            is_done = self._index_one(position, facts)
         except (StoreError, OSError, MemoryError):
             raise
         except Exception as error:
@@ -99,21 +100,21 @@ class Dispatcher:
         """The first record from a position on, and where it begins."""
         end = self._log.end
         walk = self._log.walk(position, end, end, check_crc=False)
-        return next(((at, found) for _, at, found in walk), None)
+        return next(((at, record) for _, at, record in walk), None)
 
-    def _put_one(self, position: int, found: PartialRecord) -> bool:
-        """Index one record; False: there is no room for its keys yet."""
+    def _index_one(self, position: int, record: PartialRecord) -> bool:
+        """Index one record; False if the index has no room for its keys yet."""
         keys: IndexKeys = [], [], []
-        self._collect(position, found, keys)
+        self._collect(position, record, keys)
         return self._index.put_many(*keys) == len(keys[0])
 
     def _step(self, count_max: int) -> int:
         end = self._log.end
         if self.position >= end:
             return 0
-        fresh = self._log.fresh
-        if fresh.begin <= self.position:
-            count_max = max(count_max, len(fresh) // _SHARE)
+        buffer = self._log.unindexed
+        if buffer.begin <= self.position:
+            count_max = max(count_max, len(buffer) // _SHARE)
         position, left = max(self.position, self._log.begin), count_max
         keys: IndexKeys = [], [], []
         while position < end and left:
@@ -128,20 +129,20 @@ class Dispatcher:
         return count_max - left if done == len(hashes) else 0
 
     def _follow(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
-        """Take what was written from a position on, as far as that is still in hands.
+        """Take buffered records from a position on.
 
-        Gives what was reached, and how many more may be looked at.
+        Gives the position reached, and how many more records may be examined.
         """
-        fresh = self._log.fresh
-        fresh.drop_before(position)
+        buffer = self._log.unindexed
+        buffer.drop_before(position)
         if position <= self._known_until:
             return position, left
-        while left and fresh.begin == position:
-            positions, sizes, topics, texts, times = fresh.take(left)
+        while left and buffer.begin == position:
+            positions, sizes, topics, texts, times = buffer.take(left)
             position = positions[-1] + sizes[-1]
             left -= len(positions)
-            found, owners = self._hashes(topics, texts)
-            keys[0].extend(found)
+            hashes, owners = self._hashes(topics, texts)
+            keys[0].extend(hashes)
             keys[1].extend(positions if owners is None else [positions[owner] for owner in owners])
             keys[2].extend(times if owners is None else [times[owner] for owner in owners])
         return position, left
@@ -149,27 +150,37 @@ class Dispatcher:
     def _hashes(
         self, topics: Sequence[bytes], texts: Sequence[bytes]
     ) -> tuple[list[int], Sequence[int] | None]:
-        """Hashes of the keys of several records, and whose each is; None: one each, in order."""
+        """Hashes of the keys of several records, and the index of each key's record.
+
+        None instead of indexes means one key for each record, in order.
+        """
         topic, count = topics[0], len(topics)
-        if count >= _COLUMNS_MIN and topics.count(topic) == count and (found := key_columns(texts)):
-            return self._hash.of_columns(topic, found), None
+        if (
+            count >= _COLUMNS_MIN
+            and topics.count(topic) == count
+            and (columns := key_columns(texts))
+        ):
+            return self._hash.of_columns(topic, columns), None
         owners, keys = index_keys_of_all(texts)
         return self._hash.of_all([topics[owner] for owner in owners], keys), owners
 
     def _walk(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
-        """Read the log from a position on, up to what is in hands; gives the same."""
-        fresh, end = self._log.fresh, self._log.end
-        stop = fresh.begin if fresh.begin > position else end
-        for _, at, found in self._log.walk(position, stop, end, check_crc=False):
+        """Read the log from a position on, up to the buffer.
+
+        Gives the position reached, and how many more records may be examined.
+        """
+        buffer, end = self._log.unindexed, self._log.end
+        stop = buffer.begin if buffer.begin > position else end
+        for _, at, record in self._log.walk(position, stop, end, check_crc=False):
             if not left:
                 return at, 0
             left -= 1
-            self._collect(at, found, keys)
+            self._collect(at, record, keys)
         return stop, left
 
-    def _collect(self, position: int, found: PartialRecord, keys: IndexKeys) -> None:
-        """Add what the index has to know of a record."""
-        _, _, _, sys_flag, stored_ms, topic, properties = found
+    def _collect(self, position: int, record: PartialRecord, keys: IndexKeys) -> None:
+        """Add the keys of a record that are not indexed yet."""
+        _, _, _, sys_flag, stored_ms, topic, properties = record
         if sys_flag & TRANSACTION_MASK == _ROLLBACK:
             return
         for key in index_keys(properties):
@@ -179,7 +190,7 @@ class Dispatcher:
                     column.append(value)
 
     def _is_known(self, key_hash: int, position: int) -> bool:
-        return any(found == position for found in self._index.find(key_hash, 0))
+        return any(indexed == position for indexed in self._index.find(key_hash, 0))
 
 
 def _log_failure(position: int, error: Exception) -> None:

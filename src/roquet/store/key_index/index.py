@@ -1,7 +1,7 @@
-"""KeyIndex: key to positions.
+"""KeyIndex: from a key's hash to the positions of its records.
 
-A hash table per file: a slot knows the newest entry with its hashes, each entry the one before.
-Entries hold hashes alone, so what is found has to be compared with the keys themselves.
+A hash table per file: a slot leads to the newest entry with its hashes, each entry to the one
+before. Entries hold hashes only, so every hit has to be compared with the keys of its record.
 """
 
 import errno
@@ -23,7 +23,7 @@ SECONDS_MAX: Final = 0x7FFF_FFFF
 
 
 class IndexFile:
-    """One file of the index, and its head's numbers."""
+    """One file of the index, and the numbers of its head."""
 
     def __init__(self, file: MappedFile, slots: int, entries: int, step: int) -> None:
         self.file = file
@@ -34,11 +34,11 @@ class IndexFile:
         self.begin_ms = self.end_ms = self.begin_position = self.end_position = 0
         self.slots_used = 0
         self.next = 1
-        """Number of the next entry; 0 means none, so the first is 1."""
+        """Number of the next entry. Entries begin at 1, since 0 means none."""
 
     @property
     def name(self) -> int:
-        """The file's name, which is the time of its making."""
+        """The file's name as a number: its creation time."""
         return int(self.file.path.name)
 
     def load(self) -> None:
@@ -48,7 +48,7 @@ class IndexFile:
         self.next = max(following, 1)
 
     def is_plausible(self, *, is_newest: bool) -> bool:
-        """Whether the head's numbers can be right; none but the newest file may have room."""
+        """Whether the head's numbers can be right; only the newest file may have free entries."""
         is_sorted = 0 <= self.begin_position <= self.end_position and self.begin_ms >= 0
         return is_sorted and self.next <= self._entries and (is_newest or self.is_full)
 
@@ -58,25 +58,25 @@ class IndexFile:
             self.file.view(), 0, self.begin_ms, self.end_ms, self.begin_position,
             self.end_position, self.slots_used, self.next,
         )  # fmt: skip
-        self.file.mark()
+        self.file.mark_dirty()
 
     @property
     def is_full(self) -> bool:
-        """Whether the last entry is taken."""
+        """Whether no entry is free."""
         return self.next >= self._entries
 
     def put_many(
         self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
     ) -> int:
-        """Add keys, as many as fit; gives how many did. Raises StoreFull: then none was added."""
+        """Add as many keys as fit; gives their number. Raises StoreFull: then none was added."""
         first, count = self.next, min(len(hashes), self._entries - self.next)
         self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
         if not count:
             return 0
-        self.file.view()  # a map that cannot be had must be missed before anything is counted
+        self.file.view()  # mapping may fail, which must happen before anything is counted
         if first == 1:
             self.begin_position, self.begin_ms = positions[0], times[0]
-        # Counted before they are there: a slot must never lead to an entry that does not count.
+        # Counted before they are written: a slot must never lead to an uncounted entry.
         self.next = first + count
         self.save()
         hashes, positions, times = hashes[:count], positions[:count], times[:count]
@@ -90,16 +90,16 @@ class IndexFile:
         return count
 
     def _thread(self, hashes: Sequence[int], first: int) -> list[int]:
-        """Let slots lead to entries numbered from `first` on; gives whom they led to before."""
+        """Point slots at entries numbered from `first` on; gives the entries they led to before."""
         slots = self.slots
         view = self.file.view()[INDEX_HEAD.size : self._entries_at].cast("i")
-        numbers, held = _swapped(range(first, first + len(hashes))), []
+        numbers, previous = _swapped(range(first, first + len(hashes))), []
         for slot, number in zip([key_hash % slots for key_hash in hashes], numbers, strict=True):
-            held.append(view[slot])
+            previous.append(view[slot])
             view[slot] = number
         befores = [
             before if 0 < before < number else 0
-            for number, before in enumerate(_swapped(held), first)
+            for number, before in enumerate(_swapped(previous), first)
         ]
         self.slots_used += befores.count(0)
         return befores
@@ -111,7 +111,10 @@ class IndexFile:
         return key_hash, position, seconds, before
 
     def find(self, key_hash: int) -> Iterator[tuple[int, int]]:
-        """Position and about when (within a second before the time) of each entry, newest first."""
+        """Position and approximate store time of each entry of a hash, newest first.
+
+        The time is at most a second early.
+        """
         slot_at = INDEX_HEAD.size + key_hash % self.slots * INDEX_SLOT.size
         (number,) = INDEX_SLOT.unpack_from(self.file.view(), slot_at)
         limit = self.next
@@ -119,11 +122,11 @@ class IndexFile:
             found_hash, position, seconds, before = self.entry(number)
             if found_hash == key_hash:
                 yield position, self.begin_ms + seconds * 1000
-            limit = number  # chains lead to older entries: a damaged one cannot lead in a circle
+            limit = number  # chains lead to older entries: a damaged one cannot form a cycle
             number = before
 
     def rewind(self, count: int) -> bool:
-        """Take back the entries from a number on; False when the slots cannot tell how."""
+        """Remove the entries from a number on; False when the slots do not allow it."""
         view, is_sound = self.file.view(), True
         for number in range(min(self.next, self._entries) - 1, count - 1, -1):
             key_hash, _, _, before = self.entry(number)
@@ -132,7 +135,7 @@ class IndexFile:
                 INDEX_SLOT.pack_into(view, slot_at, before)
                 self.slots_used -= before == 0
             else:
-                is_sound = False  # counted, and perhaps never written
+                is_sound = False  # counted, but perhaps never written
         self.next = count
         self.end_ms, self.end_position = self.begin_ms, self.begin_position
         if count > 1:
@@ -142,16 +145,16 @@ class IndexFile:
         return is_sound or self.newest() < count
 
     def leads_to(self, numbers: "array[int]") -> bool:
-        """Whether the slots lead to these entries, one number for each slot."""
+        """Whether the slots lead to exactly these entries, one number for each slot."""
         slots = self.file.view()[INDEX_HEAD.size : self._entries_at]
         return bytes(slots) == _swapped(numbers).tobytes()
 
     def newest(self) -> int:
-        """The greatest number in any slot."""
+        """The greatest entry number in any slot."""
         return max(_swapped(self.file.view()[INDEX_HEAD.size : self._entries_at].tobytes()))
 
-    def thread_anew(self) -> None:
-        """Make the slots again from the entries, which are durable."""
+    def rebuild_slots(self) -> None:
+        """Rebuild the slots from the entries, which are durable."""
         view = self.file.view()
         view[INDEX_HEAD.size : self._entries_at] = bytes(self._entries_at - INDEX_HEAD.size)
         self.slots_used = 0
@@ -167,14 +170,14 @@ class IndexFile:
 
 
 def seconds_since(begin_ms: int, stored_ms: int) -> int:
-    """Seconds by which an entry of a file that begins then says when its message was stored."""
+    """A message's store time as its entry holds it: seconds since `begin_ms` of the file."""
     return min(max((stored_ms - begin_ms) // 1000, 0), SECONDS_MAX)
 
 
 def _swapped(numbers: Iterable[int]) -> "array[int]":
-    """Numbers of four bytes between the file's order and the processor's, either way.
+    """Four-byte numbers converted between the file's byte order and the processor's.
 
-    Bytes are such numbers as they lie there.
+    Bytes are taken as such numbers.
     """
     swapped = array("i", numbers)
     if sys.byteorder == "little":
@@ -185,7 +188,7 @@ def _swapped(numbers: Iterable[int]) -> "array[int]":
 def _rows(
     hashes: Sequence[int], positions: Sequence[int], seconds: Iterable[int], befores: Sequence[int]
 ) -> bytes:
-    """Entries one behind the other, laid out column by column: half the time of rows in turn."""
+    """Packed entries, laid out column by column: half the time of row by row."""
     wide = array("q", positions)
     if sys.byteorder == "little":
         wide.byteswap()
@@ -209,9 +212,9 @@ class KeyIndex:
         self.files: list[IndexFile] = []
 
     def load(self, listed: Mapping[str, int | None]) -> str | None:
-        """Take the files that are there, up to the first one that cannot be right.
+        """Load the files of the directory, up to the first one that cannot be right.
 
-        Gives that one's path and what is wrong with it. Raises StoreError for a directory.
+        Gives that file's path and fault, None without one. Raises StoreError for a directory.
         """
         names = sorted(name for name in listed if name.isdigit() and name.isascii())
         for name in listed.keys() - set(names):
@@ -221,7 +224,7 @@ class KeyIndex:
             if size is None:
                 raise store_error(path, IsADirectoryError(errno.EISDIR, "Is a directory"))
             if size != self.file_size:
-                return f"{path} has {size} bytes where {self.file_size} are right"
+                return f"{path} has {size} bytes instead of {self.file_size}"
             file = self._file(path)
             file.load()
             if not file.is_plausible(is_newest=name == names[-1]):
@@ -230,32 +233,32 @@ class KeyIndex:
         return None
 
     def open(self) -> None:
-        """Take the files that are there; delete those that the log has to make again."""
+        """Load the files of the directory; delete those that have to be rebuilt from the log."""
         listed = self._pool.files.list(self.directory)
         fault, known = self.load(listed), {file.file.path.name for file in self.files}
-        gone = sorted(name for name in listed if name.isdigit() and name not in known)
-        # One that is empty and the newest was made, and then the power went.
-        if fault and (len(gone) > 1 or listed[gone[0]]):
-            log.warning("%s: the index is made again from there", fault)
-        for name in gone:
+        unusable = sorted(name for name in listed if name.isdigit() and name not in known)
+        # An empty newest file was created just before a loss of power.
+        if fault and (len(unusable) > 1 or listed[unusable[0]]):
+            log.warning("%s: the index is rebuilt from there", fault)
+        for name in unusable:
             self._pool.files.remove(self.directory / name)
 
     @property
     def end_position(self) -> int:
-        """Where the last record begins that is in it; 0 for none."""
+        """Where the last indexed record begins; 0 for none."""
         return self.files[-1].end_position if self.files else 0
 
     @property
     def end_ms(self) -> int:
-        """When that was stored."""
+        """The store time of the last indexed record; 0 for none."""
         return self.files[-1].end_ms if self.files else 0
 
     def put_many(
         self, hashes: Sequence[int], positions: Sequence[int], times: Sequence[int]
     ) -> int:
-        """Add keys: hashes, positions of their records, store times. Gives how many found room.
+        """Add keys: hashes, positions of their records, store times. Gives how many were added.
 
-        What was added is in order: the rest can be given again later.
+        Keys are added in order: the rest can be given again later.
         """
         done = 0
         try:
@@ -277,12 +280,12 @@ class KeyIndex:
                 return
 
     def drop_before(self, position: int) -> list[str]:
-        """Delete the files that lead only to positions in front of one; never the newest."""
-        gone: list[str] = []
+        """Delete the files whose records all lie in front of a position; never the newest."""
+        dropped: list[str] = []
         while len(self.files) > 1 and self.files[0].end_position < position:
-            gone.append(str(self.files[0].file.path))
+            dropped.append(str(self.files[0].file.path))
             self.drop(self.files[0])
-        return gone
+        return dropped
 
     def drop(self, file: IndexFile) -> None:
         """Delete a file."""
@@ -295,7 +298,7 @@ class KeyIndex:
         if self.files:
             name = f"{max(int(name), self.files[-1].name + 1):017d}"
         made = self._file(self.directory / name)
-        made.file.make()
+        made.file.create()
         return made
 
     def _file(self, path: Path) -> IndexFile:

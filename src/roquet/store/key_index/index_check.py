@@ -1,11 +1,11 @@
-"""Index check: the key index compared with the log, and made again from where it is damaged.
+"""Index check: compares the key index with the log, and rebuilds it from where it is damaged.
 
     log      ─ record 1 ─ record 2 ─ record 3 ─ …      each key has its entry, in this order
     entries  ─ 1 ─ 2 ─ ─ ─ 3 ─ ─ ─ ─ 4 ─ 5 ─ …         each leads to the one before it in its slot
-    slots    each leads to its last entry              compared when a file's entries are through
+    slots    each leads to its last entry              compared at the end of a file's entries
 
-The newest entry is looked at when a store opens, the rest by the scrub. Entries that no record asks
-for are no damage: a genuine broker indexes tags as well.
+The newest entry is checked when a store opens, the rest by the scrub. Entries without a matching
+record are no damage: Apache's broker indexes tags as well.
 """
 
 from array import array
@@ -22,26 +22,27 @@ from roquet.wire.records.partial_decode import PartialRecord, index_keys, proper
 log = logger(__name__)
 
 GAP_MAX: Final = 1_000
-"""Records behind the newest entry that are looked at when a store opens: few have no keys."""
+"""Records behind the newest entry that are examined when a store opens: few records have no
+keys."""
 
 ENTRIES_MAX: Final = 10_000
-"""Entries looked at in one go, 10 ms, before others have their turn."""
+"""Entries examined in one go, 10 ms, before the caller may serve others."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
-def index_hashes(hasher: KeyHasher, found: PartialRecord) -> set[int]:
-    """Hashes of the keys by which a record is found; empty for one that cannot be indexed."""
-    if found[3] & TRANSACTION_MASK == _ROLLBACK:
+def index_hashes(hasher: KeyHasher, record: PartialRecord) -> set[int]:
+    """Hashes of a record's keys; empty for a record that cannot be indexed."""
+    if record[3] & TRANSACTION_MASK == _ROLLBACK:
         return set()
     try:
-        return {hasher(found[5], key) for key in index_keys(found[6])}
-    except Exception:  # set aside by who indexes it
+        return {hasher(record[5], key) for key in index_keys(record[6])}
+    except Exception:  # the dispatcher reports it when it indexes it
         return set()
 
 
 def drop_misleading_files(index: KeyIndex, commit_log: CommitLog) -> None:
-    """Drop files that end behind the log, and the newest if its last entry leads elsewhere."""
+    """Drop files that end behind the log, and the newest if its last entry is wrong."""
     for file in index.files:
         if file.end_position >= commit_log.end and file.next > 1:
             _drop_from(index, file, "it ends behind the log")
@@ -58,28 +59,28 @@ def _fault_of_end(file: IndexFile, commit_log: CommitLog) -> str | None:
         return "its last entry is not the one that it names"
     if position < commit_log.begin:
         return None
-    found = commit_log.skim_at(position, check_crc=False)
-    if found is None:  # a hole: the log is what is damaged
+    record = commit_log.skim_at(position, check_crc=False)
+    if record is None:  # a hole: the log is what is damaged
         return None
     hasher = KeyHasher()
-    if key_hash not in index_hashes(hasher, found) | tag_hashes(hasher, found):
+    if key_hash not in index_hashes(hasher, record) | tag_hashes(hasher, record):
         return "its last entry leads to a record without its key"
     return None
 
 
-def tag_hashes(hasher: KeyHasher, found: PartialRecord) -> set[int]:
-    """The hash by which Apache RocketMQ 5.5 finds a record by its tag, if it has one."""
-    tag = property_value(found[6], b"TAGS")
-    return {hasher(found[5], b"T#" + tag)} if tag else set()
+def tag_hashes(hasher: KeyHasher, record: PartialRecord) -> set[int]:
+    """The hash under which Apache RocketMQ 5.5 indexes a record's tag; empty without a tag."""
+    tag = property_value(record[6], b"TAGS")
+    return {hasher(record[5], b"T#" + tag)} if tag else set()
 
 
 def lacks_keys(index: KeyIndex, commit_log: CommitLog, until: int) -> bool:
-    """Whether a record between the newest entry and a position has keys that are not indexed."""
+    """Whether a record between the newest entry and `until` has keys that are not indexed."""
     hasher, begin = KeyHasher(), max(index.end_position, commit_log.begin)
     walk = commit_log.walk(begin, until, commit_log.end, check_crc=False)
-    for count, (_, position, found) in enumerate(walk):
+    for count, (_, position, record) in enumerate(walk):
         is_known = position == index.end_position and index.files
-        if not is_known and index_hashes(hasher, found):
+        if not is_known and index_hashes(hasher, record):
             return True
         if count >= GAP_MAX:
             break
@@ -87,13 +88,13 @@ def lacks_keys(index: KeyIndex, commit_log: CommitLog, until: int) -> bool:
 
 
 def _drop_from(index: KeyIndex, file: IndexFile, fault: str) -> None:
-    log.warning("%s is damaged, %s: the index is made again from there", file.file.path, fault)
-    for gone in index.files[index.files.index(file) :]:
-        index.drop(gone)
+    log.warning("%s is damaged, %s: the index is rebuilt from there", file.file.path, fault)
+    for dropped in index.files[index.files.index(file) :]:
+        index.drop(dropped)
 
 
 class IndexCheck:
-    """One walk over the index beside one over the log."""
+    """Walks the index in parallel with a walk over the log."""
 
     def __init__(self, index: KeyIndex, dispatcher: Dispatcher) -> None:
         self._index = index
@@ -103,37 +104,37 @@ class IndexCheck:
         """Records from here on are indexed by this process."""
         self._file: IndexFile | None = None
         self._last = array("i")
-        """By slot its last entry so far."""
+        """The last entry so far of each slot."""
         self._number = 1
-        """The next entry to be looked at."""
+        """The next entry to be examined."""
         self._wanted: tuple[int, int, set[int]] | None = None
-        """A record whose entries are looked for: position, store time, hashes still missing."""
+        """The record whose entries are searched: position, store time, hashes still missing."""
         self.is_over = False
-        """Whether nothing is left to be compared."""
+        """Whether the whole index has been compared."""
 
     def run(self, commit_log: CommitLog) -> None:
-        """Compare the whole index at once, before it is first used, and mend what is damaged."""
+        """Compare the whole index at once, before it is first used, and rebuild damaged parts."""
         end, indexed, is_done = commit_log.end, self._dispatcher.position, False
-        for _, position, found in commit_log.walk(commit_log.begin, end, end, check_crc=False):
-            is_done = self.compare(position, found)
+        for _, position, record in commit_log.walk(commit_log.begin, end, end, check_crc=False):
+            is_done = self.compare(position, record)
             while not is_done:
-                is_done = self.go_on()
+                is_done = self.resume()
         while not self.is_over:
             self.finish()
         while self._dispatcher.position < indexed and self._dispatcher.step(ENTRIES_MAX):
             pass
 
-    def compare(self, position: int, found: PartialRecord) -> bool:
-        """Look for a record's entries; False: `go_on` before the next record comes."""
-        assert self._wanted is None, "one record after the other"
+    def compare(self, position: int, record: PartialRecord) -> bool:
+        """Search a record's entries; False: call `resume` before the next record."""
+        assert self._wanted is None, "one record at a time"
         if self.is_over or position >= self._until:
             return True
-        if hashes := index_hashes(self._hash, found):
-            self._wanted = position, found[4], hashes
-        return self.go_on()
+        if hashes := index_hashes(self._hash, record):
+            self._wanted = position, record[4], hashes
+        return self.resume()
 
-    def go_on(self, count_max: int = ENTRIES_MAX) -> bool:
-        """Look for what is wanted among so many entries; whether nothing is wanted any more."""
+    def resume(self, count_max: int = ENTRIES_MAX) -> bool:
+        """Search the wanted record's entries among the next `count_max`; True when done."""
         while self._wanted is not None and count_max > 0:
             if (entry := self._peek()) is None:
                 break
@@ -145,7 +146,7 @@ class IndexCheck:
         return self._wanted is None
 
     def finish(self, count_max: int = ENTRIES_MAX) -> bool:
-        """Look at so many entries behind the last record; whether all were looked at."""
+        """Examine entries behind the last record; True when all were examined."""
         while not self.is_over and count_max > 0:
             if (entry := self._peek()) is None:
                 break
@@ -154,10 +155,10 @@ class IndexCheck:
         return self.is_over
 
     def _peek(self) -> tuple[int, int, int, int] | None:
-        """The next entry, of the next file where one is through; None when it is over."""
+        """The next entry, of the next file if this one has no more; None when it is over."""
         while not self.is_over:
             file = self._file
-            if file is not None and file not in self._index.files:  # retention was quicker
+            if file is not None and file not in self._index.files:  # retention has deleted it
                 file = self._file = None
             if file is not None and self._number < file.next:
                 return file.entry(self._number)
@@ -175,14 +176,14 @@ class IndexCheck:
         self._last = array("i", bytes(4 * self._file.slots))
 
     def _end(self) -> None:
-        """Nothing is left: a record that still misses entries is one that the index lacks."""
+        """End the check: a record whose entries are still missing is indexed again."""
         if self._wanted is not None:
             log.warning("the key index lacks records from %d on: they are indexed", self._wanted[0])
             self._dispatcher.restart()
         self._wanted, self.is_over = None, True
 
     def _ended(self, file: IndexFile) -> bool:
-        """Whether a file whose entries are through is as it must be."""
+        """Whether a file is sound, once all its entries were examined."""
         if file.next > 1 and file.entry(file.next - 1)[1] != file.end_position:
             return self._fault(file, "its last entry is not the one that it names")
         if not file.leads_to(self._last):
@@ -190,9 +191,9 @@ class IndexCheck:
         return True
 
     def _take(self, entry: tuple[int, int, int, int]) -> None:
-        """One entry: its place in its chain, and whose it is."""
+        """Check one entry: its link to the entry before it, and whether it is wanted."""
         file, number = self._file, self._number
-        assert file is not None, "an entry is of a file"
+        assert file is not None, "an entry belongs to a file"
         key_hash, position, seconds, before = entry
         slot = key_hash % file.slots
         if key_hash < 0 or before != self._last[slot]:
@@ -211,7 +212,7 @@ class IndexCheck:
             self._wanted = None
 
     def _miss(self) -> None:
-        """The entries of a record are through, and one of its keys is missing."""
+        """Report that one of the wanted record's keys has no entry."""
         assert self._wanted is not None
         assert self._file is not None
         self._fault(self._file, f"it lacks the message at {self._wanted[0]}")

@@ -1,11 +1,11 @@
-"""Stretch: a run of the log that holds records of some queues and of nobody else.
+"""Contiguous range: a part of the log that holds only records of some queues.
 
-    log       ─a1─b1─a2─c1─b2─a3─x1─      a, b, c are asked for, x is not
-    stretch    └───────────────┘
+    log       ─a1─b1─a2─c1─b2─a3─x1─      a, b, c are requested, x is not
+    range      └───────────────┘
 
-Whoever reads many queues of a topic takes such a run as it lies, at no cost for the single record.
-What makes sure that nobody else's are in it is a sum: the sizes of the queues' records give the
-length of the run. Whether the records are whole is left to whoever asked to look at.
+A reader of many queues of a topic takes such a range as it lies in the log, without work per
+record. A sum proves that no other records are in it: the sizes of the queues' records add up to the
+length of the range. The caller checks whether the records are whole.
 """
 
 from collections.abc import Mapping
@@ -18,21 +18,21 @@ from roquet.store.consume_queue.queues import ConsumeQueue
 from roquet.store.layout import FILLER_SIZE
 
 QUEUES_MAX: Final = 64
-"""Queues of one stretch: each costs a few searches, together less than a millisecond."""
+"""Queues of one range: each costs a few searches, together less than a millisecond."""
 
 
 class ContiguousRange(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where it lies."""
+    """Positions [start, stop) of the log, and the number of records there."""
 
     start: int
     stop: int
     count: int
     next_offset: int
-    """Of the queue that was asked for first: behind its last record in here."""
+    """Of the queue that was requested first: the offset behind its last record in the range."""
 
 
 class _Share:
-    """The entries of one queue that lead into the stretch."""
+    """The entries of one queue that lead into the range."""
 
     __slots__ = ("behind", "first", "queue")
 
@@ -42,14 +42,14 @@ class _Share:
         self.behind = queue.offset_of(stop)
 
     def end(self) -> int:
-        """Where its last record ends."""
+        """Where the queue's last record in the range ends; 0 without one."""
         if self.first == self.behind:
             return 0
         position, size, _ = self.queue.entry(self.behind - 1)
         return position + size
 
     def size(self) -> int:
-        """Bytes of its records."""
+        """Bytes of the queue's records in the range."""
         total, at = 0, self.first
         while at < self.behind:
             count, _, _, size = self.queue.span(at, self.behind - at)
@@ -59,33 +59,35 @@ class _Share:
 
 
 def contiguous_range(
-    commit_log: CommitLog, asked: Mapping[ConsumeQueue, int], limits: tuple[int, int]
+    commit_log: CommitLog, requested: Mapping[ConsumeQueue, int], limits: tuple[int, int]
 ) -> ContiguousRange | None:
-    """The run from the first of the offsets asked for; None when it is not theirs alone.
+    """The range from the first of these offsets on; None if it holds other queues' records.
 
-    It is cut short in front of others' records, but is not tried below the lesser limit of bytes.
-    The first queue's offset must be one that it has, and is in the stretch that is given.
+    It is shortened in front of others' records, but not below the lesser limit of bytes. The first
+    queue must have its offset, and its record is in the range.
     """
-    start = min(_begins(commit_log, asked), default=-1)
+    start = min(_first_positions(commit_log, requested), default=-1)
     file = commit_log.segments.file_at(start)
-    if file is None or not 0 < len(asked) <= QUEUES_MAX:
+    if file is None or not 0 < len(requested) <= QUEUES_MAX:
         return None
     least, most = limits
     end = min(file.start + file.size, commit_log.end)
     while True:
-        found = _found(asked, start, min(start + most, end))
-        if found is not None or most // 2 < least:
-            return found
+        candidate = _range_up_to(requested, start, min(start + most, end))
+        if candidate is not None or most // 2 < least:
+            return candidate
         most //= 2
 
 
-def _found(asked: Mapping[ConsumeQueue, int], start: int, limit: int) -> ContiguousRange | None:
-    shares = [_Share(queue, start, limit) for queue in asked]
+def _range_up_to(
+    requested: Mapping[ConsumeQueue, int], start: int, limit: int
+) -> ContiguousRange | None:
+    shares = [_Share(queue, start, limit) for queue in requested]
     last = max(shares, key=_Share.end)
     if last.end() > limit:
         last.behind -= 1
     stop = max(share.end() for share in shares)
-    leading, offset = shares[0], next(iter(asked.values()))
+    leading, offset = shares[0], next(iter(requested.values()))
     if not leading.first <= offset < leading.behind:
         return None
     if sum(share.size() for share in shares) != stop - start:
@@ -94,11 +96,11 @@ def _found(asked: Mapping[ConsumeQueue, int], start: int, limit: int) -> Contigu
     return ContiguousRange(start=start, stop=stop, count=count, next_offset=leading.behind)
 
 
-def _begins(commit_log: CommitLog, asked: Mapping[ConsumeQueue, int]) -> list[int]:
-    """Where the records of these offsets begin, as far as they are there."""
+def _first_positions(commit_log: CommitLog, requested: Mapping[ConsumeQueue, int]) -> list[int]:
+    """Where the records of these offsets begin, as far as they exist."""
     entries = [
         queue.entry(offset)
-        for queue, offset in asked.items()
+        for queue, offset in requested.items()
         if queue.min_offset(commit_log.begin) <= offset < queue.end
     ]
     return [position for position, size, _ in entries if size != FILLER_SIZE]

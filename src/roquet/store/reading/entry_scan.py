@@ -1,7 +1,7 @@
-"""Rows: the entries of a queue that are wanted, some at a time.
+"""Entry scan: the matching entries of a queue, a few at a time.
 
-Entries are unpacked many together. Where some tags are wanted, which may be few of many, they are
-searched for instead; where that finds every fourth entry, unpacking all of them is cheaper.
+Entries are unpacked many together. A filter by tags, which may match few of many, searches for them
+instead; once every fourth entry matches, unpacking all of them is cheaper.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,28 +11,28 @@ from roquet.store.commit_log.extents import IntColumn, select_rows
 from roquet.store.consume_queue.queues import ConsumeQueue
 
 UNPACK_MIN: Final = 32
-"""Entries looked at in one step at least, when few messages are still to be found."""
+"""Entries unpacked in one step at least, when few messages are still wanted."""
 
 SEARCH_MIN: Final = 64
-"""Entries searched at first, which shows how many there are of those that are wanted."""
+"""Entries searched at first, which shows how many of them match."""
 
 SEARCH_MAX: Final = 4_096
-"""Entries searched in one step: 50 us, some of which are in vain in the last one."""
+"""Entries searched in one step: 50 us, some of it in vain in the last step."""
 
 DENSE_RATIO: Final = 4
-"""Where one of so many entries is wanted, it costs less to unpack all of them."""
+"""Where one of this many entries matches, unpacking all of them costs less."""
 
 TagCodeFilter = Callable[[int], bool] | frozenset[int] | None
-"""Which tag codes: asked with each of them, or told; None wants everything."""
+"""Wanted tag codes: a predicate, or a set of codes; None for all entries."""
 
 ScannedEntries = tuple[Sequence[int], IntColumn, IntColumn]
 """Offsets, positions and sizes of entries."""
 
 
 class EntryScan:
-    """What a queue holds from an offset on, up to another one; `offset` moves on with each step."""
+    """The entries of a queue in [offset, stop) that match; `offset` advances with each step."""
 
-    __slots__ = ("_codes", "_found", "_looked", "_wanted", "offset", "queue", "stop")
+    __slots__ = ("_codes", "_match_count", "_searched_count", "_wanted", "offset", "queue", "stop")
 
     def __init__(self, queue: ConsumeQueue, offset: int, stop: int, wanted: TagCodeFilter) -> None:
         self.queue = queue
@@ -44,17 +44,17 @@ class EntryScan:
             self._codes = wanted
         else:
             self._wanted = wanted
-        self._looked = self._found = 0
+        self._searched_count = self._match_count = 0
 
     @property
     def wants_all(self) -> bool:
-        """Whether no entry is left out."""
+        """Whether every entry matches."""
         return self._codes is None and self._wanted is None
 
-    def take(self, left: int) -> ScannedEntries:
-        """Some more: `left` are still to be found, and a few more may come."""
+    def next_entries(self, left: int) -> ScannedEntries:
+        """The next matching entries: `left` are still wanted, and a few more may come."""
         if self._codes is not None:
-            return self._searched(self._codes, left)
+            return self._search(self._codes, left)
         count = min(self.stop - self.offset, max(left, UNPACK_MIN))
         positions, sizes, codes = self.queue.columns(self.offset, count)
         offsets: Sequence[int] = range(self.offset, self.offset + len(sizes))
@@ -65,18 +65,20 @@ class EntryScan:
         offsets, positions, sizes = select_rows(picks, offsets, positions, sizes)
         return offsets, positions, sizes
 
-    def _searched(self, codes: frozenset[int], left: int) -> ScannedEntries:
-        # The longer little is found, the more are searched together, but not many in vain.
-        step = min(max(SEARCH_MIN, 4 * self._looked), SEARCH_MAX)
-        if self._found:
-            step = min(step, left * self._looked // self._found + UNPACK_MIN)
-        count, found = self.queue.tagged(self.offset, min(self.stop - self.offset, step), codes)
+    def _search(self, codes: frozenset[int], left: int) -> ScannedEntries:
+        # The fewer matches so far, the more entries are searched at once, but not many in vain.
+        step = min(max(SEARCH_MIN, 4 * self._searched_count), SEARCH_MAX)
+        if self._match_count:
+            step = min(step, left * self._searched_count // self._match_count + UNPACK_MIN)
+        count, matches = self.queue.find_tagged(
+            self.offset, min(self.stop - self.offset, step), codes
+        )
         self.offset += count
-        self._looked += count
-        self._found += len(found)
-        if len(found) * DENSE_RATIO >= count:
+        self._searched_count += count
+        self._match_count += len(matches)
+        if len(matches) * DENSE_RATIO >= count:
             self._codes, self._wanted = None, codes.__contains__
-        if not found:
+        if not matches:
             return (), (), ()
-        offsets, positions, sizes = zip(*found, strict=True)
+        offsets, positions, sizes = zip(*matches, strict=True)
         return offsets, positions, sizes

@@ -1,4 +1,4 @@
-"""Reader: records of the log found by offset, by time, by position and by key."""
+"""RecordReader: records found by offset, by time, by position and by key."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
@@ -23,21 +23,21 @@ from roquet.wire.records.partial_decode import index_keys
 log = logger(__name__)
 
 SCAN_MAX: Final = 800
-"""Entries that one read with a filter looks at, as the genuine broker: it must come to an end.
-Who asks may allow more."""
+"""Entries examined by one filtered read, as in Apache's broker: it must end. Callers may allow
+more."""
 
 QUERY_MAX: Final = 10_000
-"""Entries of one hash that a query looks at, the newest: it holds up everybody else meanwhile."""
+"""Entries of one hash examined by a query, the newest ones: everybody else waits meanwhile."""
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """Records of one queue: each part holds whole records, one behind the other."""
+    """Records of one queue: each part holds whole, adjacent records."""
 
     parts: list[memoryview]
     count: int
     size: int
     next_offset: int
-    """Behind the last entry that was looked at, wanted or not."""
+    """The offset behind the last entry examined, matching or not."""
 
 
 class RecordBlock(msgspec.Struct, frozen=True, gc=False):
@@ -50,7 +50,7 @@ class RecordBlock(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueryResult(msgspec.Struct, frozen=True):
-    """Messages found by key, the newest ones in the order of the log, and how far the index is."""
+    """Messages found by key, the newest in the order of the log, and how far the index is."""
 
     records: list[bytes]
     positions: list[int]
@@ -59,7 +59,7 @@ class QueryResult(msgspec.Struct, frozen=True):
 
 
 class RecordReader:
-    """What may be asked of a store. Damage that it meets is remembered and skipped."""
+    """Reads of a store. Damage that it meets is remembered and skipped."""
 
     def __init__(
         self, commit_log: CommitLog, queues: ConsumeQueues, index: KeyIndex, repair: QueueRepair
@@ -74,7 +74,7 @@ class RecordReader:
     # -- damage ------------------------------------------------------------------------------
 
     def report(self, hole: RecordRange) -> None:
-        """Remember a hole of the log, and say so."""
+        """Remember a hole of the log, and log it."""
         self._remember(
             LogDamage(hole.start, hole.stop, self._queues.lost_in(hole.start, hole.stop))
         )
@@ -90,7 +90,7 @@ class RecordReader:
         return index >= 0 and position < self.damage[index].stop
 
     def _has_all(self, positions: IntColumn, sizes: IntColumn) -> bool:
-        """Whether all these records can be read; False also when that needs a look at each."""
+        """Whether all these records can be read; False also if each needs a check of its own."""
         if self._holes:
             start, stop = min(positions), max(positions) + max(sizes)
             if any(known.start < stop and start < known.stop for known in self.damage):
@@ -98,7 +98,7 @@ class RecordReader:
         return self._log.has_all(positions, sizes)
 
     def _record(self, queue: ConsumeQueue, offset: int) -> memoryview | None:
-        """The record of an offset; None, and the damage remembered, if it cannot be read."""
+        """The record of an offset; None, with the damage remembered, if it cannot be read."""
         position, size, _ = queue.entry(offset)
         if size == FILLER_SIZE or (self._holes and self._is_damaged(position)):
             return None
@@ -108,21 +108,21 @@ class RecordReader:
             self._remember(LogDamage(position, position + size, (lost,)))
         return record
 
-    def _has_mended(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
-        """Whether entries that led nowhere lead to their records now."""
-        found = False
+    def _repair_entries(self, queue: ConsumeQueue, offsets: Iterable[int]) -> bool:
+        """Whether wrong entries were corrected and now lead to their records."""
+        has_mended = False
         for offset in offsets:
             position, size, _ = queue.entry(offset)
             if size == FILLER_SIZE or self._is_damaged(position):
                 continue
             if position >= self._log.begin and self._log.record(position, size) is None:
-                found |= self._repair.mend_one(queue, offset)
-        return found
+                has_mended |= self._repair.repair_entry(queue, offset)
+        return has_mended
 
     # -- by offset ---------------------------------------------------------------------------
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Least and next offset of a queue."""
+        """Least and next offset of a queue; (0, 0) if there is none."""
         queue = self._queues.get(topic, queue_id)
         return (0, 0) if queue is None else (queue.min_offset(self._log.begin), queue.end)
 
@@ -146,107 +146,109 @@ class RecordReader:
         return self._collect(EntryScan(queue, offset, stop, wanted), limits)
 
     def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> RecordBlock:
-        """All records of one queue from an offset on, copied, to be searched together."""
+        """All records of one queue from an offset on, copied into one piece of memory."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or (end := self._end(queue, offset)) is None:
             return RecordBlock(b"", [0], self._nearest(queue, offset))
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, min(end, offset + limits[0]))
-        base, places, sizes = queue.places(offset, min(end - offset, limits[0]))
+        base, places, sizes = queue.position_columns(offset, min(end - offset, limits[0]))
         edges = list(accumulate(sizes, initial=0))
         fit = max(bisect_right(edges, limits[1]) - 1, 1)
         del places[fit:], sizes[fit:], edges[fit + 1 :]
-        if offset < self._sure_from(queue) or edges[-1] >= FILLER_SIZE:
-            if self._has_mended(queue, range(offset, offset + fit)):
+        if offset < self._trusted_from(queue) or edges[-1] >= FILLER_SIZE:
+            if self._repair_entries(queue, range(offset, offset + fit)):
                 return self.block(topic, queue_id, offset, limits)
             positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
             base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
-        return RecordBlock(self._copied(base, places, sizes), edges, offset + fit)
+        return RecordBlock(self._copy_records(base, places, sizes), edges, offset + fit)
 
     def _readable(
         self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
     ) -> tuple[list[int], list[int]]:
-        """Of records that follow each other those that can be read."""
+        """The readable ones of consecutive records."""
         if self._has_all(positions, sizes):
             return positions, sizes
         picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
         return list(compress(positions, picks)), list(compress(sizes, picks))
 
-    def _copied(self, base: int, places: list[int], sizes: list[int]) -> bytes:
-        """These records in one piece; what all positions have in common comes extra."""
+    def _copy_records(self, base: int, places: list[int], sizes: list[int]) -> bytes:
+        """Records in one piece of memory; `base` is added to each position."""
         if not places:
             return b""
         starts, stops = merge_adjacent(places, sizes)
         if base:
             starts, stops = [base + at for at in starts], [base + at for at in stops]
-        return b"".join(self._log.pieces(starts, stops))
+        return b"".join(self._log.view_ranges(starts, stops))
 
-    def _sure_from(self, queue: ConsumeQueue) -> int:
-        """What this process has not seen itself is looked at before it is handed out."""
+    def _trusted_from(self, queue: ConsumeQueue) -> int:
+        """Entries from this offset on may be handed out without a look at their records."""
         return queue.end if self._holes else queue.checked_from
 
     def _end(self, queue: ConsumeQueue, offset: int) -> int | None:
-        """Where a queue ends that has a message of this offset."""
+        """The end of a queue that has this offset; None if it does not have it."""
         return queue.end if queue.min_offset(self._log.begin) <= offset < queue.end else None
 
     def _nearest(self, queue: ConsumeQueue | None, offset: int) -> int:
-        """Where to go on in a queue that has no such offset."""
+        """Where to continue in a queue that does not have this offset."""
         if queue is None:
             return 0
         return min(max(offset, queue.min_offset(self._log.begin)), queue.end)
 
     def _collect(self, rows: EntryScan, limits: tuple[int, int]) -> Slice:
-        """Join the records of entries; those that lie one behind the other are one part."""
+        """Join the records of entries; adjacent records become one part."""
         (count_max, bytes_max), queue, pieces = limits, rows.queue, LogExtents()
-        sure_from = self._sure_from(queue)
+        sure_from = self._trusted_from(queue)
         may_be_whole = can_be_whole = rows.wants_all
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
             if may_be_whole:
-                room = min(rows.stop - rows.offset, left)
-                count, start, end, size = queue.span(rows.offset, room)
+                entries_left = min(rows.stop - rows.offset, left)
+                count, start, end, size = queue.span(rows.offset, entries_left)
                 if rows.offset >= sure_from and end - start == size <= bytes_max - pieces.size:
-                    pieces.take_whole(start, end, count)
+                    pieces.add_range(start, end, count)
                     rows.offset += count
                     continue
-            offsets, positions, sizes = rows.take(left)
+            offsets, positions, sizes = rows.next_entries(left)
             is_seen = not positions or (offsets[0] >= sure_from and sum(sizes) < FILLER_SIZE)
             if not is_seen and not self._has_all(positions, sizes):
-                if self._has_mended(queue, offsets):
+                if self._repair_entries(queue, offsets):
                     rows.offset = offsets[0]
                     continue
                 picks = [self._record(queue, at) is not None for at in offsets]
                 offsets, positions, sizes = select_rows(picks, offsets, positions, sizes)
-            fit = pieces.fitting(sizes, left, bytes_max)
+            fit = pieces.fitting_count(sizes, left, bytes_max)
             if fit < len(sizes):
                 rows.offset = rows.stop = offsets[fit]
                 positions, sizes = positions[:fit], sizes[:fit]
             if positions:
                 known = len(pieces.starts)
-                pieces.take(positions, sizes)
-                # Where others' records lie between, they mostly do so further on, too.
+                pieces.add_records(positions, sizes)
+                # If other queues' records lie between, they mostly do so further on, too.
                 may_be_whole = can_be_whole and len(pieces.starts) - known < 2
-        parts = self._log.pieces(pieces.starts, pieces.stops) if pieces.count else []
+        parts = self._log.view_ranges(pieces.starts, pieces.stops) if pieces.count else []
         return Slice(parts, pieces.count, pieces.size, rows.offset)
 
     def read_together(
         self, topic: str, offsets: Mapping[int, int], limits: tuple[int, int]
     ) -> Slice | None:
-        """Records of several queues in one part, the first one's offset among them.
+        """Records of several queues in one part, the first queue's offset among them.
 
-        None when others' lie between, or where damage is known: read them one queue at a time.
+        None when other records lie between, or damage is known there: read one queue at a time.
         """
-        asked = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
-        queues = {queue: at for queue, at in asked.items() if queue is not None}
+        requested = {self._queues.get(topic, queue_id): at for queue_id, at in offsets.items()}
+        queues = {queue: at for queue, at in requested.items() if queue is not None}
         for queue, at in queues.items():
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)
-        found = contiguous_range(self._log, queues, limits) if len(queues) == len(offsets) else None
-        if found is None or any(
-            known.start < found.stop and found.start < known.stop for known in self.damage
+        shared = (
+            contiguous_range(self._log, queues, limits) if len(queues) == len(offsets) else None
+        )
+        if shared is None or any(
+            known.start < shared.stop and shared.start < known.stop for known in self.damage
         ):
             return None
-        part = self._log.piece(found.start, found.stop)
-        return Slice([part], found.count, len(part), found.next_offset)
+        part = self._log.view_range(shared.start, shared.stop)
+        return Slice([part], shared.count, len(part), shared.next_offset)
 
     # -- by time -----------------------------------------------------------------------------
 
@@ -272,7 +274,7 @@ class RecordReader:
         return low
 
     def _stored_ms(self, queue: ConsumeQueue, offset: int, stop: int) -> int | None:
-        """When the first readable message from an offset on was stored."""
+        """The store time of the first readable message in [offset, stop); None without one."""
         for candidate in range(offset, stop):
             position, _, _ = queue.entry(candidate)
             if (stored_ms := self._log.stored_ms(position)) is not None:
@@ -280,7 +282,7 @@ class RecordReader:
         return None
 
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
-        """When the message of an offset was stored; -1 if there is none."""
+        """The store time of the message of an offset; -1 if there is none."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.min_offset(self._log.begin) <= offset < queue.end:
             return -1
@@ -290,11 +292,11 @@ class RecordReader:
     # -- by position and by key --------------------------------------------------------------
 
     def message_at(self, position: int) -> bytes | None:
-        """The record that begins at a position, if one does."""
+        """The record that begins at a position; None without one."""
         if not self._log.begin <= position < self._log.end:
             return None
-        found = self._log.skim_at(position)
-        record = self._log.record(position, found[0]) if found else None
+        known = self._log.skim_at(position)
+        record = self._log.record(position, known[0]) if known else None
         return None if record is None else bytes(record)
 
     def query(
@@ -305,10 +307,10 @@ class RecordReader:
         limits: tuple[int, int],
         times: tuple[int, int],
     ) -> QueryResult:
-        """Messages of a topic by one of their keys, stored from one time to another.
+        """Messages of a topic by one of their keys, stored between two times (inclusive).
 
-        The limits are of count and of bytes; the last one found may pass that of bytes. Where very
-        many have the key, the oldest are not looked at.
+        The limits are of count and of bytes; the last message may pass the limit of bytes. If very
+        many messages have the key, the oldest are not examined.
         """
         topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
         (count_max, left), found_at = limits, dict[int, bytes]()
@@ -316,11 +318,11 @@ class RecordReader:
         for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
             if len(found_at) >= count_max or left <= 0:
                 break
-            found = self._log.skim_at(position)
+            known = self._log.skim_at(position)
             # Equal hashes are not equal keys.
-            if found is None or found[5] != topic_bytes or key_bytes not in index_keys(found[6]):
+            if known is None or known[5] != topic_bytes or key_bytes not in index_keys(known[6]):
                 continue
-            if not times[0] <= found[4] <= times[1]:
+            if not times[0] <= known[4] <= times[1]:
                 continue
             if (record := self.message_at(position)) is not None:
                 found_at[position] = record

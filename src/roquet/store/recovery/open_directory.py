@@ -1,4 +1,4 @@
-"""Opening: the parts of a store put together from what a directory holds."""
+"""Opening a directory: locks, loads and recovers the parts of a store."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ from roquet.store.recovery.recover import recover
 log = logger(__name__)
 
 INDEX_BEFORE_OPEN_BYTES: Final = 2 * 1024 * 1024
-"""How much of the log is indexed before the store opens; the rest follows while it serves."""
+"""Bytes of the log indexed before the store opens; the rest follows while it serves."""
 
 
 class OpenDirectory:
-    """An open directory: its lock, its marks and its parts."""
+    """An open directory: its lock, its `abort` mark and its parts."""
 
     def __init__(
         self, directory: Path, config: StoreConfig, files: Files, lock: DirectoryLock
@@ -39,7 +39,7 @@ class OpenDirectory:
         self._lock = lock
         self._abort = directory / "abort"
         self.pool = MapPool(files, config.maps_max or files.maps_max())
-        is_clean = self.pool.has_sure_names = "abort" not in files.list(directory)
+        is_clean = self.pool.has_durable_names = "abort" not in files.list(directory)
         self.checkpoint = read_checkpoint(files, directory)
         self.log = load_log(self.pool, directory, config, self.checkpoint)
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
@@ -48,15 +48,15 @@ class OpenDirectory:
             config.index_step,
         )  # fmt: skip
         self.index.open()
-        self.deleted = TopicTombstones(files, directory)
-        load_queue_ends(self.queues, directory, self.checkpoint.note, self.deleted.positions)
-        self._miss_first_files()
+        self.tombstones = TopicTombstones(files, directory)
+        load_queue_ends(self.queues, directory, self.checkpoint.note, self.tombstones.positions)
+        self._log_missing_files()
         self._recover(config, is_clean=is_clean)
         if not is_clean:
-            self._keep_names()
+            self._sync_names()
 
-    def _miss_first_files(self) -> None:
-        """Tell of first files that are gone: retention notes what it deletes before it does."""
+    def _log_missing_files(self) -> None:
+        """Log first files that are missing: retention notes what it deletes before it does."""
         begin = self.checkpoint.log_begin if self.checkpoint.note else None
         if begin is not None and begin < self.log.begin:
             log.error(
@@ -66,47 +66,49 @@ class OpenDirectory:
             )  # fmt: skip
 
     def _recover(self, config: StoreConfig, *, is_clean: bool) -> None:
-        found = recover(
+        result = recover(
             self.log, self.queues, self.index, self.checkpoint,
             is_clean=is_clean, delay_levels_ms=config.delay_levels_ms,
-            deleted=self.deleted.positions,
+            deleted=self.tombstones.positions,
         )  # fmt: skip
-        self.deleted.limit(found.end)
+        self.tombstones.limit(result.end)
         self.queues.opened()
         try:
             self.queues.clear_removed()
         except (StoreError, OSError) as error:
             log.warning("files of deleted topics are left: %s", error)
-        self.damage: Sequence[RecordRange] = found.damage
-        self.flusher = Flusher(self.directory, self.pool, self.log, found.durable)
+        self.damage: Sequence[RecordRange] = result.damage
+        self.flusher = Flusher(self.directory, self.pool, self.log, result.durable)
         self.flusher.checkpointed = self.checkpoint.note.position if self.checkpoint.note else 0
-        self.dispatcher = Dispatcher(self.log, self.index, found.index_from)
-        if self.log.end - found.index_from <= INDEX_BEFORE_OPEN_BYTES:
+        self.dispatcher = Dispatcher(self.log, self.index, result.index_from)
+        if self.log.end - result.index_from <= INDEX_BEFORE_OPEN_BYTES:
             while self.dispatcher.step(1000):
                 pass
         if not is_clean:
-            log.warning("%s was not closed: recovered up to position %d", self.directory, found.end)
+            log.warning(
+                "%s was not closed: recovered up to position %d", self.directory, result.end
+            )
 
-    def _keep_names(self) -> None:
-        """Make names durable that the process before left behind: others now build on them."""
+    def _sync_names(self) -> None:
+        """Make the previous process's file names durable: new data builds on them."""
         for path in (self.directory / "config", self.directory):
             if self.pool.files.list(path):
                 self.pool.files.sync(path)
 
-    def enter(self, pid: int) -> None:
-        """Mark the directory as in use: whoever finds the mark later knows of a crash."""
+    def mark_in_use(self, pid: int) -> None:
+        """Mark the directory as in use: a later process that finds the mark knows of a crash."""
         self.pool.files.replace(self._abort, str(pid).encode())
 
-    def leave(self) -> None:
-        """Take the mark away: everything is durable."""
+    def mark_closed(self) -> None:
+        """Remove the mark: everything is durable."""
         try:
             self.pool.files.remove(self._abort)
             self.pool.files.sync(self.directory)
-        except OSError as error:  # the next start looks for traces of a crash, and finds none
+        except OSError as error:  # the next start recovers, and finds nothing to do
             log.warning("%s may look as if it was not closed: %s", self.directory, error)
 
     def release(self) -> None:
-        """Let others have the directory."""
+        """Let other processes take the directory."""
         self.flusher.close()
         self.pool.drop_all()
         self._lock.release()
@@ -117,7 +119,7 @@ def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int)
     lock = files.lock(directory / "lock", f"process {_holder(files, directory)}")
     try:
         opened = OpenDirectory(directory, config, files, lock)
-        opened.enter(pid)
+        opened.mark_in_use(pid)
     except OSError as error:
         lock.release()
         raise store_error(directory, error) from error
@@ -128,7 +130,7 @@ def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int)
 
 
 def read_checkpoint(files: Files, directory: Path) -> StoreCheckpoint:
-    """What the checkpoint says; a missing one says nothing."""
+    """Read the checkpoint; a missing file gives an empty one."""
     try:
         return unpack_checkpoint(files.read(directory / "checkpoint"))
     except FileNotFoundError:
@@ -147,20 +149,20 @@ def _holder(files: Files, directory: Path) -> str:
 def load_log(
     pool: MapPool, directory: Path, config: StoreConfig, checkpoint: StoreCheckpoint
 ) -> CommitLog:
-    """The log's files, with the size that they have."""
+    """Load the log's files, with the size that they have."""
     path = directory / "commitlog"
     right = checkpoint.note.log_file_size if checkpoint.note else config.log_file_size
     commit_log = CommitLog(pool, path, right, config.log_step)
     commit_log.load(pool.files.list(path), is_sure=checkpoint.note is not None)
     if commit_log.segments.files:
-        _say_size(path, commit_log.segments.file_size, config.log_file_size)
+        _log_size(path, commit_log.segments.file_size, config.log_file_size)
     return commit_log
 
 
 def load_queues(
     pool: MapPool, directory: Path, config: StoreConfig, checkpoint: StoreCheckpoint
 ) -> ConsumeQueues:
-    """Learn which queues there are, and look at the sizes of their files alone."""
+    """Learn which queues exist, and the sizes of their files; no file is read."""
     path, files = directory / "consumequeue", pool.files
     queues = ConsumeQueues(pool, path, config.queue_file_entries, config.queue_step)
     sizes: dict[QueueName, dict[int, int]] = {}
@@ -169,26 +171,27 @@ def load_queues(
         for name, inner in files.list(topic_path).items() if size is None else ():
             queue_path = topic_path / name
             if inner is None and name.isdigit() and name.isascii():
-                queues.know(topic, int(name))
+                queues.add(topic, int(name))
                 listed = queues.listed[topic, int(name)] = files.list(queue_path)
                 sizes[topic, int(name)] = sizes_by_start(queue_path, listed)
             else:
                 log.warning("%s does not belong there and is ignored", queue_path)
     queues.file_size = _queue_size(sizes.values(), queues.file_size, checkpoint)
-    _say_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
+    _log_size(path, queues.file_size, config.queue_file_entries * ENTRY_SIZE)
     single = {0: queues.file_size}
-    for queue, found in sizes.items():
-        if found != single:
-            _look_at(queues, queue, found, is_sure=checkpoint.note is not None)
+    for queue, file_sizes in sizes.items():
+        if file_sizes != single:
+            _check_sizes(queues, queue, file_sizes, is_sure=checkpoint.note is not None)
     return queues
 
 
-def _look_at(
+def _check_sizes(
     queues: ConsumeQueues, name: QueueName, sizes: Mapping[int, int], *, is_sure: bool
 ) -> None:
     """Note where a queue begins, or why its files cannot be used.
 
-    Raises StoreError for a file of another size, unless it is sure what the right one is.
+    Raises StoreError for a wrong size, unless the right one is certain: then that is a fault of the
+    queue.
     """
     starts = sorted(sizes)
     for start, following in zip(starts, [*starts[1:], None], strict=False):
@@ -208,10 +211,10 @@ def _queue_size(
 ) -> int:
     if checkpoint.note:
         return checkpoint.note.queue_file_size
-    agreed = {common_size(found, configured, ENTRY_SIZE) for found in sizes}
+    agreed = {common_size(file_sizes, configured, ENTRY_SIZE) for file_sizes in sizes}
     return agreed.pop() if len(agreed) == 1 else configured
 
 
-def _say_size(path: Path, size: int, configured: int) -> None:
+def _log_size(path: Path, size: int, configured: int) -> None:
     if size != configured:
         log.info("%s keeps its files of %d bytes; %d are configured", path, size, configured)

@@ -1,13 +1,13 @@
-"""Recovery: opening after a stop or a crash.
+"""Recovery: bring log, queues and index to a consistent state after a stop or a crash.
 
-    1. where to begin    our note in the checkpoint, or the times in it as the genuine broker does
+    1. where to begin    our note in the checkpoint, or its times as Apache's broker uses them
     2. walk the log      each whole record gets its queue entry again, unless it has it
-    3. judge             rules.recovery says where the log ends and what is damage
-    4. settle            log and queues end there; zeros follow, so that nothing old comes back
-    5. look at queues    whose files contradict what was known of them is made again from the log
-    6. the index         back to what the note says; the dispatcher brings the rest
+    3. judge             rules.recovery says where the log ends and which bytes are damage
+    4. truncate          log and queues end there; zeros follow, so that nothing old comes back
+    5. check queues      those whose files contradict their known ends are rebuilt from the log
+    6. the index         back to the state of the note; the dispatcher adds the rest
 
-Twice gives the same as once: nothing is written that is there already.
+A second recovery changes nothing: it writes only what is missing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ from roquet.rules.recovery import (
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.consume_queue.queue_check import find_faults, is_last_entry_wrong
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.key_index.index_check import drop_misleading_files, lacks_keys
@@ -38,7 +38,7 @@ from roquet.wire.records.partial_decode import PartialRecord, is_torn
 log = logger(__name__)
 
 LOGGED_QUEUES_MAX: Final = 20
-"""Damaged queues that are named; more lines would not help whoever reads them."""
+"""Damaged queues that are logged by name; more lines would not help the reader."""
 
 
 class ScanStart(msgspec.Struct, frozen=True):
@@ -47,17 +47,17 @@ class ScanStart(msgspec.Struct, frozen=True):
     position: int
     durable: int
     safe_ms: int = 0
-    """Records stored until then were durable as well; 0 when `durable` says all that is known."""
+    """Records stored until this time were durable as well; 0 when only `durable` is known."""
 
 
 class RecoveryResult(msgspec.Struct, frozen=True):
-    """What opening found."""
+    """The state of the log after recovery."""
 
     end: int
     durable: int
     damage: Sequence[RecordRange]
     index_from: int
-    """Where the index has to go on."""
+    """The position from which the index has to continue."""
 
 
 def recover(
@@ -70,7 +70,7 @@ def recover(
     delay_levels_ms: Sequence[int],
     deleted: Mapping[bytes, int] = MappingProxyType({}),
 ) -> RecoveryResult:
-    """Bring log, queues and index to one truth. Raises StoreError for a log that is cut short."""
+    """Make log, queues and index agree. Raises StoreError for a log whose end is missing."""
     known = dict(queues.ends) if queues.has_ends else None
     remove_deleted_queues(queues, deleted)
     for name in queues.faults:
@@ -78,9 +78,9 @@ def recover(
     start = choose_start(commit_log, queues, checkpoint, is_clean=is_clean)
     scan = _Scan(commit_log, QueueRebuilder(queues, delay_levels_ms, deleted=deleted), start)
     scan.run()
-    end = scan.settle(checkpoint.note.last_record if checkpoint.note else -1)
+    end = scan.finish(checkpoint.note.last_record if checkpoint.note else -1)
     if not is_clean:
-        scan.rebuilder.settle_others(start.position, scan.damage)
+        scan.rebuilder.truncate_others(start.position, scan.damage)
     if scan.rebuilder.cut:
         log.warning(
             "%d messages that consume queues led to are not in the log: they were not durable when"
@@ -88,13 +88,15 @@ def recover(
         )  # fmt: skip
     damaged = dict.fromkeys(scan.rebuilder.lacking, "it lacks entries")
     damaged |= (
-        _astray(commit_log, queues) if known is None else find_faults(queues, commit_log, known)
+        _wrong_last_entries(commit_log, queues)
+        if known is None
+        else find_faults(queues, commit_log, known)
     )
     if damaged := damaged | queues.faults:
         only = QueueRebuilder(
             queues, delay_levels_ms, is_whole_log=True, deleted=deleted, only=damaged
         )
-        _make_again(commit_log, queues, damaged, known or {}, only)
+        _rebuild_queues(commit_log, queues, damaged, known or {}, only)
     return RecoveryResult(
         end=end,
         durable=min(max(start.durable, commit_log.begin), end),
@@ -103,103 +105,100 @@ def recover(
     )
 
 
-def _astray(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
-    """Queues that are known to be damaged without knowing their ends, and why."""
-    found: dict[QueueName, str] = {}
+def _wrong_last_entries(commit_log: CommitLog, queues: ConsumeQueues) -> dict[QueueName, str]:
+    """Damaged queues and their faults, found without knowing where queues ended."""
+    faults: dict[QueueName, str] = {}
     for name in queues.names():
         was_loaded = name in queues.loaded
         queue = queues.get(*name)
         assert queue is not None
         if is_last_entry_wrong(commit_log, queue):
-            found[name] = f"its entry of offset {queue.end - 1} is damaged"
+            faults[name] = f"its entry of offset {queue.end - 1} is damaged"
         if was_loaded:
             queues.note_end(queue)
         else:
             queues.unload(queue)
-    return found
+    return faults
 
 
-def _make_again(
+def _rebuild_queues(
     commit_log: CommitLog,
     queues: ConsumeQueues,
     damaged: Mapping[QueueName, str],
     known: Mapping[QueueName, QueueEnd],
     rebuilder: QueueRebuilder,
 ) -> None:
-    """Make queues again from the whole log."""
+    """Rebuild queues from the whole log."""
     for count, (name, fault) in enumerate(damaged.items()):
         if count < LOGGED_QUEUES_MAX:
-            log.warning("consume queue %s/%d is made again from the log: %s", *name, fault)
+            log.warning("consume queue %s/%d is rebuilt from the log: %s", *name, fault)
         queues.clear(name)
     if len(damaged) > LOGGED_QUEUES_MAX:
-        log.warning("%d more consume queues are made again", len(damaged) - LOGGED_QUEUES_MAX)
-    for _, position, found in commit_log.walk(
+        log.warning("%d more consume queues are rebuilt", len(damaged) - LOGGED_QUEUES_MAX)
+    for _, position, record in commit_log.walk(
         commit_log.begin, commit_log.end, commit_log.end, check_crc=True
     ):
-        rebuilder.put(position, found)
-    rebuilder.settle(())
-    rebuilder.settle_known({name: known[name] for name in damaged if name in known})
+        rebuilder.put(position, record)
+    rebuilder.finish(())
+    rebuilder.restore_ends({name: known[name] for name in damaged if name in known})
 
 
 def remove_deleted_queues(queues: ConsumeQueues, deleted: Mapping[bytes, int]) -> None:
-    """Delete once more the queues of deleted topics that came back: a loss of power can do that."""
+    """Delete the queues of deleted topics again if a loss of power brought them back."""
     for topic, position in deleted.items():
         name = topic.decode()
-        held = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
-        used = [queue for queue in held if queue is not None and queue.end > queue.begin]
-        if used and all(_ends_before(queue, position) for queue in used):
-            log.warning("the queues of topic %s had been deleted: they are so again", name)
+        known_queues = [queues.get(name, queue_id) for queue_id in queues.ids(name)]
+        used_queues = [
+            queue for queue in known_queues if queue is not None and queue.end > queue.begin
+        ]
+        if used_queues and all(queue.entry(queue.end - 1)[0] < position for queue in used_queues):
+            log.warning("the queues of deleted topic %s came back: they are deleted again", name)
             queues.remove(name)
-
-
-def _ends_before(queue: ConsumeQueue, position: int) -> bool:
-    """Whether a queue's entries are all old."""
-    return queue.entry(queue.end - 1)[0] < position
 
 
 def choose_start(
     commit_log: CommitLog, queues: ConsumeQueues, checkpoint: StoreCheckpoint, *, is_clean: bool
 ) -> ScanStart:
-    """Where to begin: as late as is safe."""
+    """Where the scan begins: as late as is safe."""
     note, segments = checkpoint.note, commit_log.segments
     if note is None:
         return _start_by_times(commit_log, queues, checkpoint, is_clean=is_clean)
     if not segments.begin <= note.position <= segments.limit:
-        raise _incomplete(commit_log, note.position)
+        raise _incomplete_error(commit_log, note.position)
     position = note.position
-    if not _leads_to(commit_log, note.last_record, position):
-        # Somebody changed the last file; what was durable there is still to be found.
+    if not _matches_log(commit_log, note.last_record, position):
+        # Somebody changed the last file; the scan still finds the durable records there.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
     if not queues.has_ends and position > segments.begin:
-        log.warning("where consume queues ended is not known: all of the log is read to find out")
+        log.warning("the ends of consume queues are unknown: the whole log is read to find them")
         position = segments.begin
     if not queues.topics():
         if queues.ends:
-            log.warning("%s is empty: all consume queues are made again", queues.directory)
+            log.warning("%s is empty: all consume queues are rebuilt", queues.directory)
         position = segments.begin
     return ScanStart(position, note.position)
 
 
-def _leads_to(commit_log: CommitLog, last_record: int, position: int) -> bool:
+def _matches_log(commit_log: CommitLog, last_record: int, position: int) -> bool:
     """Whether the record that the note names still ends where the note says."""
     if last_record < commit_log.begin:
         return True
-    found = commit_log.skim_at(last_record)
+    record = commit_log.skim_at(last_record)
     is_at_file = position % commit_log.segments.file_size == 0
-    return found is not None and (is_at_file or last_record + found[0] == position)
+    return record is not None and (is_at_file or last_record + record[0] == position)
 
 
 def _start_by_times(
     commit_log: CommitLog, queues: ConsumeQueues, checkpoint: StoreCheckpoint, *, is_clean: bool
 ) -> ScanStart:
-    """As the genuine broker begins, for a directory that it wrote last."""
+    """Where Apache's broker would begin, for a directory that it wrote last."""
     files = commit_log.segments.files
     if not files:
-        if is_clean and (durable := queues.reach()):
-            raise _incomplete(commit_log, durable)
+        if is_clean and (durable := queues.last_record_end()):
+            raise _incomplete_error(commit_log, durable)
         return ScanStart(0, 0)
-    found = [commit_log.skim_at(file.start) for file in files]
-    firsts = tuple(facts[4] if facts else None for facts in found)
+    records = [commit_log.skim_at(file.start) for file in files]
+    firsts = tuple(record[4] if record else None for record in records)
     index = 0
     if queues.topics() and is_clean:
         index = max((i for i, ms in enumerate(firsts) if ms is not None), default=0)
@@ -208,13 +207,13 @@ def _start_by_times(
             UncleanStop(firsts, min(checkpoint.log_ms, checkpoint.queues_ms))
         )
     start = files[index].start
-    durable = queues.reach() if is_clean else start
+    durable = queues.last_record_end() if is_clean else start
     if durable > commit_log.segments.limit:
-        raise _incomplete(commit_log, durable)
+        raise _incomplete_error(commit_log, durable)
     return ScanStart(start, durable, checkpoint.log_ms)
 
 
-def _incomplete(commit_log: CommitLog, position: int) -> StoreError:
+def _incomplete_error(commit_log: CommitLog, position: int) -> StoreError:
     directory, begin = commit_log.segments.directory, commit_log.begin
     return StoreError(
         f"{directory} holds positions {begin} to {commit_log.segments.limit}, but messages were"
@@ -224,7 +223,7 @@ def _incomplete(commit_log: CommitLog, position: int) -> StoreError:
 
 
 class _Scan:
-    """One walk over the log's end: what is whole, where it ends, what the queues need."""
+    """One walk over the log's end: finds whole records and the log's end, and feeds the queues."""
 
     def __init__(self, commit_log: CommitLog, rebuilder: QueueRebuilder, start: ScanStart) -> None:
         self._log = commit_log
@@ -235,70 +234,70 @@ class _Scan:
         self.damage: tuple[RecordRange, ...] = ()
 
     def run(self) -> None:
-        """Walk."""
+        """Walk the log from the start to its last file."""
         begin, limit = self._start.position, self._log.segments.limit
         run_start = run_stop = begin
         put, last = self.rebuilder.put, None
-        # What a rest of zeros in a middle file means is known to be harmless only if it is old.
+        # Zeros up to the end of a file in the middle are known to be harmless only if they are old.
         blank_until = limit if self._start.safe_ms else self._durable
-        for expected, position, found in self._log.walk(begin, limit, blank_until, check_crc=True):
+        for expected, position, record in self._log.walk(begin, limit, blank_until, check_crc=True):
             if expected != position:
-                if self._is_over(expected, position, found):
-                    # A blank with nothing behind it is written over.
+                if self._is_over(expected, position, record):
+                    # A blank with nothing behind it is overwritten.
                     self._runs.append(
                         RecordRange(run_start, max(run_stop, min(expected, self._durable)))
                     )
-                    run_start, run_stop = position, position + found[0]
+                    run_start, run_stop = position, position + record[0]
                     break
                 self._runs.append(RecordRange(run_start, expected))
                 run_start = position
             # The last one may be torn although it looks whole: it is put when another follows.
             if last is not None:
                 put(*last)
-            last = (position, found)
-            run_stop = position + found[0]
+            last = (position, record)
+            run_stop = position + record[0]
         else:
             run_stop = self._log.behind_blank(run_stop, self._durable)
         self._runs.append(RecordRange(run_start, run_stop))
         self._finish(last)
 
-    def _is_over(self, gap_start: int, position: int, found: PartialRecord) -> bool:
-        """Whether a hole is the log's end; a record behind it that was durable says no."""
-        if found[4] <= self._start.safe_ms:
+    def _is_over(self, gap_start: int, position: int, record: PartialRecord) -> bool:
+        """Whether a hole is the log's end: it is not if a record behind it was durable."""
+        if record[4] <= self._start.safe_ms:
             self._durable = max(self._durable, position)
         return is_torn_tail(gap_start, self._durable)
 
     def _finish(self, last: tuple[int, PartialRecord] | None) -> None:
         if last is None:
             return
-        position, found = last
-        if position + found[0] > self._durable and is_torn(found[5], found[6]):
+        position, record = last
+        if position + record[0] > self._durable and is_torn(record[5], record[6]):
             self._runs = [
                 RecordRange(run.start, min(run.stop, position))
                 for run in self._runs
                 if run.start <= position
             ]
             return
-        self.rebuilder.put(position, found)
+        self.rebuilder.put(position, record)
 
-    def settle(self, last_record: int) -> int:
-        """Let log and queues end where the rule says; gives that position."""
+    def finish(self, last_record: int) -> int:
+        """End log and queues where the rule says; gives that position."""
         verdict = find_log_end(self._runs, self._start.position, self._durable)
         self.damage = verdict.damage
         if verdict.cut:
             log.warning(
-                "the log ends at %d in a torn record; records behind it, at %d, were never promised"
-                " and are dropped", verdict.end, verdict.cut[0].start,
+                "the log ends at %d in a torn record; records behind it, at %d, were never"
+                " called durable and are dropped", verdict.end, verdict.cut[0].start,
             )  # fmt: skip
-        self.rebuilder.settle(verdict.damage)
+        self.rebuilder.finish(verdict.damage)
         if (missing := self._log.leads_on(verdict.end)) is not None:
             log.error(
                 "%s leads on to %s, which is missing: its messages are lost unless it is put back"
                 " before this store is used", self._log.segments.files[-1].path, missing.name,
             )  # fmt: skip
-        if self._log.settle(verdict.end):
+        if self._log.truncate(verdict.end):
             self._log.sync_tail()
-        self._log.redo(self._start.durable)
+        self._log.rewrite(self._start.durable)
         self._log.last = self.rebuilder.last if self.rebuilder.last >= 0 else last_record
         self._log.checked_from = self._start.position
         return verdict.end
@@ -307,7 +306,7 @@ class _Scan:
 def rewind_index(
     index: KeyIndex, commit_log: CommitLog, checkpoint: StoreCheckpoint, *, is_clean: bool
 ) -> int:
-    """Take back what the index may hold of a lost end; gives where it has to go on."""
+    """Remove index entries of a lost end of the log; gives where the index has to continue."""
     note = checkpoint.note
     is_as_noted = note is not None and _rewind(index, note, is_clean=is_clean)
     count = len(index.files)
@@ -317,14 +316,14 @@ def rewind_index(
         if not lacks_keys(index, commit_log, position):
             return position
     if note is None and not is_clean:
-        # As the genuine broker does: files that were not durable are made again.
+        # As Apache's broker does: files that were not durable are rebuilt.
         for file in [file for file in index.files if file.end_ms > checkpoint.index_ms]:
             index.drop(file)
     return max(index.end_position, commit_log.begin)
 
 
 def _rewind(index: KeyIndex, note: CheckpointNote, *, is_clean: bool) -> bool:
-    """Bring the index back to what the note says; False when it holds less than that."""
+    """Bring the index back to the state of the note; False when it holds less than that."""
     for file in [file for file in index.files if file.name > note.index_name]:
         index.drop(file)
     if not index.files:
@@ -336,7 +335,7 @@ def _rewind(index: KeyIndex, note: CheckpointNote, *, is_clean: bool) -> bool:
         index.drop(newest)
         return False
     is_sound = newest.next == note.index_count or newest.rewind(note.index_count)
-    # A loss of power may keep slots, and not the head that counts what they lead to.
+    # A loss of power may keep slots and lose the head that counts their entries.
     if not is_sound or not (is_clean or newest.newest() < note.index_count):
-        newest.thread_anew()
+        newest.rebuild_slots()
     return True

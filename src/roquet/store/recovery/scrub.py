@@ -1,4 +1,4 @@
-"""Scrub: the older log, its queue entries and its keys, looked at before a reader meets damage."""
+"""Scrub: checks the older log, its queue entries and its keys before a reader meets damage."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from roquet.store.key_index.index_check import IndexCheck
 
 
 class Scrub:
-    """One walk over the log from its begin up to what this process has seen itself."""
+    """One walk over the log, up to the records that this process has written or checked."""
 
     def __init__(self, commit_log: CommitLog, repair: QueueRepair, keys: IndexCheck) -> None:
         self._log = commit_log
@@ -17,11 +17,11 @@ class Scrub:
         self._keys = keys
         self._until = commit_log.checked_from
         self.position = commit_log.begin
-        """Everything in front of it has been looked at."""
+        """Everything in front of it has been checked."""
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to be looked at."""
+        """Whether log and index have been checked."""
         return self._is_through and self._keys.is_over
 
     @property
@@ -29,8 +29,8 @@ class Scrub:
         return self.position >= self._until
 
     def step(self, budget: int) -> Sequence[RecordRange]:
-        """Look at about so many bytes; gives the holes in them."""
-        if not self._keys.go_on():
+        """Check about `budget` bytes; gives the holes in them."""
+        if not self._keys.resume():
             return []
         if self._is_through:
             self._keys.finish()
@@ -40,7 +40,7 @@ class Scrub:
         stop = min(before + budget, self._until)
         is_through = self._walk(stop, holes)
         while is_through and self.position == before and stop < self._until:
-            # Inside a hole or a blank: look further until it ends.
+            # Inside a hole or a blank: look ahead to its end.
             stop = min(2 * stop - before, self._until)
             is_through = self._walk(stop, holes)
         if is_through and stop == self._until and not self._is_through:
@@ -51,18 +51,18 @@ class Scrub:
         return holes
 
     def skip(self, budget: int) -> None:
-        """Go on behind the next so many bytes, without a look at them."""
+        """Pass over the next `budget` bytes without checking them."""
         self.position = min(self.position + budget, max(self._until, self.position))
         self._repair.end_step(is_over=self._is_through)
 
     def _walk(self, stop: int, holes: list[RecordRange]) -> bool:
-        """Walk on; False when so many queues were met that others should have their turn."""
-        found = self._log.walk(self.position, stop, self._until, check_crc=True)
-        for expected, position, facts in found:
+        """Walk to `stop`; False when the step ended early, after enough queues or index entries."""
+        walk = self._log.walk(self.position, stop, self._until, check_crc=True)
+        for expected, position, record in walk:
             if expected != position:
                 holes.append(RecordRange(expected, position))
-            self.position = position + facts[0]
-            is_turn_over = not self._repair.compare(position, facts)
-            if not self._keys.compare(position, facts) or is_turn_over:
+            self.position = position + record[0]
+            is_turn_over = not self._repair.compare(position, record)
+            if not self._keys.compare(position, record) or is_turn_over:
                 return False
         return True

@@ -1,4 +1,4 @@
-"""Slots of the wheel, units of the timer log, the timers' checkpoint: drawn and packed.
+"""Timer slots, timer units and the timer checkpoint: drawn and packed.
 
     a slot (32)                              a unit (52)
     ┌────────┬───────┬──────┬───────┬───┐    ┌──────┬────────┬───────┬──────────┬───────┐
@@ -16,8 +16,8 @@
     │ state version, changed ms, changes (8 each)      │       │                      │
     └──────────────────────────────────────────────────┴───────┴──────────────────────┘
 
-Everything is big endian. A unit's slot is `write ms + delay`. A file of the log that has no room
-for another unit and a blank ends with one: rest (4), 0 (8), magic (4).
+Everything is big endian. A unit's slot is `write ms + delay`. A file of the timer log without room
+for another unit and a blank ends with a blank: rest (4), 0 (8), magic (4).
 """
 
 from struct import Struct
@@ -30,7 +30,7 @@ SLOT: Final = Struct(">qqqii")
 SLOT_SIZE: Final = SLOT.size
 
 WHEEL_SLOTS: Final = 2 * 7 * 86_400
-"""Twice a week of seconds, as in the genuine broker."""
+"""Twice the seconds of a week, as in Apache's broker."""
 
 UNIT: Final = Struct(">iqiqiqiiq")
 UNIT_SIZE: Final = UNIT.size
@@ -41,7 +41,7 @@ BLANK_MAGIC: Final = -875286124
 
 CHECKPOINT_SIZE: Final = 4096
 CHECKPOINT: Final = Struct(">7q")
-"""What the genuine broker reads and writes; it keeps the rest of the page."""
+"""The part that Apache's broker reads and writes; it keeps the rest of the page."""
 
 NOTE_AT: Final = 1024
 _NOTE: Final = Struct(">4sIqq")
@@ -51,23 +51,23 @@ DELAY_MIN_MS: Final = -(2**31) // 1_000 * 1_000 + 1_000
 """The least delay that a unit's 32 bits hold, in whole seconds: 24.8 days before it was written."""
 
 NONE: Final = -1
-"""Where a slot's first unit has none before it."""
+"""Position of a missing unit: the one before a slot's first."""
 
 _MAGIC_MAX: Final = 15
-"""The genuine broker takes four bits for its own."""
+"""Apache's broker uses four bits of the magic number."""
 
 
 class TimerSlot(msgspec.Struct, frozen=True):
-    """The units of one second."""
+    """The units of one second: positions of the first and the last."""
 
     first: int
     last: int
     count: int
-    """Messages that wait, less those that are taken back: a sum, not a promise."""
+    """Waiting messages less cancelled ones: a sum that may be off."""
 
 
 class TimerUnit(msgspec.Struct, frozen=True):
-    """One message that waits in a slot, or takes another back."""
+    """One message that waits in a slot, or the cancellation of another."""
 
     magic: int
     write_ms: int
@@ -76,13 +76,13 @@ class TimerUnit(msgspec.Struct, frozen=True):
     size: int
     topic_hash: int
     before: int = NONE
-    """Its slot's unit before it."""
+    """The position of the slot's unit before it."""
 
     def pack(self, before: int) -> bytes:
-        """Its 52 bytes, as the one behind another of its slot.
+        """The unit's 52 bytes, linked to the unit before it in its slot.
 
-        The slot is what counts. Where it lies farther back than a delay can say, after weeks
-        without this process or with another clock, the unit claims to be written earlier.
+        The slot is what counts. If it lies farther back than a delay can express, after weeks
+        without this process or with another clock, the unit's write time is set earlier.
         """
         write_ms = min(self.write_ms, self.slot_ms - DELAY_MIN_MS)
         return UNIT.pack(
@@ -92,7 +92,7 @@ class TimerUnit(msgspec.Struct, frozen=True):
 
 
 def unpack_unit(buffer: memoryview, at: int) -> TimerUnit | None:
-    """The unit that lies there, if it looks like one."""
+    """The unit at an index of the buffer; None if no plausible one is there."""
     size, before, magic, write_ms, delay, position, length, topic_hash, _ = UNIT.unpack_from(
         buffer, at
     )
@@ -102,28 +102,27 @@ def unpack_unit(buffer: memoryview, at: int) -> TimerUnit | None:
 
 
 class TimerCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the timers had reached the disk."""
+    """How far the timers were durable."""
 
     read_ms: int = 0
-    """The slot that is being delivered, or is next."""
+    """The slot whose messages are being delivered, or that is next."""
     log_end: int = 0
-    """The timer log in front of it is durable."""
+    """The timer log in front of this position is durable."""
     offset: int = 0
-    """Of the timer topic's next message."""
+    """Offset of the timer topic's next message."""
     master_offset: int = 0
     state_version: int = 0
     changed_ms: int = 0
     changes: int = 0
     cursor: tuple[int, int] | None = None
-    """In that slot, until when (ms) and at which unit it is delivered; (0, 0) for not begun.
+    """Progress within that slot: the delivery time (ms) and the unit reached; (0, 0) if not begun.
 
-    None also when a genuine broker has written the checkpoint since: then log and offset need not
-    belong together.
-    """
+    None also when Apache's broker has written the checkpoint since: then log end and offset need
+    not belong together."""
 
 
 def encode_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
-    """The 56 bytes that travel to who asks for them."""
+    """The checkpoint's first 56 bytes, which the broker sends on request."""
     return CHECKPOINT.pack(
         checkpoint.read_ms, checkpoint.log_end, checkpoint.offset, checkpoint.master_offset,
         checkpoint.state_version, checkpoint.changed_ms, checkpoint.changes,
@@ -142,7 +141,7 @@ def pack_checkpoint(checkpoint: TimerCheckpoint) -> bytes:
 
 
 def unpack_checkpoint(page: bytes) -> TimerCheckpoint:
-    """What the file says; a short one says nothing."""
+    """Decode the checkpoint file; a short one gives an empty checkpoint."""
     if len(page) < CHECKPOINT.size:
         return TimerCheckpoint()
     read_ms, log_end, offset, master, version, changed_ms, changes = CHECKPOINT.unpack_from(page)
@@ -159,7 +158,7 @@ def unpack_checkpoint(page: bytes) -> TimerCheckpoint:
 
 
 def _unpack_cursor(page: bytes) -> tuple[int, int] | None:
-    """Our note, if it is whole and the head is still the one that it was written with."""
+    """The cursor in our note, if its checksum holds and covers the present head."""
     if len(page) < NOTE_AT + _NOTE.size:
         return None
     magic, crc, moment, position = _NOTE.unpack_from(page, NOTE_AT)

@@ -1,13 +1,13 @@
-"""What the wheel and the timer log may be trusted with after a crash.
+"""Timer recovery: makes wheel, timer log and checkpoint agree after a crash.
 
     checkpoint says:      log end P, offset O, second R
-    timer log    ────────────┤P ░░░░░░░░░    what is behind P is written again from offset O on
+    timer log    ────────────┤P ░░░░░░░░░    units behind P are written again from offset O on
     wheel        ─▶ unit before P            such slots stay
                  ─▶ unit behind P            such slots go back to their last unit before P
 
-What our own checkpoint says belongs together. That of a genuine broker may know of a later offset
-than of its log's end; so units behind the end count as long as they are of messages before that
-offset, and messages that no unit speaks of are looked at once more.
+The parts of our own checkpoint belong together. Apache's broker may save a later offset than its
+log's end covers: then units behind the end count as long as their messages are in front of that
+offset, and messages without a unit are read again.
 """
 
 from collections.abc import Callable
@@ -24,29 +24,29 @@ from roquet.store.timer.wheel import EMPTIED_SLOT, TimerWheel
 log = logger(__name__)
 
 TimerOffsetLookup = Callable[[TimerUnit], int | None]
-"""The timer topic's offset of the message of a unit; None when there is none."""
+"""The timer topic's offset of a unit's message; None when there is none."""
 
 _START: Final = 0
 
 UNITS_MAX: Final = 2_000_000
 """The newest units that are compared with the wheel when a store opens: about a second. Of those in
-front of them the last one of each slot is looked at."""
+front of them, only the last one of each slot is checked."""
 
 
 COUNT_LIMIT: Final = 1 << 48
-"""No timer log has so many bytes, and no topic so many messages."""
+"""More bytes than any timer log has, and more messages than any topic."""
 
 AHEAD_MS: Final = 14 * 86_400_000
-"""As far as the wheel reaches: a clock may have been set back since by no more."""
+"""The span of the wheel: a clock was set back since by no more than this."""
 
 
 class TimerRecoveryResult(msgspec.Struct, frozen=True):
-    """Where the timers go on."""
+    """Where the timers continue."""
 
     offset: int
-    """Of the first message that no unit speaks of for sure."""
+    """Offset of the first message that may have no unit."""
     read_ms: int
-    """The first second that something may wait in; 0 for none."""
+    """The first second in which something may wait; 0 for none."""
 
 
 def recover(
@@ -55,33 +55,33 @@ def recover(
     checkpoint: TimerCheckpoint,
     offset_of: TimerOffsetLookup,
 ) -> TimerRecoveryResult:
-    """Bring wheel and log to a state that belongs together."""
+    """Make wheel and timer log agree."""
     if not timer_log.begin <= checkpoint.log_end <= timer_log.segments.limit:
-        log.warning("the timer log is not what its checkpoint says: it is made again")
-        return _anew(wheel, timer_log, _START)
+        log.warning("the timer log contradicts its checkpoint: it is rebuilt")
+        return _discard(wheel, timer_log, _START)
     if checkpoint.cursor is not None:
         end, offset = checkpoint.log_end, checkpoint.offset
     else:
-        end, offset = _trusted(timer_log, checkpoint, offset_of)
+        end, offset = _trusted_end(timer_log, checkpoint, offset_of)
     if not wheel.exists and end > timer_log.begin:
-        log.warning("the wheel of delivery times is gone: it is made again from the timer log")
-        wheel.make()
-        _note(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
+        log.warning("the timer wheel is missing: it is rebuilt from the timer log")
+        wheel.prepare()
+        _add_to_wheel(wheel, timer_log, timer_log.begin, end, checkpoint.read_ms)
     elif checkpoint.log_end < end:
-        wheel.make()
-        _note(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
+        wheel.prepare()
+        _add_to_wheel(wheel, timer_log, checkpoint.log_end, end, checkpoint.read_ms)
     first_ms = _roll_back(wheel, timer_log, end, checkpoint.read_ms)
-    if not _agree(wheel, timer_log, end, checkpoint.read_ms):
-        log.warning("the timer log or its wheel is damaged: both are made again")
-        return _anew(wheel, timer_log, _START)
-    timer_log.settle(end)
+    if not _is_consistent(wheel, timer_log, end, checkpoint.read_ms):
+        log.warning("the timer log or its wheel is damaged: both are rebuilt")
+        return _discard(wheel, timer_log, _START)
+    timer_log.truncate(end)
     return TimerRecoveryResult(offset, first_ms)
 
 
 def is_plausible(checkpoint: TimerCheckpoint, now_ms: int) -> bool:
-    """Whether a checkpoint can be what a broker has written: ours says so by its checksum.
+    """Whether a broker can have written this checkpoint; ours has a checksum.
 
-    Garbage would call messages delivered that nobody got.
+    Garbage would pass over messages that were never delivered.
     """
     if checkpoint.cursor is not None:
         return True
@@ -90,15 +90,15 @@ def is_plausible(checkpoint: TimerCheckpoint, now_ms: int) -> bool:
     return is_whole and 0 <= checkpoint.read_ms <= now_ms + AHEAD_MS
 
 
-def _agree(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
-    """Whether the wheel's slots lead to units of theirs, and it has some if something may wait.
+def _is_consistent(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bool:
+    """Whether the wheel's slots lead to their own units, and pending units have their slots.
 
-    Units lie in the order of their records. In a second that is to come each leads to the one
-    before it, or to none where the second had been emptied, and the slot leads to the last one.
+    Units lie in the order of their records. In a future second each unit leads to the one before
+    it, or to none where the second had been emptied, and the slot leads to the last one.
     """
     start = max(end - UNITS_MAX * UNIT_SIZE, timer_log.begin)
     start = timer_log.place_from(start)
-    chains = _chains(timer_log, start, end, floor_ms(read_ms))
+    chains = _last_units(timer_log, start, end, floor_ms(read_ms))
     if chains is None:
         return False
     for time_ms, slot in wheel.used():
@@ -114,8 +114,8 @@ def _agree(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> bo
     return all(map(wheel.is_emptied, chains))
 
 
-def _chains(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int, int] | None:
-    """The last unit of each second behind one, as the units say; None if they are damaged."""
+def _last_units(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int, int] | None:
+    """The last unit of each second behind `read_ms`; None if the units are damaged."""
     last = dict[int, int]()
     behind = at = timer_log.begin
     for at, before, slot_ms, position, size in timer_log.rows(start, end):
@@ -133,21 +133,21 @@ def _chains(timer_log: TimerLog, start: int, end: int, read_ms: int) -> dict[int
     return last
 
 
-def _anew(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
-    """Nothing of wheel and log is left: everything is written again from an offset on."""
+def _discard(wheel: TimerWheel, timer_log: TimerLog, offset: int) -> TimerRecoveryResult:
+    """Discard wheel and log: everything is written again from an offset on."""
     used = list(wheel.used())
     if used:
-        wheel.make()
+        wheel.prepare()
     for time_ms, _ in used:
         wheel.blank(time_ms)
-    timer_log.settle(0)
+    timer_log.truncate(0)
     return TimerRecoveryResult(offset, 0)
 
 
-def _trusted(
+def _trusted_end(
     timer_log: TimerLog, checkpoint: TimerCheckpoint, offset_of: TimerOffsetLookup
 ) -> tuple[int, int]:
-    """Of a genuine broker's log: its end, and the offset behind its last message."""
+    """The usable end of an Apache broker's log, and the offset behind its last message."""
     end, last = checkpoint.log_end, None
     for position, unit in timer_log.units(checkpoint.log_end):
         offset = offset_of(unit)
@@ -160,8 +160,10 @@ def _trusted(
     return end, checkpoint.offset if last is None else min(checkpoint.offset, last + 1)
 
 
-def _note(wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms: int) -> None:
-    """See to it that the wheel knows of these units."""
+def _add_to_wheel(
+    wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms: int
+) -> None:
+    """Make the wheel lead to the units of [start, end)."""
     for position, unit in timer_log.units(start):
         if position >= end:
             return
@@ -171,11 +173,13 @@ def _note(wheel: TimerWheel, timer_log: TimerLog, start: int, end: int, read_ms:
         if slot is None or slot.first > position:
             wheel.put(unit.slot_ms, TimerSlot(position, position, 1))
         elif slot.last < position:
-            wheel.put(unit.slot_ms, TimerSlot(slot.first, position, slot.count + _worth(unit)))
+            wheel.put(
+                unit.slot_ms, TimerSlot(slot.first, position, slot.count + _count_change(unit))
+            )
 
 
 def _roll_back(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -> int:
-    """Let slots forget the units from `end` on; gives the first second with something in it."""
+    """Remove the units from `end` on from their slots; gives the first used second."""
     first_ms = 0
     ahead: list[tuple[int, TimerSlot]] = []
     for time_ms, slot in wheel.used():
@@ -184,48 +188,50 @@ def _roll_back(wheel: TimerWheel, timer_log: TimerLog, end: int, read_ms: int) -
         if slot.last >= end:
             ahead.append((time_ms, slot))
     if ahead:
-        wheel.make()
+        wheel.prepare()
     lost: set[int] = set()
     for time_ms, slot in ahead:
-        found = _shorter(timer_log, time_ms, slot, end)
-        if found is None:
+        shortened = _without_units_from(timer_log, time_ms, slot, end)
+        if shortened is None:
             lost.add(time_ms)
         else:
-            _set(wheel, time_ms, found)
+            _set(wheel, time_ms, shortened)
     if lost:
-        _search(wheel, timer_log, lost, end)
+        _search_last_units(wheel, timer_log, lost, end)
     return first_ms
 
 
-def _shorter(timer_log: TimerLog, time_ms: int, slot: TimerSlot, end: int) -> TimerSlot | None:
-    """The slot without its units from `end` on; None when their chain is torn."""
+def _without_units_from(
+    timer_log: TimerLog, time_ms: int, slot: TimerSlot, end: int
+) -> TimerSlot | None:
+    """The slot without its units from `end` on; None when their chain is broken."""
     at, count = slot.last, slot.count
     while at >= end:
         unit = timer_log.unit(at)
         if unit is None or floor_ms(unit.slot_ms) != time_ms or not NONE <= unit.before < at:
             return None
-        at, count = unit.before, count - _worth(unit)
+        at, count = unit.before, count - _count_change(unit)
     return TimerSlot(min(slot.first, at), at, count)
 
 
-def _search(wheel: TimerWheel, timer_log: TimerLog, lost: set[int], end: int) -> None:
-    """Look through the whole log for the last units of slots whose chain is torn."""
-    found: dict[int, TimerSlot] = {}
+def _search_last_units(wheel: TimerWheel, timer_log: TimerLog, lost: set[int], end: int) -> None:
+    """Search the whole log for the last units of slots whose chain is broken."""
+    slots: dict[int, TimerSlot] = {}
     for position, unit in timer_log.units(timer_log.begin):
         if position >= end:
             break
         time_ms = floor_ms(unit.slot_ms)
         if time_ms in lost:
-            before = found.get(time_ms) or TimerSlot(position, NONE, 0)
-            found[time_ms] = TimerSlot(before.first, position, before.count + _worth(unit))
+            before = slots.get(time_ms) or TimerSlot(position, NONE, 0)
+            slots[time_ms] = TimerSlot(before.first, position, before.count + _count_change(unit))
     for time_ms in lost:
-        _set(wheel, time_ms, found.get(time_ms) or TimerSlot(NONE, NONE, 0))
+        _set(wheel, time_ms, slots.get(time_ms) or TimerSlot(NONE, NONE, 0))
 
 
 def _set(wheel: TimerWheel, time_ms: int, slot: TimerSlot) -> None:
     wheel.put(time_ms, EMPTIED_SLOT if slot.last == NONE else slot)
 
 
-def _worth(unit: TimerUnit) -> int:
-    """What a unit adds to its slot's count."""
+def _count_change(unit: TimerUnit) -> int:
+    """A unit's contribution to its slot's count."""
     return -1 if is_delete(unit.magic) else 1

@@ -1,11 +1,11 @@
-"""Timers: the door to what waits for its delivery time: add, look, go on, save.
+"""TimerStore: the messages that wait for their delivery time: add, read, advance, save.
 
     rmq_sys_wheel_timer ──offset──▶ timer log ◀── wheel ◀──read ms── time
                                         │
                                   config/timercheck: how far both are
 
-Everything lies in the genuine broker's files, and nothing of a message in memory. There are no
-files before the first message. What the checkpoint says was on the disk before it.
+Everything is in the files of Apache's broker, and no message is kept in memory. No files exist
+before the first message. The checkpoint is written after the bytes that it covers.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -39,25 +39,25 @@ from roquet.store.timer.wheel import SLOTS_PER_STEP, TimerWheel
 log = logger(__name__)
 
 MAPS_MAX: Final = 16
-"""Files of the timer log held at once: each has two million messages."""
+"""Files of the timer log mapped at once: each holds two million messages."""
 
 CURSOR_NOT_BEGUN: Final = (0, 0)
 
 STALE_MS: Final = 60_000
-"""A checkpoint whose second lies so far back is written anew, though nothing was delivered."""
+"""A checkpoint whose second is this far behind is written again, even if nothing was delivered."""
 
 
 class TimerConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How timers lay out their files, at the genuine defaults."""
+    """File sizes of the timer store, with RocketMQ's defaults."""
 
     wheel_slots: int = WHEEL_SLOTS
     log_file_size: int = 100 * MIB
     log_step: int = MIB
-    """Bytes of the timer log that get their blocks on the disk at a time."""
+    """Bytes of the timer log for which blocks are allocated at a time."""
 
 
 class TimerStore:
-    """What waits for its delivery time in one data directory."""
+    """The waiting messages of one data directory."""
 
     def __init__(
         self,
@@ -67,14 +67,14 @@ class TimerStore:
         now_ms: int,
         config: TimerConfig | None = None,
     ) -> None:
-        """Take the files that are there, and recover them. Raises StoreError for odd ones."""
+        """Open and recover the files of the directory. Raises StoreError if they are unusable."""
         config = config or TimerConfig()
         self._files = files
         self._directory = directory
         self._path = directory / "config" / "timercheck"
         self._page: memoryview | None = None
         self._pool = MapPool(files, MAPS_MAX)
-        self._pool.has_sure_names = False  # whether the process before was killed is not known here
+        self._pool.has_durable_names = False  # the process before may have been killed
         self._wheel = TimerWheel(self._pool, directory / "timerwheel", config.wheel_slots)
         self._log = TimerLog(
             self._pool, directory / "timerlog", config.log_file_size, config.log_step
@@ -83,7 +83,7 @@ class TimerStore:
         self._saved = self._read()
         self._failure: StoreFailed | None = None
         self.on_failure: Callable[[str], object] = lambda _: None
-        """Told why, when the disk has lost what it was given."""
+        """Called with the reason when the disk has lost bytes."""
         try:
             self._load(offset_of, now_ms)
         except OSError as error:
@@ -91,22 +91,24 @@ class TimerStore:
 
     def _load(self, offset_of: TimerOffsetLookup, now_ms: int) -> None:
         if not is_plausible(self._saved, now_ms):
-            log.warning("%s is damaged: what waits is read again from its topic", self._path)
+            log.warning(
+                "%s is damaged: waiting messages are read again from their topic", self._path
+            )
             self._saved = TimerCheckpoint()
         saved = self._saved
         self._wheel.load(self._files.list(self._directory).get("timerwheel"))
         self._log.load(self._files.list(self._log.segments.directory))
-        found = recover(self._wheel, self._log, saved, offset_of)
-        self.offset = found.offset
-        """Of the timer topic's next message."""
+        recovered = recover(self._wheel, self._log, saved, offset_of)
+        self.offset = recovered.offset
+        """Offset of the timer topic's next message."""
         self.replayed = (saved.offset, saved.read_ms)
-        """Messages before that offset of seconds before that one were delivered already."""
-        earliest_ms = min(found.read_ms or now_ms, now_ms)
+        """Messages in front of this offset, of seconds before this one, were delivered already."""
+        earliest_ms = min(recovered.read_ms or now_ms, now_ms)
         self.read_ms = floor_ms(saved.read_ms or earliest_ms)
         """The second that is being delivered, or is next."""
         self.cursor = saved.cursor or CURSOR_NOT_BEGUN
-        """In that second, until when (ms) and at which unit it is delivered."""
-        # Units of before the crash must not come back after the next one, among new ones.
+        """Progress in that second: the delivery time (ms) and the unit reached."""
+        # Units from before the crash must not come back after the next crash, among new ones.
         self._sync(self._pool.take_dirty())
         self.unsaved = False
 
@@ -127,15 +129,15 @@ class TimerStore:
 
     @property
     def log_end(self) -> int:
-        """Where the next unit goes."""
+        """The position of the next unit."""
         return self._log.end
 
     def slot(self, time_ms: int) -> TimerSlot | None:
-        """What waits in the second of a time; None for nothing."""
+        """The slot of a time's second; None if nothing waits then."""
         return self._wheel.slot(time_ms)
 
     def seconds_from(self, begin_ms: int) -> Iterator[int | None]:
-        """Each second from a time on in which something waits; None now and then, for a pause."""
+        """Each used second from a time on, in ms; None now and then, for a pause."""
         for number, (time_ms, _) in enumerate(self._wheel.used(), 1):
             if time_ms >= begin_ms:
                 yield time_ms
@@ -143,14 +145,14 @@ class TimerStore:
                 yield None
 
     def unit(self, position: int) -> TimerUnit | None:
-        """The unit at a position of the timer log, if it is still there."""
+        """The unit at a position of the timer log; None if it is gone."""
         return self._log.unit(position)
 
     def free_slot_ms(self, slot_ms: int) -> int | None:
-        """The second where a message may wait that wants this one; None: not before others are out.
+        """A second in which a message for `slot_ms` may wait; None: earlier slots must empty first.
 
-        A place on the wheel is not given away while it may be needed for an earlier second. It may
-        be that of a later one where the clock was set back by weeks: then the next free one is it.
+        A slot of the wheel is not reused while it may be needed for an earlier second. It may hold
+        a later second if the clock was set back by weeks: then the next free slot is taken.
         """
         if not self.exists:
             return slot_ms
@@ -162,20 +164,20 @@ class TimerStore:
         return None
 
     def has_wait_over(self, wait_ms: int) -> bool:
-        """Whether anything that waits was put into its second earlier than so long before it."""
+        """Whether a waiting message was added to its second more than `wait_ms` before it."""
         firsts = ((at, self.unit(s.first)) for at, s in self._wheel.used() if at >= self.read_ms)
         return any(first and at - first.write_ms > wait_ms for at, first in firsts)
 
     @property
     def is_saved(self) -> bool:
-        """Whether the disk knows all of this."""
+        """Whether the checkpoint on the disk is up to date."""
         return self.checkpoint() == self._saved
 
     # -- write -------------------------------------------------------------------------------
 
     def add(self, unit: TimerUnit) -> int:
-        """One more in its slot; gives the unit's position. Raises StoreFull."""
-        self._wheel.make()
+        """Add a unit to its slot; gives its position. Raises StoreFull."""
+        self._wheel.prepare()
         slot = self._wheel.slot(unit.slot_ms)
         position = self._log.append(unit, slot.last if slot else NONE)
         worth = -1 if is_delete(unit.magic) else 1
@@ -187,37 +189,37 @@ class TimerStore:
         return position
 
     def advance_offset(self, offset: int) -> None:
-        """The timer topic's messages in front of an offset are dealt with."""
+        """Note that the timer topic's messages in front of an offset are processed."""
         if offset != self.offset:
             self.offset = offset
             self.unsaved = True
 
     def note_delivered(self, due_ms: int, position: int) -> None:
-        """In the second that is being delivered, everything up to that time and unit."""
+        """Note that the present second is delivered up to that time and unit."""
         self.cursor = (due_ms, position)
         self.unsaved = True
 
     def advance_to(self, read_ms: int) -> None:
-        """Everything before that second was delivered."""
+        """Note that everything before that second was delivered."""
         assert read_ms % PRECISION_MS == 0, "a second begins there"
         self.read_ms, self.cursor = read_ms, CURSOR_NOT_BEGUN
         if self.exists and read_ms - self._saved.read_ms >= STALE_MS:
             self.unsaved = True
 
     def rewind(self, read_ms: int) -> Iterator[None]:
-        """Go back to an earlier second, some of them at a time: the clock was set back.
+        """Go back to an earlier second, in steps, because the clock was set back.
 
-        What waited in seconds since then was delivered: it must not come again as their time does.
-        A loss of power in between finds the same as before, or less of it.
+        Messages of the seconds since then were delivered, so these seconds are emptied. A loss of
+        power in between finds the same state as before, or less of it.
         """
-        assert self.is_saved, "seconds whose deliveries may be lost are not emptied"
+        assert self.is_saved, "seconds with unsaved deliveries are not emptied"
         yield from self._wheel.blank_between(read_ms, self.read_ms)
         self.advance_to(read_ms)
         self.unsaved = True
 
     def clear_seconds(self, seconds: Sequence[int]) -> Iterator[None]:
-        """Empty seconds whose messages were all written again, some of them at a time."""
-        assert self.is_saved, "seconds are emptied when the disk knows what was written again"
+        """Empty seconds whose messages were all written again, in steps."""
+        assert self.is_saved, "seconds are emptied once the rewritten messages are durable"
         for number, time_ms in enumerate(seconds, 1):
             self._wheel.blank(time_ms)
             if number % SLOTS_PER_STEP == 0:
@@ -227,7 +229,7 @@ class TimerStore:
     # -- keep --------------------------------------------------------------------------------
 
     def checkpoint(self) -> TimerCheckpoint:
-        """How far the timers are."""
+        """The present state as a checkpoint."""
         return msgspec.structs.replace(
             self._saved,
             read_ms=self.read_ms,
@@ -238,10 +240,10 @@ class TimerStore:
         )
 
     def save_task(self, now_ms: int) -> Callable[[], None] | None:
-        """The work of making all of now durable; None when nothing has changed.
+        """The work that makes the present state durable; None when nothing has changed.
 
-        It may be done in another thread, after the commit log was made durable. Who does not get
-        it done sets `unsaved` again.
+        May run in another thread, after the commit log was made durable. A caller that does not run
+        it sets `unsaved` again.
         """
         if self._failure is not None:
             raise self._failure
@@ -259,7 +261,7 @@ class TimerStore:
                 self._sync(dirty)
                 self._write(checkpoint)
             except OSError as error:
-                # The system may have dropped them: a second try would succeed and prove nothing.
+                # The system may have dropped bytes: a second try would succeed and prove nothing.
                 reason = f"{self._path} could not be made durable ({error})"
                 self._failure = StoreFailed(f"{reason}: look at the disk, then restart")
                 self.on_failure(reason)
@@ -273,15 +275,15 @@ class TimerStore:
     def _sync(self, dirty: list[MappedFile]) -> None:
         for file in dirty:
             with suppress(FileNotFoundError):  # it was deleted meanwhile
-                self._files.sync(file.path, file.held)
-        fresh = [file for file in dirty if file.is_new]
-        for directory in sorted({file.path.parent for file in fresh}, reverse=True):
+                self._files.sync(file.path, file.mapped_view)
+        new_files = [file for file in dirty if file.is_new]
+        for directory in sorted({file.path.parent for file in new_files}, reverse=True):
             self._files.sync(directory)
-        if fresh:
+        if new_files:
             self._files.sync(self._directory)
-        for file in fresh:
+        for file in new_files:
             file.is_new = False
-        self._log.forget()
+        self._log.release_pages()
 
     def _write(self, checkpoint: TimerCheckpoint) -> None:
         files = self._files
@@ -295,10 +297,10 @@ class TimerStore:
         files.sync(self._path, self._page)
 
     def expire(self, position: int) -> Path | None:
-        """Delete units whose records lay in front of a position of the commit log: one file."""
+        """Delete the oldest file if its records lie in front of a commit log position."""
         return self._log.drop_before(position)
 
     def close(self) -> None:
-        """Let the files go."""
+        """Unmap the files."""
         self._pool.drop_all()
         self._page = None

@@ -1,12 +1,12 @@
-"""The wheel: one slot for each second of two weeks, which are then used again.
+"""TimerWheel: one slot for each second of two weeks, after which slots are reused.
 
     second 1,700,000,000        …,001           …,002
     ┌──────────────────────┬───────────────┬──────────────┬─ …      timerwheel, 38 MB
     │ last ─▶ unit 9,104   │ another time's│ last ─▶ …    │
     └──────────────────────┴───────────────┴──────────────┴─ …
 
-A slot that names another second is empty. Blocks for the whole file are there before the first
-write, so that a full disk is an error and no signal.
+A slot that names another second is empty. Blocks for the whole file are allocated before the first
+write, so that a full disk is an error and not a signal.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ log = logger(__name__)
 _EMPTY_PAGE: Final = bytes(PAGE_SIZE)
 
 EMPTIED_SLOT: Final = TimerSlot(NONE, NONE, 0)
-"""A second whose messages were delivered before the clock was set back."""
+"""The slot of a second whose messages were delivered before the clock was set back."""
 
 SLOTS_PER_STEP: Final = 1_024
-"""Used seconds that are looked at before others have their turn: about a millisecond."""
+"""Used slots examined before others may run: about a millisecond."""
 
 
 class TimerWheel:
-    """Which units of the timer log are due in which second."""
+    """Leads from a second to the units of the timer log that are due in it."""
 
     def __init__(self, pool: MapPool, path: Path, slots: int) -> None:
         self._pool = pool
@@ -40,66 +40,69 @@ class TimerWheel:
 
     @property
     def span_ms(self) -> int:
-        """After so long a slot is used again."""
+        """The time after which a slot is reused."""
         return self._slots * PRECISION_MS
 
     def load(self, size: int | None) -> None:
-        """Take the file of that size, None for none; one that has been cut is made again."""
+        """Load the file of that size, None for none; a truncated one is deleted."""
         if size and size != self._file.size:
             log.warning(
-                "%s has %d bytes where %d are right: it is made again",
+                "%s has %d bytes instead of %d: it is rebuilt",
                 self._file.path, size, self._file.size,
             )  # fmt: skip
             self._pool.files.remove(self._file.path)
         self.exists = size == self._file.size
-        self._file.is_new = not self._pool.has_sure_names
+        self._file.is_new = not self._pool.has_durable_names
 
-    def make(self) -> None:
-        """See to it that slots can be written. Raises StoreFull."""
+    def prepare(self) -> None:
+        """Create the file if needed, so that slots can be written. Raises StoreFull."""
         if not self.exists:
-            self._file.make()
+            self._file.create()
             self.exists = True
         self._file.extend(self._file.size, self._file.size)
 
     def slot(self, time_ms: int) -> TimerSlot | None:
-        """What waits in the second of a time; None for nothing."""
+        """The slot of a time's second; None if nothing waits then."""
         if not self.exists:
             return None
         second = time_ms // PRECISION_MS
         file = self._file
-        view = file.held or file.view()
+        view = file.mapped_view or file.view()
         stored, first, last, count, _ = SLOT.unpack_from(view, second % self._slots * SLOT_SIZE)
         return TimerSlot(first, last, count) if stored == second and last != NONE else None
 
     def held_ms(self, time_ms: int) -> int:
-        """Which second's slot lies in the place of a time's; 0 for none."""
-        view, at = self._file.held or self._file.view(), time_ms // PRECISION_MS % self._slots
+        """The second whose slot occupies the place of a time's slot; 0 for none."""
+        view, at = (
+            self._file.mapped_view or self._file.view(),
+            time_ms // PRECISION_MS % self._slots,
+        )
         second, _, last, _, _ = SLOT.unpack_from(view, at * SLOT_SIZE)
         return int(second) * PRECISION_MS if last != NONE else 0
 
     def put(self, time_ms: int, slot: TimerSlot) -> None:
-        """Set the second of a time; `make` was called before."""
+        """Set the slot of a time's second; `prepare` was called before."""
         second = time_ms // PRECISION_MS
         at = second % self._slots * SLOT_SIZE
         SLOT.pack_into(self._file.view(), at, second, slot.first, slot.last, slot.count, 0)
-        self._file.mark()
+        self._file.mark_dirty()
 
     def is_emptied(self, time_ms: int) -> bool:
-        """Whether the second of a time was emptied on purpose, and not set since."""
+        """Whether a time's slot was emptied on purpose, and not set since."""
         file = self._file
         at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
-        found = SLOT.unpack_from(file.held or file.view(), at)
-        return found[:3] == (time_ms // PRECISION_MS, NONE, NONE)
+        stored = SLOT.unpack_from(file.mapped_view or file.view(), at)
+        return stored[:3] == (time_ms // PRECISION_MS, NONE, NONE)
 
     def blank(self, time_ms: int) -> None:
-        """Empty the second of a time."""
+        """Empty the slot of a time's second."""
         at = time_ms // PRECISION_MS % self._slots * SLOT_SIZE
         self._file.view()[at : at + SLOT_SIZE] = bytes(SLOT_SIZE)
-        self._file.mark()
+        self._file.mark_dirty()
 
     def blank_between(self, begin_ms: int, end_ms: int) -> Iterator[None]:
-        """Empty the seconds from one time up to another, some at a time. Raises StoreFull."""
-        self.make()
+        """Empty the slots of [begin_ms, end_ms), some at a time. Raises StoreFull."""
+        self.prepare()
         for number, (time_ms, _) in enumerate(self.used(), 1):
             if begin_ms <= time_ms < end_ms:
                 self.put(time_ms, EMPTIED_SLOT)
@@ -107,7 +110,7 @@ class TimerWheel:
                 yield
 
     def used(self) -> Iterator[tuple[int, TimerSlot]]:
-        """Every slot that was ever set, with its time; the pages are let go again."""
+        """Every slot that was ever set, with its time in ms; its pages are released afterwards."""
         if not self.exists:
             return
         view = self._file.view()
@@ -118,4 +121,4 @@ class TimerWheel:
             for second, first, last, count, _ in SLOT.iter_unpack(page):
                 if second and last != NONE:
                     yield second * PRECISION_MS, TimerSlot(first, last, count)
-        self._pool.files.forget(view, self._file.size)
+        self._pool.files.release_pages(view, self._file.size)

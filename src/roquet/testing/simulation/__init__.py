@@ -1,1 +1,1 @@
-"""The whole cluster simulated: one seed is one course of events, and the checks that judge it."""
+"""Simulator: a cluster in virtual time, its workload and faults drawn from a seed, and checks."""

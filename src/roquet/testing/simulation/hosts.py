@@ -1,4 +1,4 @@
-"""Hosts: machines of a simulated cluster, whose processes can be killed."""
+"""Hosts: machines of a simulated cluster whose processes, as groups of tasks, can be killed."""
 
 import asyncio
 from collections.abc import Coroutine, Generator
@@ -12,22 +12,22 @@ T = TypeVar("T")
 
 
 class Hosts:
-    """Knows which task runs where, so that all of a host's tasks can end at once."""
+    """Keeps track of the tasks of each host, so that all of them can end at once."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self._network = loop.network
         self._tasks: dict[str, dict[asyncio.Task[Any], None]] = {}
-        """By host, in the order in which they began: what happens must not depend on a set's."""
+        """By host, in the order in which they began: a set's order would differ from run to run."""
         loop.set_task_factory(self._begin)
 
     def run(self, host: str, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Let something run on a host."""
+        """Run a coroutine on a host."""
         with self._network.host(host):
             return asyncio.create_task(work)
 
     def kill(self, host: str, *, silently: bool = False) -> None:
-        """End a host's process: its tasks, its connections; the others are told, or not."""
+        """Kill a host's process: its tasks and connections. With `silently` peers see no end."""
         if silently:
             self._network.silence(host)
         else:
@@ -36,7 +36,7 @@ class Hosts:
             task.cancel()
 
     async def wait_ended(self, host: str) -> None:
-        """Wait until nothing of a killed process runs any more."""
+        """Wait until no task of a killed process runs any more."""
         while tasks := self._tasks.get(host):
             await asyncio.wait(tuple(tasks))
 

@@ -1,4 +1,4 @@
-"""Planting: another attribute in the place of one, for a time: how bugs get into what is tested."""
+"""Patching: replaces an attribute for a time, to plant a defect in the code under test."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,11 +6,11 @@ from typing import Any
 
 
 @contextmanager
-def patched(place: Any, name: str, other: object) -> Iterator[None]:
-    """Another attribute of a class or a module in the place of one, for a time."""
-    original = vars(place)[name]
-    setattr(place, name, other)
+def patched(target: Any, name: str, replacement: object) -> Iterator[None]:
+    """Replace an attribute of a class or module; the original is back afterwards."""
+    original = vars(target)[name]
+    setattr(target, name, replacement)
     try:
         yield
     finally:
-        setattr(place, name, original)
+        setattr(target, name, original)

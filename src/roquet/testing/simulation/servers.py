@@ -1,7 +1,7 @@
-"""Machines: a name server and brokers that crash, and come back with what they had written."""
+"""SimulatedServers: a name server and brokers; a broker that crashes comes back with its files."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -27,7 +27,7 @@ SMALL_FILES: Final[dict[str, Any]] = {
     "index_slots": 500,
     "index_entries": 2_000,
 }
-"""Files so small that a few messages fill one."""
+"""Store settings with files so small that a few messages fill one."""
 
 
 class SimulatedServers:
@@ -52,7 +52,7 @@ class SimulatedServers:
         self._returns: list[asyncio.Task[None]] = []
         self.brokers: dict[str, BrokerServer] = {}
         self.began_ms: dict[str, list[int]] = {}
-        """When each broker began to serve, by the wall's clock."""
+        """When each broker began to serve, in ms since the start of the simulation."""
         self.died_ms: dict[str, list[int]] = {}
 
     @property
@@ -61,37 +61,32 @@ class SimulatedServers:
         return not self._down
 
     async def start(self) -> None:
-        """All of them."""
+        """Start all of them."""
         await self._hosts.run(NAMESRV_HOST, self._start_namesrv())
         for host in self._files:
             await self._start_broker(host)
 
-    async def crash(
-        self, host: str, down_ms: int, returned: Callable[[str], Awaitable[None] | None]
-    ) -> bool:
-        """A broker's process dies; the next one, after a while, finds what it wrote.
+    async def crash(self, host: str, down_ms: int, returned: Callable[[str], None]) -> bool:
+        """Kill a broker's process, and start it again after `down_ms` with the files that it wrote.
 
-        False when it is down already.
+        `returned` is called with the host when it serves again. False if it is down already.
         """
         if host in self._down:
             return False
         self._down[host] = None
-        self.died_ms.setdefault(host, []).append(self._loop.clock.now_ms())
+        self.died_ms.setdefault(host, []).append(self._loop.clock.monotonic_ms())
         self._files[host] = self._files[host].copy()
         self._hosts.kill(host)
         await self._hosts.wait_ended(host)
         self._returns.append(asyncio.create_task(self._come_back(host, down_ms, returned)))
         return True
 
-    async def _come_back(
-        self, host: str, down_ms: int, returned: Callable[[str], Awaitable[None] | None]
-    ) -> None:
+    async def _come_back(self, host: str, down_ms: int, returned: Callable[[str], None]) -> None:
         await asyncio.sleep(down_ms / 1000)
         self._loop.network.revive(host)
         await self._start_broker(host)
         del self._down[host]
-        if (told := returned(host)) is not None:
-            await told
+        returned(host)
 
     async def _start_namesrv(self) -> None:
         config = NameServerConfig(host=NAMESRV_HOST, port=9876)
@@ -112,7 +107,7 @@ class SimulatedServers:
         server = BrokerServer(config, clock, files=self._files[host], rng=rng)
         self.brokers[host] = server
         await self._hosts.run(host, _enter(server))
-        self.began_ms.setdefault(host, []).append(clock.now_ms())
+        self.began_ms.setdefault(host, []).append(clock.monotonic_ms())
         await self._hosts.run(OPERATOR_HOST, self._create_topics(host))
 
     async def _create_topics(self, host: str) -> None:

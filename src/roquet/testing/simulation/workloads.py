@@ -1,32 +1,29 @@
-"""Kinds: what can be simulated, and the bugs that can be planted into each."""
+"""Workloads: the simulator's workloads by name, and the defects that can be planted into each."""
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from types import MappingProxyType
 from typing import Final
 
-from roquet.testing.simulation.balance import defects
-from roquet.testing.simulation.balance.run import PlantedDefect, SimulationResult, simulate
-from roquet.testing.simulation.timed import defects as day_defects
-from roquet.testing.simulation.timed.run import simulate_timed
+from roquet.testing.simulation.balance import defects as balance_defects
+from roquet.testing.simulation.balance.workload import BalanceWorkload
+from roquet.testing.simulation.simulator import PlantedDefect, SimulationResult, Workload, simulate
+from roquet.testing.simulation.timed import defects as timed_defects
+from roquet.testing.simulation.timed.workload import TimedWorkload
 
-BALANCE: Final = "balance"
-DAY: Final = "day"
-
-WORKLOADS: Final[Mapping[str, Callable[[int, PlantedDefect], SimulationResult]]] = MappingProxyType(
-    {BALANCE: simulate, DAY: simulate_timed}
+WORKLOADS: Final[Mapping[str, Callable[[int], Workload]]] = MappingProxyType(
+    {BalanceWorkload.name: BalanceWorkload.of_seed, TimedWorkload.name: TimedWorkload.of_seed}
 )
-"""Members that come, go and die; and a day in which messages wait."""
 
 DEFECTS: Final[Mapping[str, tuple[str, PlantedDefect]]] = MappingProxyType(
-    {name: (BALANCE, planted) for name, planted in defects.DEFECTS.items()}
-    | {name: (DAY, planted) for name, planted in day_defects.DEFECTS.items()}
+    {name: (BalanceWorkload.name, defect) for name, defect in balance_defects.DEFECTS.items()}
+    | {name: (TimedWorkload.name, defect) for name, defect in timed_defects.DEFECTS.items()}
 )
-"""By name: the kind of simulation that finds it, and the bug."""
+"""By name: the workload that finds it, and the defect."""
 
 
 def run_seed(work: tuple[str, int], defect: str = "none") -> SimulationResult:
-    """Live through a seed of a kind, all by name: another process can be asked for that."""
-    kind, seed = work
+    """Run (workload, seed) with a defect, all by name: another process can be asked for that."""
+    workload, seed = work
     planted = DEFECTS[defect][1] if defect != "none" else nullcontext
-    return WORKLOADS[kind](seed, planted)
+    return simulate(WORKLOADS[workload], seed, planted)

@@ -1,1 +1,1 @@
-"""Every conversation of the protocol, one module each, request beside reply."""
+"""The calls of the protocol, by subject: requests with their replies and bodies."""

@@ -7,12 +7,12 @@ from roquet.wire.codes import RequestCode
 
 
 class QueryAssignment(Call[Reply], frozen=True, kw_only=True):
-    """Which queues are one member's? Bodies: AssignmentQuery, Assignments."""
+    """Get one member's queues. Bodies: AssignmentQuery, QueueAssignments."""
 
     code: ClassVar = RequestCode.QUERY_ASSIGNMENT
 
 
 class SetRequestMode(Call[Reply], frozen=True, kw_only=True):
-    """Have a group pull or pop a topic; the body is a RequestMode."""
+    """Make a group pull or pop a topic; the body is a RequestMode."""
 
     code: ClassVar = RequestCode.SET_MESSAGE_REQUEST_MODE

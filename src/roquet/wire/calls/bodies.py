@@ -1,4 +1,4 @@
-"""JSON bodies that are no nouns of the model: envelopes around them."""
+"""JSON bodies that are not in the model: envelopes and answers."""
 
 from typing import Final
 
@@ -26,7 +26,7 @@ class TopicsOfBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RegisterBrokerBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a broker registers."""
+    """Content of a broker's registration."""
 
     filter_server_list: list[str] = []
     topic_config_serialize_wrapper: TopicsOfBroker = TopicsOfBroker()
@@ -39,7 +39,7 @@ class KVTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Names of topics."""
+    """Topic names."""
 
     topic_list: list[str] = []
     broker_addr: str | None = None
@@ -52,16 +52,17 @@ class ConsumerIdList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class MultiQueueOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Ours, with a pull: other queues whose messages may come too, each from its offset on.
+    """Ours, with a pull: other queues whose messages may be returned too, and the offset of each.
 
-    A broker that does not know it, or where others' messages lie between, gives the one queue's.
+    A broker that does not know it, or where other messages lie between, returns only the one
+    queue's.
     """
 
     offsets: dict[int, int]
 
 
 class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who wants which queues locked, or gives them back."""
+    """Queues that a member wants to lock or unlock."""
 
     consumer_group: str = ""
     client_id: str = ""
@@ -70,13 +71,13 @@ class LockBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class LockedQueues(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The queues that the member holds now."""
+    """Queues that the member has locked now."""
 
     lock_ok_mq_set: list[MessageQueue] = msgspec.field(default_factory=list, name="lockOKMQSet")
 
 
 class CheckClientBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A subscription to be checked before it is used."""
+    """A subscription to check before it is used."""
 
     client_id: str = ""
     group: str = ""
@@ -87,11 +88,11 @@ class CheckClientBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 PULL: Final = "PULL"
 POP: Final = "POP"
-"""How a group asks for a topic's messages: queue by queue, or whichever come next."""
+"""How a group gets a topic's messages: by pull from its queues, or by pop of any."""
 
 
 class AssignmentQuery(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Who asks, and how the queues are to be divided; Java may leave out each of them."""
+    """The asking member, and how the queues are to be divided; Java may leave out any field."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -109,13 +110,13 @@ class QueueAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
 
 class QueueAssignments(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A member's queues; None: the broker cannot say, the member keeps those that it has."""
+    """A member's queues; None: the broker cannot say, the member keeps the queues that it has."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
 
 
 class RequestMode(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a group asks for a topic's messages, and how many queues members share then."""
+    """How a group gets a topic's messages, and how many queues members share when they pop."""
 
     topic: str = ""
     consumer_group: str = ""
@@ -132,15 +133,15 @@ class ClientConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
     language: Language | None = None
     version: int = 0
     wishes: dict[str, str] | None = None
-    """Ours: the topics that it listens to, and which of their messages it wants."""
+    """Ours: its subscriptions, topic to filter."""
     message_model: MessageModel | None = None
     """Ours: whether it shares the messages with the others."""
     strategy: str | None = None
-    """Ours: how it shares the queues, by its own word or as it asked the broker to divide them."""
+    """Ours: its allocation strategy, as it reported or as it asked the broker to apply."""
 
 
 class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The members of a group, and what they listen to."""
+    """Members and subscriptions of a group."""
 
     connection_set: list[ClientConnection] = []
     subscription_table: dict[str, Subscription] = {}
@@ -150,23 +151,23 @@ class ConsumerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class QueueProgress(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far a queue and a group in it are (Java's OffsetWrapper)."""
+    """Offsets of a queue and of a group in it (Java's OffsetWrapper)."""
 
     broker_offset: int = 0
     consumer_offset: int = 0
     pull_offset: int = 0
     last_timestamp: int = 0
     owners: list[str] | None = None
-    """Ours: who was seen at work on the queue; None when nobody asked, or all may pop from it."""
+    """Ours: members seen at work on the queue; None if not asked for, or if all may pop from it."""
 
     @property
     def lag(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages."""
         return max(self.broker_offset - self.consumer_offset, 0)
 
 
 class TopicAssignment(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How a broker divided a topic's queues: the number of its decision, and who has which."""
+    """A broker's division of a topic's queues: its number, and the owner of each queue."""
 
     topic: str
     strategy: str
@@ -180,11 +181,11 @@ class ConsumeStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     offset_table: dict[MessageQueue, QueueProgress] = {}
     consume_tps: float = 0.0
     decisions: list[TopicAssignment] | None = None
-    """Ours: what this broker decided for the group."""
+    """Ours: this broker's assignments for the group."""
 
 
 class ResetOffsetBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Where the members of a group go on in some queues."""
+    """Offsets at which the members of a group continue."""
 
     offset_table: dict[MessageQueue, int] = {}
 
@@ -199,18 +200,18 @@ class OffsetOfQueue(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResetOffsetList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The same as members written in C++ read it (Java's ResetOffsetBodyForC)."""
+    """The offsets in the form that members written in C++ read (Java's ResetOffsetBodyForC)."""
 
     offset_table: list[OffsetOfQueue] = []
 
 
 class ClientStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How far members are in their queues (Java's GetConsumerStatusBody)."""
+    """Offsets of members in their queues (Java's GetConsumerStatusBody)."""
 
     message_queue_table: dict[MessageQueue, int] | None = {}
-    """What one member answers a broker."""
+    """One member's answer to a broker."""
     consumer_table: dict[str, dict[MessageQueue, int]] | None = {}
-    """What the broker answers an operator: by client id."""
+    """The broker's answer to an operator, by client id."""
 
 
 class TopicConfigs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -9,14 +9,14 @@ from roquet.wire.codes import RequestCode
 
 
 class HeartbeatReply(Reply, frozen=True, kw_only=True):
-    """What the broker can, and whether the group's subscriptions changed."""
+    """The broker's features, and whether the group's subscriptions changed."""
 
     supports_v2: bool = msgspec.field(default=False, name="IS_SUPPORT_HEART_BEAT_V2")
     subscription_changed: bool = msgspec.field(default=False, name="IS_SUB_CHANGE")
 
 
 class Heartbeat(Call[HeartbeatReply], frozen=True, kw_only=True):
-    """A client says that it lives and what it does; the body is a HeartbeatData."""
+    """A client reports that it is alive, with its groups; the body is a HeartbeatData."""
 
     code: ClassVar = RequestCode.HEART_BEAT
     reply: ClassVar = HeartbeatReply
@@ -41,7 +41,7 @@ class GetConsumers(Call[Reply], frozen=True, kw_only=True):
 
 
 class ConsumersChanged(Call[Reply], frozen=True, kw_only=True):
-    """The broker's notice to members: divide the queues again."""
+    """The broker's notice to members to divide the queues again."""
 
     code: ClassVar = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
 
@@ -49,6 +49,6 @@ class ConsumersChanged(Call[Reply], frozen=True, kw_only=True):
 
 
 class CheckSubscription(Call[Reply], frozen=True, kw_only=True):
-    """Can the broker filter by this expression? The body is a CheckClientBody."""
+    """Check whether the broker can filter by an expression; the body is a CheckClientBody."""
 
     code: ClassVar = RequestCode.CHECK_CLIENT_CONFIG

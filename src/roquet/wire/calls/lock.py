@@ -1,4 +1,4 @@
-"""Lock and unlock queues."""
+"""Lock and unlock queues of ordered groups."""
 
 from typing import ClassVar
 
@@ -7,12 +7,12 @@ from roquet.wire.codes import RequestCode
 
 
 class LockQueues(Call[Reply], frozen=True, kw_only=True):
-    """Lock queues for one member of an ordered group; bodies: LockBody, LockedBody."""
+    """Lock queues for one member of an ordered group; bodies: LockBody, LockedQueues."""
 
     code: ClassVar = RequestCode.LOCK_BATCH_MQ
 
 
 class UnlockQueues(Call[Reply], frozen=True, kw_only=True):
-    """Give locked queues back; the body is a LockBody."""
+    """Unlock queues; the body is a LockBody."""
 
     code: ClassVar = RequestCode.UNLOCK_BATCH_MQ

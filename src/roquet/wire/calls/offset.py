@@ -1,4 +1,4 @@
-"""Query, update, min, max, by time."""
+"""Offsets: query, update, min, max, by time."""
 
 from typing import ClassVar
 
@@ -11,17 +11,17 @@ class OffsetReply(Reply, frozen=True, kw_only=True):
 
     offset: Long
     topic_id: str | None = None
-    """Of which topic of that name it is (rules.topic_id); ours alone."""
+    """Id of the topic (rules.topic_id); ours only."""
 
 
 class TimeReply(Reply, frozen=True, kw_only=True):
-    """One time, in ms since the epoch; -1 when there is none."""
+    """One time, in ms since the epoch; -1 if there is none."""
 
     timestamp: Long
 
 
 class QueryOffset(Call[OffsetReply], frozen=True, kw_only=True):
-    """A group's progress in one queue; QUERY_NOT_FOUND when it has none."""
+    """A group's progress in one queue; QUERY_NOT_FOUND if it has none."""
 
     code: ClassVar = RequestCode.QUERY_CONSUMER_OFFSET
     reply: ClassVar = OffsetReply
@@ -42,11 +42,11 @@ class UpdateOffset(Call[Reply], frozen=True, kw_only=True):
     queue_id: Int
     commit_offset: Long
     topic_id: str | None = None
-    """Ours alone: refused where the topic was deleted and made anew since."""
+    """Ours only: refused if the topic was deleted and created again since."""
 
 
 class MaxOffset(Call[OffsetReply], frozen=True, kw_only=True):
-    """The offset that the next message of a queue will get."""
+    """Offset that the next message of a queue will get."""
 
     code: ClassVar = RequestCode.GET_MAX_OFFSET
     reply: ClassVar = OffsetReply
@@ -57,7 +57,7 @@ class MaxOffset(Call[OffsetReply], frozen=True, kw_only=True):
 
 
 class MinOffset(Call[OffsetReply], frozen=True, kw_only=True):
-    """The offset of the first message that a queue still holds."""
+    """Offset of the first message that a queue still holds."""
 
     code: ClassVar = RequestCode.GET_MIN_OFFSET
     reply: ClassVar = OffsetReply
@@ -67,7 +67,7 @@ class MinOffset(Call[OffsetReply], frozen=True, kw_only=True):
 
 
 class OffsetByTime(Call[OffsetReply], frozen=True, kw_only=True):
-    """The offset of the first message stored at a time or later."""
+    """Offset of the first message stored at a time or later."""
 
     code: ClassVar = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
     reply: ClassVar = OffsetReply
@@ -76,11 +76,12 @@ class OffsetByTime(Call[OffsetReply], frozen=True, kw_only=True):
     queue_id: Int
     timestamp: Long
     boundary_type: str | None = None
-    """The first of equals ("lower", the default) or the last ("upper"), in either case."""
+    """The first of several with equal times ("lower", the default) or the last ("upper"), in any
+    case."""
 
 
 class EarliestTime(Call[TimeReply], frozen=True, kw_only=True):
-    """When the first message that a queue still holds was stored."""
+    """Store time of the first message that a queue still holds."""
 
     code: ClassVar = RequestCode.GET_EARLIEST_MSG_STORETIME
     reply: ClassVar = TimeReply

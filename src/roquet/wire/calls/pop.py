@@ -13,7 +13,7 @@ from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.request_body import decode_body
 
 BITSET_SIZE_MAX: Final = 8_192
-"""Bytes of one set of acknowledged messages: a pop gives out 32, spread by a filter."""
+"""Bytes of one bit set of acknowledged messages: a pop delivers 32, spread out by a filter."""
 
 ACKS_SIZE_MAX: Final = 1024 * 1024
 """Bytes of a batch ack: one with 4,096 pops, each with a set of 32 messages, has 800,000."""
@@ -31,7 +31,7 @@ ACK_ANSWERS: Final = frozenset({ResponseCode.SUCCESS, ResponseCode.NO_MESSAGE})
 
 
 class PopReply(Reply, frozen=True, kw_only=True):
-    """Stored records, and what their receipt handles are made of."""
+    """Stored records, and the parts of their receipt handles."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -43,7 +43,7 @@ class PopReply(Reply, frozen=True, kw_only=True):
 
 
 class Pop(Call[PopReply], frozen=True, kw_only=True):
-    """Messages of a topic that nobody else gets for a while."""
+    """Get messages of a topic and make them invisible to others for a while."""
 
     code: ClassVar = RequestCode.POP_MESSAGE
     reply: ClassVar = PopReply
@@ -52,15 +52,15 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
     consumer_group: str
     topic: str
     queue_id: Int = 0
-    """-1 for any queue. A number that is missing is 0, as Java reads it, here and below."""
+    """-1 for any queue. A missing number is 0, as Java reads it, here and below."""
     max_msg_nums: Int = 0
     invisible_time: Long = 0
     poll_time: Long = 0
-    """How long the broker may hold the request while there is nothing."""
+    """How long the broker may hold the request while there are no messages, in ms."""
     init_mode: Int = 0
-    """Where a new group begins: 0 with the oldest message, 1 with the next one."""
+    """Start of a new group: 0 with the oldest message, 1 with the next one."""
     born_time: Long = 0
-    """When the client asked, in ms since 1970; 0 means now. The broker fills in a missing one."""
+    """Time of the request, in ms since 1970; 0 means now. The broker fills in a missing one."""
     exp_type: str | None = None
     exp: str | None = None
     order: bool | None = None
@@ -68,7 +68,7 @@ class Pop(Call[PopReply], frozen=True, kw_only=True):
 
 
 class Peek(Call[PopReply], frozen=True, kw_only=True):
-    """The messages that a pop would give, without taking them."""
+    """Get the messages that a pop would return, without taking them."""
 
     code: ClassVar = RequestCode.PEEK_MESSAGE
     reply: ClassVar = PopReply
@@ -81,7 +81,7 @@ class Peek(Call[PopReply], frozen=True, kw_only=True):
 
 
 class Ack(Call[Reply], frozen=True, kw_only=True):
-    """One popped message is handled."""
+    """Acknowledge one popped message."""
 
     code: ClassVar = RequestCode.ACK_MESSAGE
     accepts: ClassVar = ACK_ANSWERS
@@ -95,14 +95,14 @@ class Ack(Call[Reply], frozen=True, kw_only=True):
 
 
 class BatchAck(Call[Reply], frozen=True, kw_only=True):
-    """Popped messages are handled; the body is an AckBatch."""
+    """Acknowledge popped messages; the body is an AckBatch."""
 
     code: ClassVar = RequestCode.BATCH_ACK_MESSAGE
     accepts: ClassVar = ACK_ANSWERS
 
 
 class ChangeInvisibleReply(Reply, frozen=True, kw_only=True):
-    """What the message's next receipt handle is made of."""
+    """Parts of the message's next receipt handle."""
 
     pop_time: Long = 0
     invisible_time: Long = 0
@@ -110,7 +110,7 @@ class ChangeInvisibleReply(Reply, frozen=True, kw_only=True):
 
 
 class ChangeInvisible(Call[ChangeInvisibleReply], frozen=True, kw_only=True):
-    """A popped message shall come again at another time."""
+    """Change when a popped message becomes visible again."""
 
     code: ClassVar = RequestCode.CHANGE_MESSAGE_INVISIBLETIME
     reply: ClassVar = ChangeInvisibleReply
@@ -132,7 +132,7 @@ class NotificationReply(Reply, frozen=True, kw_only=True):
 
 
 class Notification(Call[NotificationReply], frozen=True, kw_only=True):
-    """Whether there is something to pop, or a wait for it."""
+    """Ask whether there is something to pop, or wait for it."""
 
     code: ClassVar = RequestCode.NOTIFICATION
     reply: ClassVar = NotificationReply
@@ -149,13 +149,13 @@ class Notification(Call[NotificationReply], frozen=True, kw_only=True):
 
 
 class PollingInfoReply(Reply, frozen=True, kw_only=True):
-    """How many pops of a group wait."""
+    """Number of a group's waiting pops."""
 
     polling_num: Int = 0
 
 
 class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
-    """How many pops of a group wait for messages."""
+    """Get the number of a group's waiting pops."""
 
     code: ClassVar = RequestCode.POLLING_INFO
     reply: ClassVar = PollingInfoReply
@@ -166,7 +166,7 @@ class PollingInfo(Call[PollingInfoReply], frozen=True, kw_only=True):
 
 
 class PopAck(msgspec.Struct, frozen=True, kw_only=True):
-    """Which messages of one pop of one queue are handled."""
+    """Acknowledged messages of one pop of one queue."""
 
     bits: str = msgspec.field(name="b")
     """Java's BitSet in base64: bit n is the message at offset `start + n`."""
@@ -178,7 +178,7 @@ class PopAck(msgspec.Struct, frozen=True, kw_only=True):
     revive_queue: int = msgspec.field(name="rq")
     start: int = msgspec.field(name="so")
     topic: str = msgspec.field(name="t")
-    """The one that was asked for; `retry` says whether its retry topic is meant."""
+    """The topic asked for; `retry` says whether its retry topic is meant."""
 
 
 class AckBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,42 +199,42 @@ _SHORT: Final = {
     "invisibleTime": "it",
     "bitSet": "b",
 }
-"""The names that some clients write in full."""
+"""Full names that some clients write."""
 
 
 def encode_bits(bits: int) -> str:
-    """A set of small numbers, each a bit, as Java's BitSet travels."""
+    """Encode a bit set as Java's BitSet in base64."""
     return b64encode(bits.to_bytes((bits.bit_length() + 7) // 8, "little")).decode()
 
 
 def decode_bits(text: str) -> int:
-    """The set that such a text holds; FieldError when it is none, or too large."""
+    """Decode a bit set; raises FieldError if it is malformed or too large."""
     try:
         raw = b64decode(text, validate=True)
     except (Base64Error, ValueError) as error:
-        raise FieldError(f"a set of bits is no base64: {text[:40]!r}") from error
+        raise FieldError(f"a bit set is not base64: {text[:40]!r}") from error
     if len(raw) > BITSET_SIZE_MAX:
         raise FieldError(f"a set of {len(raw)} bytes: {BITSET_SIZE_MAX} are allowed")
     return int.from_bytes(raw, "little")
 
 
 def encode_acks(batch: AckBatch) -> bytes:
-    """The body of a batch ack."""
+    """Encode the body of a batch ack."""
     return msgspec.json.encode(batch)
 
 
 def decode_acks(body: bytes) -> AckBatch:
-    """What a batch ack's body says, its names short or in full."""
+    """Decode the body of a batch ack, with short or full names."""
     if len(body) <= ACKS_SIZE_MAX:
         with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return _ACKS.decode(body)
     loose = decode_body(body, _LooseBatch)
     acks = [{_SHORT.get(name, name): value for name, value in ack.items()} for ack in loose.acks]
     try:
-        found = [msgspec.convert(ack, PopAck, strict=False) for ack in acks]
+        pop_acks = [msgspec.convert(ack, PopAck, strict=False) for ack in acks]
     except msgspec.ValidationError as error:
         raise FieldError(f"batch ack: {error}") from error
-    return AckBatch(broker_name=loose.broker_name, acks=found)
+    return AckBatch(broker_name=loose.broker_name, acks=pop_acks)
 
 
 class _LooseBatch(msgspec.Struct):

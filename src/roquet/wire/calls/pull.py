@@ -1,4 +1,4 @@
-"""Pull, and its long-polling fields."""
+"""Pull, with its long-polling fields."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from roquet.wire.codes import RequestCode, ResponseCode
 
 
 class PullReply(Reply, frozen=True, kw_only=True):
-    """Stored records, one behind the other, and where to go on."""
+    """Stored records without gaps, and the offset of the next pull."""
 
     suggest_which_broker_id: Long = 0
     next_begin_offset: Long
@@ -20,7 +20,7 @@ class PullReply(Reply, frozen=True, kw_only=True):
 
 
 class Pull(Call[PullReply], frozen=True, kw_only=True):
-    """Messages of one queue from an offset on."""
+    """Get messages of one queue from an offset on."""
 
     code: ClassVar = RequestCode.PULL_MESSAGE
     reply: ClassVar = PullReply
@@ -41,7 +41,7 @@ class Pull(Call[PullReply], frozen=True, kw_only=True):
     sys_flag: Int
     """model.flags.PullFlag."""
     commit_offset: Long
-    """Progress to note on the way, when the flag says so."""
+    """Progress to commit with the request, if the flag says so."""
     suspend_timeout_millis: Long
     """How long the broker may hold the request while there is nothing new."""
     subscription: str | None = None
@@ -50,10 +50,10 @@ class Pull(Call[PullReply], frozen=True, kw_only=True):
     max_msg_bytes: Int | None = None
     request_source: Int | None = None
     topic_id: str | None = None
-    """Ours alone: refused where the topic was deleted and made anew since."""
+    """Ours only: refused if the topic was deleted and created again since."""
 
 
 class LitePull(Pull, frozen=True, kw_only=True):
-    """The same, as 5.x clients with assigned queues ask it."""
+    """A pull by 5.x clients with assigned queues."""
 
     code: ClassVar = RequestCode.LITE_PULL_MESSAGE

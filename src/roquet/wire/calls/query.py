@@ -1,4 +1,4 @@
-"""By key, by id."""
+"""Query by key, and by message id."""
 
 from typing import ClassVar
 
@@ -9,7 +9,7 @@ from roquet.wire.codes import RequestCode
 
 
 class QueryReply(Reply, frozen=True, kw_only=True):
-    """How far the index reaches; the body holds the records found."""
+    """End of the index; the body holds the records found."""
 
     index_last_update_timestamp: Long
     index_last_update_phyoffset: Long
@@ -28,9 +28,9 @@ class QueryByKey(Call[QueryReply], frozen=True, kw_only=True):
     end_timestamp: Long
     unique_key: bool = msgspec.field(default=False, name="_UNIQUE_KEY_QUERY")
     index_type: str | None = None
-    """What kind of key it is, of newer clients: K a key, U a unique one, T a tag."""
+    """Kind of the key, from newer clients: K a key, U a unique key, T a tag."""
     last_key: str | None = None
-    """Where a page ended, of indexes that answer page by page: ours gives all at once."""
+    """End of the previous page, for indexes that answer page by page: ours returns all at once."""
 
 
 class ViewMessage(Call[Reply], frozen=True, kw_only=True):
@@ -40,4 +40,4 @@ class ViewMessage(Call[Reply], frozen=True, kw_only=True):
 
     topic: str | None = None
     offset: Long
-    """A position, in bytes: the wire's word."""
+    """A position in bytes; `offset` is the wire's word."""

@@ -1,10 +1,10 @@
-"""Replies: a consumer answers a request, and the broker pushes the answer to who waits for it.
+"""Replies: a consumer answers a request, and the broker pushes the answer to the requester.
 
     requester ── send (310) ──▶ broker ── pull ──▶ consumer
     requester ◀─ push (326) ─── broker ◀─ reply (325) ─┘
 
-The request's properties say who waits (REPLY_TO_CLIENT), for which answer (CORRELATION_ID) and for
-how long (TTL); those of the reply repeat them.
+The request's properties name the requester (REPLY_TO_CLIENT), the request (CORRELATION_ID) and the
+time limit (TTL); those of the reply repeat them.
 """
 
 from typing import ClassVar
@@ -18,19 +18,19 @@ from roquet.wire.codes import RequestCode
 
 
 class SendReplyMessage(Send, frozen=True, kw_only=True):
-    """The answer to a request, in the short names."""
+    """The reply to a request, with short field names."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE_V2
 
 
 class SendReplyLongNames(SendLongNames, frozen=True, kw_only=True):
-    """The answer to a request, in the long names."""
+    """The reply to a request, with long field names."""
 
     code: ClassVar = RequestCode.SEND_REPLY_MESSAGE
 
 
 class PushReply(Call[Reply], frozen=True, kw_only=True):
-    """A broker hands the answer over to the client that waits for it."""
+    """A broker delivers the reply to the waiting client."""
 
     code: ClassVar = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
 

@@ -1,4 +1,4 @@
-"""Route info, broker registration, key-value settings: the name server's conversations."""
+"""Routes, broker registration and key-value settings: calls to the name server."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from roquet.wire.codes import RequestCode
 
 
 class GetRoute(Call[Reply], frozen=True, kw_only=True):
-    """Where a topic lives; the reply's body is a TopicRoute."""
+    """Get a topic's brokers and queues; the reply's body is a TopicRoute."""
 
     code: ClassVar = RequestCode.GET_ROUTEINFO_BY_TOPIC
 
@@ -16,14 +16,14 @@ class GetRoute(Call[Reply], frozen=True, kw_only=True):
 
 
 class RegisterBrokerReply(Reply, frozen=True, kw_only=True):
-    """Who leads this broker's group; the body is a table of ordered topics."""
+    """Leader of this broker's group; the body is a table of ordered topics."""
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
 
 
 class RegisterBroker(Call[RegisterBrokerReply], frozen=True, kw_only=True):
-    """A broker says where it is and what it holds; the body is a RegisterBrokerBody."""
+    """Register a broker's address and topics; the body is a RegisterBrokerBody."""
 
     code: ClassVar = RequestCode.REGISTER_BROKER
     reply: ClassVar = RegisterBrokerReply
@@ -51,7 +51,7 @@ class UnregisterBroker(Call[Reply], frozen=True, kw_only=True):
 
 
 class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
-    """A broker says that it lives."""
+    """A broker reports that it is alive."""
 
     code: ClassVar = RequestCode.BROKER_HEARTBEAT
 
@@ -69,7 +69,7 @@ class DataVersionReply(Reply, frozen=True, kw_only=True):
 
 
 class QueryDataVersion(Call[DataVersionReply], frozen=True, kw_only=True):
-    """Does the name server hold this edition of my topics? The body is a DataVersion."""
+    """Compare the version of the broker's topics; the body is a DataVersion."""
 
     code: ClassVar = RequestCode.QUERY_DATA_VERSION
     reply: ClassVar = DataVersionReply
@@ -93,7 +93,7 @@ class GetAllTopics(Call[Reply], frozen=True, kw_only=True):
 
 
 class PutKV(Call[Reply], frozen=True, kw_only=True):
-    """Keep a value."""
+    """Store a value."""
 
     code: ClassVar = RequestCode.PUT_KV_CONFIG
 
@@ -109,7 +109,7 @@ class ValueReply(Reply, frozen=True, kw_only=True):
 
 
 class GetKV(Call[ValueReply], frozen=True, kw_only=True):
-    """Give a kept value back; QUERY_NOT_FOUND when there is none."""
+    """Get a stored value; QUERY_NOT_FOUND if there is none."""
 
     code: ClassVar = RequestCode.GET_KV_CONFIG
     reply: ClassVar = ValueReply
@@ -119,7 +119,7 @@ class GetKV(Call[ValueReply], frozen=True, kw_only=True):
 
 
 class DeleteKV(Call[Reply], frozen=True, kw_only=True):
-    """Forget a kept value."""
+    """Delete a stored value."""
 
     code: ClassVar = RequestCode.DELETE_KV_CONFIG
 

@@ -1,6 +1,6 @@
-"""Send, batch, send back.
+"""Send, batch send, send back.
 
-The same request travels under two sets of field names: Java and C++ send the short ones, Go and old
+The same request exists with two sets of field names: Java and C++ send the short ones, Go and old
 clients the long ones. Handlers see one set of attributes.
 """
 
@@ -20,11 +20,11 @@ STORED_CODES = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""The codes that say "it is stored", with more or less durability."""
+"""Codes of stored messages, with different durability."""
 
 
 class SendReply(Reply, frozen=True, kw_only=True):
-    """Where a message was stored."""
+    """Location of the stored message."""
 
     msg_id: str = ""
     """The broker's own id; those of a batch are joined by commas."""
@@ -33,13 +33,13 @@ class SendReply(Reply, frozen=True, kw_only=True):
     transaction_id: str | None = None
     batch_uniq_id: str | None = None
     recall_handle: str | None = None
-    """Of a message with a delivery time: what takes it back before."""
+    """For a message with a delivery time: the handle to cancel it."""
     region: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
     trace_on: bool = msgspec.field(default=True, name="TRACE_ON")
 
 
 class Send(Call[SendReply], frozen=True, kw_only=True):
-    """One message to one queue, in the short names."""
+    """Send one message to one queue, with short field names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE_V2
     reply: ClassVar = SendReply
@@ -62,7 +62,7 @@ class Send(Call[SendReply], frozen=True, kw_only=True):
 
 
 class SendBatch(Send, frozen=True, kw_only=True):
-    """Several messages to one queue: the body holds them all."""
+    """Send several messages to one queue; the body holds them all."""
 
     code: ClassVar = RequestCode.SEND_BATCH_MESSAGE
 
@@ -70,7 +70,7 @@ class SendBatch(Send, frozen=True, kw_only=True):
 
 
 class SendLongNames(Call[SendReply], frozen=True, kw_only=True):
-    """One message (or a batch) to one queue, in the long names."""
+    """Send one message (or a batch) to one queue, with long field names."""
 
     code: ClassVar = RequestCode.SEND_MESSAGE
     reply: ClassVar = SendReply
@@ -92,15 +92,15 @@ class SendLongNames(Call[SendReply], frozen=True, kw_only=True):
 
 
 class SendBack(Call[Reply], frozen=True, kw_only=True):
-    """A message that its handler failed on: the broker keeps it for the group's next try."""
+    """Return a message whose handler failed; the broker keeps it for the group's next try."""
 
     code: ClassVar = RequestCode.CONSUMER_SEND_MSG_BACK
 
     offset: Long
-    """Where the message lies in the broker's log, in bytes (the wire's own word)."""
+    """Position of the message in the broker's log, in bytes; `offset` is the wire's word."""
     group: str
     delay_level: Int
-    """0 lets the broker choose by the tries so far, less than 0 gives the message up."""
+    """0 lets the broker choose by the number of tries, a negative level gives the message up."""
     origin_msg_id: str | None = None
     origin_topic: str | None = None
     unit_mode: bool = False

@@ -1,4 +1,4 @@
-"""Taking a message back before its time, and how far the wheel of delivery times is."""
+"""Timer messages: cancel one, and the state of the timer wheel."""
 
 from typing import ClassVar
 
@@ -10,15 +10,15 @@ from roquet.wire.codes import RequestCode
 
 
 class RecallReply(Reply, frozen=True, kw_only=True):
-    """Which message was taken back."""
+    """The cancelled message."""
 
     msg_id: str = ""
-    """The producer's id of it."""
+    """Its producer's message id."""
     region: str = msgspec.field(default="DefaultRegion", name="MSG_REGION")
 
 
 class Recall(Call[RecallReply], frozen=True, kw_only=True):
-    """Takes a message back that waits for its delivery time."""
+    """Cancel a message that waits for its delivery time."""
 
     code: ClassVar = RequestCode.RECALL_MESSAGE
     reply: ClassVar = RecallReply
@@ -30,28 +30,28 @@ class Recall(Call[RecallReply], frozen=True, kw_only=True):
 
 
 class GetTimerCheckpoint(Call[Reply], frozen=True, kw_only=True):
-    """How far the wheel was read and written; the reply's body is the checkpoint's 56 bytes."""
+    """Progress of the timer wheel; the reply's body is the checkpoint's 56 bytes."""
 
     code: ClassVar = RequestCode.GET_TIMER_CHECK_POINT
 
 
 class GetTimerMetrics(Call[Reply], frozen=True, kw_only=True):
-    """How many messages wait for which topic; the reply's body is a TimerMetrics."""
+    """Number of waiting timer messages by topic; the reply's body is a TimerMetricsBody."""
 
     code: ClassVar = RequestCode.GET_TIMER_METRICS
 
 
 class TopicTimerCount(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many messages wait for one topic, and when that last changed."""
+    """Number of one topic's waiting timer messages, and the time of its last change."""
 
     count: int = 0
     time_stamp: int = 0
 
 
 class TimerMetricsBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The same by topic: what the genuine TimerMetrics says, on the wire and in its file."""
+    """Waiting timer messages by topic (Java's TimerMetrics), on the wire and in its file."""
 
     timing_count: dict[str, TopicTimerCount] = {}
     data_version: DataVersion = DataVersion()
     clock_leaps: tuple[tuple[int, int], ...] | None = None
-    """Ours alone: how the clock leapt ahead and was not set back yet, as times before and after."""
+    """Ours only: jumps of the clock that were not set back yet, as times before and after."""

@@ -2,10 +2,11 @@
 
     producer ── send, half (310) ──▶ broker
     producer ── end (37) ──────────▶ broker        commit, roll back; one way
-    producer ◀── check (39) ──────── broker        "what has become of it?"; one way
+    producer ◀── check (39) ──────── broker        state of the transaction? one way
     producer ── end (37) ──────────▶ broker        the answer
 
-An end names the half message by where it lies, twice: in the queue of half messages and in the log.
+An end identifies the half message twice: by its offset in the queue of half messages and by its
+position in the log.
 """
 
 from typing import ClassVar
@@ -24,23 +25,23 @@ class EndTransaction(Call[Reply], frozen=True, kw_only=True):
     topic: str | None = None
     producer_group: str
     half_offset: Long = msgspec.field(name="tranStateTableOffset")
-    """Where the half message stands in its queue."""
+    """Offset of the half message in its queue."""
     position: Long = msgspec.field(name="commitLogOffset")
-    """Where it begins in the log."""
+    """Position of the half message in the log, in bytes."""
     commit_or_rollback: Int
     """8 commits, 12 rolls back, 0 says that its producer does not know either."""
     from_transaction_check: bool = False
-    """Whether the broker has asked."""
+    """Whether it answers the broker's check."""
     msg_id: str = ""
-    """The unique key; the genuine classes want it, and no broker looks at it."""
+    """The unique key; required by Apache's classes, and ignored by every broker."""
     transaction_id: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
 class CheckTransactionState(Call[Reply], frozen=True, kw_only=True):
-    """A broker asks a producer about a half message: the body is its record, as it will be.
+    """A broker asks a producer about a half message; the body is the record as if committed.
 
-    Whoever answers repeats `half_offset` and `position`.
+    The answer repeats `half_offset` and `position`.
     """
 
     code: ClassVar = RequestCode.CHECK_TRANSACTION_STATE
@@ -51,15 +52,15 @@ class CheckTransactionState(Call[Reply], frozen=True, kw_only=True):
     msg_id: str | None = None
     """The unique key."""
     transaction_id: str | None = None
-    """The same once more."""
+    """The unique key again."""
     offset_msg_id: str | None = None
     broker_name: str | None = msgspec.field(default=None, name="bname")
 
 
 class ResumeCheck(Call[Reply], frozen=True, kw_only=True):
-    """A half message that was given up is put back, and its producer asked from the beginning.
+    """Put back a half message that was given up; its producer is asked from the beginning.
 
-    Of our brokers also a message that one of their services has set aside.
+    With our brokers also a message that one of their services has set aside.
     """
 
     code: ClassVar = RequestCode.RESUME_CHECK_HALF_MESSAGE

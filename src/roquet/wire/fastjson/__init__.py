@@ -1,1 +1,1 @@
-"""The JSON of Java's fastjson library: read tolerantly, written as Java writes it."""
+"""JSON of Java's fastjson library: read tolerantly, written as Java writes it."""

@@ -1,6 +1,6 @@
-"""The JSON that Java peers really send: bare keys, number keys.
+"""JSON codec for Java peers: bare keys and number keys, loose types.
 
-Read: standard JSON and Java's. Written: as Java writes it, or standard for peers that ask for it.
+Reads standard JSON and Java's. Writes Java's, or standard JSON for peers that ask for it.
 """
 
 from base64 import b64encode
@@ -25,7 +25,7 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
 
 
 def loads(data: bytes | str, wanted: type[T]) -> T:
-    """The value that a text holds; FieldError says where it is broken or ill-typed."""
+    """Decode a JSON text; raises FieldError that says where it is broken or ill-typed."""
     kind: Any = wanted
     decode = _decoder(kind)
     try:
@@ -39,7 +39,7 @@ def loads(data: bytes | str, wanted: type[T]) -> T:
 
 
 def loads_strictly(data: bytes | str, wanted: type[T]) -> T:
-    """The value that standard JSON of the right types holds, decoded in C alone.
+    """Decode standard JSON of the right types, in C only.
 
     Raises MsgspecError, UnicodeError or RecursionError for anything else.
     """
@@ -48,9 +48,9 @@ def loads_strictly(data: bytes | str, wanted: type[T]) -> T:
 
 
 class EncodedTextCache:
-    """Texts of a table's values, kept until it is written again: of thousands few have changed.
+    """Cache of encoded table values between two writes of the table, of which few have changed.
 
-    A value is known by itself, not by what it says: it must never change, as frozen ones do not.
+    Values are compared by identity, so they must never change, as frozen structs do not.
     """
 
     __slots__ = ("_before", "_now")
@@ -60,16 +60,16 @@ class EncodedTextCache:
         self._now: dict[int, tuple[object, str]] = {}
 
     def begin(self) -> None:
-        """The table is written once more: what is no longer in it will be forgotten."""
+        """Start another write of the table; values that it no longer has will be forgotten."""
         self._before, self._now = self._now, {}
 
     def text(self, value: object, write: Callable[[object, str], str], line: str) -> str:
-        """The value's text, as it was or made now."""
-        found = self._before.get(id(value))
-        if found is None or found[0] is not value:
-            found = (value, write(value, line))
-        self._now[id(value)] = found
-        return found[1]
+        """Encoded text of a value, cached or written now."""
+        entry = self._before.get(id(value))
+        if entry is None or entry[0] is not value:
+            entry = (value, write(value, line))
+        self._now[id(value)] = entry
+        return entry[1]
 
 
 def dumps(
@@ -79,11 +79,11 @@ def dumps(
     pretty: bool = False,
     text_cache: EncodedTextCache | None = None,
 ) -> bytes:
-    """The value as Java's JSON library writes it: compact, fields by alphabet, null left out.
+    """Encode a value as Java's JSON library does: compact, fields sorted by name, without nulls.
 
-    `standard` quotes and sorts the keys of maps and escapes what is not ASCII, as a name server
-    answers newer clients. `pretty` is the layout of configuration files. `text_cache` makes a large
-    table cheap that is written again and again; it belongs to one table and one way of writing.
+    `standard` quotes and sorts the keys of maps and escapes characters outside ASCII, as a name
+    server answers newer clients. `pretty` is the layout of configuration files. `text_cache` makes
+    repeated writes of a large table cheap; it belongs to one table and one way of writing.
     """
     quote = quoted_ascii if standard else quoted
     writer = _Writer(standard=standard, pretty=pretty, quote=quote, text_cache=text_cache)
@@ -92,14 +92,14 @@ def dumps(
     text = writer.write(value, "\n")
     try:
         return text.encode()
-    except UnicodeEncodeError:  # half a surrogate pair, which Java's strings can hold
+    except UnicodeEncodeError:  # a lone surrogate, which Java's strings can hold
         writer = _Writer(standard=standard, pretty=pretty, quote=quoted_ascii)
         return writer.write(value, "\n").encode()
 
 
 @cache
 def _decoder(wanted: Any) -> Callable[[bytes | str], object]:
-    """The quick reader, for what standard JSON can hold."""
+    """The fast decoder, for standard JSON."""
     return msgspec.json.Decoder(wanted, strict=False).decode
 
 
@@ -118,7 +118,7 @@ def _untyped(text: str) -> object:
 
 
 class _Writer(msgspec.Struct, frozen=True):
-    """One way of writing; `line` is what starts a line: a newline and tabs."""
+    """Writer of one style; `line` is the start of a line: a newline and tabs."""
 
     standard: bool
     pretty: bool
@@ -126,7 +126,7 @@ class _Writer(msgspec.Struct, frozen=True):
     text_cache: EncodedTextCache | None = None
 
     def write(self, value: object, line: str) -> str:
-        """The text of any value."""
+        """Text of any value."""
         kind = type(value)
         if kind is str:
             return self.quote(cast("str", value))
@@ -146,7 +146,7 @@ class _Writer(msgspec.Struct, frozen=True):
         return f"{{{inner}{text}{self._same(line)}}}" if text else "{}"
 
     def _array(self, items: Iterable[object], line: str) -> str:
-        """Numbers stand on one line, texts and objects on lines of their own."""
+        """Array: numbers on one line, texts and objects on lines of their own."""
         inner = self._deeper(line)
         texts = [self.write(item, inner) for item in items]
         if not texts or texts[0][0] not in '{["':
@@ -162,7 +162,7 @@ class _Writer(msgspec.Struct, frozen=True):
     def _map(self, value: dict[Any, object], line: str) -> Iterable[str]:
         inner = self._deeper(line)
         if not self.standard and set(map(type, value.values())) == _INT == set(map(type, value)):
-            return [f"{key}:{item}" for key, item in value.items()]  # progress: by far the most
+            return [f"{key}:{item}" for key, item in value.items()]  # offsets: the largest tables
         return self._pairs(value, inner)
 
     def _pairs(self, value: dict[Any, object], inner: str) -> Iterable[str]:
@@ -192,7 +192,7 @@ class _Writer(msgspec.Struct, frozen=True):
 
 @cache
 def _wire_names(struct: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
-    """The names on the wire, by alphabet, beside ours."""
+    """Wire names, sorted, with our names."""
     return tuple(sorted((f.encode_name, f.name) for f in msgspec.structs.fields(struct)))
 
 
@@ -211,4 +211,4 @@ def _scalar(value: object) -> str:
         case bytes():
             return quoted(b64encode(value).decode())
         case _:
-            raise TypeError(f"{type(value).__name__} has no place in JSON")
+            raise TypeError(f"{type(value).__name__} cannot be written as JSON")

@@ -1,7 +1,7 @@
-"""Plain values to typed ones, as tolerantly as Java peers need.
+"""Type coercion of plain values, as tolerant as Java peers need.
 
-Numbers may be strings and strings numbers, an enum comes by name in any case or by its place in
-Java's order, null stands for an empty list or a default, and unknown fields are passed over.
+Numbers may be strings and strings numbers, an enum is given by name in any case or by its index in
+Java's order, null stands for an empty list or a default, and unknown fields are ignored.
 """
 
 import re
@@ -16,12 +16,22 @@ import msgspec
 from roquet.model.errors import FieldError
 from roquet.wire.fastjson.parser import Pairs
 
-_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}(\.0*)?")
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTHS: Final = MappingProxyType({"true": True, "1": True, "false": False, "0": False})
 
 
+def integer_of(text: str) -> int | None:
+    """Whole number of a text with up to 19 digits; None for any other text."""
+    return int(text) if _INTEGER.fullmatch(text) else None
+
+
+def truth_of(text: str) -> bool | None:
+    """Truth value of true, false, 1 or 0 in any case; None for any other text."""
+    return _TRUTHS.get(text.lower())
+
+
 def coerce(value: object, wanted: Any, path: str = "$") -> Any:
-    """The value as the type wants it; FieldError names the place where that fails."""
+    """Convert a value to a type; FieldError names the path where that fails."""
     if (make := _SCALARS.get(wanted)) is not None:
         return make(value, path)
     origin = get_origin(wanted)
@@ -54,22 +64,22 @@ def _mapping(value: object, wanted: Any, path: str) -> dict[Any, Any]:
 
 
 def _struct(value: object, wanted: Any, path: str) -> Any:
-    given = {key: item for key, item in _pairs(value, path) if isinstance(key, str)}
-    found = {}
+    members = {key: item for key, item in _pairs(value, path) if isinstance(key, str)}
+    values = {}
     for field in msgspec.structs.fields(wanted):
-        item = given.get(field.encode_name)
-        place = f"{path}.{field.encode_name}"
+        item = members.get(field.encode_name)
+        member_path = f"{path}.{field.encode_name}"
         if item is not None:
-            found[field.name] = coerce(item, field.type, place)
+            values[field.name] = coerce(item, field.type, member_path)
         elif field.required:
             if get_origin(field.type) not in {list, dict}:
-                raise FieldError(f"{wanted.__name__}: {place} is missing")
-            found[field.name] = coerce(None, field.type, place)
-    return wanted(**found)
+                raise FieldError(f"{wanted.__name__}: {member_path} is missing")
+            values[field.name] = coerce(None, field.type, member_path)
+    return wanted(**values)
 
 
 def _member(value: object, wanted: type[Enum], path: str) -> Enum:
-    """Java's ordinals are places in the order of declaration; an IntEnum has numbers of its own."""
+    """Enum member. Java's ordinals count declarations; an IntEnum has numbers of its own."""
     members = list(wanted)
     text = str(value).strip()
     if text.isdecimal() and len(text) <= 10:
@@ -119,9 +129,10 @@ def _text(value: object, path: str) -> str:
 
 def _integer(value: object, path: str) -> int:
     text = value if isinstance(value, str) else _text(value, path)
-    if not _INTEGER.fullmatch(text):
+    whole, _, fraction = text.partition(".")
+    if fraction.strip("0") or (number := integer_of(whole)) is None:
         raise _ill_typed(value, path, "a whole number")
-    return int(text.partition(".")[0])
+    return number
 
 
 def _number(value: object, path: str) -> float:
@@ -132,10 +143,9 @@ def _number(value: object, path: str) -> float:
 
 
 def _truth(value: object, path: str) -> bool:
-    key = _text(value, path).lower()
-    if key not in _TRUTHS:
+    if (truth := truth_of(_text(value, path))) is None:
         raise _ill_typed(value, path, "true or false")
-    return _TRUTHS[key]
+    return truth
 
 
 def _raw(value: object, path: str) -> bytes:

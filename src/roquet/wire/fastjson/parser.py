@@ -1,9 +1,9 @@
-r"""The text of Java's JSON dialect to plain values.
+r"""Parser of Java's JSON dialect, into plain values.
 
     {0:"10.0.0.1:10911"}                                       numbers as keys
     {{"brokerName":"a","queueId":0,"topic":"t"}:{"offset":5}}   objects as keys
 
-Standard JSON is read as well, but slower than by those who read nothing else.
+It also reads standard JSON, but more slowly than a standard parser.
 """
 
 import re
@@ -15,10 +15,10 @@ from typing import Final
 from roquet.model.errors import FieldError
 
 NESTING_MAX: Final = 64
-"""No body of the protocol goes ten deep; each level costs a few frames of Python's stack."""
+"""No body of the protocol is ten levels deep; each level costs a few frames of Python's stack."""
 
 _read_string: Final = JSONDecoder(strict=False).raw_decode
-"""Takes raw control characters, and half a surrogate pair, which Java's strings can hold."""
+"""Accepts raw control characters, and lone surrogates, which Java's strings can hold."""
 
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,400}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?")
@@ -36,13 +36,13 @@ _BARE_KEY: Final = re.compile(
 
 
 class Pairs(list[tuple[object, object]]):
-    """An object as its pairs, since its keys may be objects themselves."""
+    """An object as pairs, since its keys may be objects themselves."""
 
     __slots__ = ()
 
 
 def parse(text: str) -> object:
-    """The one value that a text holds: str, int, float, bool, None, list or Pairs."""
+    """Parse one value: str, int, float, bool, None, list or Pairs."""
     value, at = _value(text, _skip(text, 0), 0)
     if at != len(text):
         raise _broken(text, at, "something follows the value")
@@ -50,7 +50,7 @@ def parse(text: str) -> object:
 
 
 def quote_keys(text: str) -> str:
-    """The same text with quotes around every key that is a bare number."""
+    """Put quotes around every key that is a bare number."""
     return _BARE_KEY.sub(lambda match: f'"{match[1]}"' if match[1] else match[0], text)
 
 
@@ -60,7 +60,7 @@ def _skip(text: str, at: int) -> int:
 
 
 def _value(text: str, at: int, depth: int) -> tuple[object, int]:
-    """The value that begins at `at`, and where the next token begins."""
+    """The value that begins at `at`, and the start of the next token."""
     match text[at : at + 1]:
         case '"':
             value, end = _string(text, at)
@@ -70,7 +70,7 @@ def _value(text: str, at: int, depth: int) -> tuple[object, int]:
         case "[":
             return _array(text, at, _deeper(text, at, depth))
         case "":
-            raise _broken(text, at, "it ends where a value is wanted")
+            raise _broken(text, at, "a value is expected at the end")
         case _:
             return _scalar(text, at)
 
@@ -83,10 +83,10 @@ def _deeper(text: str, at: int, depth: int) -> int:
 
 def _string(text: str, at: int) -> tuple[str, int]:
     try:
-        found: tuple[str, int] = _read_string(text, at)
+        parsed: tuple[str, int] = _read_string(text, at)
     except ValueError as error:
         raise _broken(text, at, "broken string") from error
-    return found
+    return parsed
 
 
 def _scalar(text: str, at: int) -> tuple[object, int]:
@@ -107,7 +107,7 @@ def _object(text: str, at: int, depth: int) -> tuple[Pairs, int]:
     while True:
         key, at = _key(text, at, depth)
         if text[at : at + 1] != ":":
-            raise _broken(text, at, "a colon is wanted")
+            raise _broken(text, at, "a colon is expected")
         value, at = _value(text, _skip(text, at + 1), depth)
         pairs.append((key, value))
         ended, at = _next(text, at, "}")
@@ -116,7 +116,7 @@ def _object(text: str, at: int, depth: int) -> tuple[Pairs, int]:
 
 
 def _key(text: str, at: int, depth: int) -> tuple[object, int]:
-    """Any value may be a key, and so may a bare word."""
+    """A key: any value, or a bare word."""
     if (word := _WORD.match(text, at)) is not None:
         return word[0], _skip(text, word.end())
     return _value(text, at, depth)
@@ -136,11 +136,11 @@ def _array(text: str, at: int, depth: int) -> tuple[list[object], int]:
 
 
 def _next(text: str, at: int, end: str) -> tuple[bool, int]:
-    """Whether the bracket closes here (else a comma stands here), and what follows."""
-    found = text[at : at + 1]
-    if found not in {end, ","}:
-        raise _broken(text, at, f"a comma or {end} is wanted")
-    return found == end, _skip(text, at + 1)
+    """Whether the bracket closes here (else there is a comma), and the next token's start."""
+    char = text[at : at + 1]
+    if char not in {end, ","}:
+        raise _broken(text, at, f"a comma or {end} is expected")
+    return char == end, _skip(text, at + 1)
 
 
 def _broken(text: str, at: int, what: str) -> FieldError:

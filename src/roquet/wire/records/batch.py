@@ -1,11 +1,11 @@
-"""The body of a batch send: messages of one topic one behind the other.
+"""Body of a batch send: messages of one topic in sequence.
 
 │ total (4) │ magic 0 (4) │ crc 0 (4) │ flag (4) │ length (4), body │ length (2), properties │
 """
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -14,33 +14,41 @@ from roquet.model.properties import PROPERTIES_SIZE_MAX
 
 _HEAD: Final = Struct(">iiiii")
 _OWN: Final = Struct(">i8xii")
-"""The head without magic and checksum, which nobody looks at."""
+"""The head without magic and checksum, which are not checked."""
 
 _LENGTH: Final = Struct(">h")
 HEAD_SIZE: Final = _HEAD.size
 LENGTH_SIZE: Final = _LENGTH.size
 BATCH_ITEM_SIZE_MIN: Final = HEAD_SIZE + LENGTH_SIZE
-"""Bytes that one message of a batch takes besides its body and properties."""
+"""Bytes of one message of a batch without its body and properties."""
 
 COUNT_MAX: Final = 1 << 31
 """Messages of one batch: more than fit in any frame."""
 
 
 class BatchItem(msgspec.Struct, frozen=True, gc=False):
-    """One message of a batch: the rest is said once, in the call's header."""
+    """One message of a batch; what all have in common is in the call's header."""
 
     flag: int
     body: bytes
     properties: bytes
 
 
+class BatchItemColumns(NamedTuple):
+    """Messages of a batch in columns of equal length."""
+
+    flags: list[int]
+    bodies: list[bytes]
+    properties: list[bytes]
+
+
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The body of a batch send."""
+    """Encode the body of a batch send."""
     return b"".join([encode_item(item.flag, item.body, item.properties) for item in items])
 
 
 def encode_item(flag: int, body: bytes, properties: bytes) -> bytes:
-    """One message as it stands in the body of a batch send."""
+    """Encode one message of a batch."""
     size, properties_size = len(body), len(properties)
     if properties_size > PROPERTIES_SIZE_MAX:
         raise MessageIllegal(
@@ -51,14 +59,15 @@ def encode_item(flag: int, body: bytes, properties: bytes) -> bytes:
 
 
 def decode_batch(body: bytes | memoryview) -> list[BatchItem]:
-    """The messages of a batch; a length that disagrees spoils the whole batch."""
+    """Messages of a batch; raises RecordError if any length disagrees."""
     return list(map(BatchItem, *decode_columns(body)))
 
 
-def decode_columns(
-    body: bytes | memoryview, count_max: int = COUNT_MAX
-) -> tuple[list[int], list[bytes], list[bytes]]:
-    """The same as columns: flags, bodies, properties; RecordError when there are too many."""
+def decode_columns(body: bytes | memoryview, count_max: int = COUNT_MAX) -> BatchItemColumns:
+    """Messages of a batch as columns: flags, bodies, properties.
+
+    Raises RecordError if a length disagrees or there are more than `count_max` messages.
+    """
     body, end, at = bytes(body), len(body), 0
     flags: list[int] = []
     bodies: list[bytes] = []
@@ -85,7 +94,7 @@ def decode_columns(
         at = following
     if at < end:
         raise RecordError(f"a batch of more than {count_max} messages: send several")
-    return flags, bodies, texts
+    return BatchItemColumns(flags, bodies, texts)
 
 
 def _malformed(index: int, at: int, what: str) -> RecordError:

@@ -1,7 +1,7 @@
-"""Bodies squeezed and restored by their flag.
+"""Compression of bodies, with the algorithm in the system flag.
 
-System flag bit 1 says that a body is compressed, bits 8 to 10 how: 0x100 LZ4 frame,
-0x200 Zstandard, 0x300 zlib, and nothing means zlib too, as written before the others were known.
+System flag bit 1 says that a body is compressed, bits 8 to 10 how: 0x100 LZ4 frame, 0x200
+Zstandard, 0x300 zlib; 0 means zlib, too, as written before the others existed.
 """
 
 import zlib
@@ -15,14 +15,15 @@ from roquet.model.flags import COMPRESSION_MASK, LZ4, ZLIB, ZSTD, SysFlag
 COMPRESSED: Final = int(SysFlag.COMPRESSED)
 
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Brokers take 4 MiB by default; one that unfolds to sixteen times that is an attack or a bug."""
+"""Brokers accept 4 MiB by default; a body that decompresses to sixteen times that is an attack or a
+bug."""
 
 ZLIB_LEVEL: Final = 5
-"""What Java producers use."""
+"""The level of Java producers."""
 
 
 class Compression(IntEnum):
-    """How a body is squeezed; the value is its place in the system flag."""
+    """Compression algorithm; the value is its code in the system flag."""
 
     LZ4 = LZ4
     ZSTD = ZSTD
@@ -30,17 +31,17 @@ class Compression(IntEnum):
 
 
 def with_compression(sys_flag: int, kind: Compression) -> int:
-    """The system flag of a body that was compressed in this way."""
+    """System flag of a body that was compressed with this algorithm."""
     return sys_flag & ~COMPRESSION_MASK | kind | COMPRESSED
 
 
 def is_compressed(sys_flag: int) -> bool:
-    """Whether the flag says that the body has to be restored first."""
+    """Whether the flag says that the body is compressed."""
     return bool(sys_flag & COMPRESSED)
 
 
 def compress(body: bytes, kind: Compression = Compression.ZLIB, level: int = ZLIB_LEVEL) -> bytes:
-    """The body squeezed; the caller sets `with_compression` on the message."""
+    """Compress a body; the caller sets the flag by `with_compression`."""
     match kind:
         case Compression.ZLIB:
             return zlib.compress(body, level)
@@ -51,7 +52,7 @@ def compress(body: bytes, kind: Compression = Compression.ZLIB, level: int = ZLI
 
 
 def decompress(body: bytes, sys_flag: int, size_max: int = BODY_SIZE_MAX) -> bytes:
-    """The body as it was before it was squeezed; untouched when the flag says that it was not."""
+    """Decompress a body; unchanged if the flag says that it is not compressed."""
     if not sys_flag & COMPRESSED:
         return body
     kind = sys_flag & COMPRESSION_MASK
@@ -85,7 +86,7 @@ def _from_lz4(body: bytes, size_max: int) -> bytes:
 def _from_zstd(body: bytes, size_max: int) -> bytes:
     zstandard = _zstandard()
     try:
-        # Measured first: the library that restores in one go has no limit of its own.
+        # Measured first: decompression in one call has no limit of its own.
         measured = zstandard.ZstdDecompressor().stream_reader(body).read(size_max + 1)
         stream = zstandard.ZstdDecompressor().decompressobj()
         restored = stream.decompress(body) if len(measured) <= size_max else measured
@@ -94,7 +95,7 @@ def _from_zstd(body: bytes, size_max: int) -> bytes:
     return _checked("Zstandard", restored, size_max, ended=stream.eof)
 
 
-# Imported when used: megabytes that most processes never need.
+# Imported on use: megabytes that most processes never need.
 def _lz4() -> ModuleType:
     try:
         from lz4 import frame
@@ -112,12 +113,14 @@ def _zstandard() -> ModuleType:
 
 
 def _missing(kind: str, package: str) -> RecordError:
-    return RecordError(f"{kind} bodies need a package that is not here: `pip install {package}`")
+    return RecordError(
+        f"{kind} bodies need a package that is not installed: `pip install {package}`"
+    )
 
 
 def _checked(name: str, restored: bytes, size_max: int, *, ended: bool) -> bytes:
     if len(restored) > size_max:
-        raise RecordError(f"{name} body unfolds beyond the limit of {size_max} bytes")
+        raise RecordError(f"{name} body decompresses beyond the limit of {size_max} bytes")
     if not ended:
         raise RecordError(f"{name} body is cut short")
     return restored

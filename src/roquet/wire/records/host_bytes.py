@@ -1,4 +1,4 @@
-"""The address inside a record: raw ip (4 or 16 bytes) and port (4 bytes)."""
+"""Host of a record: raw ip (4 or 16 bytes) and port (4 bytes)."""
 
 from ipaddress import ip_address
 from typing import Final
@@ -10,10 +10,10 @@ HOST_SIZES: Final = (8, 20)
 
 
 def encode_host(text: str) -> bytes:
-    """The raw form of `ip:port`; an IPv6 address may stand in brackets."""
+    """Encode `ip:port`; an IPv6 address may be in brackets."""
     ip, _, port = text.rpartition(":")
     try:
-        # An interface name after % is of no use to another machine.
+        # An interface name after % is useless to another machine.
         address = ip_address(ip.strip("[]").partition("%")[0])
         return address.packed + int(port).to_bytes(4, "big")
     except (ValueError, OverflowError) as error:
@@ -21,7 +21,7 @@ def encode_host(text: str) -> bytes:
 
 
 def decode_host(host: bytes) -> str:
-    """`ip:port` of a raw host, an IPv6 address in brackets."""
+    """Decode a raw host into `ip:port`, an IPv6 address in brackets."""
     if len(host) == HOST_SIZES[0]:
         a, b, c, d = host[:4]
         return f"{a}.{b}.{c}.{d}:{int.from_bytes(host[4:], 'big')}"

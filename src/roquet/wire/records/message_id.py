@@ -1,9 +1,9 @@
-"""Message ids: the address of a record, and the key that its sender made up.
+"""Message ids: the broker's, which is the address of a record, and the producer's unique key.
 
     offset id    │ ip (4 or 16) │ port (4) │ position in the log (8) │
     unique key   │ ip (4 or 16) │ process (2) │ loader (4) │ ms of the month (4) │ counter (2) │
 
-Both are written as upper-case hex: 32 characters with IPv4, 56 with IPv6.
+Both are written in upper-case hex: 32 characters with IPv4, 56 with IPv6.
 """
 
 from datetime import UTC, datetime
@@ -14,25 +14,25 @@ from typing import Final
 from roquet.model.errors import RecordError
 
 ID_LENGTHS: Final = (32, 56)
-"""Characters of an id with an IPv4 and with an IPv6 address, of either kind."""
+"""Characters of an id of either kind, with an IPv4 and with an IPv6 address."""
 
 _POSITION: Final = Struct(">q")
 _MADE: Final = Struct(">HIIH")
 
 
 def offset_message_id(store_host: bytes, position: int) -> str:
-    """The address form: the broker's raw host (ip and port) and a position in its log."""
+    """The broker's id: its raw host (ip and port) and a position in its log."""
     return (store_host + _POSITION.pack(position)).hex().upper()
 
 
 def parse_offset_message_id(text: str) -> tuple[bytes, int]:
-    """The raw host and the position that an address form names."""
+    """Raw host and position of a broker's id."""
     raw = _raw(text)
     return raw[:-8], _POSITION.unpack(raw[-8:])[0]
 
 
 def unique_key(ip: bytes, pid: int, loader_hash: int, ms_since_month: int, counter: int) -> str:
-    """The sender's own id. Each number is cut to its place: time and counter wrap, as in Java."""
+    """The producer's id. Numbers are truncated to their fields: counter and time wrap."""
     made = _MADE.pack(
         pid & 0xFFFF, loader_hash & 0xFFFF_FFFF, ms_since_month & 0xFFFF_FFFF, counter & 0xFFFF
     )
@@ -40,14 +40,14 @@ def unique_key(ip: bytes, pid: int, loader_hash: int, ms_since_month: int, count
 
 
 def unique_key_origin(text: str) -> tuple[str, int]:
-    """The address and the process (its low 16 bits) that made a unique key."""
+    """Address and process (its low 16 bits) that made a unique key."""
     raw = _raw(text)
     ip, made = raw[:-12], raw[-12:]
     return str(ip_address(ip)), _MADE.unpack(made)[0]
 
 
 def month_start_ms(now_ms: int) -> int:
-    """Where the month of `now_ms` began (UTC): unique keys count their milliseconds from here."""
+    """Start of the month of `now_ms` (UTC), from which unique keys count their milliseconds."""
     now = datetime.fromtimestamp(now_ms / 1000, UTC)
     start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
     return int(start.timestamp()) * 1000

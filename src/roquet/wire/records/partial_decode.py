@@ -1,4 +1,4 @@
-"""A record's facts without its values: what recovery and the key index look at, in passing."""
+"""Partial decoding of records: the fields that recovery, the key index and filters need."""
 
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
@@ -12,11 +12,11 @@ from roquet.wire.records.property_text import decode_properties, decode_text, is
 from roquet.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
 
 PartialRecord = tuple[int, int, int, int, int, bytes, bytes]
-"""Total, queue id, queue offset, system flag, store time, topic, properties: a plain tuple, since
-a scan makes a million of them."""
+"""Total, queue id, queue offset, system flag, store time, topic, properties: a plain tuple, since a
+scan makes a million of them."""
 
 MAGICS: Final = frozenset((MAGIC_V1, MAGIC_V2))
-"""What records of both versions say; a blank has another."""
+"""Magic numbers of both record versions; a blank has another."""
 
 RECORD_START: Final = Struct(">iI20xq")
 """Total, magic and the record's own position: enough to know that a record begins here."""
@@ -25,26 +25,27 @@ _FIXED: Final = tuple(
     Struct(f">iIIi4xqqi8x{born}xq{store}x12xi")
     for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
 )
-"""What of a record's fixed part is looked at, by bits 16 and 32 of the system flag."""
+"""Needed fields of a record's fixed part, by bits 16 and 32 of the system flag."""
 
 _PLAIN: Final = _FIXED[0]
 _HOSTS_V6: Final = 16 | 32
 _PROPERTY_END: Final = 2
 _UNIQUE: Final = b"UNIQ_KEY\x01"
-"""How the property of a unique key begins."""
+"""Start of the property with the unique key."""
 _BODY: Final = Struct(">36xi44xi")
 """System flag and, of a record with two IPv4 hosts, the body's length."""
 _MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
-# One function, since a call more for each record is a tenth of the time that recovery takes.
+# One function, since another call per record is a tenth of the time of a recovery.
 def decode_partly(
     view: memoryview, at: int, limit: int, position: int, check_crc: bool
 ) -> PartialRecord | None:
-    """The facts of the record at `at`, or None when no whole one is there.
+    """Fields of the record at `at`; None if there is no whole record.
 
-    `position` is what the record must say of its own place: stale or torn bytes hardly ever do.
+    `position` must be the record's own position: stale or torn bytes hardly ever have the right
+    one.
     """
     if at + RECORD_SIZE_MIN > limit:
         return None
@@ -78,7 +79,7 @@ def decode_partly(
 
 
 def properties_of(block: bytes, at: int, stop: int) -> bytes:
-    """The properties' text of the whole record that lies there among others."""
+    """Properties text of the whole record at bytes [at, stop)."""
     topic_at = _body_end(block, at)
     if block[at + 4 : at + 8] == _MAGIC_V1:
         return block[topic_at + block[topic_at] + 3 : stop]
@@ -86,13 +87,13 @@ def properties_of(block: bytes, at: int, stop: int) -> bytes:
 
 
 def property_positions(block: bytes, edges: Sequence[int]) -> list[int]:
-    """Where the properties begin of whole records of one topic, one behind the other.
+    """Start of the properties text of each of several records of one topic, without gaps.
 
-    The edges are where records begin and, behind the last one, where it ends.
+    The edges are the starts of the records and, at the end, the end of the last one.
     """
     if len(edges) < 2:
         return []
-    # The topic, which lies between body and properties, is as long in all of them.
+    # The topic, between body and properties, is equally long in all of them.
     topic_size = edges[1] - len(properties_of(block, 0, edges[1])) - _body_end(block, 0)
     others_size, begins = _PLAIN.size + topic_size, edges[:-1]
     return [
@@ -115,19 +116,20 @@ def _body_end(block: bytes, at: int) -> int:
 
 
 def property_finder(name: str) -> Callable[[bytes], str | None]:
-    """Finds the value of one property in encoded texts, as `decode_properties` would.
+    """Finder of one property's value in encoded properties, equal to `decode_properties`.
 
-    A piece without a value is no property, and of two with one name the last one counts.
+    A part without a value is not a property, and of two with one name the last one counts.
     """
     start = name.encode() + b"\x01"
 
     def find(properties: bytes) -> str | None:
-        before, found, rest = properties.rpartition(start)
-        if not found:
+        before, separator, rest = properties.rpartition(start)
+        if not separator:
             return None
         value = rest.partition(b"\x02")[0]
         if not value or (before and before[-1] != _PROPERTY_END):
-            return _plain_text(properties).get(name)  # inside of another, or one of two
+            # Within another property, or one of two with this name.
+            return decode_properties(properties.decode("utf-8", "replace")).get(name)
         try:
             return value.decode()
         except UnicodeDecodeError:
@@ -136,19 +138,15 @@ def property_finder(name: str) -> Callable[[bytes], str | None]:
     return find
 
 
-def _plain_text(properties: bytes) -> dict[str, str]:
-    return decode_properties(properties.decode("utf-8", "replace"))
-
-
 def property_value(properties: bytes, name: bytes) -> bytes | None:
-    """The value of one property in an encoded text: the last one, as in a map that was filled."""
+    """Value of one property in encoded properties: the last one, as in a map that was filled."""
     return _value(properties, name + b"\x01")
 
 
 def tag_code(properties: bytes) -> int:
-    """What the queue entry of an ordinary message says of its tag: Java's hash.
+    """Tag code of an ordinary message's queue entry: Java's hash of the tag.
 
-    0 without one, and for one that is not UTF-8: such a text has no properties for anyone.
+    0 without a tag, and for a tag that is not UTF-8: such a text has no properties for any reader.
     """
     tag = _value(properties, b"TAGS\x01")
     try:
@@ -158,52 +156,55 @@ def tag_code(properties: bytes) -> int:
 
 
 def index_keys(properties: bytes) -> list[bytes]:
-    """The keys by which a message can be found: its unique key, then its own keys."""
+    """Keys of a message in the key index: its unique key, then its own keys."""
     unique = _value(properties, _UNIQUE)
     keys = [unique] if unique else []
-    # Most messages have no others: looked at here, since a call costs more than the look.
+    # Most messages have no others: checked here, since a call costs more than the check.
     if properties.rfind(b"KEYS\x01") >= 0 and (own := _value(properties, b"KEYS\x01")):
         keys.extend(filter(None, own.split(b" ")))
     return keys
 
 
 def key_columns(texts: Sequence[bytes]) -> list[bytes] | None:
-    """The unique keys of several, character by character: all first ones, then all second ones.
+    """Unique keys of several messages as columns: all first characters, all second ones, and so on.
 
-    None unless they are ASCII, of one length and at the same place of texts that have no other
-    key. Messages of one batch are mostly so, and what is done for a column of characters is done
-    for a thousand keys.
+    None unless they are ASCII, of one length and at the same index of texts that have no other key.
+    Most batches are so, and an operation on one column of characters serves a thousand keys.
     """
     start, count, joined = texts[0].find(_UNIQUE), len(texts), b"".join(texts)
     if start < 0 or joined.count(_UNIQUE) != count or b"KEYS\x01" in joined or not joined.isascii():
         return None
     begin, first = max(start - 1, 0), start + len(_UNIQUE)
     last = texts[0].find(b"\x02", first)
-    pieces = b"".join([text[begin : last + 1] for text in texts])
+    joined_keys = b"".join([text[begin : last + 1] for text in texts])
     size = last + 1 - begin
-    if last <= first or len(pieces) != size * count or (start and pieces[0] != _PROPERTY_END):
+    if (
+        last <= first
+        or len(joined_keys) != size * count
+        or (start and joined_keys[0] != _PROPERTY_END)
+    ):
         return None
     frame = range(first - begin)
-    if any(pieces[at::size].count(pieces[at]) != count for at in frame):
+    if any(joined_keys[at::size].count(joined_keys[at]) != count for at in frame):
         return None
-    columns = [pieces[at::size] for at in range(first - begin, size)]
+    columns = [joined_keys[at::size] for at in range(first - begin, size)]
     if columns.pop().count(b"\x02") != count or b"\x02" in b"".join(columns):
         return None
     return columns
 
 
 def index_keys_of_all(texts: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
-    """The same of several: the place of the text that a key is of, and the key, in that order."""
+    """Index keys of several messages: the index of each key's message, and the keys, in order."""
     keys = list(map(index_keys, texts))
-    places = [place for place, found in enumerate(keys) for _ in found]
-    return places, list(chain.from_iterable(keys))
+    indexes = [index for index, own in enumerate(keys) for _ in own]
+    return indexes, list(chain.from_iterable(keys))
 
 
 def is_torn(topic: bytes, properties: bytes) -> bool:
-    """Whether the end of a record with right lengths is still not all of it.
+    """Whether a record with consistent lengths is nevertheless incomplete at its end.
 
-    The checksum covers the body alone. Bytes that a torn write did not bring are zeros, and zeros
-    have no place in a name nor, where the control bytes pair badly, in a text.
+    The checksum covers only the body. Bytes missing after a torn write are zeros, and zeros do not
+    occur in a name nor in properties whose control bytes do not pair.
     """
     if 0 in topic or properties.endswith(b"\x00"):
         return True
@@ -211,12 +212,12 @@ def is_torn(topic: bytes, properties: bytes) -> bool:
 
 
 def _value(properties: bytes, start: bytes) -> bytes | None:
-    """What follows the last `start` that begins a property."""
-    before, found, rest = properties.rpartition(start)
-    if not found:
+    """Text behind the last `start` that begins a property."""
+    before, separator, rest = properties.rpartition(start)
+    if not separator:
         return None
     if before and before[-1] != _PROPERTY_END:
-        # Inside of another property, which is rare; the one looked for may still come before it.
+        # Within another property, which is rare; the property itself may still come before it.
         at = properties.rfind(b"\x02" + start)
         if at < 0 and not properties.startswith(start):
             return None

@@ -1,8 +1,8 @@
-r"""The properties of a message as one text.
+r"""Encoded properties of a message.
 
     name \x01 value \x02 name \x01 value \x02 …
 
-Older clients leave the last \x02 out.
+Older clients leave out the last \x02.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ _MIDDLE: Final = NAME_VALUE_SEPARATOR.encode()
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The text of these properties, in their order."""
+    """Encode properties in their order; raises MessageIllegal if one holds a separator."""
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
     if text.count(NAME_VALUE_SEPARATOR) != len(properties) or (
         text.count(PROPERTY_SEPARATOR) != len(properties)
@@ -26,31 +26,31 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
 
 
 def decode_properties(text: bytes | str) -> dict[str, str]:
-    """The properties that a text holds; a piece without a name or without a value is none."""
+    """Decode properties; a part without a name or without a value is ignored."""
     if not isinstance(text, str):
         text = decode_text(text)
-    found: dict[str, str] = {}
-    for piece in text.split(PROPERTY_SEPARATOR):
-        name, _, value = piece.partition(NAME_VALUE_SEPARATOR)
+    properties: dict[str, str] = {}
+    for part in text.split(PROPERTY_SEPARATOR):
+        name, _, value = part.partition(NAME_VALUE_SEPARATOR)
         if name and value:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties
 
 
 def is_well_formed(text: bytes) -> bool:
-    """Whether the control bytes pair: false for a torn text, and for odd ones a peer may send.
+    """Whether the separators pair: not in a torn text, nor in unusual ones that a peer may send.
 
-    A torn write leaves zeros, so a text that ends in one is torn. A broker that writes only texts
-    that pair well can tell, after a crash, a whole last record from a damaged one.
+    A torn write leaves zeros, so a text that ends in one is torn. A broker that writes only
+    well-formed texts can distinguish a whole last record from a damaged one after a crash.
     """
     if not text:
         return True
-    pieces = text.removesuffix(_END).split(_END)
-    return not text.endswith(b"\x00") and all(_MIDDLE in piece for piece in pieces)
+    parts = text.removesuffix(_END).split(_END)
+    return not text.endswith(b"\x00") and all(_MIDDLE in part for part in parts)
 
 
 def decode_text(raw: bytes) -> str:
-    """UTF-8 text; lone surrogates, which Java and JavaScript can hold, survive."""
+    """Decode UTF-8 text; lone surrogates, which Java and JavaScript can hold, are kept."""
     try:
         return str(raw, "utf-8", "surrogatepass")
     except UnicodeDecodeError as error:

@@ -1,4 +1,4 @@
-"""The message record, laid out once for the network and the disk.
+"""The message record: one layout for the network and the disk.
 
      0      4      8    12        16    20            28        36        40
     ┌──────┬──────┬────┬─────────┬─────┬─────────────┬─────────┬─────────┬─────────┬───────────┐
@@ -9,10 +9,10 @@
     └──────────┴────────────┴────────────────┴──────────────┴──────────┴──────────┴────────────┘
      8          8 or 20      4                8              4 + n      1 or 2 + n 2 + n
 
-A host is ip (4 or 16 bytes) and port (4); system flag bits 16 and 32 say which are IPv6. The magic
-says how long the topic's length is: V1 one byte, V2 two, for topics over 127 bytes. The crc is of
-the body alone, without its sign. Records in a reply lie one behind the other; a file of the log
-ends with a blank: what is left (4), the blank magic (4), anything.
+A host is ip (4 or 16 bytes) and port (4); system flag bits 16 and 32 mark IPv6. The magic
+determines the size of the topic's length: V1 one byte, V2 two, for topics over 127 bytes. The crc
+covers only the body, and is stored without its sign. Records in a reply follow each other without
+gaps; a file of the log ends with a blank: remaining bytes (4), the blank magic (4), anything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -74,17 +74,17 @@ SYS_FLAG_AT: Final = 36
 BORN_AT: Final = 40
 
 HEAD: Final = Struct(">iIiiiqqiq")
-"""Total, magic, crc, queue id, flag, queue offset, position, system flag, born ms: what stands at
-the same place in every record."""
+"""Total, magic, crc, queue id, flag, queue offset, position, system flag, born ms: the fields at
+the same offset in every record."""
 
 TOTAL_AND_MAGIC: Final = Struct(">iI")
-"""What records and blanks begin with."""
+"""Start of records and blanks."""
 
 RECORD_SIZE_MIN: Final = 91
-"""Bytes of a V1 record with two IPv4 hosts and nothing in it."""
+"""Bytes of an empty V1 record with two IPv4 hosts."""
 
 TOPIC_SIZE_MAX_V1: Final = 127
-"""Bytes; a longer topic makes a V2 record, because Java's bytes have a sign."""
+"""Bytes; a longer topic makes a V2 record, because Java's bytes are signed."""
 
 _FIXED: Final = tuple(
     Struct(f">iIIiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
@@ -94,7 +94,7 @@ _FIXED: Final = tuple(
 _PLAIN_SIZE: Final = _FIXED[0].size
 
 TOPICS_MAX: Final = 1_024
-"""Topics whose texts are remembered: the records of a reply have one."""
+"""Cached topics: the records of a reply have one."""
 
 _topic: Final = lru_cache(TOPICS_MAX)(decode_text)
 
@@ -108,7 +108,7 @@ _CRC_MASK: Final = 0x7FFF_FFFF
 
 
 class BatchColumns(msgspec.Struct, frozen=True, gc=False):
-    """What each message of a batch has of its own, column by column."""
+    """Messages of a batch in columns, without what they have in common."""
 
     flags: Sequence[int]
     bodies: Sequence[bytes]
@@ -119,9 +119,10 @@ class BatchColumns(msgspec.Struct, frozen=True, gc=False):
         return len(self.flags)
 
 
-# Made by place: consumers make one of each message, and sixteen names cost as much as the rest.
+# Created with positional arguments: consumers create one per message, and sixteen keywords cost as
+# much as the rest.
 class Record(msgspec.Struct, frozen=True, gc=False):
-    """A record's fields as they are: hosts and properties raw, the body perhaps compressed."""
+    """A record's fields as stored: hosts and properties encoded, the body perhaps compressed."""
 
     topic: str
     queue_id: int
@@ -142,23 +143,23 @@ class Record(msgspec.Struct, frozen=True, gc=False):
 
 
 def body_crc(body: bytes) -> int:
-    """The checksum of a body as records hold it."""
+    """Checksum of a body as in records."""
     return crc32(body) & _CRC_MASK
 
 
 def stored_ms_at(sys_flag: int) -> int:
-    """Where in the record the store time stands: behind the born host."""
+    """Offset of the store time in the record: behind the born host."""
     return 68 if sys_flag & 16 else 56
 
 
 def size_of(sys_flag: int, body_size: int, topic_size: int, properties_size: int) -> int:
-    """Bytes of the record that `pack` would make."""
+    """Size of the record that `pack` would make, in bytes."""
     topic_length = 1 if topic_size <= TOPIC_SIZE_MAX_V1 else 2
     fixed = _FIXED[sys_flag >> 4 & 3].size
     return fixed + body_size + topic_length + topic_size + 2 + properties_size
 
 
-# Plain parameters: this is called once a message, and an object to hold them costs as much as the
+# Plain parameters: this is called once per message, and an object for them costs as much as the
 # packing itself.
 def pack(  # noqa: PLR0913, PLR0917
     queue_id: int,
@@ -176,7 +177,7 @@ def pack(  # noqa: PLR0913, PLR0917
     topic: bytes,
     properties: bytes,
 ) -> bytes:
-    """The bytes of one record."""
+    """Encode one record."""
     topic_size, properties_size = len(topic), len(properties)
     if properties_size > PROPERTIES_SIZE_MAX:
         raise _too_long(properties_size)
@@ -195,7 +196,7 @@ def pack(  # noqa: PLR0913, PLR0917
     return b"".join((head, body, topic_length, topic, _SHORT.pack(properties_size), properties))
 
 
-# Column by column for all records of a batch, with all that they share looked up once.
+# Column by column for all records of a batch; shared values are encoded once.
 def pack_batch(  # noqa: PLR0913, PLR0917
     queue_id: int,
     queue_offset: int,
@@ -210,42 +211,42 @@ def pack_batch(  # noqa: PLR0913, PLR0917
     topic: bytes,
     parts: BatchColumns,
 ) -> tuple[bytes, list[int]]:
-    """The bytes of records one behind the other; position, size and tag code of each in turn."""
+    """Encode the records of a batch, without gaps; position, size and tag code of each in turn."""
     magic, topic_length = _topic_length(len(topic))
     named = topic_length + topic
-    said = Struct(f">iq{len(born_host)}sq{len(store_host)}siq").pack(
+    shared = Struct(f">iq{len(born_host)}sq{len(store_host)}siq").pack(
         sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times, prepared_position
     )
-    own = Struct(f">iIIiiqq{len(said)}si")
+    own = Struct(f">iIIiiqq{len(shared)}si")
     assert own.size == _PACKS[sys_flag >> 4 & 3][1], "hosts and system flag disagree"
-    besides = own.size + len(named) + 2
+    overhead = own.size + len(named) + 2
     middles = {size: named + _properties_length(size) for size in set(map(len, parts.properties))}
     body_sizes, text_sizes = list(map(len, parts.bodies)), list(map(len, parts.properties))
-    totals = [besides + body + text for body, text in zip(body_sizes, text_sizes, strict=True)]
+    totals = [overhead + body + text for body, text in zip(body_sizes, text_sizes, strict=True)]
     positions = list(accumulate(totals, initial=position))[:-1]
     heads = map(
         own.pack, totals, repeat(magic), [crc32(body) & _CRC_MASK for body in parts.bodies],
-        repeat(queue_id), parts.flags, count(queue_offset), positions, repeat(said), body_sizes,
+        repeat(queue_id), parts.flags, count(queue_offset), positions, repeat(shared), body_sizes,
     )  # fmt: skip
-    pieces: list[bytes] = [b""] * (4 * len(parts))
-    pieces[0::4] = heads
-    pieces[1::4] = parts.bodies
-    pieces[2::4] = map(middles.__getitem__, text_sizes)
-    pieces[3::4] = parts.properties
+    chunks: list[bytes] = [b""] * (4 * len(parts))
+    chunks[0::4] = heads
+    chunks[1::4] = parts.bodies
+    chunks[2::4] = map(middles.__getitem__, text_sizes)
+    chunks[3::4] = parts.properties
     entries = [0] * (3 * len(parts))
     entries[0::3], entries[1::3], entries[2::3] = positions, totals, parts.tag_codes
-    return b"".join(pieces), entries
+    return b"".join(chunks), entries
 
 
 def _properties_length(size: int) -> bytes:
-    """How a record writes the length of its properties."""
+    """Encoded length of the properties."""
     if size > PROPERTIES_SIZE_MAX:
         raise _too_long(size)
     return _SHORT.pack(size)
 
 
 def _topic_length(size: int) -> tuple[int, bytes]:
-    """The magic of a record whose topic has so many bytes, and how it writes that number."""
+    """Magic and encoded topic length of a record whose topic has `size` bytes."""
     if size <= TOPIC_SIZE_MAX_V1:
         return MAGIC_V1, _LENGTH_BYTES[size]
     return MAGIC_V2, _SHORT.pack(size)
@@ -256,7 +257,7 @@ def _too_long(size: int) -> MessageIllegal:
 
 
 def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
-    """The record that begins at `at`; `RecordError` for anything that is not one whole record."""
+    """Decode the record at `at`; raises RecordError for anything that is not one whole record."""
     if type(buffer) is bytes and (plain := _plain(buffer, at)) is not None:
         return plain
     view, magic = _whole(memoryview(buffer), at)
@@ -292,9 +293,9 @@ def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -
 
 
 def _plain(data: bytes, at: int) -> Record | None:
-    """A record as nearly all are, at a third of the cost: V1, two IPv4 hosts, nothing wrong.
+    """Decode an ordinary record at a third of the cost: V1, two IPv4 hosts, no fault.
 
-    None leaves any other to the way that says what is wrong with it.
+    None leaves any other to the slow path, which says what is wrong with it.
     """
     if len(data) - at < RECORD_SIZE_MIN or at < 0:
         return None
@@ -322,7 +323,7 @@ def _plain(data: bytes, at: int) -> Record | None:
 
 
 def decode_many(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:
-    """Records one behind the other; a remainder that is shorter than its record is left out."""
+    """Decode records in sequence; an incomplete one at the end is left out."""
     at, end = 0, len(buffer)
     while end - at >= RECORD_SIZE_MIN and _INT.unpack_from(buffer, at)[0] <= end - at:
         record = decode(buffer, at, check_crc=check_crc)
@@ -331,20 +332,20 @@ def decode_many(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterat
 
 
 def is_whole(buffer: bytes | memoryview, at: int = 0) -> bool:
-    """Whether a record can be trusted although nothing behind it vouches for it.
+    """Whether a record can be trusted although no record behind it confirms it.
 
-    The checksum covers the body alone, so the lengths, the zeros that a torn write leaves and the
-    control bytes between the properties have to tell the rest.
+    The checksum covers only the body, so the lengths, the zeros of a torn write and the separators
+    of the properties have to confirm the rest.
     """
     try:
-        found = decode(buffer, at)
+        record = decode(buffer, at)
     except RecordError:
         return False
-    return found.topic != "" and "\0" not in found.topic and is_well_formed(found.properties)
+    return record.topic != "" and "\0" not in record.topic and is_well_formed(record.properties)
 
 
 def to_message(record: Record, *, broker: str = "", decompress: bool = True) -> StoredMessage:
-    """What users see of a record; `decompress=False` leaves the body as it is stored."""
+    """Message of a record; with `decompress=False` the body stays as it is stored."""
     return StoredMessage(
         topic=record.topic,
         body=restore(record.body, record.sys_flag) if decompress else record.body,
@@ -367,7 +368,7 @@ def to_message(record: Record, *, broker: str = "", decompress: bool = True) -> 
 
 
 def _whole(view: memoryview, at: int) -> tuple[memoryview, int]:
-    """The bytes of the record at `at` and its magic."""
+    """Bytes and magic of the record at `at`."""
     left = len(view) - at
     if left < RECORD_SIZE_MIN:
         raise RecordError(f"record at {at} is cut short: {left} bytes")
@@ -380,7 +381,7 @@ def _whole(view: memoryview, at: int) -> tuple[memoryview, int]:
 
 
 def _inner(view: memoryview, body_at: int, body_end: int, magic: int) -> tuple[int, int]:
-    """Where topic and properties begin; zeros when the lengths do not fill the record."""
+    """Start of topic and of properties; zeros if the lengths do not fill the record."""
     length, end = (_BYTE if magic == MAGIC_V1 else _SHORT), len(view)
     topic_at = body_end + length.size
     if body_end < body_at or topic_at > end:

@@ -1,10 +1,10 @@
-"""The simulation earns its trust: each planted bug is found, and without one nothing is."""
+"""The balance workload earns its trust: each planted bug is found, and without one nothing is."""
 
 import pytest
 
-from roquet.testing.simulation.balance.consumer import BalanceConsumer
+from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.testing.simulation.balance.defects import DEFECTS
-from roquet.testing.simulation.balance.run import simulate
+from roquet.testing.simulation.workloads import run_seed
 
 SEEDS = {
     "early-commit": range(3, 8),
@@ -18,16 +18,16 @@ SEEDS = {
 
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_bug_is_found(defect: str) -> None:
-    assert any(simulate(seed, DEFECTS[defect]).faults for seed in SEEDS[defect])
+    assert any(run_seed(("balance", seed), defect).findings for seed in SEEDS[defect])
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_without_one_nothing_is_wrong(seed: int) -> None:
-    assert simulate(seed).faults == ()
+    assert run_seed(("balance", seed)).findings == ()
 
 
 def test_a_planted_bug_is_gone_afterwards() -> None:
-    before = vars(BalanceConsumer).copy()
-    simulate(0, DEFECTS["lost-notice"])
-    assert vars(BalanceConsumer) == before
-    assert simulate(0).faults == ()
+    before = vars(Rebalancer).copy()
+    run_seed(("balance", 0), "lost-notice")
+    assert vars(Rebalancer) == before
+    assert run_seed(("balance", 0)).findings == ()

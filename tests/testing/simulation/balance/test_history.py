@@ -1,45 +1,43 @@
-"""The journal: lines that repeat, facts that checks read."""
+"""BalanceHistory: the times for which consumers own queues."""
+
+import pytest
 
 from roquet.model.queue import MessageQueue
-from roquet.testing.simulation.balance.history import BalanceHistory, HandlingAttempt
+from roquet.testing.simulation.balance.history import BalanceHistory
 
 QUEUE = MessageQueue("flights", "broker-1", 0)
+OTHER = MessageQueue("flights", "broker-1", 1)
 
 
-def written() -> BalanceHistory:
-    now = iter(range(100))
-    history = BalanceHistory(lambda: next(now))
-    history.hold("m1", [QUEUE])
-    history.acknowledge("key0:0", QUEUE, 0)
-    handling = history.begin(HandlingAttempt("m1", "key0:0", "key0", 0, QUEUE, 0, 5))
-    history.end(handling, failed=False)
-    history.disturb("KILL m1")
-    history.let_go("m1", None, "killed")
+def owning() -> BalanceHistory:
+    """A history in which c1 owns two queues."""
+    history = BalanceHistory(lambda: 1)
+    history.assign("c1", [QUEUE, OTHER])
     return history
 
 
-def test_what_happened_is_told_line_by_line_with_its_time() -> None:
-    history = written()
-    assert [line.split(maxsplit=1)[1] for line in history.lines] == [
-        "m1 holds flights/broker-1/0",
-        "stored key0:0 flights/broker-1/0 0",
-        "m1 begins key0:0 flights/broker-1/0",
-        "m1 ends key0:0",
-        "** KILL m1",
-        "m1 lets go flights/broker-1/0: killed",
+def test_assignments_are_lines() -> None:
+    assert [line.split(maxsplit=1)[1] for line in owning().lines] == [
+        "c1 holds flights/broker-1/0",
+        "c1 holds flights/broker-1/1",
     ]
 
 
-def test_the_same_lines_have_the_same_digest() -> None:
-    assert written().digest() == written().digest()
-    other = written()
-    other.say("one more")
-    assert other.digest() != written().digest()
+def test_a_consumer_that_releases_some_queues_owns_the_others() -> None:
+    history = owning()
+    history.release("c1", [OTHER], "revoked")
+    assert [(o.queue, o.until_ms, o.ended_by) for o in history.ownerships] == [
+        (QUEUE, None, ""),
+        (OTHER, 1, "revoked"),
+    ]
+    assert history.lines[-1].endswith("c1 lets go flights/broker-1/1: revoked")
 
 
-def test_who_lets_go_of_some_queues_holds_the_others() -> None:
-    history = BalanceHistory(lambda: 1)
-    other = MessageQueue("flights", "broker-1", 1)
-    history.hold("m1", [QUEUE, other])
-    history.let_go("m1", [other], "revoked")
-    assert [(h.queue, h.ended_by) for h in history.holdings] == [(QUEUE, ""), (other, "revoked")]
+@pytest.mark.parametrize("cause", ["left", "killed"])
+def test_a_consumer_that_is_gone_owns_nothing(cause: str) -> None:
+    history = owning()
+    if cause == "left":
+        history.consumer_left("c1")
+    else:
+        history.consumer_killed("c1")
+    assert {o.ended_by for o in history.ownerships} == {cause}

@@ -1,68 +1,73 @@
-"""The world: what a scenario asks for is what happens."""
+"""Balance workload: the faults of its scenario happen, and nothing acknowledged is lost."""
 
 import msgspec
 import pytest
 
 from roquet.testing import clock
+from roquet.testing.simulation.balance.consumer import GROUP
 from roquet.testing.simulation.balance.scenario import (
-    BalanceFault,
-    BalanceFaultEvent,
+    ACTION_MS,
+    MILD,
     BalanceScenario,
     draw_scenario,
 )
 from roquet.testing.simulation.balance.workload import BalanceWorkload
+from roquet.testing.simulation.scenario import Fault, FaultEvent
+from roquet.testing.simulation.simulator import isolated_clients, run
 
 CALM = msgspec.structs.replace(
     draw_scenario(0), brokers=2, queues=2, members=2, messages=30, failing=0.0, events=()
 )
 
 
-def lived(plan: BalanceScenario) -> BalanceWorkload:
-    """A world at its end, which was seen to be in balance."""
-
-    async def live() -> BalanceWorkload:
-        world = BalanceWorkload(plan)
-        await world.run()
-        assert world.balanced, world.owners()
-        return world
-
-    return clock.run(live(), seed=plan.seed)
+def with_fault(fault: Fault) -> BalanceScenario:
+    """The calm scenario with one fault, at 20 s."""
+    events = (FaultEvent(at_ms=20_000, fault=fault),)
+    return msgspec.structs.replace(CALM, events=events, calm=fault in MILD)
 
 
-def test_in_an_uneventful_world_everything_is_handled_once() -> None:
-    world = lived(CALM)
-    assert len(world.history.sent) >= 30
-    assert sorted(h.name for h in world.history.handlings) == sorted(
-        s.name for s in world.history.sent
-    )
-    assert len(world.queues) == 4
-    assert world.late == []
+def finished(scenario: BalanceScenario) -> BalanceWorkload:
+    """A workload at its end, in which the checks found nothing."""
+
+    async def main() -> BalanceWorkload:
+        workload = BalanceWorkload(scenario)
+        await run(workload)
+        assert workload.is_balanced
+        assert workload.findings() == []
+        return workload
+
+    with isolated_clients():
+        return clock.run(main(), seed=scenario.seed)
+
+
+def test_without_faults_every_message_is_handled_once() -> None:
+    workload = finished(CALM)
+    assert len(workload.history.acknowledged) >= 30
+    attempts = sorted(attempt.name for attempt in workload.history.attempts)
+    assert attempts == sorted(workload.history.acknowledged)
+    assert len(workload.queues) == 4
 
 
 @pytest.mark.parametrize(
     ("fault", "members"),
-    [
-        (BalanceFault.JOIN, 3),
-        (BalanceFault.LEAVE, 1),
-        (BalanceFault.KILL, 1),
-        (BalanceFault.SILENCE, 1),
-    ],
+    [(Fault.JOIN, 3), (Fault.LEAVE, 1), (Fault.KILL, 1), (Fault.SILENCE, 1)],
 )
-def test_members_come_and_go(fault: BalanceFault, members: int) -> None:
-    world = lived(msgspec.structs.replace(CALM, events=(BalanceFaultEvent(20_000, fault, 0, 0),)))
-    assert len(world.members) == members
-    assert world.waiting() == []
+def test_consumers_join_leave_and_die(fault: Fault, members: int) -> None:
+    workload = finished(with_fault(fault))
+    assert len(workload.cluster.consumers) == members
+    assert workload.unhandled() == []
 
 
-@pytest.mark.parametrize("fault", [BalanceFault.CRASH, BalanceFault.PART, BalanceFault.SLOW])
-def test_what_breaks_heals_and_nothing_acknowledged_is_lost(fault: BalanceFault) -> None:
-    world = lived(msgspec.structs.replace(CALM, events=(BalanceFaultEvent(20_000, fault, 0, 0),)))
-    assert world.waiting() == []
-    assert len(world.history.sent) > 10
+@pytest.mark.parametrize("fault", [Fault.CRASH, Fault.PARTITION, Fault.SLOW])
+def test_a_cluster_recovers_from_faults_of_brokers_and_network(fault: Fault) -> None:
+    workload = finished(with_fault(fault))
+    assert workload.unhandled() == []
+    assert len(workload.history.handled(GROUP)) > 10
 
 
-def test_the_last_member_stays() -> None:
-    alone = msgspec.structs.replace(
-        CALM, members=1, events=(BalanceFaultEvent(20_000, BalanceFault.KILL, 0, 0),)
-    )
-    assert len(lived(alone).members) == 1
+def test_a_calm_group_is_checked_soon_after_each_change() -> None:
+    async def agenda(scenario: BalanceScenario) -> list[int]:
+        return [item.at_ms for item in BalanceWorkload(scenario).agenda()]
+
+    assert clock.run(agenda(with_fault(Fault.JOIN))) == [20_000, 25_000, ACTION_MS]
+    assert clock.run(agenda(with_fault(Fault.KILL))) == [20_000, ACTION_MS]

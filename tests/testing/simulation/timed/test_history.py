@@ -1,59 +1,73 @@
-"""The ledger: lines that repeat, facts that checks read."""
+"""TimedHistory: what is due, what the database says, and what must be delivered."""
 
 import msgspec
 
-from roquet.testing.simulation.timed.history import (
-    BILLING,
-    DatabaseState,
-    TimedAttempt,
-    TimedHistory,
+from roquet.model.queue import MessageQueue
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
+from roquet.testing.simulation.history import HandlingAttempt
+from roquet.testing.simulation.timed.history import DatabaseState, TimedHistory
+from roquet.testing.simulation.timed.scenario import (
+    RETRIES,
+    SendKind,
+    SendOperation,
+    TransactionCourse,
 )
-from roquet.testing.simulation.timed.scenario import SendKind, SendOperation, TransactionCourse
 
-ERRAND = SendOperation(
+TIMER = SendOperation(
     name="e1", at_ms=0, kind=SendKind.TIMER, failures=0, tag="a", weight=1, wait_ms=500
 )
 
 
-def written() -> TimedHistory:
-    now = iter(range(1_000, 2_000))
-    history = TimedHistory(lambda: next(now))
-    history.acknowledge(ERRAND, 1_000)
-    handling = history.begin(TimedAttempt("m1", BILLING, "e1", 0, 1_500))
-    history.end(handling, failed=False)
-    return history
+def attempt(tries: int) -> HandlingAttempt:
+    return HandlingAttempt(
+        consumer="c1", group="billing", name="e1", queue=MessageQueue("orders", "b", 0),
+        offset=0, tries=tries, began_ms=1_000,
+    )  # fmt: skip
 
 
-def test_the_same_lines_have_the_same_digest() -> None:
-    assert written().digest() == written().digest()
-    other = written()
-    other.say("one more")
-    assert other.digest() != written().digest()
+def at(now_ms: int) -> TimedHistory:
+    return TimedHistory(lambda: now_ms)
 
 
-def test_it_knows_what_is_due_who_is_at_work_and_what_is_done() -> None:
-    history = written()
+def test_a_message_that_waits_is_due_after_its_time() -> None:
+    history = at(1_200)
+    history.acknowledge_operation(TIMER, 1_000)
     assert history.dues == [1_500]
-    assert history.handled[BILLING] == {"e1"}
-    assert not history.at_work
-    history.begin(TimedAttempt("m2", BILLING, "e2", 0, 1_500))
-    assert history.at_work
-    history.dead("m2")
-    assert not history.at_work
+    assert history.lines[-1].endswith("stored e1 at a time")
 
 
-def test_a_failed_handling_is_no_success() -> None:
-    history = written()
-    history.end(history.begin(TimedAttempt("m1", BILLING, "e2", 0, 1_500)), failed=True)
-    assert history.handled[BILLING] == {"e1"}
+def test_a_failed_attempt_is_due_again_after_its_pause_but_for_the_last() -> None:
+    history = at(0)
+    history.end(history.begin(attempt(0)), failed=True)
+    history.end(history.begin(attempt(RETRIES)), failed=True)
+    history.end(history.begin(attempt(1)), failed=False)
+    assert history.dues == [DEFAULT_LEVELS[2]]
 
 
-def test_of_a_transaction_the_database_says_whether_it_is_to_come() -> None:
-    history = written()
-    assert history.is_to_come(ERRAND)
-    history.decide("e1", DatabaseState.DROPPED, "shop")
-    assert not history.is_to_come(ERRAND)
-    history.decide("e1", DatabaseState.KEPT, "shop")
-    assert history.is_to_come(ERRAND)
-    assert not history.is_to_come(msgspec.structs.replace(ERRAND, course=TransactionCourse.NEVER))
-    assert not history.is_to_come(msgspec.structs.replace(ERRAND, name="unheard"))
+def test_a_broker_that_crashed_is_due_back() -> None:
+    history = at(7)
+    history.broker_crashed("b", 90)
+    history.broker_returned("b")
+    assert history.dues == [90, 7]
+
+
+def test_an_acknowledged_message_must_be_delivered() -> None:
+    history = at(0)
+    assert not history.must_be_delivered(TIMER)
+    history.acknowledge_operation(TIMER, 0)
+    assert history.must_be_delivered(TIMER)
+
+
+def test_a_message_of_a_transaction_must_be_delivered_once_its_work_is_done() -> None:
+    history = at(0)
+    history.acknowledge_operation(TIMER, 0)
+    expected = {
+        DatabaseState.OPEN: False,
+        DatabaseState.ROLLED_BACK: False,
+        DatabaseState.COMMITTED: True,
+    }
+    for state, must_be in expected.items():
+        history.write_database("e1", state, "10.0.4.1")
+        assert history.must_be_delivered(TIMER) == must_be
+    never = msgspec.structs.replace(TIMER, course=TransactionCourse.NEVER_DECIDE)
+    assert not history.must_be_delivered(never)

@@ -1,4 +1,4 @@
-"""What is relayed to members: headers and bodies against the genuine ones."""
+"""Calls forwarded to members: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable
@@ -52,7 +52,7 @@ def test_the_parts_of_running_info_have_names() -> None:
 
 def test_a_verdict_is_read_and_written_to_the_byte() -> None:
     (text,) = texts("ConsumeMessageDirectlyResult")
-    found = codec.loads(text, ConsumeDirectlyResult)
-    assert found.consume_result is ConsumeResult.CR_RETURN_NULL
-    assert (found.spent_ms, found.auto_commit) == (3994, False)
-    assert codec.dumps(found).decode() == text
+    result = codec.loads(text, ConsumeDirectlyResult)
+    assert result.consume_result is ConsumeResult.CR_RETURN_NULL
+    assert (result.spent_ms, result.auto_commit) == (3994, False)
+    assert codec.dumps(result).decode() == text

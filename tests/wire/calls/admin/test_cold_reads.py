@@ -22,7 +22,7 @@ def test_a_mode_of_reading_ahead_has_the_name_that_mqadmin_sends() -> None:
 
 
 def test_limits_have_the_names_that_a_genuine_broker_tells() -> None:
-    told = (
+    text = (
         b'{"runtimeTable":{},"configTable":{"gg":1000,"hh":5},"cgColdReadThreshold":3145728,'
         b'"globalColdReadThreshold":104857600,"globalAcc":0}'
     )
@@ -31,5 +31,5 @@ def test_limits_have_the_names_that_a_genuine_broker_tells() -> None:
         cg_cold_read_threshold=3_145_728,
         global_cold_read_threshold=104_857_600,
     )
-    assert codec.loads(told, ColdReadLimitTable) == table
-    assert codec.loads(codec.dumps(table), dict) == codec.loads(told, dict)
+    assert codec.loads(text, ColdReadLimitTable) == table
+    assert codec.loads(codec.dumps(table), dict) == codec.loads(text, dict)

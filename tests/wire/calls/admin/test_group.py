@@ -1,4 +1,4 @@
-"""A group's members and progress, against what the genuine classes wrote."""
+"""A group's members and progress, against texts of Apache's classes."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ def test_a_member_is_told_as_java_tells_it() -> None:
     )
 
 
-def test_what_is_ours_is_left_out_where_nobody_asked_for_it() -> None:
+def test_our_own_fields_are_left_out_unless_asked_for() -> None:
     stats = ConsumeStats(offset_table={MessageQueue("t", "b", 0): QueueProgress(broker_offset=5)})
     text = codec.dumps(stats).decode()
     assert "owners" not in text

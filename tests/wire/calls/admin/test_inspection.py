@@ -1,4 +1,4 @@
-"""Who is connected and what is there, against what the genuine classes wrote."""
+"""Inspection of a broker, against texts of Apache's classes."""
 
 import json
 from collections.abc import Callable
@@ -64,8 +64,8 @@ def test_a_producer_is_told_as_the_genuine_broker_tells_it() -> None:
 
 
 def test_all_progress_has_bare_numbers_for_queues() -> None:
-    found = calls.AllOffsets(offset_table={"t@g": {0: 3}}, pull_offset_table={"t@g": {0: 4}})
-    assert codec.dumps(found).decode() == (
+    offsets = calls.AllOffsets(offset_table={"t@g": {0: 3}}, pull_offset_table={"t@g": {0: 4}})
+    assert codec.dumps(offsets).decode() == (
         '{"groupTopicMap":{},"offsetTable":{"t@g":{0:3}},"pullOffsetTable":{"t@g":{0:4}}}'
     )
 

@@ -1,4 +1,4 @@
-"""What operators ask of name servers: headers and bodies against the genuine ones."""
+"""Operators' calls to name servers: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable
@@ -36,9 +36,9 @@ def test_headers_agree_with_java(java: str, agree: Callable[[str, Any], None]) -
     [("BrokerMemberGroup", BrokerMembers), ("GetBrokerMemberGroupResponseBody", BrokerMembersBody)],
 )
 def test_bodies_are_read_and_written_to_the_byte(java: str, kind: Any) -> None:
-    found = [line["out"]["text"] for line in LINES if line["in"]["class"] == java]
-    assert found
-    for text in found:
+    bodies = [line["out"]["text"] for line in LINES if line["in"]["class"] == java]
+    assert bodies
+    for text in bodies:
         assert codec.dumps(codec.loads(text, kind)).decode() == text
 
 

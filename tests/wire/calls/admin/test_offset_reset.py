@@ -1,4 +1,4 @@
-"""Resets and status of members: their headers and bodies against the genuine ones."""
+"""Offset resets and status of members: headers and bodies against Apache's."""
 
 import json
 from collections.abc import Callable
@@ -30,8 +30,8 @@ BODIES = {
 
 
 def texts(java: str) -> list[str]:
-    found = [line for line in LINES if line["in"]["class"] == java]
-    return [line["out"]["text"] for line in found if line["in"]["op"] == "encode"]
+    vectors = [line for line in LINES if line["in"]["class"] == java]
+    return [line["out"]["text"] for line in vectors if line["in"]["op"] == "encode"]
 
 
 def test_the_codes_are_the_genuine_ones() -> None:

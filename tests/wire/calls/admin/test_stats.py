@@ -1,4 +1,4 @@
-"""Statistics, against what the genuine classes wrote."""
+"""Statistics, against texts of Apache's classes."""
 
 import json
 from collections.abc import Callable

@@ -61,7 +61,7 @@ def test_lists_are_written_as_java_writes_them(java: str, ours: type[Any]) -> No
 
 def test_a_list_of_topics_is_read_with_signed_attributes() -> None:
     text = '{"topicConfigList":[{"topicName":"t","perm":6,"attributes":{"+message.type":"FIFO"}}]}'
-    (found,) = codec.loads(text, TopicConfigs).topic_config_list
-    assert (found.topic_name, found.attributes) == ("t", {"+message.type": "FIFO"})
+    (config,) = codec.loads(text, TopicConfigs).topic_config_list
+    assert (config.topic_name, config.attributes) == ("t", {"+message.type": "FIFO"})
     assert int(CreateTopics.code) == 18
     assert int(CreateGroups.code) == 225

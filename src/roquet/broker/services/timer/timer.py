@@ -15,8 +15,8 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from typing import Any, Final
 
-from roquet.broker.services.flush import Flush
-from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.services.timer.clock_leaps import BACK_MS, ClockLeaps
 from roquet.broker.services.timer.deliveries import TimerContext, TimerDeliveries, raw_of
 from roquet.broker.services.timer.intake import TimerIntake

@@ -1,4 +1,4 @@
-"""Defects: bugs that can be planted in the client, to show that the simulation finds such bugs."""
+"""Defects of the client, planted to show that the balance workload finds such bugs."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,23 +13,23 @@ from roquet.client.rebalance.queue_locks import QueueLocks
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.queue import MessageQueue
 from roquet.rules.consumption.progress import ConsumeWindow
-from roquet.testing.simulation.balance.run import PlantedDefect
 from roquet.testing.simulation.patching import patched
+from roquet.testing.simulation.simulator import PlantedDefect
 
 
 @contextmanager
 def early_commit() -> Iterator[None]:
-    """Progress counts what was handed out, not what was handled."""
+    """Progress counts messages that were handed out, not those that were handled."""
     with patched(ConsumeWindow, "committable", property(lambda window: window.next_offset)):
         yield
 
 
 @contextmanager
 def skipped_commit() -> Iterator[None]:
-    """Who gives a queue away does not save how far it is."""
+    """A consumer that gives a queue away does not commit its progress."""
 
     async def save_nothing(self: AssignedQueues, readers: Iterable[QueueReader]) -> None:
-        """As if there were no need."""
+        """Do nothing."""
 
     with patched(AssignedQueues, "save_last", save_nothing):
         yield
@@ -48,10 +48,10 @@ def ignored_lock() -> Iterator[None]:
 
 @contextmanager
 def lost_notice() -> Iterator[None]:
-    """The broker's word that members changed is not heard."""
+    """The broker's notice that members changed is ignored."""
 
     def hear_nothing(self: Rebalancer, call: object, peer: object) -> None:
-        """As if it had not come."""
+        """Do nothing."""
 
     with patched(Rebalancer, "_members_changed", hear_nothing):
         yield
@@ -59,7 +59,7 @@ def lost_notice() -> Iterator[None]:
 
 @contextmanager
 def reordering_retry() -> Iterator[None]:
-    """An ordered message that failed lets the next one pass."""
+    """A failed message of an ordered queue lets the next one pass."""
 
     async def step_aside(self: Any, message: InboundMessage, pause_ms: int) -> None:
         self._ended()

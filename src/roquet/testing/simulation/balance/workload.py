@@ -1,172 +1,152 @@
-"""World: a name server, brokers, a producer and members, as a scenario lets them live and die."""
+"""Balance workload: consumers join, leave and die while messages of some order keys are sent."""
 
 import asyncio
+from collections.abc import Sequence
+from functools import partial
 from random import Random
-from typing import Final
+from typing import ClassVar, Final, Self
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import CallError
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import READ_WRITE
 from roquet.testing.clock import this_loop
-from roquet.testing.simulation.balance.consumer import TOPIC, BalanceConsumer
+from roquet.testing.simulation.balance import checks
+from roquet.testing.simulation.balance.consumer import GROUP, TOPIC, balance_consumer
 from roquet.testing.simulation.balance.history import BalanceHistory
 from roquet.testing.simulation.balance.scenario import (
     ACTION_MS,
-    BalanceFault,
-    BalanceFaultEvent,
     BalanceScenario,
+    draw_scenario,
+    message_name,
 )
-from roquet.testing.simulation.hosts import Hosts
-from roquet.testing.simulation.servers import NAMESRV, SimulatedServers
-from roquet.wire.calls.admin.topic import CreateTopic
+from roquet.testing.simulation.cluster import SimulatedCluster
+from roquet.testing.simulation.consumer import SimulatedConsumer
+from roquet.testing.simulation.history import short_name
+from roquet.testing.simulation.scenario import Fault, FaultEvent
+from roquet.testing.simulation.servers import NAMESRV
+from roquet.testing.simulation.simulator import AgendaItem
 
 PRODUCER_HOST: Final = "10.0.3.1"
 
 PROMPT_MS: Final = 5_000
-"""Within this time a calm group is balanced again after somebody came or went."""
+"""Within this time a calm group is balanced again after a consumer joined or left."""
 
 SETTLE_MS: Final = 420_000
-"""How long the dust may take: silence is noticed after 120 s, retries wait for some tens."""
+"""How long settling may take: silence is noticed after 120 s, retries wait for some tens."""
 
 SILENCE_MS: Final = 140_000
-"""After it every broker has noticed who fell silent, or was killed while it could not be told:
-until then members that ask different brokers see different groups, as in Java."""
+"""After it every broker has noticed consumers that fell silent, or were killed while it could not
+be told: until then members that ask different brokers see different groups, as in Java."""
 
-AFTERMATH_MS: Final = 30_000
-"""How long it is watched once all is settled: what comes twice comes late."""
+LOCKS_FORGOTTEN_MS: Final = 60_000
+"""Locks are not stored: after a broker's crash two members may hold one until they look again."""
 
 
 class BalanceWorkload:
-    """A cluster in virtual time."""
+    """One scenario on one cluster."""
+
+    name: ClassVar[str] = "balance"
+    aftermath_ms: ClassVar[int] = 30_000
 
     def __init__(self, scenario: BalanceScenario) -> None:
-        loop = this_loop()
         self.scenario = scenario
-        self.clock = loop.clock
-        self.network = loop.network
-        self.hosts = Hosts(loop)
-        self.history = BalanceHistory(loop.clock.monotonic_ms)
+        self.clock = this_loop().clock
+        self.history = BalanceHistory(self.clock.monotonic_ms)
+        self.cluster = SimulatedCluster(scenario, self.history, TOPIC, self._new_consumer)
         self.late: list[str] = []
-        """When a calm group was not balanced soon after somebody came or went."""
-        self.members: dict[str, BalanceConsumer] = {}
-        count = scenario.queues
-        topic = CreateTopic(
-            topic=TOPIC, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE
-        )
-        self._machines = SimulatedServers(
-            scenario.seed, scenario.brokers, loop, self.hosts, (topic,)
-        )
-        self._brokers = self._machines.brokers
-        self._lives: list[asyncio.Task[None]] = []
-        self._came = 0
+        """Findings: a calm group was not balanced soon after a consumer joined or left."""
+        self._sending: asyncio.Task[None]
 
-    async def run(self) -> None:
-        """Everything, from the first broker to the last line."""
-        self.network.delay(*self.scenario.network_ms)
-        await self._machines.start()
-        await asyncio.sleep(1)  # until the name server knows the topic's queues on every broker
+    @classmethod
+    def of_seed(cls, seed: int) -> Self:
+        """The workload of a seed."""
+        return cls(draw_scenario(seed))
+
+    async def start(self) -> None:
+        """Let the first consumers join, and begin to send."""
         for _ in range(self.scenario.members):
-            self._join()
-        sending = self.hosts.run(PRODUCER_HOST, self._produce())
-        times = [event.at_ms for event in self.scenario.events] + [ACTION_MS]
-        for event, quiet_until_ms in zip(self.scenario.events, times[1:], strict=True):
-            await self._until(event.at_ms)
-            await self._happen(event)
-            await self._judge_promptness(event, quiet_until_ms)
-        await self._until(ACTION_MS)
-        await self._happen(BalanceFaultEvent(ACTION_MS, BalanceFault.HEAL, 0, 0))
-        await sending
-        await self._settle()
-        await asyncio.sleep(AFTERMATH_MS / 1000)
+            self.cluster.join()
+        self._sending = self.cluster.hosts.run(PRODUCER_HOST, self._produce())
 
-    # Who is there.
+    def agenda(self) -> Sequence[AgendaItem]:
+        """Faults, in a calm scenario a check soon after each, and at last the end of all faults."""
+        heal = FaultEvent(at_ms=ACTION_MS, fault=Fault.HEAL)
+        events = [*self.scenario.events, heal]
+        items: list[AgendaItem] = []
+        for event, following in zip(events, [*events[1:], heal], strict=True):
+            items.append(AgendaItem(event.at_ms, partial(self.cluster.inject, event)))
+            at_ms = event.at_ms + PROMPT_MS
+            if self.scenario.calm and at_ms < following.at_ms:
+                check = AgendaItem(at_ms, partial(self._check_promptness, event))
+                items.append(check)
+        return items
 
-    @property
-    def queues(self) -> set[MessageQueue]:
-        """All queues of the topic."""
-        names = [broker.config.broker_name for broker in self._brokers.values()]
-        return {MessageQueue(TOPIC, n, q) for n in names for q in range(self.scenario.queues)}
-
-    def owners(self) -> dict[MessageQueue, list[str]]:
-        """Who holds each queue now."""
-        return {
-            queue: [m.host for m in self.members.values() if queue in m.consumer.assignment()]
-            for queue in sorted(self.queues)
-        }
-
-    @property
-    def balanced(self) -> bool:
-        """Whether each queue has one owner."""
-        return not self.members or all(len(who) == 1 for who in self.owners().values())
-
-    def _join(self) -> None:
-        self._came += 1
-        host = f"10.0.2.{self._came}"
-        member = BalanceConsumer(host, NAMESRV, self.scenario, self.history, self.clock)
-        self.members[host] = member
-        self._lives.append(self.hosts.run(host, member.live()))
-
-    # What happens.
-
-    async def _until(self, at_ms: int) -> None:
+    async def wait_until(self, at_ms: int) -> None:
+        """Sleep until then."""
         await asyncio.sleep(max(0, at_ms - self.clock.monotonic_ms()) / 1000)
 
-    async def _happen(self, event: BalanceFaultEvent) -> None:
-        member = _one(sorted(self.members), event.who)
-        broker = _one(sorted(self._brokers), event.other)
-        if event.fault is BalanceFault.HEAL:
-            self.network.heal()
-        elif event.fault is BalanceFault.JOIN:
-            self._join()
-        elif event.fault is BalanceFault.SLOW:
-            self.network.slow(broker, 100, 2_500)
-        elif event.fault is BalanceFault.CRASH:
-            await self._machines.crash(broker, event.who * 20, self._returned)
-        elif event.fault is BalanceFault.PART:
-            self.network.partition(member, broker)
-        elif len(self.members) > 1:  # somebody stays, or nothing would ever be handled
-            self._lose(member, event.fault)
-        self.history.disturb(f"{event.fault.name} {member} {broker}")
-
-    def _lose(self, host: str, fault: BalanceFault) -> None:
-        member = self.members.pop(host)
-        if fault is BalanceFault.LEAVE:
-            member.consumer.stop()
-            return
-        self.history.let_go(host, None, "killed")
-        self.hosts.kill(host, silently=fault is BalanceFault.SILENCE)
-
-    def _returned(self, host: str) -> None:
-        self.history.disturb(f"{host} is back")
-
-    async def _judge_promptness(self, event: BalanceFaultEvent, quiet_until_ms: int) -> None:
-        """In a calm world all is balanced again within a short time."""
-        at_ms = event.at_ms + PROMPT_MS
-        if self.scenario.calm and at_ms < quiet_until_ms:
-            await self._until(at_ms)
-            if not self.balanced:
-                self.late.append(f"{event}: not balanced {PROMPT_MS} ms later: {self.owners()}")
-
-    async def _settle(self) -> None:
+    async def settle(self) -> bool:
+        """Wait until each queue has one owner and every acknowledged message is handled."""
+        await self._sending
         if not self.scenario.calm:
             await asyncio.sleep(SILENCE_MS / 1000)
         end_ms = self.clock.monotonic_ms() + SETTLE_MS
         while self.clock.monotonic_ms() < end_ms and not self._is_settled():  # noqa: ASYNC110
             await asyncio.sleep(1)
-        self.history.say("settled" if self._is_settled() else "not settled")
+        return self._is_settled()
+
+    def findings(self) -> Sequence[str]:
+        """Broken promises, see `checks`."""
+        history, scenario = self.history, self.scenario
+        found = [*checks.lost(self.unhandled()), *checks.owners(self.owners()), *self.late]
+        found += checks.doubled(history, calm=scenario.calm)
+        if scenario.ordered:
+            crashes = history.times_of(Fault.CRASH)
+            found += checks.together(history, [(at, at + LOCKS_FORGOTTEN_MS) for at in crashes])
+            if not crashes:
+                found += checks.order(history)
+        return found
+
+    # The group.
+
+    @property
+    def queues(self) -> set[MessageQueue]:
+        """All queues of the topic."""
+        brokers = self.cluster.servers.brokers.values()
+        names = [broker.config.broker_name for broker in brokers]
+        return {MessageQueue(TOPIC, n, q) for n in names for q in range(self.scenario.queues)}
+
+    def owners(self) -> dict[MessageQueue, list[str]]:
+        """Each queue, and the hosts of the living consumers that own it now."""
+        consumers = self.cluster.consumers.values()
+        return {
+            queue: [c.host for c in consumers if queue in c.consumer.assignment()]
+            for queue in sorted(self.queues)
+        }
+
+    @property
+    def is_balanced(self) -> bool:
+        """Whether each queue has exactly one owner."""
+        return not self.cluster.consumers or all(len(who) == 1 for who in self.owners().values())
+
+    def unhandled(self) -> list[str]:
+        """Names of acknowledged messages that no consumer has handled with success."""
+        handled = self.history.handled(GROUP)
+        return [name for name in self.history.acknowledged if name not in handled]
 
     def _is_settled(self) -> bool:
-        return self.balanced and not self.waiting()
+        return self.is_balanced and not self.unhandled()
 
-    def waiting(self) -> list[str]:
-        """The acknowledged messages that nobody has handled with success."""
-        done = {h.name for h in self.history.handlings if h.ended_ms is not None and not h.failed}
-        return [sent.name for sent in self.history.sent if sent.name not in done]
+    def _new_consumer(self, host: str) -> SimulatedConsumer:
+        return balance_consumer(host, self.scenario, self.history, self.clock)
 
-    # What is sent.
+    async def _check_promptness(self, event: FaultEvent) -> None:
+        if not self.is_balanced:
+            self.late.append(f"{event}: not balanced {PROMPT_MS} ms later: {self.owners()}")
+
+    # Messages.
 
     async def _produce(self) -> None:
         config = ProducerConfig(
@@ -176,24 +156,21 @@ class BalanceWorkload:
             instance=PRODUCER_HOST,
         )
         async with Producer(NAMESRV, config=config) as producer:
-            each = -(-self.scenario.messages // self.scenario.order_keys)
-            await asyncio.gather(
-                *(self._send_key(producer, key, each) for key in range(self.scenario.order_keys))
-            )
+            count = -(-self.scenario.messages // self.scenario.order_keys)
+            keys = range(self.scenario.order_keys)
+            await asyncio.gather(*(self._send_key(producer, key, count) for key in keys))
 
     async def _send_key(self, producer: Producer, key: int, count: int) -> None:
         rng = Random(f"{self.scenario.seed} key {key}")
         pause_ms = ACTION_MS * 0.9 / count
+        order_key = f"key{key}"
         for number in range(count):
             await asyncio.sleep(rng.uniform(0.2, 1.8) * pause_ms / 1000)
-            name = f"key{key}:{number}"
+            name, began_ms = message_name(order_key, number), self.history.now_ms()
             try:
-                receipt = await producer.send(Message(TOPIC, name.encode(), order_key=f"key{key}"))
+                receipt = await producer.send(Message(TOPIC, name.encode(), order_key=order_key))
             except CallError as error:
                 self.history.say(f"not acknowledged {name}: {type(error).__name__}")
             else:
-                self.history.acknowledge(name, receipt.queue, receipt.queue_offset)
-
-
-def _one(hosts: list[str], number: int) -> str:
-    return hosts[number % len(hosts)]
+                text = f"{short_name(receipt.queue)} {receipt.queue_offset}"
+                self.history.acknowledge(name, began_ms, text)

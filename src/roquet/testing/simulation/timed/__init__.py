@@ -1,1 +1,1 @@
-"""A day in which messages wait: delay levels, delivery times, transactions, retries."""
+"""Timed workload: a day of delay levels, delivery times, transactions and retries."""

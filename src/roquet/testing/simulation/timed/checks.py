@@ -1,11 +1,13 @@
-"""Checks of a day: nothing lost, nothing early or late, nothing twice that must not be.
+"""Checks of the timed workload: nothing lost, early or late, and no duplicate without a crash.
 
-lost        an acknowledged message was not handled, a committed one not delivered
-early       a message came before its time, or a failed one before its pause was over
-late        it came more than a second after, though its broker was up
-doubled     a message of a transaction is in the log twice, or any one without a crash
-undead      a rolled back message was delivered
-unburied    what nobody can handle is not with the dead letters, what nobody ends not given up
+lost                  an acknowledged message was not handled, a committed one not delivered
+early                 a message came before its time, or a failed one before its pause was over
+late                  it came more than a second after its time, though its broker was up
+doubled               a transaction's message is in the topic twice, or any other without a crash
+rolled-back           a message was delivered though its transaction was rolled back or undecided
+not-given-up          a half message that nobody ends was not given up as the settings say
+missing-dead-letter   a message that no consumer can handle is not a dead letter
+stray                 a filter let a message pass that it must not
 """
 
 from bisect import bisect_right
@@ -13,58 +15,81 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS, retry_level
-from roquet.testing.simulation.timed.consumer import TOPIC, is_audited
-from roquet.testing.simulation.timed.history import AUDIT, BILLING, DatabaseState, TimedAttempt
+from roquet.testing.simulation.history import HandlingAttempt
+from roquet.testing.simulation.timed.consumer import AUDIT, BILLING, TOPIC, is_audited
+from roquet.testing.simulation.timed.history import DatabaseState, TimedHistory
 from roquet.testing.simulation.timed.scenario import (
     POISON,
     SendKind,
     SendOperation,
+    TimedScenario,
     TransactionCourse,
 )
-from roquet.testing.simulation.timed.stored_messages import LoggedMessage, logged_messages
-from roquet.testing.simulation.timed.workload import TimedWorkload
+from roquet.testing.simulation.timed.stored_messages import LoggedMessage
 
 PRECISION_MS: Final = 1_000
-"""So late may be what has to come at a time."""
+"""Allowed delay of a message after its delivery time."""
 
-CHECKS: Final = 15
-"""Of a transaction before it is given up."""
-
-Spans = Mapping[str, Sequence[tuple[int, int]]]
-"""When each broker was up: from, until."""
+CHECKS_MAX: Final = 15
+"""Checks of a half message before it is given up."""
 
 FOREVER: Final = 1 << 62
 
+UpSpans = Mapping[str, Sequence[tuple[int, int]]]
+"""By broker's host: half-open spans [from, until) in ms in which it served."""
 
-def judge(world: TimedWorkload) -> list[str]:
-    """All that is wrong."""
-    records = logged_messages(world.stores)
-    spans = up(world.machines.began_ms, world.machines.died_ms)
+
+class TimedOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that the checks read, at the end of a simulation."""
+
+    scenario: TimedScenario
+    history: TimedHistory
+    messages: Sequence[LoggedMessage]
+    up: UpSpans
+    died_ms: Mapping[str, Sequence[int]]
+    """When each broker crashed, by host."""
+    end_ms: int
+    producer_crashes: int
+    unhandled: Sequence[tuple[str, str]]
+    """(group, message name)."""
+    open_halves: Sequence[tuple[str, int]]
+    """(host, offset)."""
+
+    @property
+    def has_crashed(self) -> bool:
+        """Whether any broker crashed."""
+        return bool(self.died_ms)
+
+
+def findings(outcome: TimedOutcome) -> list[str]:
+    """Every broken promise."""
     return [
-        *lost(world),
-        *untimely(world, records, spans),
-        *levels(records, spans, world.clock.now_ms()),
-        *hurried(world.history.handlings, world.machines.died_ms),
-        *doubled(world, records),
-        *transactions(world, records),
-        *dead_letters(world, records),
-        *strays(world),
+        *lost(outcome),
+        *untimely(outcome),
+        *levels(outcome.messages, outcome.up, outcome.end_ms),
+        *hurried(outcome.history.attempts, outcome.died_ms),
+        *doubled(outcome),
+        *transactions(outcome),
+        *dead_letters(outcome),
+        *strays(outcome),
     ]
 
 
-def up(began: Mapping[str, list[int]], died: Mapping[str, list[int]]) -> Spans:
-    """When each broker was up."""
+def up_spans(began: Mapping[str, Sequence[int]], died: Mapping[str, Sequence[int]]) -> UpSpans:
+    """When each broker was up, from its starts and crashes."""
     return {
         host: list(zip(begins, [*died.get(host, []), FOREVER], strict=True))
         for host, begins in began.items()
     }
 
 
-def by_when(due_ms: int, spans: Sequence[tuple[int, int]]) -> int:
-    """When a message that is due has to be there: a broker needs to be up for a second."""
+def deadline(due_ms: int, spans: Sequence[tuple[int, int]]) -> int:
+    """When a message that is due must be delivered: its broker has to be up for a second."""
     for begin_ms, end_ms in spans:
         at_ms = max(due_ms, begin_ms) + PRECISION_MS
         if at_ms < end_ms:
@@ -72,167 +97,178 @@ def by_when(due_ms: int, spans: Sequence[tuple[int, int]]) -> int:
     return FOREVER
 
 
-def lost(world: TimedWorkload) -> Iterator[str]:
+def lost(outcome: TimedOutcome) -> Iterator[str]:
     """Messages that had to be handled, and were not."""
-    for group, name in world.waiting():
+    for group, name in outcome.unhandled:
         yield f"lost: {name} was never handled by {group}"
-    for host, offset in world.open_halves():
+    for host, offset in outcome.open_halves:
         yield f"lost: half message {offset} of {host} is still open"
 
 
-def untimely(world: TimedWorkload, records: Sequence[LoggedMessage], spans: Spans) -> Iterator[str]:
+def untimely(outcome: TimedOutcome) -> Iterator[str]:
     """Messages with a delivery time, or a level, that came before or long after it."""
-    there = first_there(records)
-    for operation in world.day.operations:
-        sent, found = world.history.sent.get(operation.name), there.get(operation.name, [])
-        if operation.kind not in {SendKind.LEVEL, SendKind.TIMER} or not found:
+    delivered = deliveries(outcome.messages)
+    for operation in outcome.scenario.operations:
+        name, wait_ms = operation.name, operation.wait_ms
+        acknowledged = outcome.history.acknowledged.get(name)
+        messages = delivered.get(name, [])
+        if operation.kind not in {SendKind.LEVEL, SendKind.TIMER} or not messages:
             continue
-        for one in found:
-            began_ms = sent.began_ms if sent else world.start_ms + operation.at_ms
-            if one.stored_ms < began_ms + operation.wait_ms:
-                wait_ms = operation.wait_ms
-                yield f"early: {operation.name} at {one.stored_ms}, {wait_ms} after {began_ms}"
-        if sent is None:
+        began_ms = acknowledged.began_ms if acknowledged else operation.at_ms
+        for message in messages:
+            if message.stored_ms < began_ms + wait_ms:
+                yield f"early: {name} at {message.stored_ms}, {wait_ms} after {began_ms}"
+        if acknowledged is None:
             continue
-        first, due_ms = found[0], sent.acknowledged_ms + operation.wait_ms
-        if first.stored_ms > by_when(due_ms, spans[first.host]):
-            yield f"late: {operation.name} at {first.stored_ms}, due at {due_ms}"
+        first, due_ms = messages[0], acknowledged.acknowledged_ms + wait_ms
+        if first.stored_ms > deadline(due_ms, outcome.up[first.host]):
+            yield f"late: {name} at {first.stored_ms}, due at {due_ms}"
 
 
-def first_there(records: Sequence[LoggedMessage]) -> dict[str, list[LoggedMessage]]:
-    """What lies in the topic, by name, the oldest first."""
-    there: dict[str, list[LoggedMessage]] = defaultdict(list)
-    for one in records:
-        if one.topic == TOPIC:
-            there[one.name].append(one)
-    for found in there.values():
-        found.sort(key=lambda one: one.stored_ms)
-    return there
+def deliveries(messages: Sequence[LoggedMessage]) -> dict[str, list[LoggedMessage]]:
+    """Messages of the topic by name, the oldest first."""
+    delivered: dict[str, list[LoggedMessage]] = defaultdict(list)
+    for message in messages:
+        if message.topic == TOPIC:
+            delivered[message.name].append(message)
+    for same_name in delivered.values():
+        same_name.sort(key=lambda message: message.stored_ms)
+    return delivered
 
 
-def levels(records: Sequence[LoggedMessage], spans: Spans, now_ms: int = FOREVER) -> Iterator[str]:
-    """What waited at a delay level, and was not delivered in time: also tries of failed ones."""
+def levels(messages: Sequence[LoggedMessage], up: UpSpans, end_ms: int = FOREVER) -> Iterator[str]:
+    """Messages at a delay level that were not delivered in time: also retries of failed ones."""
     delivered: dict[tuple[str, str, str, int], list[int]] = defaultdict(list)
-    for one in records:
-        delivered[one.host, one.topic, one.name, one.tries].append(one.stored_ms)
+    for message in messages:
+        key = (message.host, message.topic, message.name, message.tries)
+        delivered[key].append(message.stored_ms)
     for times in delivered.values():
         times.sort()
-    for one in records:
-        if one.topic != names.SCHEDULE_TOPIC:
+    for message in messages:
+        if message.topic != names.SCHEDULE_TOPIC:
             continue
-        due_ms = one.stored_ms + DEFAULT_LEVELS[int(one.properties[props.DELAY]) - 1]
-        if due_ms + PRECISION_MS > now_ms:  # the day ends before
+        due_ms = message.stored_ms + DEFAULT_LEVELS[int(message.properties[props.DELAY]) - 1]
+        if due_ms + PRECISION_MS > end_ms:
             continue
-        target = one.properties[props.REAL_TOPIC]
-        times = delivered[one.host, target, one.name, one.tries]
+        target = message.properties[props.REAL_TOPIC]
+        times = delivered[message.host, target, message.name, message.tries]
         at = bisect_right(times, due_ms - 1)
+        text = f"{message.name} ({message.tries}) for {target}"
         if at == len(times):
-            yield f"lost: {one.name} ({one.tries}) for {target}, due at {due_ms}, never came"
-        elif times[at] > by_when(due_ms, spans[one.host]):
-            yield f"late: {one.name} ({one.tries}) for {target} at {times[at]}, due at {due_ms}"
+            yield f"lost: {text}, due at {due_ms}, never came"
+        elif times[at] > deadline(due_ms, up[message.host]):
+            yield f"late: {text} at {times[at]}, due at {due_ms}"
 
 
-def hurried(handlings: Sequence[TimedAttempt], died: Mapping[str, list[int]]) -> Iterator[str]:
-    """Tries before the pause after the failure was over.
+def hurried(
+    attempts: Sequence[HandlingAttempt], died: Mapping[str, Sequence[int]]
+) -> Iterator[str]:
+    """Retries before the pause after the failure was over.
 
-    Once a broker has died none is judged: who cannot send a message back tries it again himself.
+    None is judged after a broker has crashed: a consumer that cannot send a message back tries it
+    again itself.
     """
-    deaths = sorted(at for times in died.values() for at in times)
-    failed: dict[tuple[str, int], list[TimedAttempt]] = defaultdict(list)
-    for one in handlings:
-        if one.failed:
-            failed[one.name, one.tries].append(one)
-    for one in handlings:
-        if one.group != BILLING or one.tries == 0:
+    first_death_ms = min((at for times in died.values() for at in times), default=FOREVER)
+    failed: dict[tuple[str, int], list[HandlingAttempt]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.failed:
+            failed[attempt.name, attempt.tries].append(attempt)
+    for attempt in attempts:
+        if attempt.group != BILLING or attempt.tries == 0 or attempt.began_ms >= first_death_ms:
             continue
-        before = [h.ended_ms for h in failed[one.name, one.tries - 1] if h.ended_ms is not None]
-        pause_ms = DEFAULT_LEVELS[retry_level(one.tries - 1) - 1]
-        if any(ended_ms + pause_ms <= one.began_ms for ended_ms in before):
-            continue
-        if not deaths or deaths[0] > one.began_ms:
-            yield f"early: {one.name} tried for the {one.tries + 1}th time at {one.began_ms}"
+        before = [
+            a.ended_ms for a in failed[attempt.name, attempt.tries - 1] if a.ended_ms is not None
+        ]
+        pause_ms = DEFAULT_LEVELS[retry_level(attempt.tries - 1) - 1]
+        if not any(ended_ms + pause_ms <= attempt.began_ms for ended_ms in before):
+            yield f"early: {attempt.name}, try {attempt.tries + 1}, at {attempt.began_ms}"
 
 
-def doubled(world: TimedWorkload, records: Sequence[LoggedMessage]) -> Iterator[str]:
-    """Messages that are in the topic more than once: after a crash some may be."""
-    for name, found in first_there(records).items():
-        in_transaction = world.operations[name].kind is SendKind.TRANSACTION
-        if len(found) > 1 and (in_transaction or not world.machines.died_ms):
-            times = ", ".join(str(one.stored_ms) for one in found)
-            yield f"doubled: {name} is there {len(found)} times, of {times}"
+def doubled(outcome: TimedOutcome) -> Iterator[str]:
+    """Messages that are in the topic more than once: only after a crash some may be."""
+    kinds = {operation.name: operation.kind for operation in outcome.scenario.operations}
+    for name, messages in deliveries(outcome.messages).items():
+        is_in_transaction = kinds[name] is SendKind.TRANSACTION
+        if len(messages) > 1 and (is_in_transaction or not outcome.has_crashed):
+            times = ", ".join(str(message.stored_ms) for message in messages)
+            yield f"doubled: {name} is there {len(messages)} times, of {times}"
 
 
-def transactions(world: TimedWorkload, records: Sequence[LoggedMessage]) -> Iterator[str]:
-    """Messages of transactions that are where they must not be, or are not where they must."""
-    there = first_there(records)
+def transactions(outcome: TimedOutcome) -> Iterator[str]:
+    """Messages of transactions that were delivered and must not be, or the other way round."""
+    delivered = deliveries(outcome.messages)
     given_up: dict[str, list[LoggedMessage]] = defaultdict(list)
-    for one in records:
-        if one.topic == names.CHECK_MAX_TIME_TOPIC:
-            given_up[one.name].append(one)
-    for operation in world.day.operations:
-        if operation.kind is SendKind.TRANSACTION and operation.name in world.history.fates:
-            judged = _never_ended if operation.course is TransactionCourse.NEVER else _ended
-            yield from judged(
-                world, operation, there.get(operation.name, []), given_up[operation.name]
-            )
+    for message in outcome.messages:
+        if message.topic == names.CHECK_MAX_TIME_TOPIC:
+            given_up[message.name].append(message)
+    for operation in outcome.scenario.operations:
+        name = operation.name
+        if operation.kind is SendKind.TRANSACTION and name in outcome.history.database:
+            is_decided = operation.course is not TransactionCourse.NEVER_DECIDE
+            check = _decided if is_decided else _undecided
+            yield from check(outcome, operation, delivered.get(name, []), given_up[name])
 
 
-def _ended(
-    world: TimedWorkload,
+def _decided(
+    outcome: TimedOutcome,
     operation: SendOperation,
-    there: Sequence[LoggedMessage],
+    delivered: Sequence[LoggedMessage],
     given_up: Sequence[LoggedMessage],
 ) -> Iterator[str]:
-    name, fate = operation.name, world.history.fates[operation.name][0]
-    is_sent = name in world.history.sent
+    name, state = operation.name, outcome.history.database[operation.name].state
+    is_committed = state is DatabaseState.COMMITTED
     if given_up:
-        yield f"lost: {name} was given up, and {fate.value}"
-    if fate is not DatabaseState.KEPT and there:
-        yield f"undead: {name} was delivered, and {fate.value}"
-    if fate is DatabaseState.KEPT and is_sent and not there:
+        yield f"lost: {name} was given up, and {state.value}"
+    if delivered and not is_committed:
+        yield f"rolled-back: {name} was delivered, and {state.value}"
+    if is_committed and name in outcome.history.acknowledged and not delivered:
         yield f"lost: {name} was committed and not delivered"
 
 
-def _never_ended(
-    world: TimedWorkload,
+def _undecided(
+    outcome: TimedOutcome,
     operation: SendOperation,
-    there: Sequence[LoggedMessage],
+    delivered: Sequence[LoggedMessage],
     given_up: Sequence[LoggedMessage],
 ) -> Iterator[str]:
-    name, is_sent = operation.name, operation.name in world.history.sent
-    if there:
-        yield f"undead: {name} was delivered, and nobody had committed it"
-    if is_sent and len(given_up) != 1:
-        yield f"unburied: {name} was given up {len(given_up)} times"
-    for one in given_up:
-        if one.properties.get(props.TRANSACTION_CHECK_TIMES) != str(CHECKS):
-            yield f"unburied: {name} was not asked about {CHECKS} times: {one.properties}"
-    if is_sent and not world.machines.died_ms and not _was_asked(world, name):
-        yield f"unburied: {name} was asked about {world.history.asked.get(name)} times"
+    name, history = operation.name, outcome.history
+    is_acknowledged = name in history.acknowledged
+    if delivered:
+        yield f"rolled-back: {name} was delivered, and nobody had committed it"
+    if is_acknowledged and len(given_up) != 1:
+        yield f"not-given-up: {name} was given up {len(given_up)} times"
+    for message in given_up:
+        if message.properties.get(props.TRANSACTION_CHECK_TIMES) != str(CHECKS_MAX):
+            yield f"not-given-up: {name} was not checked {CHECKS_MAX} times: {message.properties}"
+    if is_acknowledged and not outcome.has_crashed and not _was_checked(outcome, name):
+        yield f"not-given-up: {name} was checked {history.checks.get(name)} times"
 
 
-def _was_asked(world: TimedWorkload, name: str) -> bool:
-    """Whether the producer heard of every check; while one dies nobody hears."""
-    asked = world.history.asked.get(name, 0)
-    return asked == CHECKS or (asked < CHECKS and world.producer.changes > 0)
+def _was_checked(outcome: TimedOutcome, name: str) -> bool:
+    """Whether the producer got every check; a check is lost while its process is restarted."""
+    checks = outcome.history.checks.get(name, 0)
+    return checks == CHECKS_MAX or (checks < CHECKS_MAX and outcome.producer_crashes > 0)
 
 
-def dead_letters(world: TimedWorkload, records: Sequence[LoggedMessage]) -> Iterator[str]:
-    """What is with the dead letters must be what nobody can handle."""
-    dead = Counter(one.name for one in records if one.topic == names.dlq_topic(BILLING))
-    for operation in world.day.operations:
-        is_poison = operation.failures == POISON and world.history.is_to_come(operation)
-        if is_poison and not dead[operation.name]:
-            yield f"unburied: {operation.name} is not with the dead letters"
-        if operation.failures < POISON and dead[operation.name]:
-            yield f"unburied: {operation.name} is with the dead letters"
-        is_calm = not world.machines.died_ms and not world.day.events
-        if is_poison and is_calm and dead[operation.name] != 1:
-            yield f"doubled: {operation.name} is with the dead letters {dead[operation.name]} times"
+def dead_letters(outcome: TimedOutcome) -> Iterator[str]:
+    """Dead letters that are missing, or should not be there."""
+    dead_topic = names.dlq_topic(BILLING)
+    dead = Counter(message.name for message in outcome.messages if message.topic == dead_topic)
+    is_calm = not outcome.has_crashed and not outcome.scenario.events
+    for operation in outcome.scenario.operations:
+        name, count = operation.name, dead[operation.name]
+        is_poison = operation.failures == POISON and outcome.history.must_be_delivered(operation)
+        if is_poison and not count:
+            yield f"missing-dead-letter: {name} is not with the dead letters"
+        if operation.failures < POISON and count:
+            yield f"lost: {name} is with the dead letters"
+        if is_poison and is_calm and count != 1:
+            yield f"doubled: {name} is with the dead letters {count} times"
 
 
-def strays(world: TimedWorkload) -> Iterator[str]:
-    """What the audit got, and does not want."""
-    for name in sorted(world.history.handled[AUDIT]):
-        if not is_audited(world.day, world.operations[name]):
+def strays(outcome: TimedOutcome) -> Iterator[str]:
+    """Messages that the audit got, though its subscription does not match them."""
+    operations = {operation.name: operation for operation in outcome.scenario.operations}
+    for name in sorted(outcome.history.handled(AUDIT)):
+        if not is_audited(outcome.scenario, operations[name]):
             yield f"stray: the audit got {name}"

@@ -1,6 +1,6 @@
-"""Defects of a day: bugs that can be planted in the broker, to show that the simulation finds them.
+"""Defects of the broker, planted to show that the timed workload finds such bugs.
 
-Each breaks what one service has promised: time, transactions, retries, what is kept over a restart.
+Each breaks one promise: about time, transactions, retries, or what survives a restart.
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,16 +16,16 @@ from roquet.broker.services.transactions.transactions import Transactions
 from roquet.model import properties as props
 from roquet.rules.delay.retry import DEAD_LETTER, next_level, tries_limit
 from roquet.store.store import AppendResult
-from roquet.testing.simulation.balance.run import PlantedDefect
 from roquet.testing.simulation.patching import patched
+from roquet.testing.simulation.simulator import PlantedDefect
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
 
 HASTE_MS: Final = 1_200
-"""How much too early the timer is made."""
+"""How much too early the planted timer delivers."""
 
 OVERDUE_MS: Final = 5_000
-"""What is so late can only be overdue after a restart."""
+"""A message that is late by more can only be overdue after a restart."""
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def early_timer() -> Iterator[None]:
 
 @contextmanager
 def unnoted_commit() -> Iterator[None]:
-    """A commit is answered, but not noted: the half message is asked about, and committed again."""
+    """A commit is answered but not stored: the half message is checked, and committed again."""
     commit = Transactions.commit
 
     def forget(self: Transactions, half: HalfMessage) -> None:
@@ -58,7 +58,7 @@ def unnoted_commit() -> Iterator[None]:
 
 @contextmanager
 def skipped_level() -> Iterator[None]:
-    """A failed message waits at the level below the one that is its turn."""
+    """A failed message waits at the delay level below the right one."""
 
     def lower(asked: int, times: int, limit: int) -> int:
         level = next_level(asked, times, limit)
@@ -70,15 +70,15 @@ def skipped_level() -> Iterator[None]:
 
 @contextmanager
 def dropped_dead_letter() -> Iterator[None]:
-    """After its last try a message is dropped, though its member hears that it is kept."""
+    """After its last try a message is dropped, though its consumer is told that it is stored."""
     stored = send_back._stored
 
-    def drop(broker: Any, call: Any, group: Any) -> AppendResult:
-        record = send_back._record(broker, call.offset)
+    def drop(message_log: Any, delivery: Any, control: Any, call: Any, group: Any) -> AppendResult:
+        record = send_back._record(message_log, call.offset)
         limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
         if next_level(call.delay_level, record.reconsume_times, limit) == DEAD_LETTER:
             return AppendResult(record.queue_offset, record.position, record.size)
-        return stored(broker, call, group)
+        return stored(message_log, delivery, control, call, group)
 
     with patched(send_back, "_stored", drop):
         yield
@@ -86,7 +86,7 @@ def dropped_dead_letter() -> Iterator[None]:
 
 @contextmanager
 def forgotten_overdue() -> Iterator[None]:
-    """What was due while the broker was down is passed by."""
+    """Messages that fell due while the broker was down are never delivered."""
     deliver = DelayedDelivery._deliver
 
     def pass_by(self: DelayedDelivery, record: Record) -> None:
@@ -113,7 +113,7 @@ def forgotten_halves() -> Iterator[None]:
 
 
 def _nothing(*_: object) -> None:
-    """As if it were not there."""
+    """Do nothing."""
 
 
 DEFECTS: Final[Mapping[str, PlantedDefect]] = MappingProxyType(

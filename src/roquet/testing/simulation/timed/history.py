@@ -1,122 +1,78 @@
-"""Ledger: what happened in a simulated day, line by line, and the facts that checks read."""
+"""TimedHistory: a history that also knows what is due, and what the producer's database says."""
 
-import hashlib
 from collections.abc import Callable
 from enum import Enum
 
 import msgspec
 
-from roquet.testing.simulation.timed.scenario import SendOperation, TransactionCourse
-
-BILLING = "billing"
-"""The group that handles everything, and fails now and then."""
-
-AUDIT = "audit"
-"""The group that wants some messages only, and never fails."""
-
-
-class AcknowledgedSend(msgspec.Struct, frozen=True):
-    """A message that a broker acknowledged; a transaction's lies invisible then."""
-
-    began_ms: int
-    acknowledged_ms: int
-
-
-class TimedAttempt(msgspec.Struct):
-    """One member at work on one message."""
-
-    member: str
-    group: str
-    name: str
-    tries: int
-    began_ms: int
-    ended_ms: int | None = None
-    failed: bool = False
+from roquet.rules.delay.delay_levels import DEFAULT_LEVELS, retry_level
+from roquet.testing.simulation.history import HandlingAttempt, History
+from roquet.testing.simulation.timed.scenario import RETRIES, SendOperation, TransactionCourse
 
 
 class DatabaseState(Enum):
-    """What the local database says of a transaction."""
+    """The state of a local transaction; the value is its text in lines and findings."""
 
     OPEN = "its work goes on"
-    KEPT = "its work is done"
-    DROPPED = "its work was taken back"
+    COMMITTED = "its work is done"
+    ROLLED_BACK = "its work was taken back"
 
 
-class TimedHistory:
-    """Written by who works, read by the checks. All times are the wall's."""
+class DatabaseEntry(msgspec.Struct, frozen=True):
+    """The state of a local transaction, and the producer's host that wrote it."""
+
+    state: DatabaseState
+    host: str
+
+
+class TimedHistory(History):
+    """The events of a timed workload."""
 
     def __init__(self, now_ms: Callable[[], int]) -> None:
-        self._now_ms = now_ms
-        self._start_ms = now_ms()
-        self.lines: list[str] = []
-        self.last_ms = now_ms()
-        """When the last line was written."""
-        self.sent: dict[str, AcknowledgedSend] = {}
-        self.handlings: list[TimedAttempt] = []
+        super().__init__(now_ms)
         self.failures: dict[str, int] = {}
+        """Failed attempts at each message, by all consumers."""
         self.dues: list[int] = []
-        """When something is going to happen that nobody has to do."""
-        self.at_work: dict[str, None] = {}
-        self.fates: dict[str, tuple[DatabaseState, str]] = {}
-        """The local database: the fate of each transaction, and who worked on it."""
-        self.asked: dict[str, int] = {}
-        self.handled: dict[str, set[str]] = {BILLING: set(), AUDIT: set()}
+        """When something happens by itself: a message falls due, a broker comes back."""
+        self.database: dict[str, DatabaseEntry] = {}
+        """The producer's database, which survives its process: local transactions by name."""
+        self.checks: dict[str, int] = {}
+        """How often a broker asked for the state of each transaction."""
 
-    def now_ms(self) -> int:
-        """What time it is."""
-        return self._now_ms()
-
-    def say(self, text: str) -> None:
-        """One more line."""
-        self.last_ms = self._now_ms()
-        self.lines.append(f"{self.last_ms - self._start_ms:>9} {text}")
-
-    def acknowledge(self, operation: SendOperation, began_ms: int) -> None:
-        """A broker has taken a message."""
-        now_ms = self._now_ms()
-        self.sent[operation.name] = AcknowledgedSend(began_ms, now_ms)
+    def acknowledge_operation(self, operation: SendOperation, began_ms: int) -> None:
+        """Note that a broker has taken a message."""
+        self.acknowledge(operation.name, began_ms, operation.kind.value)
         if operation.wait_ms:
             self.dues.append(began_ms + operation.wait_ms)
-        self.say(f"stored {operation.name} {operation.kind.value}")
 
-    def begin(self, handling: TimedAttempt) -> TimedAttempt:
-        """A member begins with a message."""
-        self.handlings.append(handling)
-        self.at_work[f"{handling.member} {handling.name}"] = None
-        self.say(f"{handling.member} begins {handling.name} ({handling.tries})")
-        return handling
+    def end(self, attempt: HandlingAttempt, *, failed: bool) -> None:
+        """Note that a handler ended; after a failure, when the next attempt is due."""
+        super().end(attempt, failed=failed)
+        if failed and attempt.tries < RETRIES:
+            wait_ms = DEFAULT_LEVELS[retry_level(attempt.tries) - 1]
+            self.dues.append(self.now_ms() + wait_ms)
 
-    def end(self, handling: TimedAttempt, *, failed: bool) -> None:
-        """It is through with it."""
-        handling.ended_ms, handling.failed = self._now_ms(), failed
-        self.at_work.pop(f"{handling.member} {handling.name}", None)
-        if not failed:
-            self.handled[handling.group].add(handling.name)
-        self.say(f"{handling.member} {'fails' if failed else 'ends'} {handling.name}")
+    def broker_crashed(self, host: str, back_ms: int) -> None:
+        """Note that a broker's process is gone, and when it will be back."""
+        super().broker_crashed(host, back_ms)
+        self.dues.append(back_ms)
 
-    def dead(self, member: str) -> None:
-        """A member works no more."""
-        for work in [work for work in self.at_work if work.startswith(f"{member} ")]:
-            del self.at_work[work]
+    def broker_returned(self, host: str) -> None:
+        """Note that a broker serves again, which delivers what fell due meanwhile."""
+        super().broker_returned(host)
+        self.dues.append(self.now_ms())
 
-    def decide(self, name: str, fate: DatabaseState, who: str) -> None:
-        """Write into the local database."""
-        self.fates[name] = (fate, who)
-        self.say(f"{who} notes that of {name} {fate.value}")
+    def write_database(self, name: str, state: DatabaseState, host: str) -> None:
+        """Write the state of a local transaction into the producer's database."""
+        self.database[name] = DatabaseEntry(state, host)
+        self.say(f"{host} notes that of {name} {state.value}")
 
-    def digest(self) -> str:
-        """The lines in one word."""
-        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
-
-    def is_to_come(self, operation: SendOperation) -> bool:
-        """Whether consumers have to get a message: it was acknowledged, and not rolled back."""
-        if operation.name not in self.sent:
+    def must_be_delivered(self, operation: SendOperation) -> bool:
+        """Whether consumers have to get a message: acknowledged, and not rolled back or open."""
+        if operation.name not in self.acknowledged:
             return False
-        if operation.course is TransactionCourse.NEVER and self.is_transaction(operation):
-            return False
-        fate = self.fates.get(operation.name)
-        return fate is None or fate[0] is DatabaseState.KEPT
-
-    def is_transaction(self, operation: SendOperation) -> bool:
-        """Whether it was sent in one."""
-        return operation.name in self.fates
+        entry = self.database.get(operation.name)
+        if entry is None:
+            return True
+        is_decided = operation.course is not TransactionCourse.NEVER_DECIDE
+        return is_decided and entry.state is DatabaseState.COMMITTED

@@ -1,4 +1,4 @@
-"""Shop: the producer of the day, with a database of its own, and the next one when it dies."""
+"""TransactionalProducer: sends the operations, with a local database; replaced when it dies."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -16,7 +16,7 @@ from roquet.testing.clock import VirtualClock
 from roquet.testing.simulation.hosts import Hosts
 from roquet.testing.simulation.servers import NAMESRV
 from roquet.testing.simulation.timed.consumer import TOPIC
-from roquet.testing.simulation.timed.history import DatabaseState, TimedHistory
+from roquet.testing.simulation.timed.history import DatabaseEntry, DatabaseState, TimedHistory
 from roquet.testing.simulation.timed.scenario import (
     SendKind,
     SendOperation,
@@ -26,144 +26,144 @@ from roquet.testing.simulation.timed.scenario import (
 
 GROUP: Final = "shop"
 
-DOOMED_MS: Final = 60_000
-"""Who is to die waits for it so long."""
+CRASH_WAIT_MS: Final = 60_000
+"""How long an operation that wants its process to die waits for that."""
+
+ROLLING_BACK: Final = frozenset(
+    {TransactionCourse.ROLL_BACK, TransactionCourse.ROLL_BACK_WHEN_CHECKED}
+)
 
 
 class TransactionalProducer:
-    """Does the day's errands."""
+    """A transactional producer, one process after the other; their database is the history's."""
 
     def __init__(
-        self, day: TimedScenario, hosts: Hosts, history: TimedHistory, clock: VirtualClock
+        self, scenario: TimedScenario, hosts: Hosts, history: TimedHistory, clock: VirtualClock
     ) -> None:
-        self._day = day
+        self._scenario = scenario
         self._hosts = hosts
         self._history = history
         self._clock = clock
-        self._operations = {operation.name: operation for operation in day.operations}
+        self._operations = {operation.name: operation for operation in scenario.operations}
         self._producer: TransactionProducer
-        self._opened = 0
-        self._working: dict[asyncio.Task[None], None] = {}
-        self.is_doomed = False
-        """Whether its process is to die now: an errand says so."""
+        self._starts = 0
+        self._sending: dict[asyncio.Task[None], None] = {}
+        self.must_crash = False
+        """Whether an operation wants the process to die now."""
 
     @property
     def host(self) -> str:
-        """Where it works now."""
-        return f"10.0.4.{self._opened}"
+        """The host of the present process."""
+        return f"10.0.4.{self._starts}"
 
     @property
-    def changes(self) -> int:
-        """How often its process died."""
-        return self._opened - 1
+    def crashes(self) -> int:
+        """How many processes have died."""
+        return self._starts - 1
 
     @property
     def is_busy(self) -> bool:
-        """Whether an errand is under way."""
-        return bool(self._working)
+        """Whether an operation is under way."""
+        return bool(self._sending)
 
-    async def open(self) -> None:
-        """A new process on another machine; the database is the same."""
-        self._opened += 1
-        self.is_doomed = False
+    async def start(self) -> None:
+        """Start a new process on a new host; the database is the same."""
+        self._starts += 1
+        self.must_crash = False
         config = ProducerConfig(
             clock=self._clock,
-            rng=Random(f"{self._day.seed} {self.host} producer"),
+            rng=Random(f"{self._scenario.seed} {self.host} producer"),
             client_ip=self.host,
             instance=self.host,
         )
-        check = partial(self._check, self.host)
+        check = _asynchronous(partial(self.check, self.host))
         self._producer = TransactionProducer(
-            NAMESRV, group=GROUP, check=_asynchronous(check), topics=(TOPIC,), config=config
+            NAMESRV, group=GROUP, check=check, topics=(TOPIC,), config=config
         )
         await self._hosts.run(self.host, self._producer.start())
 
-    async def die(self) -> None:
-        """Its process ends at once."""
+    async def kill(self) -> None:
+        """End the process at once."""
         self._history.say(f"** {self.host} dies")
         self._hosts.kill(self.host)
         await self._hosts.wait_ended(self.host)
 
-    def do(self, operation: SendOperation) -> None:
-        """Begin with an errand."""
-        task = self._hosts.run(self.host, self._do(operation))
-        self._working[task] = None
-        task.add_done_callback(lambda done: self._working.pop(done, None))
+    def perform(self, operation: SendOperation) -> None:
+        """Begin an operation, in a task of the present process."""
+        task = self._hosts.run(self.host, self._perform(operation))
+        self._sending[task] = None
+        task.add_done_callback(lambda done: self._sending.pop(done, None))
 
-    async def _do(self, operation: SendOperation) -> None:
+    async def _perform(self, operation: SendOperation) -> None:
         began_ms = self._history.now_ms()
         try:
             if operation.kind is SendKind.TRANSACTION:
-                await self._transact(operation, began_ms)
+                await self._run_transaction(operation, began_ms)
             else:
-                await self._producer.send(self._message(operation, began_ms))
-                self._history.acknowledge(operation, began_ms)
+                await self._producer.send(self.message(operation))
+                self._history.acknowledge_operation(operation, began_ms)
         except CallError as error:
             self._history.say(f"no end of {operation.name}: {type(error).__name__}")
 
-    def _message(self, operation: SendOperation, now_ms: int) -> Message:
+    def message(self, operation: SendOperation) -> Message:
+        """The message of an operation that begins now."""
         wait: dict[str, Any] = {}
         if operation.kind is SendKind.LEVEL:
             wait = {"delay_level": operation.level}
         elif operation.kind is SendKind.TIMER and operation.by_time:
-            at = datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=now_ms + operation.wait_ms)
-            wait = {"deliver_at": at}
+            deliver_ms = self._clock.now_ms() + operation.wait_ms
+            wait = {
+                "deliver_at": datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=deliver_ms)
+            }
         elif operation.kind is SendKind.TIMER:
             wait = {"delay": timedelta(milliseconds=operation.wait_ms)}
         properties = {"weight": str(operation.weight)}
-        return Message(
-            TOPIC, operation.name.encode(), tag=operation.tag, properties=properties, **wait
-        )
+        body = operation.name.encode()
+        return Message(TOPIC, body, tag=operation.tag, properties=properties, **wait)
 
-    async def _transact(self, operation: SendOperation, began_ms: int) -> None:
-        history, host = self._history, self.host
-        history.decide(operation.name, DatabaseState.OPEN, host)
+    async def _run_transaction(self, operation: SendOperation, began_ms: int) -> None:
+        history, host, name = self._history, self.host, operation.name
+        history.write_database(name, DatabaseState.OPEN, host)
         try:
-            async with self._producer.transaction(self._message(operation, began_ms)) as tx:
-                history.acknowledge(operation, began_ms)
+            async with self._producer.transaction(self.message(operation)) as transaction:
+                history.acknowledge_operation(operation, began_ms)
                 await asyncio.sleep(operation.work_ms / 1000)
-                if operation.course is TransactionCourse.DIES_EARLY:
-                    await self._doomed()
-                rolls_back = operation.course in {
-                    TransactionCourse.ROLL_BACK,
-                    TransactionCourse.NOT_LATER,
-                }
-                history.decide(
-                    operation.name,
-                    DatabaseState.DROPPED if rolls_back else DatabaseState.KEPT,
-                    host,
-                )
-                if operation.course is TransactionCourse.DIES:
-                    await self._doomed()
+                if operation.course is TransactionCourse.CRASH_BEFORE_DONE:
+                    await self._wait_for_crash()
+                rolls_back = operation.course in ROLLING_BACK
+                state = DatabaseState.ROLLED_BACK if rolls_back else DatabaseState.COMMITTED
+                history.write_database(name, state, host)
+                if operation.course is TransactionCourse.CRASH_BEFORE_COMMIT:
+                    await self._wait_for_crash()
                 if operation.course is TransactionCourse.ROLL_BACK:
-                    tx.rollback()
+                    transaction.rollback()
                 elif operation.course is not TransactionCourse.COMMIT:
-                    tx.unknown()
-            history.say(f"{operation.name} {operation.course.value}")
+                    transaction.unknown()
+            history.say(f"{name} {operation.course.value}")
         finally:
-            if history.fates[operation.name] == (DatabaseState.OPEN, host):
-                history.decide(operation.name, DatabaseState.DROPPED, host)
+            if history.database[name] == DatabaseEntry(DatabaseState.OPEN, host):
+                history.write_database(name, DatabaseState.ROLLED_BACK, host)
 
-    async def _doomed(self) -> None:
-        self.is_doomed = True
-        await asyncio.sleep(DOOMED_MS / 1000)
+    async def _wait_for_crash(self) -> None:
+        self.must_crash = True
+        await asyncio.sleep(CRASH_WAIT_MS / 1000)
 
-    def _check(self, host: str, message: StoredMessage) -> TransactionState:
-        """A broker asks what has become of a transaction."""
+    def check(self, host: str, message: StoredMessage) -> TransactionState:
+        """Answer a broker that asks for the state of a transaction."""
         name, history = message.body.decode(), self._history
-        operation, times = self._operations[name], history.asked.get(name, 0) + 1
-        history.asked[name] = times
-        fate = history.fates[name][0]
-        state = TransactionState.UNKNOWN
-        if (
-            fate is not DatabaseState.OPEN
-            and operation.course is not TransactionCourse.NEVER
-            and times > operation.unsure
-        ):
-            is_kept = fate is DatabaseState.KEPT
-            state = TransactionState.COMMIT if is_kept else TransactionState.ROLLBACK
-        history.say(f"{host} is asked of {name}: {state.name}")
-        return state
+        operation, count = self._operations[name], history.checks.get(name, 0) + 1
+        history.checks[name] = count
+        answer = TransactionState.UNKNOWN
+        is_told = (
+            operation.course is not TransactionCourse.NEVER_DECIDE
+            and count > operation.undecided_checks
+        )
+        if is_told and history.database[name].state is DatabaseState.COMMITTED:
+            answer = TransactionState.COMMIT
+        elif is_told and history.database[name].state is DatabaseState.ROLLED_BACK:
+            answer = TransactionState.ROLLBACK
+        history.say(f"{host} is asked of {name}: {answer.name}")
+        return answer
 
 
 def _asynchronous(

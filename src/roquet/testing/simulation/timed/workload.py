@@ -1,225 +1,191 @@
-"""World of a day: its cluster lives from burst to burst, and quiet time is passed over.
-
-    burst ─ quiet ─ due ─ quiet ─ due ─ due ─ burst ─ …    in quiet time the clock jumps
-
-A jump is what a machine sees that was suspended: everything that was due meanwhile is done at once.
-So nothing may be due in one that has to be in time: the ledger knows when something will be.
-"""
+"""Timed workload: delay levels, delivery times, transactions and retries, over hours."""
 
 import asyncio
-from collections import deque
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final, Self
 
 from roquet.model import names
-from roquet.model.topic import READ_WRITE
 from roquet.store.store import Store
 from roquet.testing.clock import this_loop
-from roquet.testing.simulation.hosts import Hosts
-from roquet.testing.simulation.servers import SimulatedServers
-from roquet.testing.simulation.timed.consumer import TOPIC, TimedConsumer, is_audited
-from roquet.testing.simulation.timed.history import AUDIT, BILLING, TimedHistory
+from roquet.testing.simulation.cluster import SimulatedCluster
+from roquet.testing.simulation.consumer import SimulatedConsumer
+from roquet.testing.simulation.scenario import Fault, FaultEvent
+from roquet.testing.simulation.simulator import AgendaItem
+from roquet.testing.simulation.timed import checks
+from roquet.testing.simulation.timed.consumer import (
+    AUDIT,
+    BILLING,
+    TOPIC,
+    is_audited,
+    timed_consumer,
+)
+from roquet.testing.simulation.timed.history import TimedHistory
+from roquet.testing.simulation.timed.quiet_time import BEAT_MS, QuietTime
 from roquet.testing.simulation.timed.scenario import (
     HOUR_MS,
     POISON,
     SendOperation,
-    TimedFault,
-    TimedFaultEvent,
     TimedScenario,
+    draw_scenario,
 )
+from roquet.testing.simulation.timed.stored_messages import logged_messages
 from roquet.testing.simulation.timed.transactional_producer import TransactionalProducer
-from roquet.wire.calls.admin.topic import CreateTopic
-
-BEAT_S: Final = 0.25
-"""How often the world looks whether there is something to do."""
-
-CALM_MS: Final = 1_000
-"""After the last line of the ledger before time may be passed over: answers are under way."""
-
-EARLY_MS: Final = 800
-LATE_MS: Final = 1_500
-"""So long before and behind something that is due no time is passed over."""
-
-FIRST_JUMP_MS: Final = 45_000
-JUMP_MS: Final = 90_000
-"""Passed over at one time: shorter than any silence that would be noticed. Everybody has spoken
-just behind a jump, but half a minute before the first one."""
 
 SETTLE_MS: Final = 8 * HOUR_MS
-"""How long after the last errand messages may wait: a poisoned one is tried for five hours."""
+"""How long after the last operation messages may wait: poison is tried for five hours."""
 
-AFTERMATH_S: Final = 90
-"""How long it is watched once all is settled: what comes twice comes late."""
+RESTART_MS: Final = 2_000
+"""Between the death of the producer's process and the start of the next."""
 
-DATA: Final = Path("/store")
+STORE_DIR: Final = Path("/store")
+"""In memory, as all files of a simulation."""
 
 
 class TimedWorkload:
-    """A cluster, a shop, and those who handle its messages."""
+    """One scenario on one cluster."""
 
-    def __init__(self, day: TimedScenario) -> None:
-        loop = this_loop()
-        self.day = day
-        self.clock = loop.clock
-        self.network = loop.network
-        self.hosts = Hosts(loop)
-        self.history = TimedHistory(loop.clock.now_ms)
-        self.start_ms = loop.clock.now_ms()
-        count = day.queues
-        topic = CreateTopic(
-            topic=TOPIC, read_queue_nums=count, write_queue_nums=count, perm=READ_WRITE
+    name: ClassVar[str] = "day"
+    aftermath_ms: ClassVar[int] = 90_000
+
+    def __init__(self, scenario: TimedScenario) -> None:
+        self.scenario = scenario
+        self.clock = this_loop().clock
+        self.history = TimedHistory(self.clock.monotonic_ms)
+        new_member = partial(self._new_consumer, BILLING)
+        self.cluster = SimulatedCluster(scenario, self.history, TOPIC, new_member, STORE_DIR)
+        self.producer = TransactionalProducer(
+            scenario, self.cluster.hosts, self.history, self.clock
         )
-        self.machines = SimulatedServers(day.seed, day.brokers, loop, self.hosts, (topic,), DATA)
-        self.producer = TransactionalProducer(day, self.hosts, self.history, self.clock)
-        self.operations = {operation.name: operation for operation in day.operations}
-        self._members: dict[str, TimedConsumer] = {}
-        self._lives: list[asyncio.Task[None]] = []
-        self._came = 0
-        self._jumped_ms = 0
-        self.is_settled = False
+        self._quiet = QuietTime(self.clock, self.history)
 
-    @property
-    def stores(self) -> dict[str, Store]:
-        """What the brokers hold now, by host."""
-        return {host: server.broker.store for host, server in self.machines.brokers.items()}
+    @classmethod
+    def of_seed(cls, seed: int) -> Self:
+        """The workload of a seed."""
+        return cls(draw_scenario(seed))
 
-    async def run(self) -> None:
-        """From the first broker to the last line."""
-        self.network.delay(*self.day.network_ms)
-        await self.machines.start()
-        await asyncio.sleep(1)  # until the name server knows the topic's queues on every broker
-        await self.producer.open()
-        for _ in range(self.day.members):
-            self._join()
-        self._join(AUDIT)
-        agenda: list[SendOperation | TimedFaultEvent] = [*self.day.operations, *self.day.events]
-        await self._live(deque(sorted(agenda, key=lambda item: item.at_ms)))
-        self.history.say("settled" if self.is_settled else "not settled")
-        await asyncio.sleep(AFTERMATH_S)
+    async def start(self) -> None:
+        """Start the producer, the members of the billing group, and the audit."""
+        await self.producer.start()
+        for _ in range(self.scenario.members):
+            self.cluster.join()
+        self.cluster.run_consumer(partial(self._new_consumer, AUDIT))
 
-    async def _live(self, agenda: deque[SendOperation | TimedFaultEvent]) -> None:
-        waits = [operation.at_ms + operation.wait_ms for operation in self.day.operations]
-        end_ms = max(agenda[-1].at_ms, *waits) + SETTLE_MS
-        while self._passed_ms() < end_ms:
-            while agenda and agenda[0].at_ms <= self._passed_ms():
-                await self._happen(agenda.popleft())
-            if self.producer.is_doomed:
-                await self._change_shop()
-            await asyncio.sleep(BEAT_S)
-            if not self._is_calm():
-                continue
-            if not agenda and self._all_done():
-                self.is_settled = True
-                return
-            self._pass_over(agenda[0].at_ms if agenda else end_ms)
+    def agenda(self) -> Sequence[AgendaItem]:
+        """Operations and faults."""
+        items = [
+            AgendaItem(operation.at_ms, partial(self._perform, operation))
+            for operation in self.scenario.operations
+        ]
+        items += [
+            AgendaItem(event.at_ms, partial(self._inject, event)) for event in self.scenario.events
+        ]
+        return sorted(items, key=lambda item: item.at_ms)
 
-    def _passed_ms(self) -> int:
-        return self.clock.now_ms() - self.start_ms
+    async def wait_until(self, at_ms: int) -> None:
+        """Live from beat to beat, and skip quiet time."""
+        while self.history.now_ms() < at_ms:
+            if await self._beat():
+                self._quiet.skip(at_ms)
 
-    # Quiet time.
+    async def settle(self) -> bool:
+        """Wait until every message is where it belongs."""
+        times = [event.at_ms for event in self.scenario.events]
+        times += [operation.at_ms + operation.wait_ms for operation in self.scenario.operations]
+        end_ms = max(times, default=0) + SETTLE_MS
+        while self.history.now_ms() < end_ms:
+            if await self._beat():
+                if self._is_settled():
+                    return True
+                self._quiet.skip(end_ms)
+        return False
 
-    def _is_calm(self) -> bool:
-        """Whether nobody is at work."""
-        history, now_ms = self.history, self.clock.now_ms()
-        is_quiet = not (self.producer.is_busy or history.at_work)
-        return is_quiet and now_ms - history.last_ms > CALM_MS
+    def findings(self) -> Sequence[str]:
+        """Broken promises, see `checks`."""
+        start_ms = self.clock.now_ms() - self.clock.monotonic_ms()
+        servers = self.cluster.servers
+        outcome = checks.TimedOutcome(
+            scenario=self.scenario,
+            history=self.history,
+            messages=logged_messages(self.stores, start_ms),
+            up=checks.up_spans(servers.began_ms, servers.died_ms),
+            died_ms=servers.died_ms,
+            end_ms=self.history.now_ms(),
+            producer_crashes=self.producer.crashes,
+            unhandled=self.unhandled(),
+            open_halves=self.open_halves(),
+        )
+        return checks.findings(outcome)
 
-    def _pass_over(self, next_ms: int) -> None:
-        """Let time pass until something is due."""
-        history, now_ms = self.history, self.clock.now_ms()
-        history.dues = [due for due in history.dues if due > now_ms - LATE_MS]
-        until_ms = min([self.start_ms + next_ms, *history.dues]) - EARLY_MS
-        if until_ms > now_ms:
-            just_jumped = now_ms - self._jumped_ms < 2_000 * BEAT_S
-            self.clock.jump(min(until_ms - now_ms, JUMP_MS if just_jumped else FIRST_JUMP_MS))
-            self._jumped_ms = self.clock.now_ms()
+    async def _beat(self) -> bool:
+        """Let a moment pass; True when nobody is at work after it."""
+        if self.producer.must_crash:
+            await self._restart_producer()
+        await asyncio.sleep(BEAT_MS / 1000)
+        return self._quiet.is_calm and not self.producer.is_busy
+
+    # What happens.
+
+    async def _perform(self, operation: SendOperation) -> None:
+        self.producer.perform(operation)
+
+    async def _inject(self, event: FaultEvent) -> None:
+        if event.fault is Fault.PRODUCER_CRASH:
+            await self._restart_producer()
+        else:
+            await self.cluster.inject(event)
+
+    async def _restart_producer(self) -> None:
+        await self.producer.kill()
+        await asyncio.sleep(RESTART_MS / 1000)
+        await self.producer.start()
+
+    def _new_consumer(self, group: str, host: str) -> SimulatedConsumer:
+        return timed_consumer(host, group, self.scenario, self.history, self.clock)
 
     # What is still to come.
 
-    def _all_done(self) -> bool:
-        """Whether every message is where it belongs."""
-        is_read = self.machines.all_up and not self.waiting()
-        return is_read and not self.open_halves() and not self._unread()
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The brokers' stores, by host."""
+        brokers = self.cluster.servers.brokers
+        return {host: server.broker.log.store for host, server in brokers.items()}
 
-    def waiting(self) -> list[tuple[str, str]]:
-        """Group and name of acknowledged messages that were not handled with success."""
-        handled = self.history.handled
-        found = []
-        for operation in self.day.operations:
-            if not self.history.is_to_come(operation):
+    def unhandled(self) -> list[tuple[str, str]]:
+        """(group, message name) of every message that a group has yet to handle with success."""
+        billed, audited = self.history.handled(BILLING), self.history.handled(AUDIT)
+        missing: list[tuple[str, str]] = []
+        for operation in self.scenario.operations:
+            name = operation.name
+            if not self.history.must_be_delivered(operation):
                 continue
-            if operation.failures < POISON and operation.name not in handled[BILLING]:
-                found.append((BILLING, operation.name))
-            if is_audited(self.day, operation) and operation.name not in handled[AUDIT]:
-                found.append((AUDIT, operation.name))
-        return found
+            if operation.failures < POISON and name not in billed:
+                missing.append((BILLING, name))
+            if is_audited(self.scenario, operation) and name not in audited:
+                missing.append((AUDIT, name))
+        return missing
 
     def open_halves(self) -> list[tuple[str, int]]:
-        """Half messages that are neither committed nor rolled back nor given up."""
-        found = []
-        for host, server in self.machines.brokers.items():
-            transactions = server.broker.transactions
+        """(host, offset) of each broker's first half message that has no end."""
+        found: list[tuple[str, int]] = []
+        for host, server in self.cluster.servers.brokers.items():
+            transactions = server.broker.delivery.transactions
             _, end = transactions.queue.bounds()
             if (first := transactions.halves.next_open(0)) < end:
                 found.append((host, first))
         return found
 
-    def _unread(self) -> bool:
-        """Whether a poisoned message is still tried."""
+    def _is_settled(self) -> bool:
+        """Whether every message is where it belongs."""
+        is_handled = self.cluster.servers.all_up and not self.unhandled()
+        return is_handled and not self.open_halves() and not self._has_live_poison()
+
+    def _has_live_poison(self) -> bool:
+        """Whether a poison message is still tried."""
         wanted = sum(
-            operation.failures == POISON and self.history.is_to_come(operation)
-            for operation in self.day.operations
+            operation.failures == POISON and self.history.must_be_delivered(operation)
+            for operation in self.scenario.operations
         )
         dead = names.dlq_topic(BILLING)
         return sum(store.bounds(dead, 0)[1] for store in self.stores.values()) < wanted
-
-    # What happens.
-
-    async def _happen(self, item: SendOperation | TimedFaultEvent) -> None:
-        if isinstance(item, SendOperation):
-            self.producer.do(item)
-            return
-        mine = sorted(self._members)
-        member = mine[item.who % len(mine)]
-        match item.fault:
-            case TimedFault.CRASH:
-                await self._crash(item)
-            case TimedFault.CHANGE:
-                await self._change_shop()
-            case TimedFault.JOIN:
-                self._join()
-            case _ if len(mine) > 1:  # somebody stays, or nothing would ever be handled
-                self._lose(member, item.fault)
-
-    async def _crash(self, event: TimedFaultEvent) -> None:
-        hosts = sorted(self.machines.brokers)
-        host = hosts[event.who % len(hosts)]
-        if await self.machines.crash(host, event.down_ms, self._returned):
-            self.history.say(f"** {host} crashes")
-            self.history.dues.append(self.clock.now_ms() + event.down_ms)
-
-    def _returned(self, host: str) -> None:
-        self.history.say(f"** {host} is back")
-        self.history.dues.append(self.clock.now_ms())
-
-    async def _change_shop(self) -> None:
-        await self.producer.die()
-        await asyncio.sleep(2)
-        await self.producer.open()
-
-    def _join(self, group: str = BILLING) -> None:
-        self._came += 1
-        host = f"10.0.2.{self._came}"
-        consumer = TimedConsumer(host, self.day, self.operations, self.history, self.clock, group)
-        if group == BILLING:
-            self._members[host] = consumer
-        self._lives.append(self.hosts.run(host, consumer.live()))
-
-    def _lose(self, host: str, fault: TimedFault) -> None:
-        consumer = self._members.pop(host)
-        self.history.say(f"** {host}: {fault.value}")
-        if fault is TimedFault.LEAVE:
-            consumer.consumer.stop()
-            return
-        self.history.dead(host)
-        self.hosts.kill(host, silently=fault is TimedFault.SILENCE)

@@ -1,1 +1,1 @@
-"""What operators ask of brokers, of name servers and of the members of a group."""
+"""Calls of operators to brokers, name servers and the members of a group."""

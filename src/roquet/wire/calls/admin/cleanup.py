@@ -1,4 +1,4 @@
-"""Clean-ups that an operator asks for: they happen by themselves, too, but later."""
+"""Clean-ups on an operator's request: they also happen automatically, but later."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from roquet.wire.codes import RequestCode
 
 
 class CleanQueues(Call[Reply], frozen=True, kw_only=True):
-    """Delete the files of queues that lead only to what retention has deleted."""
+    """Delete the files of queues whose messages retention has deleted."""
 
     code: ClassVar = RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE
 
@@ -19,6 +19,6 @@ class CleanTopics(Call[Reply], frozen=True, kw_only=True):
 
 
 class DeleteExpired(Call[Reply], frozen=True, kw_only=True):
-    """Delete the files of the log that are old enough, at whatever hour."""
+    """Delete the files of the log that are old enough, at any hour."""
 
     code: ClassVar = RequestCode.DELETE_EXPIRED_COMMITLOG

@@ -1,6 +1,6 @@
-"""What operators ask of one member of a group: brokers hand it on, and the answer back.
+"""Operators' calls to one member of a group: brokers forward them, and the answer back.
 
-The member gets what the operator asked (307, 309) and what only the broker knows.
+The member gets the operator's request (307, 309) and what only the broker knows.
 """
 
 from enum import Enum
@@ -15,18 +15,18 @@ from roquet.wire.codes import RequestCode
 
 
 class GetRunningInfo(Call[Reply], frozen=True, kw_only=True):
-    """How a member is doing; the reply's body is a RunningInfo."""
+    """Get the state of a member; the reply's body is a RunningInfo."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_RUNNING_INFO
 
     consumer_group: str
     client_id: str
     jstack_enable: bool = False
-    """Whether to tell what all its threads are at, too."""
+    """Whether to include the stacks of all its threads."""
 
 
 class ConsumeDirectly(Call[Reply], frozen=True, kw_only=True):
-    """A member shall handle one message now; the reply's body is a ConsumeDirectlyResult.
+    """Make a member handle one message now; the reply's body is a ConsumeDirectlyResult.
 
     The operator names the message, the broker adds its record as the body.
     """
@@ -36,7 +36,7 @@ class ConsumeDirectly(Call[Reply], frozen=True, kw_only=True):
     consumer_group: str
     client_id: str | None = None
     msg_id: str | None = None
-    """The broker's own id of the message: where its record lies."""
+    """The broker's own id of the message, which locates its record."""
     broker_name: str | None = None
     topic: str | None = None
     topic_sys_flag: Int | None = None
@@ -44,7 +44,7 @@ class ConsumeDirectly(Call[Reply], frozen=True, kw_only=True):
 
 
 class QueueInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a member has of one queue (Java's ProcessQueueInfo). Times are ms since the epoch."""
+    """A member's state of one queue (Java's ProcessQueueInfo). Times are ms since the epoch."""
 
     commit_offset: int = 0
     cached_msg_min_offset: int = 0
@@ -63,7 +63,7 @@ class QueueInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PopInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a member has popped of one queue, or of a broker (Java's PopProcessQueueInfo)."""
+    """A member's popped messages of one queue, or of a broker (Java's PopProcessQueueInfo)."""
 
     wait_ack_count: int = 0
     droped: bool = False
@@ -71,7 +71,7 @@ class PopInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class TopicRates(msgspec.Struct, frozen=True, kw_only=True):
-    """How quickly a member gets and handles a topic (Java's ConsumeStatus): ms, and a second."""
+    """A member's rates for a topic (Java's ConsumeStatus): times in ms, messages per second."""
 
     pull_ms: float = msgspec.field(default=0.0, name="pullRT")
     pulled: float = msgspec.field(default=0.0, name="pullTPS")
@@ -83,7 +83,7 @@ class TopicRates(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunningInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How one member is doing (Java's ConsumerRunningInfo)."""
+    """State of one member (Java's ConsumerRunningInfo)."""
 
     properties: dict[str, str] = {}
     subscription_set: list[Subscription] = []
@@ -92,7 +92,7 @@ class RunningInfo(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     status_table: dict[str, TopicRates] = {}
     user_consumer_info: dict[str, str] = {}
     jstack: str | None = None
-    """What its threads are at."""
+    """Stacks of its threads."""
 
 
 NAME_SERVERS: Final = "PROP_NAMESERVER_ADDR"
@@ -101,11 +101,11 @@ CLIENT_VERSION: Final = "PROP_CLIENT_VERSION"
 ORDERLY: Final = "PROP_CONSUMEORDERLY"
 THREADS: Final = "PROP_THREADPOOL_CORE_SIZE"
 STARTED: Final = "PROP_CONSUMER_START_TIMESTAMP"
-"""Names among the properties that genuine tools look at."""
+"""Names of properties that Apache's tools look at."""
 
 
 class ConsumeResult(Enum):
-    """How a member's handler judged a message that it was given directly (Java's CMResult)."""
+    """Result of a member's handler for a message that it was given directly (Java's CMResult)."""
 
     CR_SUCCESS = "CR_SUCCESS"
     CR_LATER = "CR_LATER"
@@ -116,7 +116,7 @@ class ConsumeResult(Enum):
 
 
 class ConsumeDirectlyResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How it went (Java's ConsumeMessageDirectlyResult)."""
+    """Result of a direct consumption (Java's ConsumeMessageDirectlyResult)."""
 
     order: bool = False
     auto_commit: bool = True
@@ -126,4 +126,4 @@ class ConsumeDirectlyResult(msgspec.Struct, frozen=True, kw_only=True, rename="c
 
 
 FORWARDED_CALLS: Final[tuple[type[Call[Any]], ...]] = (GetRunningInfo, ConsumeDirectly)
-"""What brokers and clients answer, the ones by asking the others."""
+"""Calls that brokers answer by asking a client, and clients answer themselves."""

@@ -1,4 +1,4 @@
-"""Limits of cold reads: the genuine broker's cold data flow control, as operators set it."""
+"""Limits of cold reads: Apache's cold data flow control, as operators set it."""
 
 from typing import ClassVar
 
@@ -32,18 +32,18 @@ class SetReadAhead(Call[Reply], frozen=True, kw_only=True):
     code: ClassVar = RequestCode.SET_COMMITLOG_READ_MODE
 
     read_ahead_mode: str = msgspec.field(default="", name="READ_AHEAD_MODE")
-    """The number of a `madvise` mode: 0 is normal, 1 is random."""
+    """Number of a `madvise` mode: 0 is normal, 1 is random."""
 
 
 class ColdReadLimitTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Limits in bytes; the genuine broker puts this together without a class of its own."""
+    """Limits in bytes; Apache's broker writes this without a class of its own."""
 
     runtime_table: dict[str, object] = {}
     """Groups whose cold reads are counted."""
     config_table: dict[str, int] = {}
-    """The limits that operators have set, by group."""
+    """Limits that operators have set, by group."""
     cg_cold_read_threshold: int = 0
-    """The limit of a group without one of its own."""
+    """Limit of a group without one of its own."""
     global_cold_read_threshold: int = 0
     global_acc: int = 0
-    """Bytes of cold reads that are counted now, of all groups."""
+    """Bytes of cold reads of all groups in the current period."""

@@ -1,7 +1,7 @@
-"""A group's members and its progress in all queues: what operators ask.
+"""A group's members and its progress in all queues.
 
-Our own commands ask for more than the genuine protocol tells: a header field that other brokers
-pass over, and fields of the answer that other tools pass over.
+Our own commands ask for more than RocketMQ's protocol has: with a header field that other brokers
+ignore, and fields of the answer that other tools ignore.
 """
 
 from typing import ClassVar
@@ -11,24 +11,24 @@ from roquet.wire.codes import RequestCode
 
 
 class GetConnections(Call[Reply], frozen=True, kw_only=True):
-    """Who is in a consumer group; the reply's body is a ConsumerConnection."""
+    """Get the members of a consumer group; the reply's body is a ConsumerConnection."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_CONNECTION_LIST
 
     consumer_group: str
     with_wishes: bool | None = None
-    """Ours: tell of each member what it listens to."""
+    """Ours: include each member's subscriptions."""
 
 
 class GetConsumeStats(Call[Reply], frozen=True, kw_only=True):
-    """A group's progress in the queues of a broker; the reply's body is a ConsumeStats."""
+    """Get a group's progress in the queues of a broker; the reply's body is a ConsumeStats."""
 
     code: ClassVar = RequestCode.GET_CONSUME_STATS
 
     consumer_group: str
     topic: str | None = None
-    """All topics of which the group has progress, when it is absent or empty."""
+    """If absent or empty: all topics in which the group has progress."""
     topic_list: str | None = None
-    """Several topics, with semicolons between them."""
+    """Several topics, separated by semicolons."""
     with_owners: bool | None = None
-    """Ours: tell who works on which queue, as far as the broker sees."""
+    """Ours: include the members that work on each queue, as far as the broker sees."""

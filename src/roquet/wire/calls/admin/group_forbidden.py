@@ -1,4 +1,4 @@
-"""Which topics a group may not read."""
+"""Groups that are forbidden to read a topic."""
 
 from typing import ClassVar
 
@@ -7,9 +7,9 @@ from roquet.wire.codes import RequestCode
 
 
 class ForbidGroup(Call[Reply], frozen=True, kw_only=True):
-    """Forbid a group to read a topic, allow it, or just ask; the reply's body is a GroupForbidden.
+    """Forbid a group to read a topic, allow it, or query that; the body is a GroupForbidden.
 
-    What is asked in the header is not needed twice: a body that says it, too, is passed over.
+    The header says everything: a request's body with the same content is ignored.
     """
 
     code: ClassVar = RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN

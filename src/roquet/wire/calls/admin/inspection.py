@@ -1,4 +1,4 @@
-"""Who is connected, what is subscribed, what a broker has: asked, never changed."""
+"""Inspection: connections, subscriptions and content of a broker, without changing anything."""
 
 from typing import ClassVar
 
@@ -12,7 +12,7 @@ from roquet.wire.codes import Language, RequestCode
 
 
 class GetProducers(Call[Reply], frozen=True, kw_only=True):
-    """The members of a producer group; the reply's body is a ProducerConnection."""
+    """Get the members of a producer group; the reply's body is a ProducerConnection."""
 
     code: ClassVar = RequestCode.GET_PRODUCER_CONNECTION_LIST
 
@@ -20,13 +20,13 @@ class GetProducers(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetAllProducers(Call[Reply], frozen=True, kw_only=True):
-    """The members of all producer groups; the reply's body is a ProducerTable."""
+    """Get the members of all producer groups; the reply's body is a ProducerTable."""
 
     code: ClassVar = RequestCode.GET_ALL_PRODUCER_INFO
 
 
 class GetGroupsOfTopic(Call[Reply], frozen=True, kw_only=True):
-    """The groups that listen to a topic, or have progress in it; the body is a GroupList."""
+    """Get the groups that subscribe to a topic, or have progress in it; the body is a GroupList."""
 
     code: ClassVar = RequestCode.QUERY_TOPIC_CONSUME_BY_WHO
 
@@ -34,7 +34,7 @@ class GetGroupsOfTopic(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetTopicsOfGroup(Call[Reply], frozen=True, kw_only=True):
-    """The topics in which a group has progress; the reply's body is a TopicList."""
+    """Get the topics in which a group has progress; the reply's body is a TopicList."""
 
     code: ClassVar = RequestCode.QUERY_TOPICS_BY_CONSUMER
 
@@ -42,7 +42,7 @@ class GetTopicsOfGroup(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetSubscription(Call[Reply], frozen=True, kw_only=True):
-    """What a group wants of a topic; the reply's body is a SubscriptionAnswer."""
+    """Get a group's subscription to a topic; the reply's body is a SubscriptionAnswer."""
 
     code: ClassVar = RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER
 
@@ -51,13 +51,13 @@ class GetSubscription(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetSystemTopics(Call[Reply], frozen=True, kw_only=True):
-    """The topics that belong to the system; the reply's body is a TopicList."""
+    """Get the topics that belong to the system; the reply's body is a TopicList."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER
 
 
 class GetEntries(Call[Reply], frozen=True, kw_only=True):
-    """The entries of a queue from an offset on; the reply's body is a QueueEntries."""
+    """Get entries of a queue from an offset on; the reply's body is a QueueEntries."""
 
     code: ClassVar = RequestCode.QUERY_CONSUME_QUEUE
 
@@ -67,23 +67,23 @@ class GetEntries(Call[Reply], frozen=True, kw_only=True):
     """A queue offset."""
     count: Int = 0
     consumer_group: str | None = None
-    """Whose subscription to the topic is told, too."""
+    """Group whose subscription to the topic is included in the reply."""
 
 
 class GetAllOffsets(Call[Reply], frozen=True, kw_only=True):
-    """The progress of all groups; the reply's body is an AllOffsets."""
+    """Get the progress of all groups; the reply's body is an AllOffsets."""
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
 
 
 class GetDelayOffsets(Call[Reply], frozen=True, kw_only=True):
-    """How far each delay level is; the reply's body is what delayOffset.json says."""
+    """Get the progress of each delay level; the body has the content of delayOffset.json."""
 
     code: ClassVar = RequestCode.GET_ALL_DELAY_OFFSET
 
 
 class GetRequestModes(Call[Reply], frozen=True, kw_only=True):
-    """Which groups pull and which pop; the reply's body is what messageRequestMode.json says."""
+    """Get which groups pull and which pop; the body has the content of messageRequestMode.json."""
 
     code: ClassVar = RequestCode.GET_ALL_MESSAGE_REQUEST_MODE
 
@@ -95,11 +95,11 @@ class ProducerConnection(msgspec.Struct, frozen=True, kw_only=True, rename="came
 
 
 class ProducerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One member of a producer group, in all that is told of it."""
+    """One member of a producer group, with all details."""
 
     client_id: str = msgspec.field(name="clientId")
     remote_ip: str = msgspec.field(name="remoteIP")
-    """Its address as Java writes it: /ip:port."""
+    """Address as Java writes it: /ip:port."""
     language: Language | None = None
     version: int = 0
     last_update_timestamp: int = msgspec.field(default=0, name="lastUpdateTimestamp")
@@ -118,7 +118,7 @@ class GroupList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class SubscriptionAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a group wants of a topic; nothing while it is not online."""
+    """A group's subscription to a topic; None while the group is not online."""
 
     subscription_data: Subscription | None = None
     group: str
@@ -129,7 +129,7 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One entry of a queue (Java's ConsumeQueueData)."""
 
     physic_offset: int
-    """A position of the log, in bytes."""
+    """Position in the log, in bytes."""
     physic_size: int
     tags_code: int
     extend_data_json: str | None = None
@@ -139,7 +139,7 @@ class QueueEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class QueueEntries(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Some entries of a queue, and where it begins and ends."""
+    """Some entries of a queue, and its first and last offset."""
 
     subscription_data: Subscription | None = None
     filter_data: str | None = None
@@ -149,7 +149,7 @@ class QueueEntries(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class AllOffsets(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All progress: "topic@group" → queue id → offset, of what is handled and what is given out."""
+    """All progress: "topic@group" → queue id → offset, of handled and of delivered messages."""
 
     offset_table: dict[str, dict[int, int]] = {}
     pull_offset_table: dict[str, dict[int, int]] = {}

@@ -1,4 +1,4 @@
-"""What operators ask of a name server: write permission, its lists of topics, its settings."""
+"""Calls of operators to a name server: write permission, lists of topics, settings."""
 
 from typing import ClassVar
 
@@ -9,13 +9,13 @@ from roquet.wire.codes import RequestCode
 
 
 class WipeWritePermissionReply(Reply, frozen=True, kw_only=True):
-    """How many topics cannot be written on the broker any more."""
+    """Number of topics that can no longer be written on the broker."""
 
     wipe_topic_count: Int
 
 
 class WipeWritePermission(Call[WipeWritePermissionReply], frozen=True, kw_only=True):
-    """Let nobody write to a broker, until it registers other topics, or is given it back."""
+    """Remove the write permission of a broker, until it registers new topics or gets it back."""
 
     code: ClassVar = RequestCode.WIPE_WRITE_PERM_OF_BROKER
     reply: ClassVar = WipeWritePermissionReply
@@ -24,13 +24,13 @@ class WipeWritePermission(Call[WipeWritePermissionReply], frozen=True, kw_only=T
 
 
 class AddWritePermissionReply(Reply, frozen=True, kw_only=True):
-    """How many topics can be written on the broker again."""
+    """Number of topics that can be written on the broker again."""
 
     add_topic_count: Int
 
 
 class AddWritePermission(Call[AddWritePermissionReply], frozen=True, kw_only=True):
-    """Let everybody write to a broker again."""
+    """Give a broker its write permission back."""
 
     code: ClassVar = RequestCode.ADD_WRITE_PERM_OF_BROKER
     reply: ClassVar = AddWritePermissionReply
@@ -39,7 +39,7 @@ class AddWritePermission(Call[AddWritePermissionReply], frozen=True, kw_only=Tru
 
 
 class ForgetTopic(Call[Reply], frozen=True, kw_only=True):
-    """Forget where a topic lives: in one cluster, or everywhere."""
+    """Delete a topic from the routes: in one cluster, or everywhere."""
 
     code: ClassVar = RequestCode.DELETE_TOPIC_IN_NAMESRV
 
@@ -48,7 +48,7 @@ class ForgetTopic(Call[Reply], frozen=True, kw_only=True):
 
 
 class RegisterTopic(Call[Reply], frozen=True, kw_only=True):
-    """Believe that a topic lives on some brokers; the body is a TopicRoute."""
+    """Add a topic to the routes of some brokers; the body is a TopicRoute."""
 
     code: ClassVar = RequestCode.REGISTER_TOPIC_IN_NAMESRV
 
@@ -56,7 +56,7 @@ class RegisterTopic(Call[Reply], frozen=True, kw_only=True):
 
 
 class TopicsOfCluster(Call[Reply], frozen=True, kw_only=True):
-    """The topics of a cluster's brokers; the reply's body is a TopicList."""
+    """Get the topics of a cluster's brokers; the reply's body is a TopicList."""
 
     code: ClassVar = RequestCode.GET_TOPICS_BY_CLUSTER
 
@@ -64,25 +64,25 @@ class TopicsOfCluster(Call[Reply], frozen=True, kw_only=True):
 
 
 class SystemTopics(Call[Reply], frozen=True, kw_only=True):
-    """The topics named after clusters and brokers; the reply's body is a TopicList."""
+    """Get the topics named after clusters and brokers; the reply's body is a TopicList."""
 
     code: ClassVar = RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS
 
 
 class UnitTopics(Call[Reply], frozen=True, kw_only=True):
-    """The topics of one unit (a site of several); the reply's body is a TopicList."""
+    """Get the topics of one unit (a site of several); the reply's body is a TopicList."""
 
     code: ClassVar = RequestCode.GET_UNIT_TOPIC_LIST
 
 
 class UnitSubscribedTopics(Call[Reply], frozen=True, kw_only=True):
-    """The topics that groups of a unit listen to."""
+    """Get the topics that groups of a unit subscribe to."""
 
     code: ClassVar = RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST
 
 
 class OthersSubscribedTopics(Call[Reply], frozen=True, kw_only=True):
-    """The topics of no unit that groups of a unit listen to."""
+    """Get the topics outside units that groups of a unit subscribe to."""
 
     code: ClassVar = RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST
 
@@ -94,13 +94,13 @@ class UpdateNameServerSettings(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetNameServerSettings(Call[Reply], frozen=True, kw_only=True):
-    """All settings; the reply's body is the text of a properties file."""
+    """Get all settings; the reply's body is the text of a properties file."""
 
     code: ClassVar = RequestCode.GET_NAMESRV_CONFIG
 
 
 class GetBrokerMembers(Call[Reply], frozen=True, kw_only=True):
-    """The brokers of one name; the reply's body is a BrokerMembersBody."""
+    """Get the brokers of one name; the reply's body is a BrokerMembersBody."""
 
     code: ClassVar = RequestCode.GET_BROKER_MEMBER_GROUP
 
@@ -109,7 +109,7 @@ class GetBrokerMembers(Call[Reply], frozen=True, kw_only=True):
 
 
 class BrokerMembers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The addresses of one broker name, by id (Java's BrokerMemberGroup)."""
+    """Addresses of one broker name, by id (Java's BrokerMemberGroup)."""
 
     cluster: str
     broker_name: str
@@ -117,6 +117,6 @@ class BrokerMembers(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class BrokerMembersBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """An answer's body (Java's GetBrokerMemberGroupResponseBody)."""
+    """Envelope of BrokerMembers (Java's GetBrokerMemberGroupResponseBody)."""
 
     broker_member_group: BrokerMembers | None = None

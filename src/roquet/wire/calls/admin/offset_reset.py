@@ -1,4 +1,4 @@
-"""A group's offsets are set by others: operators ask brokers, and brokers ask its members."""
+"""Offset reset: operators ask brokers, and brokers ask a group's members."""
 
 from typing import ClassVar
 
@@ -7,7 +7,7 @@ from roquet.wire.codes import RequestCode
 
 
 class ResetClientOffset(Call[Reply], frozen=True, kw_only=True):
-    """A broker tells a member where to go on; nobody awaits an answer.
+    """A broker tells a member at which offsets to continue; one way.
 
     The body is a ResetOffsetBody, for members written in C++ a ResetOffsetList.
     """
@@ -17,13 +17,13 @@ class ResetClientOffset(Call[Reply], frozen=True, kw_only=True):
     topic: str
     group: str
     timestamp: Long = -1
-    """The time that was asked for; the offsets of the body are what counts."""
+    """The time that was asked for; the offsets of the body take precedence."""
     is_force: bool = True
-    """Whether offsets may also go forwards."""
+    """Whether offsets may also move forwards."""
 
 
 class GetClientStatus(Call[Reply], frozen=True, kw_only=True):
-    """How far a member is in the queues that it holds; the answer's body is a ClientStatus."""
+    """Get a member's offsets in the queues that it holds; the reply's body is a ClientStatus."""
 
     code: ClassVar = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
 
@@ -33,7 +33,7 @@ class GetClientStatus(Call[Reply], frozen=True, kw_only=True):
 
 
 class ResetOffset(Call[Reply], frozen=True, kw_only=True):
-    """An operator has a group go on elsewhere; the reply's body is a ResetOffsetBody."""
+    """Reset a group's offsets; the reply's body is a ResetOffsetBody."""
 
     code: ClassVar = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
 
@@ -42,32 +42,32 @@ class ResetOffset(Call[Reply], frozen=True, kw_only=True):
     queue_id: Int = -1
     """-1 for all queues."""
     offset: Long | None = None
-    """Where one queue is to go on; else the time says it, and so does -1."""
+    """Offset for one queue; absent or -1: by `timestamp`."""
     timestamp: Long
-    """Go on with what was stored then or later; -1: behind everything."""
+    """Continue with messages stored then or later; -1: behind the last one."""
     is_force: bool = False
-    """Whether a time may also take offsets forwards, where the members are told to set them."""
+    """Whether a time may also move offsets forwards, if the members are told to set them."""
 
 
 class GetGroupStatus(Call[Reply], frozen=True, kw_only=True):
-    """How far a group's members are in a topic's queues; the reply's body is a ClientStatus."""
+    """Get the offsets of a group's members in a topic's queues; the body is a ClientStatus."""
 
     code: ClassVar = RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS
 
     topic: str
     group: str
     client_addr: str | None = None
-    """The client id of the only member to be asked; all without it."""
+    """Client id of the only member to ask; absent: all."""
 
 
 class CloneOffsets(Call[Reply], frozen=True, kw_only=True):
-    """A group goes on where another one is."""
+    """Copy the progress of one group to another."""
 
     code: ClassVar = RequestCode.CLONE_GROUP_OFFSET
 
     src_group: str
     dest_group: str
     topic: str | None = None
-    """All topics of which the first one has progress, when it is absent or empty."""
+    """If absent or empty: all topics in which the first group has progress."""
     offline: bool = False
-    """Whether topics count, too, to which the first group does not listen now."""
+    """Whether to include topics that the first group does not subscribe to now."""

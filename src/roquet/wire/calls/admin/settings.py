@@ -1,4 +1,4 @@
-"""A broker's settings, read and changed while it runs."""
+"""A running broker's settings, read and changed."""
 
 from typing import ClassVar
 
@@ -7,20 +7,20 @@ from roquet.wire.codes import RequestCode
 
 
 class UpdateSettings(Call[Reply], frozen=True, kw_only=True):
-    """Change settings: all of those in the body, or none; it is the text of a properties file."""
+    """Change all settings of the body, or none; the body is the text of a properties file."""
 
     code: ClassVar = RequestCode.UPDATE_BROKER_CONFIG
 
 
 class SettingsReply(Reply, frozen=True, kw_only=True):
-    """The settings as the text of a properties file, and which edition of them it is."""
+    """Settings as the text of a properties file, and their version."""
 
     version: str
     """The JSON of a DataVersion."""
 
 
 class GetSettings(Call[SettingsReply], frozen=True, kw_only=True):
-    """All settings."""
+    """Get all settings."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONFIG
     reply: ClassVar = SettingsReply

@@ -1,4 +1,4 @@
-"""Statistics and progress in numbers: what operators ask a broker, and nothing changes by it."""
+"""Statistics and progress of a broker in numbers."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from roquet.wire.codes import RequestCode
 
 
 class GetTopicStats(Call[Reply], frozen=True, kw_only=True):
-    """How far each queue of a topic is; the reply's body is a TopicStats."""
+    """Get the offsets of a topic's queues; the reply's body is a TopicStats."""
 
     code: ClassVar = RequestCode.GET_TOPIC_STATS_INFO
 
@@ -19,13 +19,13 @@ class GetTopicStats(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetRuntimeInfo(Call[Reply], frozen=True, kw_only=True):
-    """How a broker does; the reply's body is a KVTable."""
+    """Get a broker's state; the reply's body is a KVTable."""
 
     code: ClassVar = RequestCode.GET_BROKER_RUNTIME_INFO
 
 
 class GetTimeSpan(Call[Reply], frozen=True, kw_only=True):
-    """Of which time a topic's messages are, and a group's; the reply's body is a TimeSpans."""
+    """Get the store times of a topic's messages, and a group's; the reply's body is a TimeSpans."""
 
     code: ClassVar = RequestCode.QUERY_CONSUME_TIME_SPAN
 
@@ -34,19 +34,19 @@ class GetTimeSpan(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetCorrections(Call[Reply], frozen=True, kw_only=True):
-    """How far all groups of a topic are at least; the reply's body is a Corrections."""
+    """Get the lowest progress of all groups of a topic; the reply's body is a Corrections."""
 
     code: ClassVar = RequestCode.QUERY_CORRECTION_OFFSET
 
     topic: str
     compare_group: str
-    """Queues in which it is behind all others are told as the highest number."""
+    """Queues in which it is behind all others are reported as the highest number."""
     filter_groups: str | None = None
-    """Groups that do not count, with commas between them."""
+    """Groups that do not count, separated by commas."""
 
 
 class ViewStats(Call[Reply], frozen=True, kw_only=True):
-    """What was counted under a name and a key; the reply's body is a StatsData."""
+    """Get the counts under a name and a key; the reply's body is a StatsData."""
 
     code: ClassVar = RequestCode.VIEW_BROKER_STATS_DATA
 
@@ -55,46 +55,46 @@ class ViewStats(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetAllConsumeStats(Call[Reply], frozen=True, kw_only=True):
-    """The progress of all groups of a broker; the reply's body is a ConsumeStatsList."""
+    """Get the progress of all groups of a broker; the reply's body is a ConsumeStatsList."""
 
     code: ClassVar = RequestCode.GET_BROKER_CONSUME_STATS
 
     is_order: bool = False
-    """Tell of ordered topics only."""
+    """Ordered topics only."""
 
 
 class GetHaStatus(Call[Reply], frozen=True, kw_only=True):
-    """How far the followers of a broker are; the reply's body is a HaStatus."""
+    """Get the progress of a broker's followers; the reply's body is a HaStatus."""
 
     code: ClassVar = RequestCode.GET_BROKER_HA_STATUS
 
 
 class GetEpochs(Call[Reply], frozen=True, kw_only=True):
-    """Who led a broker until where; the brokers of a controller alone know."""
+    """Get the epochs of a broker's leaders; only the brokers of a controller know them."""
 
     code: ClassVar = RequestCode.GET_BROKER_EPOCH_CACHE
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a queue holds (Java's TopicOffset)."""
+    """Offsets of a queue (Java's TopicOffset)."""
 
     min_offset: int = 0
     max_offset: int = 0
     last_update_timestamp: int = 0
-    """When its newest message was stored; 0 without any."""
+    """Store time of its newest message; 0 without any."""
 
 
 class TopicStats(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What each queue of a topic holds (Java's TopicStatsTable)."""
+    """Offsets of a topic's queues (Java's TopicStatsTable)."""
 
     offset_table: dict[MessageQueue, QueueStats] = {}
     topic_put_tps: float = 0.0
     topic_id: str | None = None
-    """Which topic of that name it is (rules.topic_id); ours alone."""
+    """Id of the topic (rules.topic_id); ours only."""
 
 
 class TimeSpan(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Of which time the messages of a queue are, and the last one that a group has handled."""
+    """Store times of a queue's messages, and of the last one that a group has handled."""
 
     message_queue: MessageQueue
     min_time_stamp: int = -1
@@ -120,7 +120,7 @@ class Corrections(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StatsItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A span of time: how much, how much a second, how much at once (Java's BrokerStatsItem)."""
+    """Counts of a span of time: sum, per second, per call (Java's BrokerStatsItem)."""
 
     sum: int = 0
     tps: float = 0.0
@@ -128,7 +128,7 @@ class StatsItem(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class StatsData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The last minute, hour and day (Java's BrokerStatsData)."""
+    """Counts of the last minute, hour and day (Java's BrokerStatsData)."""
 
     stats_minute: StatsItem | None = None
     stats_hour: StatsItem | None = None
@@ -136,14 +136,14 @@ class StatsData(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ConsumeStatsList(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The progress of all groups: a list of one group each, whose topics follow each other."""
+    """Progress of all groups: a list with one group each, with the statistics of its topics."""
 
     consume_stats_list: list[dict[str, list[ConsumeStats]]] = []
     broker_addr: str | None = None
     total_diff: int = 0
-    """Messages that wait, of all groups."""
+    """Waiting messages of all groups."""
     total_inflight_diff: int = 0
-    """Messages that were given out and not acknowledged."""
+    """Delivered and not acknowledged messages."""
 
 
 class HaConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -158,7 +158,7 @@ class HaConnection(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class HaClient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a follower says of itself (Java's HAClientRuntimeInfo); zeros at a leader."""
+    """A follower's own state (Java's HAClientRuntimeInfo); zeros at a leader."""
 
     master_addr: str | None = None
     transferred_byte_in_second: int = 0

@@ -1,4 +1,4 @@
-"""Topic and group configuration."""
+"""Topics and groups: create, change, delete, read."""
 
 from typing import ClassVar
 
@@ -38,26 +38,26 @@ class DeleteTopic(Call[Reply], frozen=True, kw_only=True):
 
 
 class TopicsReply(Reply, frozen=True, kw_only=True):
-    """How many topics there are, told by newer brokers: a page holds some of them."""
+    """Number of all topics, from newer brokers: a page holds some of them."""
 
     total_topic_num: Int | None = None
 
 
 class GetTopics(Call[TopicsReply], frozen=True, kw_only=True):
-    """All topics of a broker, or a page of them; the reply's body is a TopicTable."""
+    """Get all topics of a broker, or a page of them; the reply's body is a TopicTable."""
 
     code: ClassVar = RequestCode.GET_ALL_TOPIC_CONFIG
     reply: ClassVar = TopicsReply
 
     topic_seq: Int | None = None
-    """The number of the first one, in the order of their names."""
+    """Number of the page's first topic, in the order of names."""
     max_topic_num: Int | None = None
     data_version: str | None = None
-    """The edition of the table, in JSON, of which the pages before were."""
+    """Version of the table, in JSON, of the previous pages."""
 
 
 class GetTopic(Call[Reply], frozen=True, kw_only=True):
-    """One topic's settings; the reply's body is a TopicConfig."""
+    """Get one topic's settings; the reply's body is a TopicConfig."""
 
     code: ClassVar = RequestCode.GET_TOPIC_CONFIG
 
@@ -77,7 +77,7 @@ class CreateGroups(Call[Reply], frozen=True, kw_only=True):
 
 
 class DeleteGroup(Call[Reply], frozen=True, kw_only=True):
-    """Delete a consumer group, and its progress when asked to."""
+    """Delete a consumer group, and its progress if asked for."""
 
     code: ClassVar = RequestCode.DELETE_SUBSCRIPTIONGROUP
 
@@ -86,26 +86,26 @@ class DeleteGroup(Call[Reply], frozen=True, kw_only=True):
 
 
 class GroupsReply(Reply, frozen=True, kw_only=True):
-    """How many groups there are, told by newer brokers: a page holds some of them."""
+    """Number of all groups, from newer brokers: a page holds some of them."""
 
     total_group_num: Int | None = None
 
 
 class GetGroups(Call[GroupsReply], frozen=True, kw_only=True):
-    """All consumer groups of a broker, or a page of them; the reply's body is a GroupTable."""
+    """Get all consumer groups of a broker, or a page of them; the reply's body is a GroupTable."""
 
     code: ClassVar = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
     reply: ClassVar = GroupsReply
 
     group_seq: Int | None = None
-    """The number of the first one, in the order of their names."""
+    """Number of the page's first group, in the order of names."""
     max_group_num: Int | None = None
     data_version: str | None = None
-    """The edition of the table, in JSON, of which the pages before were."""
+    """Version of the table, in JSON, of the previous pages."""
 
 
 class GetGroup(Call[Reply], frozen=True, kw_only=True):
-    """One group's settings; the reply's body is a SubscriptionGroup."""
+    """Get one group's settings; the reply's body is a SubscriptionGroup."""
 
     code: ClassVar = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
 

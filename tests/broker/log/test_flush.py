@@ -6,7 +6,7 @@ from threading import Event
 
 import pytest
 
-from roquet.broker.services.flush import FILES_AT_ONCE, Flush
+from roquet.broker.log.flush import FILES_AT_ONCE, Flush
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK
@@ -165,7 +165,7 @@ async def test_a_checkpoint_is_taken_once_the_one_before_is_saved(
 async def test_a_failed_flush_is_said_and_tried_again(
     disk: Disk, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("roquet.broker.services.flush.FAILURE_PAUSE_MS", 10)
+    monkeypatch.setattr("roquet.broker.log.flush.FAILURE_PAUSE_MS", 10)
     serving = asyncio.create_task(flush.serve())
     disk.failures = 1
     disk.end_position = 10

@@ -8,9 +8,9 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers import topic as handlers
 from roquet.broker.handlers.group import stats
-from roquet.broker.handlers.paging import QUEUES_MAX, ROWS_MAX, page
 from roquet.broker.handlers.stats import OFFSETS_COUNT
 from roquet.broker.ingest.destination import QUEUES_MAX as QUEUES_ALLOWED
+from roquet.broker.operations.large_replies import QUEUES_MAX, ROWS_MAX, page
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.topic import DataVersion, GroupTable, TopicConfig, TopicTable
 from roquet.store.store import Store
@@ -67,21 +67,21 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
 
 
 async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
-    whole: Any = handlers.topics(broker, GetTopics(), peer)
+    whole: Any = broker.bind(handlers.topics)(GetTopics(), peer)
     table = codec.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
     seen = codec.dumps(table.data_version).decode()
     names: list[str] = []
     while len(names) < whole.total_topic_num:
         call = GetTopics(topic_seq=len(names), max_topic_num=5, data_version=seen)
-        some: Any = handlers.topics(broker, call, peer)
+        some: Any = broker.bind(handlers.topics)(call, peer)
         assert some.total_topic_num == whole.total_topic_num
         names += codec.loads(some.body, TopicTable).topic_config_table
     assert names == sorted(table.topic_config_table)
 
 
 async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
-    reply: Any = handlers.groups(broker, GetGroups(group_seq=0, max_group_num=3), peer)
+    reply: Any = broker.bind(handlers.groups)(GetGroups(group_seq=0, max_group_num=3), peer)
     assert reply.total_group_num == 8
     assert list(codec.loads(reply.body, GroupTable).subscription_group_table) == [
         "CID_ONS-HTTP-PROXY", "CID_ONSAPI_OWNER", "CID_ONSAPI_PERMISSION",
@@ -90,8 +90,8 @@ async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any)
 
 async def test_a_long_table_is_written_beside_others_work(broker: Broker, peer: Any) -> None:
     topics = [TopicConfig(topic_name=f"topic-{n}") for n in range(ROWS_MAX + 1)]
-    broker.topics.put_all(topics, 0)
-    answer: Any = handlers.topics(broker, GetTopics(), peer)
+    broker.tables.topics.put_all(topics, 0)
+    answer: Any = broker.bind(handlers.topics)(GetTopics(), peer)
     reply = await answer
     assert b'"topic-200"' in reply.body
     assert reply.total_topic_num > ROWS_MAX
@@ -101,12 +101,12 @@ async def test_a_long_table_is_written_beside_others_work(broker: Broker, peer: 
 def wide(broker: Broker) -> Broker:
     """A topic of as many queues as are allowed, and a group with progress in each."""
     count = QUEUES_ALLOWED
-    broker.topics.put(
+    broker.tables.topics.put(
         TopicConfig(topic_name="wide", read_queue_nums=count, write_queue_nums=count), 0
     )
-    broker.groups.find("billing", 0)
+    broker.tables.groups.find("billing", 0)
     for number in range(count):
-        broker.offsets.commit("billing", "wide", number, 0)
+        broker.tables.offsets.commit("billing", "wide", number, 0)
     return broker
 
 
@@ -139,7 +139,7 @@ async def test_others_have_their_turn_while_many_queues_are_looked_at(
 
     monkeypatch.setattr(Store, "bounds", counted)
     turns = asyncio.create_task(others())
-    answer: Any = HANDLERS[type(call)](wide, call, peer)
+    answer: Any = wide.bind(HANDLERS[type(call)])(call, peer)
     reply = await answer
     turns.cancel()
     assert max(looks) <= 2 * OFFSETS_COUNT
@@ -156,16 +156,22 @@ async def test_more_queues_than_fit_in_an_answer_are_refused_before_any_is_looke
         raise AssertionError("looked at a queue")
 
     names = [f"wide{number}" for number in range(QUEUES_MAX // QUEUES_ALLOWED + 1)]
-    config = wide.topics.get("wide")
+    config = wide.tables.topics.get("wide")
     assert config is not None
-    wide.topics.put_all([msgspec.structs.replace(config, topic_name=name) for name in names], 0)
+    wide.tables.topics.put_all(
+        [msgspec.structs.replace(config, topic_name=name) for name in names], 0
+    )
     monkeypatch.setattr(Store, "bounds", fail)
     with pytest.raises(CallRefused, match="ask for fewer topics"):
-        stats(wide, GetConsumeStats(consumer_group="billing", topic_list=";".join(names)), peer)
+        wide.bind(stats)(
+            GetConsumeStats(consumer_group="billing", topic_list=";".join(names)), peer
+        )
 
 
 async def test_a_topic_that_is_named_often_is_looked_at_once(wide: Broker, peer: Any) -> None:
-    wide.topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0)
+    wide.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
+    )
     call = GetConsumeStats(consumer_group="billing", topic_list="orders;" * 6_000)
-    reply: Any = stats(wide, call, peer)
+    reply: Any = wide.bind(stats)(call, peer)
     assert reply.body.count(b'"brokerOffset"') == 1

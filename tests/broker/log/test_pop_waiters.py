@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from roquet.broker.services.pop_waiters import PopWaiters
+from roquet.broker.log.pop_waiters import PopWaiters
 from roquet.rules.consumption import pop
 from roquet.testing.clock import in_virtual_time, this_loop
 
@@ -92,7 +92,7 @@ async def test_a_wake_that_nobody_took_goes_to_the_next() -> None:
 async def test_nobody_waits_once_it_is_closed_or_too_many_do(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("roquet.broker.services.pop_waiters.POLLING_MAX", 1)
+    monkeypatch.setattr("roquet.broker.log.pop_waiters.POLLING_MAX", 1)
     assert pop.POLLING_MAX == 1_024
     polls = PopWaiters(this_loop().clock)
     assert not polls.is_full("g", "t")

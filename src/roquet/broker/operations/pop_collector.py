@@ -9,12 +9,15 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
 from roquet.broker.filtering.filter_cache import CompiledFilter
 from roquet.broker.filtering.filter_scan import scan_count, scan_once
-from roquet.broker.handlers.offset import is_in_page_cache
-from roquet.broker.services.long_polling import TagCodes
-from roquet.broker.services.pop_waiters import ANY_QUEUE
+from roquet.broker.filtering.tag_expressions import TagCodes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.log.pop_waiters import ANY_QUEUE
+from roquet.broker.operations.progress import is_start_in_memory
+from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model import properties as props
 from roquet.model.errors import MessageIllegal, RecordError
@@ -64,11 +67,21 @@ class PopRequest(msgspec.Struct, frozen=True, kw_only=True):
 class PopCollector:
     """What one pop has found so far."""
 
-    def __init__(self, broker: Broker, asked: PopRequest) -> None:
-        self._broker = broker
+    def __init__(
+        self,
+        message_log: MessageLog,
+        delivery: DeliveryServices,
+        tables: BrokerTables,
+        control: ControlPlane,
+        asked: PopRequest,
+    ) -> None:
+        self._log = message_log
+        self._delivery = delivery
+        self._tables = tables
+        self._control = control
         self._asked = asked
-        self.revive_queue_id = ORDER_QUEUE if asked.order else broker.revival.next_lane()
-        self.pop_ms = broker.clock.now_ms()
+        self.revive_queue_id = ORDER_QUEUE if asked.order else delivery.revive.next_lane()
+        self.pop_ms = control.clock.now_ms()
         self.parts: list[bytes | memoryview] = []
         self.count = self.size = self.rest = 0
         self.starts: list[str] = []
@@ -85,9 +98,9 @@ class PopCollector:
 
     def look(self) -> None:
         """Take what there is."""
-        asked, rng = self._asked, self._broker.rng
+        asked, rng = self._asked, self._control.rng
         retry_topic = names.pop_retry_topic(asked.group, asked.topic)
-        has_retry = not asked.order and self._broker.topics.get(retry_topic) is not None
+        has_retry = not asked.order and self._tables.topics.get(retry_topic) is not None
         retry_first = has_retry and rng.randrange(100) < RETRY_FIRST_PERCENT
         if retry_first:
             self._take(retry_topic, 0)
@@ -120,7 +133,7 @@ class PopCollector:
         wanted = self._asked.wanted
         if progress < maximum and isinstance(wanted, CompiledFilter) and topic == self._asked.topic:
             found = scan_once(
-                self._broker.store,
+                self._log.store,
                 (topic, queue_id, progress),
                 wanted,
                 (NOTIFICATION_SCAN_MAX, 1, 1),
@@ -129,7 +142,7 @@ class PopCollector:
         return progress < maximum
 
     def _take(self, topic: str, queue_id: int) -> None:
-        asked, broker = self._asked, self._broker
+        asked = self._asked
         progress, maximum = self._progress(topic, queue_id)
         left = asked.count - self.count
         if progress >= maximum:
@@ -147,19 +160,19 @@ class PopCollector:
         if found.count:
             self._keep(topic, queue_id, progress, found)
         elif not asked.peek and found.next_offset > progress:
-            broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+            self._tables.offsets.commit(asked.group, topic, queue_id, found.next_offset)
             self.moved = self.moved or found.next_offset < maximum
 
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
         """What is wanted of the next messages; everything, of what was given out before."""
-        broker, size = self._broker, BYTES_DEFAULT - self.size
+        size = BYTES_DEFAULT - self.size
         wanted = self._asked.wanted if topic == self._asked.topic else None
         if isinstance(wanted, CompiledFilter):
             place = (topic, queue_id, progress)
-            found = scan_once(broker.store, place, wanted, (self._looks, count, size))
+            found = scan_once(self._log.store, place, wanted, (self._looks, count, size))
             self._looks -= found.next_offset - progress
             return found
-        return broker.store.read(
+        return self._log.store.read(
             topic,
             queue_id,
             progress,
@@ -176,7 +189,7 @@ class PopCollector:
 
     def _keep(self, topic: str, queue_id: int, start: int, found: Slice) -> None:
         """Give out what was found: noted first, then it counts as given."""
-        asked, broker = self._asked, self._broker
+        asked = self._asked
         offsets = _offsets(found, start)
         if not asked.peek:
             if asked.order:
@@ -188,13 +201,13 @@ class PopCollector:
                     delivered=(given := _bits(offsets, start)), left=given,
                     revive_queue_id=self.revive_queue_id, revive_offset=0,
                 )  # fmt: skip
-                broker.revival.give(checkpoint)
-                broker.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+                self._delivery.revive.give(checkpoint)
+                self._tables.offsets.commit(asked.group, topic, queue_id, found.next_offset)
         self.starts.append(start_info(topic, queue_id, start))
         self.offsets.append(offset_info(topic, queue_id, offsets))
         self.count += found.count
         self.size += found.size
-        broker.statistics.got(topic, asked.group, found.count, found.size)
+        self._control.statistics.got(topic, asked.group, found.count, found.size)
         if topic == asked.topic:
             self.parts += found.parts
         else:
@@ -202,29 +215,33 @@ class PopCollector:
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Where the group stands in a queue, and where the queue ends."""
-        asked, broker = self._asked, self._broker
-        minimum, maximum = broker.store.bounds(topic, queue_id)
-        if broker.resets.pending and not asked.peek:
-            broker.resets.take(asked.group, topic, queue_id)  # the progress says it already
-        committed = broker.offsets.get(asked.group, topic, queue_id)
+        asked = self._asked
+        minimum, maximum = self._log.store.bounds(topic, queue_id)
+        if self._tables.offset_resets.pending and not asked.peek:
+            self._tables.offset_resets.take(
+                asked.group, topic, queue_id
+            )  # the progress says it already
+        committed = self._tables.offsets.get(asked.group, topic, queue_id)
         if committed is None:
-            is_young = minimum <= 0 and is_in_page_cache(broker, topic, queue_id)
+            is_young = minimum <= 0 and is_start_in_memory(
+                self._log, self._control, topic, queue_id
+            )
             from_max = asked.init_mode == MAX_MODE and topic == asked.topic and not is_young
             committed = maximum if from_max else minimum
             if not asked.peek:
-                broker.offsets.commit(asked.group, topic, queue_id, committed)
+                self._tables.offsets.commit(asked.group, topic, queue_id, committed)
         found = pull_outcome(committed, minimum, maximum)
         if isinstance(found, OffsetCorrected):
             committed = found.offset
             if not asked.peek:
-                broker.offsets.commit(asked.group, topic, queue_id, committed)
+                self._tables.offsets.commit(asked.group, topic, queue_id, committed)
         return committed, maximum
 
     # -- ordered -----------------------------------------------------------------------------
 
     def _is_blocked(self, topic: str, queue_id: int) -> bool:
         asked = self._asked
-        held = self._broker.orders.get(asked.group, topic, queue_id)
+        held = self._tables.ordered_pops.get(asked.group, topic, queue_id)
         until_ms = blocked_until(held, asked.attempt, self.pop_ms)
         if until_ms is None:
             return False
@@ -233,7 +250,7 @@ class PopCollector:
         return True
 
     def _hold(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
-        asked, orders = self._asked, self._broker.orders
+        asked, orders = self._asked, self._tables.ordered_pops
         before = orders.get(asked.group, topic, queue_id)
         held = hold(before, list(offsets), self.pop_ms, asked.invisible_ms, asked.attempt)
         orders.put(asked.group, topic, queue_id, held)
@@ -263,7 +280,7 @@ class PopCollector:
                 invisible_ms=asked.invisible_ms,
                 revive_queue=self.revive_queue_id,
                 retry=retry_kind(found.topic),
-                broker=self._broker.config.broker_name,
+                broker=self._control.settings.config.broker_name,
                 queue_id=found.queue_id,
                 offset=found.queue_offset,
             )

@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pop_collector import PopCollector, PopRequest
 from roquet.broker.handlers.send import send
+from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
 from roquet.wire.receipt_handle import decode_receipt_handle
@@ -21,7 +21,9 @@ def asked(**fields: Any) -> PopRequest:
 
 
 def look(broker: Broker, **fields: Any) -> PopCollector:
-    found = PopCollector(broker, asked(**fields))
+    found = PopCollector(
+        broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
+    )
     found.look()
     return found
 
@@ -29,22 +31,22 @@ def look(broker: Broker, **fields: Any) -> PopCollector:
 @pytest.fixture
 def stored(broker: Broker, peer: Any, message: Any) -> None:
     for n in range(8):
-        send(
-            broker, message(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4), peer
+        broker.bind(send)(
+            message(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4), peer
         )
 
 
 def put_again(broker: Broker, body: bytes, properties: bytes = b"KEYS\x01k\x02") -> None:
     """A message waits in the group's retry topic."""
-    broker.topics.put(TopicConfig(topic_name="%RETRY%g_t", read_queue_nums=1), 1)
-    broker.store.append(Draft("%RETRY%g_t", 0, body, properties, reconsume_times=2), 5)
+    broker.tables.topics.put(TopicConfig(topic_name="%RETRY%g_t", read_queue_nums=1), 1)
+    broker.log.store.append(Draft("%RETRY%g_t", 0, body, properties, reconsume_times=2), 5)
 
 
 @pytest.mark.usefixtures("stored")
 async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: Broker) -> None:
     found = look(broker, count=3)
     assert (found.count, found.rest) == (3, 5)
-    assert len(broker.revival.in_flight) == 2, "one checkpoint for each queue"
+    assert len(broker.delivery.revive.in_flight) == 2, "one checkpoint for each queue"
     assert look(broker).count == 5
 
 
@@ -83,16 +85,17 @@ async def test_a_message_without_room_for_a_handle_keeps_its_own_topic(broker: B
 
 @pytest.mark.usefixtures("stored")
 async def test_a_group_without_progress_begins_where_it_says(broker: Broker) -> None:
-    broker = msgspec.structs.replace(broker, memory=0)  # nothing is young
+    empty = msgspec.structs.replace(broker.log, memory=0)  # nothing is young
+    broker = msgspec.structs.replace(broker, log=empty)
     assert look(broker, init_mode=1).count == 0
-    assert broker.offsets.get("g", "t", 0) == 2
+    assert broker.tables.offsets.get("g", "t", 0) == 2
     assert look(broker, group="h", init_mode=0).count == 8
 
 
 @pytest.mark.usefixtures("stored")
 async def test_progress_that_the_queue_does_not_hold_is_mended(broker: Broker) -> None:
     for queue_id in range(4):
-        broker.offsets.commit("g", "t", queue_id, 99)
+        broker.tables.offsets.commit("g", "t", queue_id, 99)
     assert look(broker).count == 8
 
 
@@ -102,8 +105,16 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Br
     found = look(broker, order=True, attempt="b", queue_id=0)
     assert (found.count, found.rest) == (0, 2)
     assert found.blocked_until_ms is not None
-    assert not PopCollector(broker, asked(order=True, attempt="b", queue_id=0)).has_any()
-    assert PopCollector(broker, asked(queue_id=1)).has_any()
+    assert not PopCollector(
+        broker.log,
+        broker.delivery,
+        broker.tables,
+        broker.control,
+        asked(order=True, attempt="b", queue_id=0),
+    ).has_any()
+    assert PopCollector(
+        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
+    ).has_any()
 
 
 @pytest.mark.usefixtures("stored")
@@ -112,7 +123,9 @@ async def test_it_is_said_who_may_take_what_is_left(broker: Broker) -> None:
     assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
     assert look(broker, queue_id=1, count=3, peek=True).others == set()
     assert look(broker, count=1, peek=True).others == {-1}
-    watching = PopCollector(broker, asked(queue_id=1))
+    watching = PopCollector(
+        broker.log, broker.delivery, broker.tables, broker.control, asked(queue_id=1)
+    )
     assert watching.has_any()
     assert watching.others == {1, -1}
     assert not look(broker).moved

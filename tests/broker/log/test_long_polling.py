@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from roquet.broker.services.long_polling import LongPolling
+from roquet.broker.log.long_polling import LongPolling
 from roquet.net.clock import SYSTEM_CLOCK
 
 

@@ -6,13 +6,11 @@ may want, so nobody is woken by others.
 
 from collections.abc import Iterable, Sequence
 
-from roquet.broker.services.pop_waiters import PopWaiters
+from roquet.broker.filtering.tag_expressions import TagCodes
+from roquet.broker.log.pop_waiters import PopWaiters
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.tag_filter import matches
-
-TagCodes = frozenset[int] | None
-"""Tag codes; None wants everything."""
 
 
 class LongPolling:
@@ -23,9 +21,9 @@ class LongPolling:
         self._marks: dict[str, dict[int, dict[TagCodes, AsyncWatermark]]] = {}
         """By topic, queue id and tags; kept while somebody comes back to wait."""
         self._closed = False
-        self.polls = PopWaiters(clock)
+        self.waiters = PopWaiters(clock)
         """Pops that wait: for any queue of a topic."""
-        self._polled = self.polls.watched
+        self._polled = self.waiters.watched
 
     def __len__(self) -> int:
         return sum(
@@ -38,7 +36,7 @@ class LongPolling:
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         """Messages with these tags were stored from this offset on; told of every message."""
         if self._polled and topic in self._polled:
-            self.polls.arrived(topic, queue_id, len(tag_codes))
+            self.waiters.arrived(topic, queue_id, len(tag_codes))
         queues = self._marks.get(topic)
         if queues is None or (marks := queues.get(queue_id)) is None:
             return
@@ -66,7 +64,7 @@ class LongPolling:
             for marks in self._marks.pop(topic, {}).values():
                 for mark in marks.values():
                     mark.release()
-            self.polls.look_again(topic)
+            self.waiters.look_again(topic)
 
     def sweep(self) -> None:
         """Forget the marks on which nobody waits."""
@@ -82,7 +80,7 @@ class LongPolling:
     def close(self) -> None:
         """Nobody waits any longer: there will be no more messages."""
         self._closed = True
-        self.polls.close()
+        self.waiters.close()
         for queues in self._marks.values():
             for marks in queues.values():
                 for mark in marks.values():

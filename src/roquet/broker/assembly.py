@@ -1,0 +1,261 @@
+"""Assembly: builds the parts of a broker, each from those before it.
+
+store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ control
+"""
+
+import os
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import msgspec
+
+from roquet.broker.admission import Admission
+from roquet.broker.broker import Broker
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.filtering.filter_cache import FilterCache
+from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.ingest.destination import Destinations
+from roquet.broker.ingest.retry_topics import RetryTopics
+from roquet.broker.ingest.set_aside import SetAside
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.services.broker_address import advertised_address, encode_address
+from roquet.broker.services.broker_rebalance import BrokerRebalance
+from roquet.broker.services.delayed_delivery import DelayedDelivery
+from roquet.broker.services.handover import Handover
+from roquet.broker.services.peer_brokers import PeerBrokers
+from roquet.broker.services.registration import RegistrationTrigger
+from roquet.broker.services.revive import PopRevive
+from roquet.broker.services.sampling import StatisticsSampler
+from roquet.broker.services.timer.deliveries import TimerContext
+from roquet.broker.services.timer.timer import Timer, offset_of
+from roquet.broker.services.transactions.transactions import Transactions
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.broker.statistics import Statistics
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.delay_offsets import DelayOffsets
+from roquet.broker.tables.groups import Groups
+from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.request_modes import RequestModes
+from roquet.broker.tables.saved_table import TableFile
+from roquet.broker.tables.timer_metrics import TimerMetrics
+from roquet.broker.tables.topics import Topics, system_topic_names
+from roquet.net.clock import Clock
+from roquet.net.fair_share import FairShare
+from roquet.rules.delay.timer import window_ms
+from roquet.store.filesystem.files import Files, RealFiles
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Store
+from roquet.store.timer.timers import TimerStore
+
+MEMORY: Final = Path("/memory")
+"""The directory of files that are in memory."""
+
+MEMORY_GUESSED: Final = 8 * 1024**3
+"""Bytes of a machine that does not say how many it has."""
+
+
+class Environment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker is built from, besides its store."""
+
+    config: BrokerConfig
+    clock: Clock
+    rng: Random
+    files: Files | None = None
+    """None are real files, or those in memory for a broker without a directory."""
+
+    def origin(self, address: str) -> BrokerOrigin:
+        """What this process writes into messages under an address."""
+        seed = self.rng.getrandbits(32)
+        return BrokerOrigin(store_host=encode_address(address), pid=os.getpid(), seed=seed)
+
+    def table_file(self, name: str) -> TableFile | None:
+        """The file of a table; None for a broker in memory, whose tables are not read again."""
+        directory = self.config.store_dir
+        if directory is None:
+            return None
+        return TableFile(self.files or RealFiles(), Path(directory) / "config" / name)
+
+
+def build(environment: Environment, store: Store) -> Broker:
+    """The parts of a broker over an open store."""
+    config, clock = environment.config, environment.clock
+    settings = RuntimeSettings(config, environment.files)
+    origin = environment.origin(advertised_address(config, config.port))
+    tables = _tables(environment, store)
+    retry_topics = RetryTopics(
+        topics=tables.topics, groups=tables.groups, locks=tables.locks, clock=clock
+    )
+    message_log = _message_log(environment, store, origin, retry_topics)
+    return Broker(
+        log=message_log,
+        delivery=_delivery(environment, message_log, tables, retry_topics),
+        tables=tables,
+        coordination=_coordination(environment, message_log, tables, settings),
+        control=_control(environment, message_log, settings),
+    )
+
+
+def _tables(environment: Environment, store: Store) -> BrokerTables:
+    config, file, now_ms = environment.config, environment.table_file, environment.clock.now_ms()
+    return BrokerTables(
+        topics=Topics(file("topics.json"), config, now_ms, store.has_messages),
+        groups=Groups(file("subscriptionGroup.json"), config, now_ms),
+        offsets=ConsumerOffsets(file("consumerOffset.json")),
+        request_modes=RequestModes(file("messageRequestMode.json")),
+        ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
+        delay_offsets=DelayOffsets(file("delayOffset.json")),
+    )
+
+
+def _message_log(
+    environment: Environment, store: Store, origin: BrokerOrigin, retry_topics: RetryTopics
+) -> MessageLog:
+    config, clock = environment.config, environment.clock
+    arrivals = LongPolling(clock)
+    return MessageLog(
+        store=store,
+        ingest=Ingest(
+            store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
+        ),
+        flush=Flush(store, config, clock),
+        arrivals=arrivals,
+        filters=FilterCache(),
+        memory=_memory(),
+    )
+
+
+def _coordination(
+    environment: Environment,
+    message_log: MessageLog,
+    tables: BrokerTables,
+    settings: RuntimeSettings,
+) -> GroupCoordination:
+    clock = environment.clock
+    peer_brokers = PeerBrokers(environment.config, clock, tables.topics)
+    handover = Handover(tables.clients, clock)
+    rebalance = BrokerRebalance(
+        clock=clock,
+        store=message_log.store,
+        offsets=tables.offsets,
+        clients=tables.clients,
+        neighbours=peer_brokers,
+        handover=handover,
+    )
+    return GroupCoordination(
+        rebalance=rebalance,
+        handover=handover,
+        peer_brokers=peer_brokers,
+        tables=tables,
+        settings=settings,
+    )
+
+
+def _delivery(
+    environment: Environment,
+    message_log: MessageLog,
+    tables: BrokerTables,
+    retry_topics: RetryTopics,
+) -> DeliveryServices:
+    config, clock = environment.config, environment.clock
+    store, ingest = message_log.store, message_log.ingest
+    set_aside = SetAside(store, ingest, tables.topics, clock)
+    destinations = Destinations(
+        topics=tables.topics,
+        clock=clock,
+        default_queue_count=config.default_queue_count,
+        auto_create=config.auto_create_topic,
+    )
+    revive = PopRevive(
+        store=store,
+        put=ingest,
+        topics=tables.topics,
+        groups=tables.groups,
+        offsets=tables.offsets,
+        clock=clock,
+        broker=(config.cluster_name, config.broker_name),
+        set_aside=set_aside,
+    )
+    return DeliveryServices(
+        delay=DelayedDelivery(
+            store=store,
+            put=ingest,
+            homes=destinations,
+            set_aside=set_aside,
+            delays=tables.delay_offsets,
+            arrivals=message_log.arrivals,
+            flush=message_log.flush,
+            clock=clock,
+            levels=config.message_delay_levels,
+        ),
+        timer=_timer(environment, message_log, destinations, set_aside, revive),
+        transactions=Transactions(
+            store=store,
+            put=ingest,
+            topics=tables.topics,
+            offsets=tables.offsets,
+            clock=clock,
+            config=config,
+            set_aside=set_aside,
+        ),
+        revive=revive,
+        retry_topics=retry_topics,
+        set_aside=set_aside,
+    )
+
+
+def _timer(
+    environment: Environment,
+    message_log: MessageLog,
+    destinations: Destinations,
+    set_aside: SetAside,
+    revive: PopRevive,
+) -> Timer:
+    store, directory = message_log.store, environment.config.store_dir
+    files = environment.files or (MemoryFiles() if directory is None else RealFiles())
+    now_ms = environment.clock.now_ms()
+    timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
+    timers.on_failure = store.fail
+    context = TimerContext(
+        store=store,
+        put=message_log.ingest,
+        homes=destinations,
+        set_aside=set_aside,
+        timers=timers,
+        timings=TimerMetrics(environment.table_file("timermetrics")),
+        window_ms=window_ms(environment.config.retention),
+        noted=revive.noted,
+    )
+    return Timer(context, message_log.arrivals, message_log.flush, environment.clock)
+
+
+def _control(
+    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
+) -> ControlPlane:
+    config, clock = environment.config, environment.clock
+    statistics = Statistics(clock.now_ms(), system_topic_names(config))
+    return ControlPlane(
+        settings=settings,
+        admission=Admission(config),
+        statistics=statistics,
+        sampler=StatisticsSampler(message_log.store, statistics),
+        registration=RegistrationTrigger(),
+        slow_requests=FairShare(clock),
+        clock=clock,
+        rng=environment.rng,
+    )
+
+
+def _memory() -> int:
+    """Bytes of memory that this machine has."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return MEMORY_GUESSED

@@ -1,0 +1,98 @@
+"""Progress: how far groups are in queues, noted and saved."""
+
+from struct import Struct
+from typing import Final
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.rules.consumption import initial_offset
+from roquet.wire.calls.bodies import QueueProgress
+from roquet.wire.records.record import POSITION_AT
+
+OFFSET_MAX: Final = 2**63 - 1
+
+POSITION: Final = Struct(">q")
+
+
+def commit_offset(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    group: str,
+    topic: str,
+    queue_id: int,
+    offset: int,
+) -> bool:
+    """Note a group's progress, unless it is beyond the queue's end; whether it was in bounds.
+
+    Nobody has read beyond the end: the queue was another one, or lost its tail. Messages that are
+    stored up to that offset later would never come.
+    """
+    if tables.offsets.get(group, topic, queue_id) == offset:
+        return True
+    if offset > message_log.store.bounds(topic, queue_id)[1]:
+        return False
+    tables.offsets.commit(group, topic, queue_id, offset)
+    return True
+
+
+def save_progress(message_log: MessageLog, tables: BrokerTables) -> None:
+    """Save the progress of all groups at once: what an operator set survives a kill.
+
+    The log is flushed first: progress that outlived the note of who was given a message would lose
+    the message.
+    """
+    message_log.store.flush_log()
+    tables.offsets.save()
+    tables.ordered_pops.save()
+
+
+async def save_progress_in_threads(message_log: MessageLog, tables: BrokerTables) -> None:
+    """Save the progress of all groups, as `save_progress` does, in threads."""
+    await tables.offsets.saved(message_log.store.flush_log)
+    await tables.ordered_pops.saved(message_log.store.flush_log)
+
+
+def queue_progress(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    group: str,
+    topic: str,
+    number: int,
+) -> QueueProgress:
+    """How far a queue is, and a group in it: with what it has handled, with what it was given."""
+    store = message_log.store
+    committed = max(tables.offsets.get(group, topic, number) or 0, 0)
+    least, most = store.bounds(topic, number)
+    last_ms = 0
+    if least < committed <= most:
+        last_ms = max(store.store_time_at(topic, number, committed - 1), 0)
+    return QueueProgress(
+        broker_offset=most,
+        consumer_offset=committed,
+        pull_offset=max(committed, control.statistics.pulled(topic, group, number)),
+        last_timestamp=last_ms,
+    )
+
+
+def has_unsubscribed(tables: BrokerTables, group: str, topic: str) -> bool:
+    """Whether a group that is online listens to other topics, and not to this one any more."""
+    members = tables.clients.consumers(group)
+    return bool(members and members.subscriptions and topic not in members.subscriptions)
+
+
+def is_start_in_memory(
+    message_log: MessageLog, control: ControlPlane, topic: str, queue_id: int
+) -> bool:
+    """Whether the queue's first message is likely to be in memory; so is one yet to come."""
+    first = message_log.store.read(topic, queue_id, 0, count_max=1, bytes_max=1)
+    if not first.parts:
+        return True
+    (position,) = POSITION.unpack_from(first.parts[0], POSITION_AT)
+    return initial_offset.is_in_page_cache(
+        position,
+        message_log.store.end_position,
+        message_log.memory,
+        control.settings.config.memory_share,
+    )

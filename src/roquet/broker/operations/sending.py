@@ -1,0 +1,78 @@
+"""Sending: the queue that a sent message goes to, and the answer to one that is refused."""
+
+from typing import NoReturn
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.ingest.append import SendCall
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model import names
+from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.topic import TopicConfig
+from roquet.wire.calls.send import SendReply
+from roquet.wire.codes import ResponseCode
+
+
+def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) -> int:
+    """The queue to store in: the one asked for, or any."""
+    topic = tables.topics.sendable.get(call.topic)
+    if topic is None or not control.settings.config.permission & 2:
+        topic = _create_topic(tables, control, call)
+    queue_id = call.queue_id
+    if 0 <= queue_id < topic.write_queue_nums:
+        return queue_id
+    if queue_id < 0 < topic.write_queue_nums:
+        return control.rng.randrange(topic.write_queue_nums)
+    if queue_id >= 0 and queue_id < topic.read_queue_nums:
+        return queue_id  # a topic that shrinks still takes what was on its way
+    raise CallRefused(
+        ResponseCode.INVALID_PARAMETER,
+        f"request queueId[{queue_id}] is illegal, topic {topic.topic_name} has "
+        f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues",
+    )
+
+
+def send_refusal(
+    control: ControlPlane, error: CallRefused | MessageIllegal | StoreError
+) -> SendReply:
+    """The answer to a message that was certainly not stored."""
+    match error:
+        case CallRefused():
+            code, remark = error.code, error.remark
+        case MessageIllegal():
+            code, remark = ResponseCode.MESSAGE_ILLEGAL, str(error)
+        case _:
+            code, remark = ResponseCode.SERVICE_NOT_AVAILABLE, str(error)
+    config = control.settings.config
+    return SendReply(code=code, remark=remark, region=config.region, trace_on=config.trace_on)
+
+
+def _create_topic(tables: BrokerTables, control: ControlPlane, call: SendCall) -> TopicConfig:
+    """The topic that a client may send to, made when it does not exist."""
+    topic = call.topic
+    if not control.settings.config.writable:
+        _refuse(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{control.settings.config.broker_name}] is not writable",
+        )
+    if fault := names.topic_remark(topic):
+        _refuse(ResponseCode.INVALID_PARAMETER, fault)
+    if not names.can_clients_send_to(topic):
+        _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    made = tables.topics.create_for_send(
+        topic,
+        call.default_topic,
+        call.default_topic_queue_nums,
+        call.unit_mode,
+        control.clock.now_ms(),
+    )
+    if made is None:
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
+            f"or the default topic {call.default_topic!r} does not allow it",
+        )
+    return made
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,53 @@
+"""Topic deletion: topics with their messages, and all that was remembered of them."""
+
+from collections.abc import Sequence
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.progress import save_progress
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
+from roquet.net.threads import in_thread
+
+log = logger(__name__)
+
+
+def delete_topics(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    topics: Sequence[str],
+) -> None:
+    """Delete topics: their messages, and all that was remembered of them.
+
+    What is on the disk when this returns does not bring them back, whatever happens. Progress
+    goes before the messages that it counts: the number of a deleted message is given again.
+    """
+    now_ms = control.clock.now_ms()
+    tables.topics.renew_ids(topics, now_ms)
+    for topic in topics:
+        groups = {*tables.clients.listeners(topic), *tables.offsets.groups_of(topic)}
+        peers = (peer for _, peer in tables.clients.members(groups))
+        tables.former_readers.add(topic, peers, groups)
+    tables.offsets.remove_topics(topics)
+    tables.ordered_pops.forget(topics=topics)
+    tables.offset_resets.forget(topics=topics)
+    delivery.revive.forget(topics)
+    save_progress(message_log, tables)
+    for topic in topics:
+        message_log.store.delete_topic(topic)
+    tables.topics.remove_all(topics, now_ms)
+    tables.groups.forget_topics(topics, now_ms)
+    control.statistics.forget(topics)
+    message_log.arrivals.look_again(topics)
+
+
+async def clear_removed(message_log: MessageLog) -> None:
+    """Delete the files of deleted topics in a thread: there may be thousands."""
+    try:
+        await in_thread(message_log.store.clear_removed)
+    except (StoreError, OSError) as error:
+        log.warning("files of deleted topics are left until the next start: %s", error)

@@ -1,0 +1,139 @@
+"""Startup: parts subscribe to each other, services read what was noted, losses are reported."""
+
+from functools import partial
+from typing import Any
+
+from roquet.broker.broker import Broker
+from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
+from roquet.broker.operations.progress import OFFSET_MAX
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.store_settings import retention_policy
+from roquet.broker.tables.saved_table import SavedTable
+from roquet.broker.tables.topics import is_system_topic
+from roquet.log_records import logger
+from roquet.model import names
+
+log = logger(__name__)
+
+
+def subscribe(broker: Broker) -> None:
+    """Tell each part of the changes in others that it has to follow."""
+    _subscribe_to_settings(broker)
+    broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
+    broker.coordination.rebalance.on_change.append(broker.coordination.notify)
+    set_aside, delivery = broker.delivery.set_aside, broker.delivery
+    set_aside.on_retry[delivery.revive.topic] = delivery.revive.retried
+    set_aside.on_retry[names.OP_HALF_TOPIC] = delivery.transactions.retried
+    set_aside.on_index = broker.log.store.reindex
+    broker.log.store.on_unindexed(partial(_set_aside_unindexed, broker))
+
+
+def restore(broker: Broker) -> None:
+    """Read what services noted in the log before the last stop, and report what is missing."""
+    broker.delivery.revive.restore()
+    broker.delivery.transactions.restore()
+    _warn_of_strays(broker)
+    _warn_of_lost_tables(broker)
+    _lower_progress(broker)
+    config = broker.control.settings.config
+    if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
+        log.warning("%s", fault)
+    _warn_of_long_delays(config)
+
+
+def _subscribe_to_settings(broker: Broker) -> None:
+    settings, delivery, clock = broker.control.settings, broker.delivery, broker.control.clock
+    topics, store = broker.tables.topics, broker.log.store
+    settings.checks.append(partial(_retention_fault, broker))
+    for part in (
+        broker.tables.groups,
+        broker.log.ingest,
+        broker.log.flush,
+        broker.coordination.peer_brokers,
+        delivery.transactions,
+        delivery.delay.homes,
+        broker.control.admission,
+    ):
+        settings.subscribe(part.configure)
+    settings.subscribe(lambda config: store.set_retention(retention_policy(config)))
+    settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
+    settings.subscribe(_warn_of_long_delays, "retention")
+    settings.subscribe(
+        lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
+    )
+
+
+def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:
+    """Why a shorter retention cannot be in force now; None when it can."""
+    shorter = config.retention < before.retention
+    return broker.delivery.timer.retention_fault(config.retention) if shorter else None
+
+
+def _set_aside_unindexed(broker: Broker, position: int, error: Exception) -> None:
+    """Set aside a record whose keys cannot be indexed: it can be read, but no key finds it."""
+    raw = broker.log.store.message_at(position)
+    location = location_in(raw, "?", 0) if raw else RecordLocation("?", 0, 0, position)
+    broker.delivery.set_aside.keep(INDEX, location, error, raw)
+
+
+def _warn_of_strays(broker: Broker) -> None:
+    """Log that messages cannot be read because their topic's settings are gone."""
+    topics = broker.tables.topics
+    strays = sorted(topic for topic in broker.log.store.topics() if topics.get(topic) is None)
+    if strays:
+        log.warning(
+            "there are messages of %d topics without settings, as %s: create a topic to read them",
+            len(strays),
+            strays[0],
+        )
+
+
+def _warn_of_lost_tables(broker: Broker) -> None:
+    """Log which tables are gone that a broker with messages must have written."""
+    directory = broker.control.settings.config.store_dir
+    offsets = broker.tables.offsets
+    tables: dict[str, SavedTable[Any]] = {
+        "topics.json": broker.tables.topics,
+        "subscriptionGroup.json": broker.tables.groups,
+        "consumerOffset.json": offsets,
+    }
+    lost = [name for name, table in tables.items() if table.is_new]
+    if lost and broker.log.store.end_position and directory is not None:
+        log.error(
+            "%s has messages, but no %s and no .bak of it: what was in there is lost, and groups"
+            " begin as they are set to; stop and restore it from a copy to keep their progress",
+            directory / "config",
+            ", ".join(lost),
+        )
+    offsets.unsaved |= offsets.is_new  # from now on a missing one was lost
+
+
+def _lower_progress(broker: Broker) -> None:
+    """Take progress beyond the end of a queue back to that end.
+
+    It is of messages that a loss of power took with the log's tail. It is taken back before the
+    first new message: those that get the lost ones' offsets would never come otherwise.
+    """
+    config = broker.control.settings.config
+
+    def end(topic: str, queue_id: int) -> int:
+        if is_system_topic(topic, config):
+            return OFFSET_MAX
+        return broker.log.store.bounds(topic, queue_id)[1]
+
+    if count := broker.tables.offsets.lower(end):
+        log.warning(
+            "groups were further than %d queues reach, whose last messages are lost: they go on at"
+            " the ends of these queues",
+            count,
+        )
+
+
+def _warn_of_long_delays(config: BrokerConfig) -> None:
+    """Log that messages may be deleted while they wait at a delay level."""
+    if (longest := max(config.message_delay_levels, default=0)) >= config.retention:
+        log.warning(
+            "messages may wait %d ms at a delay level, but files are deleted after %d ms",
+            longest,
+            config.retention,
+        )

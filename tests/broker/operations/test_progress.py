@@ -1,0 +1,49 @@
+from pathlib import Path
+from typing import Any
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.operations.progress import commit_offset, has_unsubscribed, save_progress
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+
+
+async def test_progress_beyond_the_end_is_not_noted(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    broker.bind(send)(message(b"x"), peer)
+    assert [
+        commit_offset(broker.log, broker.tables, "g", "orders", 0, offset)
+        for offset in (1, 2, 1, 0)
+    ] == [
+        True,
+        False,
+        True,
+        True,
+    ]
+    assert broker.tables.offsets.get("g", "orders", 0) == 0
+
+
+async def test_saving_progress_flushes_the_log_first(
+    tmp_path: Path, peer: Any, message: Any
+) -> None:
+    config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20)
+    async with BrokerServer(config) as server:
+        broker = server.broker
+        broker.bind(send)(message(), peer)
+        broker.tables.offsets.commit("billing", "orders", 0, 1)
+        save_progress(broker.log, broker.tables)
+        assert broker.log.store.flushed_position == broker.log.store.end_position
+        assert b"billing" in (tmp_path / "config" / "consumerOffset.json").read_bytes()
+
+
+async def test_a_group_that_listens_to_other_topics_has_unsubscribed(
+    broker: Broker, peer: Any
+) -> None:
+    assert not has_unsubscribed(broker.tables, "billing", "orders")
+    topics = [Subscription(topic="invoices", sub_string="*")]
+    data = ConsumerData(group_name="billing", subscription_data_set=topics)
+    broker.tables.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    assert has_unsubscribed(broker.tables, "billing", "orders")
+    assert not has_unsubscribed(broker.tables, "billing", "invoices")

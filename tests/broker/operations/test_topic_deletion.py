@@ -1,0 +1,100 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.send import send
+from roquet.broker.operations.progress import save_progress
+from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.rules.liveness import LastSeen
+from roquet.rules.topic_id import is_other_topic
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.wire.codes import ResponseCode
+
+
+async def made_anew(broker: Broker, peer: Any, message: Any) -> str:
+    """A topic with messages, deleted and made anew; gives the id of the one before."""
+    broker.bind(send)(message(), peer)
+    before = broker.tables.topics.ids["orders"]
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    broker.bind(send)(message(), peer)
+    return before
+
+
+async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
+    broker: Broker, new_peer: Any, message: Any
+) -> None:
+    listening, committed, other = new_peer(), new_peer(), new_peer()
+    for number, peer in enumerate((listening, committed, other)):
+        group = ("listening", "committed", "other")[number]
+        topics = [Subscription(topic="orders", sub_string="*")] if number == 0 else []
+        data = ConsumerData(group_name=group, subscription_data_set=topics)
+        broker.tables.clients.seen(peer, LastSeen(seen_ms=0))
+        broker.tables.clients.beat(peer, HeartbeatData(client_id=group, consumer_data_set=[data]))
+    broker.tables.offsets.commit("committed", "orders", 0, 1)
+    await made_anew(broker, other, message)
+    former = broker.tables.former_readers
+    late = [former.is_late("orders", "other", 0, p) for p in (listening, committed, other)]
+    assert late == [True, True, False]
+    listening.closed = True
+    broker.coordination.forget(listening)
+    broker.coordination.forget(committed)
+    late = [former.is_late("orders", "other", 0, p) for p in (listening, committed)]
+    assert late == [False, True], "who is only silent may go on at its offset"
+    late = [former.is_late("orders", g, 0, new_peer()) for g in ("listening", "committed", "other")]
+    assert late == [True, True, False], "who reconnects names its group"
+
+
+async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
+    peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed at any step: the numbers of deleted messages are given to others."""
+    files, found = MemoryFiles(), list[MemoryFiles]()
+    config = BrokerConfig(
+        host="127.0.0.1", port=0, store_dir=Path("/data"), log_file_size=1024 * 1024
+    )
+    async with BrokerServer(config, files=files) as server:
+        broker = server.broker
+        for _ in range(3):
+            broker.bind(send)(message(), peer)
+        broker.tables.offsets.commit("billing", "orders", 0, 2)
+        save_progress(broker.log, broker.tables)
+        topic_id = broker.tables.topics.ids["orders"]
+        with monkeypatch.context() as patch:
+            for name in ("replace", "remove", "sync"):
+                patch.setattr(files, name, _noting(files, getattr(files, name), found))
+            delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    assert len(found) > 3
+    for left in found:
+        async with BrokerServer(config, files=left) as again:
+            broker = again.broker
+            is_there = broker.log.store.bounds("orders", 0) == (0, 3)
+            assert is_there or broker.tables.offsets.get("billing", "orders", 0) is None
+            now = broker.tables.topics.ids.get("orders")
+            assert is_there or now is None or is_other_topic(topic_id, now), (
+                "its offsets begin anew"
+            )
+
+
+def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
+    def noting(*args: Any, **more: Any) -> Any:
+        done = act(*args, **more)
+        found.append(files.copy())
+        return done
+
+    return noting
+
+
+async def test_what_is_asked_of_a_deleted_topic_is_refused(
+    broker: Broker, peer: Any, message: Any
+) -> None:
+    before = await made_anew(broker, peer, message)
+    with pytest.raises(CallRefused, match="was deleted and made anew") as refusal:
+        broker.tables.topics.check_id("orders", before)
+    assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
+    broker.tables.topics.check_id("orders", broker.tables.topics.ids["orders"])

@@ -1,0 +1,93 @@
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.handlers.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model.errors import (
+    CallRefused,
+)
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
+    small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
+    given = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **given)
+
+
+async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        server.broker.bind(send)(message(b"kept"), peer)
+        for group, offset in (("ahead", 3), ("within", 0)):
+            server.broker.tables.offsets.commit(group, "orders", 0, offset)
+        server.broker.tables.offsets.commit("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0, 9)
+    async with BrokerServer(config_of(tmp_path)) as server:
+        offsets = server.broker.tables.offsets
+        assert [offsets.get(g, "orders", 0) for g in ("ahead", "within")] == [1, 0]
+        assert offsets.get("CID_RMQ_SYS_X", "SCHEDULE_TOPIC_XXXX", 0) == 9
+        assert "further than 1 queues reach" in caplog.text
+
+
+async def test_messages_without_a_topic_are_said_and_kept(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        server.broker.bind(send)(message(), peer)
+    for name in ("topics.json", "topics.json.bak"):
+        (tmp_path / "config" / name).unlink(missing_ok=True)
+    with caplog.at_level(logging.WARNING, "roquet.broker.startup"):
+        async with BrokerServer(config_of(tmp_path)) as server:
+            assert "messages of 1 topics without settings, as orders" in caplog.text
+            assert server.broker.log.store.bounds("orders", 0) == (0, 1)
+
+
+async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> None:
+    async with BrokerServer(config_of()) as server:
+        broker = server.broker
+        broker.control.settings.change({"sendThreadPoolQueueCapacity": "77"}, 0)
+        assert broker.control.admission.gates["send"].limits.count == 77
+
+
+@in_virtual_time
+async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
+    message: Any, peer: Any
+) -> None:
+    async with BrokerServer(config_of(), this_loop().clock) as server:
+        broker = server.broker
+        later = {"a": "DELAY\x011\x02", "b": "TIMER_DELAY_MS\x012000\x02"}
+        for topic, properties in later.items():
+            broker.bind(send)(message(topic=topic, properties=properties), peer)
+        delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["a", "b"])
+        broker.control.settings.change({"autoCreateTopicEnable": "false"}, 0)
+        await asyncio.sleep(4)
+        assert [broker.log.store.bounds(topic, 0) for topic in later] == [(0, 1), (0, 1)]
+        assert [broker.tables.topics.get(topic) for topic in later] == [None, None]
+
+
+async def test_no_retention_is_too_short_for_what_waits(
+    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        broker = server.broker
+        broker.control.settings.change({"fileReservedTime": "1"}, 0)
+        assert "messages may wait 7200000 ms at a delay level" in caplog.text
+        broker.control.settings.change({"fileReservedTime": "72"}, 0)
+        broker.bind(send)(message(properties="TIMER_DELAY_SEC\x0186400\x02"), peer)
+        async with asyncio.timeout(5):
+            while broker.delivery.timer.checkpoint.offset < 1:  # noqa: ASYNC110 - it calls nobody back
+                await asyncio.sleep(0.01)
+        with pytest.raises(CallRefused, match="messages wait for their delivery time"):
+            broker.control.settings.change({"fileReservedTime": "24"}, 0)
+        assert broker.control.settings.config.retention == 72 * 3_600_000
+        broker.control.settings.change({"fileReservedTime": "48"}, 0)
+    caplog.clear()
+    async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
+        assert "messages wait for their delivery time for longer" in caplog.text
