@@ -1,4 +1,4 @@
-"""Send one message, and one that shares its queue with all of its order.
+"""Send one message, and one with an order key, whose messages share a queue.
 
 Needs a cluster: `roquet dev`, and NAMESRV_ADDR=127.0.0.1:9876 in the environment.
 """

@@ -1,14 +1,15 @@
-"""A small cluster that does what it is told: brokers and a name server behind the real protocol."""
+"""Fake brokers and a fake name server behind the real protocol, with faults to order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import pytest
 
+from roquet.client.config import ClientConfig
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
@@ -49,11 +50,17 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
 
+C = TypeVar("C", bound=ClientConfig)
+
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
 class FakeBroker:
-    """Keeps messages in lists; `faults` are raised one by one, before or after a send is stored."""
+    """A broker that keeps messages in lists.
+
+    Each send raises the next of `faults`, or stores its messages and raises the next of
+    `late_faults`.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -66,12 +73,14 @@ class FakeBroker:
         self.committed: dict[tuple[str, str, int], int] = {}
         self.commits: list[UpdateOffset] = []
         self.members: dict[str, dict[str, Peer]] = {}
+        self.notifies = True
+        """Whether members hear when others come or go."""
         self.heartbeats: list[HeartbeatData] = []
         self.left: list[Unregister] = []
         self.send_ms = 0
         self.pull_faults: list[Exception] = []
         self.topic_ids: dict[str, str] = {}
-        """Of topics whose id is told, as our brokers do."""
+        """Topic ids to return, as Roquet's brokers do."""
         self.pull_answers: list[PullReply] = []
         self.holds_pulls = True
         self.arrived = asyncio.Event()
@@ -111,12 +120,12 @@ class FakeBroker:
         return f"127.0.0.1:{self.server.port}"
 
     def bodies(self, topic: str, queue_id: int) -> list[bytes]:
-        """What a queue holds."""
+        """The bodies in a queue."""
         held = self.queues.get((topic, queue_id), [])
         return [record.to_message(record.decode(one)).body for one in held]
 
     def put(self, topic: str, queue_id: int, *bodies: bytes, properties: bytes = b"") -> None:
-        """Store messages that nobody sent."""
+        """Store messages without a send."""
         for body in bodies:
             self.store(topic, queue_id, body, properties)
 
@@ -176,9 +185,9 @@ class FakeBroker:
         held = self.queues.get(key, [])
         if not begin <= call.queue_offset < begin + len(held):
             return self.answer(call, ResponseCode.PULL_OFFSET_MOVED, begin)
-        found = held[call.queue_offset - begin :][: call.max_msg_nums]
-        end = call.queue_offset + len(found)
-        return self.answer(call, ResponseCode.SUCCESS, end, b"".join(found))
+        records = held[call.queue_offset - begin :][: call.max_msg_nums]
+        end = call.queue_offset + len(records)
+        return self.answer(call, ResponseCode.SUCCESS, end, b"".join(records))
 
     def refuse_pull(self, call: Pull) -> None:
         if self.pull_faults:
@@ -217,7 +226,7 @@ class FakeBroker:
             self.notify(group)
 
     def notify(self, group: str) -> None:
-        for peer in self.members[group].values():
+        for peer in self.members[group].values() if self.notifies else ():
             peer.oneway(ConsumersChanged(consumer_group=group))
 
     def unregister(self, call: Unregister, peer: Peer) -> None:
@@ -232,10 +241,10 @@ class FakeBroker:
         return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=members)))
 
     def query_offset(self, call: QueryOffset, peer: Peer) -> OffsetReply:
-        found = self.committed.get((call.consumer_group, call.topic, call.queue_id))
-        if found is None:
+        offset = self.committed.get((call.consumer_group, call.topic, call.queue_id))
+        if offset is None:
             raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "not found")
-        return self.offset_reply(call.topic, found)
+        return self.offset_reply(call.topic, offset)
 
     def offset_reply(self, topic: str, offset: int) -> OffsetReply:
         return OffsetReply(offset=offset, topic_id=self.topic_ids.get(topic))
@@ -283,7 +292,7 @@ class FakeBroker:
 
 
 class FakeCluster:
-    """A name server that says what `topics` holds, and its brokers."""
+    """A name server with the routes in `topics`, and its brokers."""
 
     def __init__(self) -> None:
         self.brokers: dict[str, FakeBroker] = {}
@@ -306,7 +315,7 @@ class FakeCluster:
         queues = self.topics.get(call.topic)
         if not queues:
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, f"No topic route info: {call.topic}")
-        found = TopicRoute(
+        route = TopicRoute(
             queue_datas=[
                 QueueData(broker_name=name, read_queue_nums=count, write_queue_nums=count)
                 for name, count in queues.items()
@@ -318,16 +327,16 @@ class FakeCluster:
                 for name in queues
             ],
         )
-        return Reply(body=codec.dumps(found))
+        return Reply(body=codec.dumps(route))
 
     async def add(self, name: str) -> FakeBroker:
-        """One more broker."""
+        """Add a broker."""
         broker = self.brokers[name] = FakeBroker(name)
         await broker.server.start()
         return broker
 
     async def kill(self, name: str) -> None:
-        """A broker dies, and the name server notices."""
+        """Stop a broker, and remove it from all routes."""
         await self.brokers[name].server.stop(0)
         for queues in self.topics.values():
             queues.pop(name, None)
@@ -348,16 +357,36 @@ async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
         await cluster.server.stop(0)
 
 
-@pytest.fixture
-def fakes() -> Callable[..., Any]:
+class FakeClusters(Protocol):
     """`async with fakes(topic={"a": 4, "b": 2}) as cluster`, in virtual time."""
+
+    def __call__(self, **topics: dict[str, int]) -> AbstractAsyncContextManager[FakeCluster]:
+        """A cluster with these topics: the number of queues on each broker."""
+
+
+class VirtualConfig(Protocol):
+    """`virtual(ProducerConfig, retry_times=0)`: the same configuration each time."""
+
+    def __call__(self, kind: type[C], **settings: Any) -> C:
+        """Settings of this class, with the loop's clock and a seeded random source."""
+
+
+class Until(Protocol):
+    """`await until(lambda: ...)`: lets virtual time pass until it holds."""
+
+    def __call__(
+        self, holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
+    ) -> Awaitable[None]:
+        """Fail when it does not hold in time."""
+
+
+@pytest.fixture
+def fakes() -> FakeClusters:
     return fake_cluster
 
 
 @pytest.fixture
-def until() -> Callable[..., Any]:
-    """`await until(lambda: ...)`: lets virtual time pass until it holds, two minutes at most."""
-
+def until() -> Until:
     async def wait(
         holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
     ) -> None:
@@ -371,10 +400,8 @@ def until() -> Callable[..., Any]:
 
 
 @pytest.fixture
-def virtual() -> Callable[..., Any]:
-    """`virtual(ProducerConfig, retries=0)`: a configuration for virtual time, always the same."""
-
-    def make(kind: Any, **settings: Any) -> Any:
+def virtual() -> VirtualConfig:
+    def make(kind: type[C], **settings: Any) -> C:
         clock = this_loop().clock
         return kind(clock=clock, rng=Random(7), client_ip="127.0.0.1", **settings)
 

@@ -236,9 +236,9 @@ def test_polls_are_acknowledged_by_a_commit(address: str) -> None:
         producer.send_many(Message("BlockingPoll", b"%d" % n, order_key="o") for n in range(5))
     with PullConsumer(address, group="poll", config=FIRST) as consumer:
         consumer.subscribe("BlockingPoll")
-        found = consumer.poll(5, 10_000)
+        messages = consumer.poll(5, 10_000)
         consumer.commit()
-        assert consumer.committed(found[0].queue) == found[-1].queue_offset + 1
+        assert consumer.committed(messages[0].queue) == messages[-1].queue_offset + 1
         consumer.unsubscribe("BlockingPoll")
 
 
@@ -290,12 +290,12 @@ def test_transactions_are_the_same_without_async(address: str) -> None:
             producer.transaction("BlockingTx", b"m", delay_level=1).__enter__()
         assert producer.send("BlockingTx", b"plain").ok
     with PullConsumer(address, group="audit_tx") as consumer:
-        found = [
+        missing = [
             message.body
             for queue in consumer.queues("BlockingTx")
             for message in consumer.pull(queue, 0).messages
         ]
-    assert sorted(found) == [b"called", b"plain", b"yes"]
+    assert sorted(missing) == [b"called", b"plain", b"yes"]
 
 
 def test_a_close_sends_what_other_threads_have_lingering(address: str) -> None:

@@ -1,4 +1,4 @@
-"""The client needs msgspec alone of what `pip install roquet` installs."""
+"""The client needs only msgspec of the packages that `pip install roquet` installs."""
 
 import os
 import subprocess

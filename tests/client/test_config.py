@@ -1,4 +1,4 @@
-"""What a user may set."""
+"""Settings of clients and their checks."""
 
 from typing import Any
 
@@ -44,7 +44,7 @@ def test_a_strategy_is_a_name_or_a_function() -> None:
     assert ConsumerConfig(strategy=average).strategy_name == "AVG"
     with pytest.raises(ConfigError, match="not int"):
         ConsumerConfig(strategy=5).find_strategy()  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"'BEST' is unknown; there is AVG, .*STICKY"):
+    with pytest.raises(ConfigError, match=r"'BEST' is unknown; known are AVG, .*STICKY"):
         ConsumerConfig(strategy="BEST").find_strategy()
 
 
@@ -65,7 +65,7 @@ def test_where_a_group_begins_has_a_name_on_the_wire() -> None:
         ({"try_timeout_ms": 0}, "try_timeout_ms: 0 is less than 1"),
         ({"batch_bytes": 0}, "batch_bytes: 0 is less than 1"),
         ({"new_topic_queues": 0}, "new_topic_queues: 0 is less than 1"),
-        ({"selector": "west"}, "selector: a function is wanted, not 'west'"),
+        ({"selector": "west"}, "selector: expected a function, not 'west'"),
         ({"compress_level": 10}, "compress_level: 10 is not within 0 to 9"),
         ({"compress_level": 23, "compression": Compression.ZSTD}, "not within 0 to 22"),
     ],
@@ -91,7 +91,7 @@ def test_a_producer_tries_and_waits_as_in_java_unless_told_otherwise() -> None:
         ({"handler_limit_ms": 0}, "handler_limit_ms: 0"),
         ({"message_model": MessageModel.LITE_SELECTIVE}, "message_model"),
         ({"strategy": "NOBODY"}, "'NOBODY' is unknown"),
-        ({"strategy": machine_room([])}, "MACHINE_ROOM needs a room"),
+        ({"strategy": machine_room([])}, "MACHINE_ROOM needs at least one room"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -1,4 +1,4 @@
-"""Wrong settings are named when they are made."""
+"""Wrong settings raise errors when they are given."""
 
 import inspect
 import re
@@ -59,7 +59,7 @@ def test_names_that_are_no_texts_are_refused() -> None:
     with pytest.raises(UsageError, match="the topic name is a text, not 5"):
         PushConsumer("127.0.0.1:9876", group="g", topic=topic)
     tags: Any = ["new"]
-    with pytest.raises(UsageError, match="tags are one text"):
+    with pytest.raises(UsageError, match="tags are one str"):
         PushConsumer("127.0.0.1:9876", group="g", topic="t", tags=tags)
 
 

@@ -1,13 +1,13 @@
-"""What all consumers share: fetch, next, messages, run."""
+"""Methods of all consumers: fetch, next, messages, run."""
 
 import asyncio
 import itertools
 import os
 import signal
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -18,20 +18,18 @@ from roquet.model.errors import CallRefused, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 
-Fakes = Callable[..., Any]
 
-
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
 
-def filled(cluster: Any, count: int) -> None:
+def filled(cluster: FakeCluster, count: int) -> None:
     cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(count)])
 
 
 @in_virtual_time
-async def test_next_is_one_or_none_in_time(fakes: Fakes, virtual: Fakes) -> None:
+async def test_next_is_one_or_none_in_time(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         assert await consumer.next(timeout_ms=3_000) is None
         assert this_loop().clock.monotonic_ms() == 3_000
@@ -42,7 +40,9 @@ async def test_next_is_one_or_none_in_time(fakes: Fakes, virtual: Fakes) -> None
 
 
 @in_virtual_time
-async def test_fetch_ends_with_enough_or_with_the_time(fakes: Fakes, virtual: Fakes) -> None:
+async def test_fetch_ends_with_enough_or_with_the_time(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 5)
         assert [m.body for m in await consumer.fetch(3)] == [b"0", b"1", b"2"]
@@ -52,7 +52,9 @@ async def test_fetch_ends_with_enough_or_with_the_time(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_a_fetch_that_is_cancelled_loses_nothing(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_fetch_that_is_cancelled_loses_nothing(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
@@ -65,7 +67,7 @@ async def test_a_fetch_that_is_cancelled_loses_nothing(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_cancelled_fetch_leaves_to_others_what_is_theirs_by_now(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
@@ -82,7 +84,9 @@ async def test_a_cancelled_fetch_leaves_to_others_what_is_theirs_by_now(
 
 
 @in_virtual_time
-async def test_messages_go_on_until_the_consumer_is_closed(fakes: Fakes, virtual: Fakes) -> None:
+async def test_messages_go_on_until_the_consumer_is_closed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
         seen = []
@@ -96,7 +100,7 @@ async def test_messages_go_on_until_the_consumer_is_closed(fakes: Fakes, virtual
 
 
 async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
-    """How often the next message was tried before; fails on it when told to."""
+    """The number of earlier tries of the next message; then fail it if asked to."""
     message = await consumer.next()
     assert message is not None
     async with message:
@@ -106,7 +110,9 @@ async def attempt(consumer: PushConsumer, error: Exception | None) -> int:
 
 
 @in_virtual_time
-async def test_a_block_that_fails_sends_its_message_back(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_block_that_fails_sends_its_message_back(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 2)
         with pytest.raises(ValueError, match="not yet"):
@@ -117,7 +123,9 @@ async def test_a_block_that_fails_sends_its_message_back(fakes: Fakes, virtual: 
 
 
 @in_virtual_time
-async def test_run_hands_over_everything_and_acknowledges_it(fakes: Fakes, virtual: Fakes) -> None:
+async def test_run_hands_over_everything_and_acknowledges_it(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         async with consumer_of(virtual, cluster) as consumer:
             filled(cluster, 100)
@@ -134,7 +142,9 @@ async def test_run_hands_over_everything_and_acknowledges_it(fakes: Fakes, virtu
 
 
 @in_virtual_time
-async def test_a_failed_message_goes_back_to_its_broker(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_failed_message_goes_back_to_its_broker(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
         seen = []
@@ -157,7 +167,7 @@ async def test_a_failed_message_goes_back_to_its_broker(fakes: Fakes, virtual: F
 
 @in_virtual_time
 async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
@@ -182,7 +192,9 @@ async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
 
 
 @in_virtual_time
-async def test_a_close_waits_for_failed_messages_to_leave(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_close_waits_for_failed_messages_to_leave(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
 
@@ -198,7 +210,9 @@ async def test_a_close_waits_for_failed_messages_to_leave(fakes: Fakes, virtual:
 
 
 @in_virtual_time
-async def test_a_nack_in_a_handler_that_returns_is_a_nack(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_nack_in_a_handler_that_returns_is_a_nack(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 2)
 
@@ -215,7 +229,7 @@ async def test_a_nack_in_a_handler_that_returns_is_a_nack(fakes: Fakes, virtual:
 
 @in_virtual_time
 async def test_a_close_lets_handlers_end_and_saves_what_they_did(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         ended = []
@@ -236,7 +250,7 @@ async def test_a_close_lets_handlers_end_and_saves_what_they_did(
 
 @in_virtual_time
 async def test_a_handler_that_hangs_does_not_hold_a_close_up_for_ever(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
 
@@ -254,7 +268,9 @@ async def test_a_handler_that_hangs_does_not_hold_a_close_up_for_ever(
 
 
 @in_virtual_time
-async def test_cancelling_run_keeps_the_consumer(fakes: Fakes, virtual: Fakes) -> None:
+async def test_cancelling_run_keeps_the_consumer(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 1)
 
@@ -272,7 +288,7 @@ async def test_cancelling_run_keeps_the_consumer(fakes: Fakes, virtual: Fakes) -
 
 @in_virtual_time
 async def test_progress_is_saved_each_5_s_and_only_when_it_changed(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -340,7 +356,7 @@ async def test_a_handler_for_sigterm_that_is_the_users_own_stays() -> None:
 
 
 @in_virtual_time
-async def test_reading_needs_an_open_consumer(fakes: Fakes, virtual: Fakes) -> None:
+async def test_reading_needs_an_open_consumer(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         consumer = consumer_of(virtual, cluster)
         with pytest.raises(UsageError, match="not started"):
@@ -362,7 +378,7 @@ def test_the_systems_groups_are_not_for_users() -> None:
 
 @in_virtual_time
 async def test_two_members_of_one_name_in_one_process_are_an_error(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         async with consumer_of(virtual, cluster, instance="one") as first:
@@ -377,7 +393,7 @@ async def test_two_members_of_one_name_in_one_process_are_an_error(
 
 @in_virtual_time
 async def test_a_paused_queue_gives_nothing_until_it_is_resumed(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
@@ -397,7 +413,7 @@ async def test_a_paused_queue_gives_nothing_until_it_is_resumed(
 
 
 @in_virtual_time
-async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         await asyncio.sleep(1)
@@ -413,7 +429,7 @@ async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
         assert await consumer.next(20_000) is None
         cluster.brokers["a"].put("t", 0, b"new")
         assert [m.body for m in await consumer.fetch(1)] == [b"new"]
-        with pytest.raises(UsageError, match="no offset -1"):
+        with pytest.raises(UsageError, match="offset -1 is negative"):
             consumer.seek(queue, -1)
         consumer.unsubscribe("t")
         with pytest.raises(UsageError, match="topic t is not subscribed any more"):
@@ -426,7 +442,7 @@ async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_lag_is_what_is_not_handled_yet(fakes: Fakes, virtual: Fakes) -> None:
+async def test_lag_is_what_is_not_handled_yet(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         first, _ = await consumer.fetch(2)
@@ -436,7 +452,7 @@ async def test_lag_is_what_is_not_handled_yet(fakes: Fakes, virtual: Fakes) -> N
 
 
 @in_virtual_time
-async def test_a_handler_may_stop_it(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_handler_may_stop_it(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         seen = []
         async with consumer_of(virtual, cluster) as consumer:

@@ -29,8 +29,8 @@ from roquet.wire.calls.pop import PopReply
 
 
 def config(**settings: Any) -> ConsumerConfig:
-    given: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
-    return ConsumerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **given)
+    values: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST, **settings}
+    return ConsumerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1", **values)
 
 
 async def send(namesrv: str, topic: str, *tags: str) -> None:
@@ -65,8 +65,8 @@ async def test_topics_come_and_go_while_it_runs() -> None:
         async with PopConsumer(
             running.namesrv_addr, group="g", topic="t", config=settings
         ) as taker:
-            found = await taker.fetch(3, 3_000)
-            assert len(found) == 2
+            messages = await taker.fetch(3, 3_000)
+            assert len(messages) == 2
             taker.subscribe("u", "c || d")
             (message,) = await taker.fetch(2, 3_000)
             assert (message.topic, message.tag) == ("u", "c")
@@ -74,7 +74,7 @@ async def test_topics_come_and_go_while_it_runs() -> None:
                 MessageQueue("t", "broker-a", -1), MessageQueue("u", "broker-a", -1),
             ]  # fmt: skip
             revival = running.brokers[0].broker.delivery.revive
-            for one in (*found, message):
+            for one in (*messages, message):
                 await one.ack()
             await asyncio.sleep(0.1)
             assert not len(revival.in_flight)
@@ -86,9 +86,9 @@ async def test_topics_come_and_go_while_it_runs() -> None:
             async with PopConsumer(
                 running.namesrv_addr, group="g", topic="t", config=settings
             ) as other:
-                given = await other.next(3_000)
-                assert given is not None
-                assert given.tag == "e"
+                passed_on = await other.next(3_000)
+                assert passed_on is not None
+                assert passed_on.tag == "e"
 
 
 @pytest.mark.parametrize("tags", ["b || c", "*"])
@@ -105,8 +105,8 @@ def test_new_tags_hold_no_message_back(tags: str) -> None:
                 await asyncio.sleep(2)  # its next pop waits at the broker
                 taker.subscribe("t", tags)
                 await send(running.namesrv_addr, "t", "b", "b", "b")
-                found = await taker.fetch(3, 5_000)
-                assert [message.tag for message in found] == ["b"] * 3
+                messages = await taker.fetch(3, 5_000)
+                assert [message.tag for message in messages] == ["b"] * 3
 
     go()
 
@@ -134,9 +134,9 @@ async def test_what_comes_while_it_closes_others_get_at_once(
         async with PopConsumer(
             running.namesrv_addr, group="g", topic="t", config=config()
         ) as other:
-            given = await other.next(3_000)
-            assert given is not None
-            assert given.tag == "b"
+            passed_on = await other.next(3_000)
+            assert passed_on is not None
+            assert passed_on.tag == "b"
 
 
 @in_virtual_time
@@ -235,9 +235,9 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
         pops: list[object] = []
         popped = PopLoop._pop
 
-        async def counted(popper: PopLoop, count: int) -> PopReply:
-            pops.append(popper)
-            return await popped(popper, count)
+        async def counted(pop_loop: PopLoop, count: int) -> PopReply:
+            pops.append(pop_loop)
+            return await popped(pop_loop, count)
 
         settings = config(concurrency=1)
         async with PopConsumer(
@@ -296,7 +296,7 @@ def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyP
     assert set(given_back) == {1}
 
 
-def test_the_blocking_twin_takes_extends_and_acknowledges() -> None:
+def test_the_blocking_copy_error_takes_extends_and_acknowledges() -> None:
     with BlockingCluster() as running, BlockingProducer(running.namesrv_addr) as producer:
         for n in range(3):
             producer.send("t", b"%d" % n)

@@ -1,4 +1,4 @@
-"""Producer: what its user sees."""
+"""The Producer's public methods."""
 
 import asyncio
 import zlib
@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -19,15 +20,15 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.property_text import decode_properties
 
-Fakes = Callable[..., Any]
 
-
-def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
     return Producer(address, group="shop", config=virtual(ProducerConfig, **settings))
 
 
 @in_virtual_time
-async def test_a_message_is_stored_and_its_receipt_says_where(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_message_is_stored_and_its_receipt_says_where(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         receipt = await producer.send("t", b"hello", tag="new", keys="k1")
         (call,) = cluster.brokers["a"].sends
@@ -46,7 +47,7 @@ async def test_a_message_is_stored_and_its_receipt_says_where(fakes: Fakes, virt
 
 
 @in_virtual_time
-async def test_a_ready_message_does_as_well(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_ready_message_does_as_well(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send(Message("t", b"x" * 9_000, flag=4))
         (call,) = cluster.brokers["a"].sends
@@ -54,7 +55,9 @@ async def test_a_ready_message_does_as_well(fakes: Fakes, virtual: Fakes) -> Non
 
 
 @in_virtual_time
-async def test_one_key_one_queue_as_java_chooses_it(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_key_one_queue_as_java_chooses_it(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         orders = ["XXX001", "XXX002", "XXX003"]
         sent = [await producer.send("t", b"x", order_key=key) for key in orders * 2]
@@ -62,7 +65,9 @@ async def test_one_key_one_queue_as_java_chooses_it(fakes: Fakes, virtual: Fakes
 
 
 @in_virtual_time
-async def test_brokers_know_the_producer_until_it_leaves(fakes: Fakes, virtual: Fakes) -> None:
+async def test_brokers_know_the_producer_until_it_leaves(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         async with producer_of(virtual, cluster.address) as producer:
             await producer.send("t", b"x")
@@ -75,7 +80,7 @@ async def test_brokers_know_the_producer_until_it_leaves(fakes: Fakes, virtual: 
 
 @in_virtual_time
 async def test_a_send_waits_for_a_cluster_that_is_still_starting(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.unready = 5
@@ -84,7 +89,7 @@ async def test_a_send_waits_for_a_cluster_that_is_still_starting(
 
 
 @in_virtual_time
-async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: Fakes) -> None:
+async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: VirtualConfig) -> None:
     async with producer_of(virtual, "127.0.0.1:1") as producer:
         with pytest.raises(ConnectFailed, match="is it running") as caught:
             await producer.send("t", b"x", timeout_ms=2_000)
@@ -94,7 +99,7 @@ async def test_without_a_cluster_a_send_fails_in_time_and_says_why(virtual: Fake
 
 @in_virtual_time
 async def test_a_joining_broker_gets_its_share_within_a_route_refresh(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 4, "b": 2}) as cluster,
@@ -110,7 +115,9 @@ async def test_a_joining_broker_gets_its_share_within_a_route_refresh(
 
 
 @in_virtual_time
-async def test_a_batch_goes_to_one_queue_with_one_receipt(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_batch_goes_to_one_queue_with_one_receipt(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         messages = [Message("t", b"%d" % i, order_key="o") for i in range(3)]
         receipt = await producer.send_batch(messages)
@@ -124,7 +131,7 @@ async def test_a_batch_goes_to_one_queue_with_one_receipt(fakes: Fakes, virtual:
 
 @in_virtual_time
 async def test_batches_that_cannot_be_are_refused_before_the_wire(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 4}) as cluster,
@@ -142,7 +149,9 @@ async def test_batches_that_cannot_be_are_refused_before_the_wire(
 
 
 @in_virtual_time
-async def test_a_key_is_not_overtaken_by_its_own_retry(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_key_is_not_overtaken_by_its_own_retry(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -180,7 +189,7 @@ KEYED: dict[str, Callable[[Producer, bytes], Awaitable[SendReceipt]]] = {
 @pytest.mark.parametrize("way", KEYED)
 @pytest.mark.parametrize("is_known", [True, False])
 def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
-    fakes: Fakes, virtual: Fakes, way: str, is_known: bool
+    fakes: FakeClusters, virtual: VirtualConfig, way: str, is_known: bool
 ) -> None:
     @in_virtual_time
     async def go() -> None:
@@ -202,7 +211,9 @@ def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
 
 
 @in_virtual_time
-async def test_a_selector_that_spreads_holds_nobody_up(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_selector_that_spreads_holds_nobody_up(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
@@ -212,7 +223,9 @@ async def test_a_selector_that_spreads_holds_nobody_up(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_without_a_key_sends_do_not_wait_for_each_other(fakes: Fakes, virtual: Fakes) -> None:
+async def test_without_a_key_sends_do_not_wait_for_each_other(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send("t", b"x")
         cluster.brokers["a"].send_ms = 1_000
@@ -224,7 +237,7 @@ async def test_without_a_key_sends_do_not_wait_for_each_other(fakes: Fakes, virt
 
 
 @in_virtual_time
-async def test_a_selector_chooses_the_queue(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_selector_chooses_the_queue(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 4}) as cluster,
         producer_of(virtual, cluster.address, selector=lambda queues, _: queues[1]) as producer,
@@ -247,7 +260,9 @@ async def test_a_selector_chooses_the_queue(fakes: Fakes, virtual: Fakes) -> Non
 
 
 @in_virtual_time
-async def test_a_delayed_message_is_no_part_of_a_batch(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_delayed_message_is_no_part_of_a_batch(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         with pytest.raises(UsageError, match="cannot be in a batch"):
             await producer.send_batch([Message("t", b"x", delay_level=1), Message("t", b"y")])
@@ -256,7 +271,7 @@ async def test_a_delayed_message_is_no_part_of_a_batch(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_one_way_arrives(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_way_arrives(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send_oneway("t", b"x")
         await asyncio.sleep(0.1)
@@ -264,7 +279,9 @@ async def test_one_way_arrives(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_a_producer_is_used_while_it_is_open(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_producer_is_used_while_it_is_open(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         producer = producer_of(virtual, cluster.address)
         with pytest.raises(UsageError, match="not started"):
@@ -287,9 +304,11 @@ def test_what_cannot_work_is_said_when_it_is_made(monkeypatch: pytest.MonkeyPatc
 
 
 @in_virtual_time
-async def test_what_is_no_handle_is_refused_before_the_wire(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_is_no_handle_is_refused_before_the_wire(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
-        with pytest.raises(UsageError, match="'nonsense' is no recall handle"):
+        with pytest.raises(UsageError, match="'nonsense' is not a recall handle"):
             await producer.recall("t", "nonsense")
         with pytest.raises(UsageError, match="only receipts of messages with delay or deliver_at"):
             await producer.recall("t", None)
@@ -297,7 +316,7 @@ async def test_what_is_no_handle_is_refused_before_the_wire(fakes: Fakes, virtua
 
 @in_virtual_time
 async def test_a_handle_of_a_broker_that_is_unknown_cannot_be_asked(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     handle = RecallHandle("t", "gone", 1_900_000_000_000, "k").text()
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:

@@ -1,10 +1,10 @@
 """PullConsumer: you hold the offsets."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
@@ -15,18 +15,18 @@ from roquet.model.subscription import ConsumeType
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records.record import encode_properties
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 OTHER = MessageQueue("t", "a", 1)
 
 
-def consumer_of(virtual: Fakes, address: str, **settings: Any) -> PullConsumer:
+def consumer_of(virtual: VirtualConfig, address: str, **settings: Any) -> PullConsumer:
     return PullConsumer(address, group="audit", config=virtual(ConsumerConfig, **settings))
 
 
 @in_virtual_time
-async def test_a_pull_gives_messages_and_where_to_go_on(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_pull_gives_messages_and_where_to_go_on(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         assert await consumer.queues("t") == [QUEUE, OTHER]
@@ -38,7 +38,9 @@ async def test_a_pull_gives_messages_and_where_to_go_on(fakes: Fakes, virtual: F
 
 
 @in_virtual_time
-async def test_a_pull_of_an_unknown_queue_asks_where_it_is(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_pull_of_an_unknown_queue_asks_where_it_is(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0)).status is PullStatus.NO_NEW
         with pytest.raises(ConnectFailed, match="broker zz"):
@@ -46,7 +48,9 @@ async def test_a_pull_of_an_unknown_queue_asks_where_it_is(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_a_pull_may_wait_for_something_new(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_pull_may_wait_for_something_new(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         assert (await consumer.pull(QUEUE, 0, wait_ms=2_000)).status is PullStatus.NO_NEW
         assert this_loop().clock.monotonic_ms() == 2_000
@@ -58,7 +62,7 @@ async def test_a_pull_may_wait_for_something_new(fakes: Fakes, virtual: Fakes) -
 
 
 @in_virtual_time
-async def test_an_offset_that_is_gone_is_said(fakes: Fakes, virtual: Fakes) -> None:
+async def test_an_offset_that_is_gone_is_said(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
         cluster.brokers["a"].put("t", 0, b"x")
@@ -67,7 +71,7 @@ async def test_an_offset_that_is_gone_is_said(fakes: Fakes, virtual: Fakes) -> N
 
 
 @in_virtual_time
-async def test_only_wanted_tags_are_given(fakes: Fakes, virtual: Fakes) -> None:
+async def test_only_wanted_tags_are_given(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         for tag in ("Aa", "BB"):
             properties = encode_properties({"TAGS": tag})
@@ -78,7 +82,9 @@ async def test_only_wanted_tags_are_given(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_bounds_times_and_progress_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
+async def test_bounds_times_and_progress_of_a_queue(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
         cluster.brokers["a"].put("t", 0, b"x")
@@ -92,7 +98,7 @@ async def test_bounds_times_and_progress_of_a_queue(fakes: Fakes, virtual: Fakes
 
 @in_virtual_time
 async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_one_of_the_new_is_asked_for(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -109,7 +115,9 @@ async def test_a_pull_at_an_offset_of_a_deleted_topic_is_refused_until_one_of_th
 
 
 @in_virtual_time
-async def test_assigned_queues_are_read_from_the_progress_on(fakes: Fakes, virtual: Fakes) -> None:
+async def test_assigned_queues_are_read_from_the_progress_on(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y", b"z")
@@ -123,7 +131,7 @@ async def test_assigned_queues_are_read_from_the_progress_on(fakes: Fakes, virtu
 
 @in_virtual_time
 async def test_progress_is_saved_when_it_is_said_and_not_before(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -139,7 +147,7 @@ async def test_progress_is_saved_when_it_is_said_and_not_before(
 
 
 @in_virtual_time
-async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         cluster.brokers["a"].put("t", 0, *[b"%d" % n for n in range(9)])
         await consumer.assign([QUEUE])
@@ -151,7 +159,7 @@ async def test_a_seek_goes_anywhere(fakes: Fakes, virtual: Fakes) -> None:
 
 @in_virtual_time
 async def test_another_assignment_takes_the_place_of_the_first(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])
@@ -164,7 +172,7 @@ async def test_another_assignment_takes_the_place_of_the_first(
 
 
 @in_virtual_time
-async def test_brokers_know_what_it_reads(fakes: Fakes, virtual: Fakes) -> None:
+async def test_brokers_know_what_it_reads(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])
         await asyncio.sleep(2)
@@ -174,7 +182,9 @@ async def test_brokers_know_what_it_reads(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_was_just_made_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_that_was_just_made_is_waited_for(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         asking = asyncio.create_task(consumer.queues("new"))
         await asyncio.sleep(0.3)
@@ -183,7 +193,9 @@ async def test_a_topic_that_was_just_made_is_waited_for(fakes: Fakes, virtual: F
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_knows_has_no_queues(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_that_nobody_knows_has_no_queues(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         assert await consumer.queues("other") == []
         assert this_loop().clock.monotonic_ms() == 1_000
@@ -193,7 +205,7 @@ async def test_a_topic_that_nobody_knows_has_no_queues(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         broker = cluster.brokers["a"]
@@ -211,7 +223,7 @@ async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
 
 
 @in_virtual_time
-async def test_progress_may_be_saved_by_itself(fakes: Fakes, virtual: Fakes) -> None:
+async def test_progress_may_be_saved_by_itself(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         async with consumer_of(virtual, cluster.address, auto_commit=True) as consumer:
             broker = cluster.brokers["a"]
@@ -226,7 +238,9 @@ async def test_progress_may_be_saved_by_itself(fakes: Fakes, virtual: Fakes) -> 
 
 
 @in_virtual_time
-async def test_members_that_subscribe_share_a_topic(fakes: Fakes, virtual: Fakes) -> None:
+async def test_members_that_subscribe_share_a_topic(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2}, u={"a": 1}) as cluster,
         consumer_of(virtual, cluster.address, consume_from=ConsumeFrom.FIRST) as first,
@@ -246,7 +260,7 @@ async def test_members_that_subscribe_share_a_topic(fakes: Fakes, virtual: Fakes
 
 @in_virtual_time
 async def test_a_subscription_tells_of_the_queues_that_come_and_go(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         heard: list[tuple[str, Any]] = []
@@ -264,7 +278,7 @@ async def test_a_subscription_tells_of_the_queues_that_come_and_go(
 
 @in_virtual_time
 async def test_what_was_named_by_hand_is_no_assignment_of_the_group(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         heard: list[Any] = []
@@ -280,7 +294,7 @@ async def test_what_was_named_by_hand_is_no_assignment_of_the_group(
 
 @in_virtual_time
 async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         config = {"consume_from": ConsumeFrom.FIRST}
@@ -303,7 +317,7 @@ async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
 
 
 @in_virtual_time
-async def test_who_assigned_cannot_subscribe(fakes: Fakes, virtual: Fakes) -> None:
+async def test_who_assigned_cannot_subscribe(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])
         with pytest.raises(UsageError, match="cannot subscribe"):

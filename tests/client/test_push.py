@@ -1,10 +1,11 @@
 """PushConsumer: queues come by rebalance."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -15,10 +16,8 @@ from roquet.model.subscription import ConsumeType
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records.record import encode_properties
 
-Fakes = Callable[..., Any]
 
-
-def consumer_of(virtual: Fakes, address: str, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, address: str, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(address, group="g", topic="t", config=config)
 
@@ -34,7 +33,9 @@ async def started(consumer: PushConsumer) -> PushConsumer:
 
 
 @in_virtual_time
-async def test_the_only_member_gets_all_queues_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_only_member_gets_all_queues_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(0.1)
         assert ids(consumer) == [0, 1, 2, 3]
@@ -42,7 +43,7 @@ async def test_the_only_member_gets_all_queues_at_once(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_members_that_come_and_go_share_at_the_brokers_notice(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 8}) as cluster:
         members = sorted(
@@ -61,9 +62,11 @@ async def test_members_that_come_and_go_share_at_the_brokers_notice(
 
 
 @in_virtual_time
-async def test_without_a_notice_members_look_every_20_s(fakes: Fakes, virtual: Fakes) -> None:
+async def test_without_a_notice_members_look_every_20_s(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 4}) as cluster:
-        cluster.brokers["a"].notify = lambda group: None
+        cluster.brokers["a"].notifies = False
         first = await started(consumer_of(virtual, cluster.address))
         await asyncio.sleep(10)  # it looks for its retry topic, more often at first
         second = await started(consumer_of(virtual, cluster.address))
@@ -76,7 +79,7 @@ async def test_without_a_notice_members_look_every_20_s(fakes: Fakes, virtual: F
 
 @in_virtual_time
 async def test_a_joining_broker_is_read_within_a_route_refresh(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(1)
@@ -87,7 +90,9 @@ async def test_a_joining_broker_is_read_within_a_route_refresh(
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_read_no_more(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_broker_that_left_is_read_no_more(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         consumer_of(virtual, cluster.address) as consumer,
@@ -100,7 +105,7 @@ async def test_a_broker_that_left_is_read_no_more(fakes: Fakes, virtual: Fakes) 
 
 @in_virtual_time
 async def test_a_broker_that_forgot_its_members_hears_of_them_and_nothing_is_dropped(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(1)
@@ -114,7 +119,9 @@ async def test_a_broker_that_forgot_its_members_hears_of_them_and_nothing_is_dro
 
 
 @in_virtual_time
-async def test_who_takes_over_goes_on_where_the_other_stopped(fakes: Fakes, virtual: Fakes) -> None:
+async def test_who_takes_over_goes_on_where_the_other_stopped(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         broker = cluster.brokers["a"]
         for queue_id in (0, 1):
@@ -143,7 +150,7 @@ async def test_who_takes_over_goes_on_where_the_other_stopped(fakes: Fakes, virt
 
 @in_virtual_time
 async def test_a_member_may_start_before_its_cluster(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes() as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(120)
@@ -157,7 +164,7 @@ async def test_a_member_may_start_before_its_cluster(
 
 @in_virtual_time
 async def test_a_member_may_start_before_its_name_server(
-    virtual: Fakes, caplog: pytest.LogCaptureFixture
+    virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with consumer_of(virtual, "127.0.0.1:1"):
         await asyncio.sleep(300)
@@ -165,7 +172,9 @@ async def test_a_member_may_start_before_its_name_server(
 
 
 @in_virtual_time
-async def test_heartbeats_say_what_the_group_listens_to(fakes: Fakes, virtual: Fakes) -> None:
+async def test_heartbeats_say_what_the_group_listens_to(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(1)
         consumer.subscribe("t", "A || B")
@@ -180,7 +189,7 @@ async def test_heartbeats_say_what_the_group_listens_to(fakes: Fakes, virtual: F
 
 
 @in_virtual_time
-async def test_only_wanted_tags_arrive(fakes: Fakes, virtual: Fakes) -> None:
+async def test_only_wanted_tags_arrive(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST)
         consumer = PushConsumer(cluster.address, group="g", config=config)
@@ -193,7 +202,9 @@ async def test_only_wanted_tags_arrive(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_a_topic_may_be_left_and_another_one_taken(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_may_be_left_and_another_one_taken(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}, u={"a": 1}) as cluster,
         consumer_of(virtual, cluster.address) as consumer,
@@ -207,7 +218,7 @@ async def test_a_topic_may_be_left_and_another_one_taken(fakes: Fakes, virtual: 
 
 @in_virtual_time
 async def test_watchers_hear_what_came_and_went(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         heard: list[tuple[str, int]] = []
@@ -216,31 +227,31 @@ async def test_watchers_hear_what_came_and_went(
 
         async def went(queues: Sequence[MessageQueue]) -> None:
             heard.append(("went", len(queues)))
-            raise ValueError("broken watcher")
+            raise ValueError("broken listener")
 
         first.on_revoked(went)
         await started(first)
         second = await started(consumer_of(virtual, cluster.address))
         assert heard == [("came", 2), ("went", 1)]
-        assert "broken watcher" in caplog.text
+        assert "broken listener" in caplog.text
         await second.close()
         await asyncio.sleep(1)
         assert heard[2:] == [("came", 1)]
         cluster.brokers["a"].put("t", 0, b"x")
         (message,) = await first.fetch(1)
         await message.ack()
-        told: list[tuple[Sequence[MessageQueue], int | None]] = []
+        calls: list[tuple[Sequence[MessageQueue], int | None]] = []
         first.on_revoked(
-            lambda queues: told.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
+            lambda queues: calls.append((queues, cluster.brokers["a"].committed.get(("g", "t", 0))))
         )
         await first.close()
         assert heard[3:] == [("went", 2)]
-        assert told == [((MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)), 1)]
+        assert calls == [((MessageQueue("t", "a", 0), MessageQueue("t", "a", 1)), 1)]
 
 
 @in_virtual_time
 async def test_a_strategy_that_raises_leaves_all_as_it_is(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(queues: Any, members: Any) -> Any:
         raise ZeroDivisionError("no idea")
@@ -255,7 +266,7 @@ async def test_a_strategy_that_raises_leaves_all_as_it_is(
 
 
 @in_virtual_time
-async def test_the_group_is_left_in_good_order(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_group_is_left_in_good_order(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         async with consumer_of(virtual, cluster.address) as consumer:
             await asyncio.sleep(1)
@@ -274,7 +285,7 @@ def test_a_wrong_topic_or_expression_is_said_at_once() -> None:
 
 @in_virtual_time
 async def test_the_log_says_who_joins_what_is_gained_and_who_leaves(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "roquet.client")
     async with fakes(t={"a": 4}) as cluster:
@@ -284,11 +295,11 @@ async def test_the_log_says_who_joins_what_is_gained_and_who_leaves(
             async with PushConsumer(cluster.address, group="g", topic="t", config=config):
                 await asyncio.sleep(30)
         broker = cluster.brokers["a"].address
-    said = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
-    assert said[:3] == [
+    logged = [record.getMessage() for record in caplog.records if record.levelname == "INFO"]
+    assert logged[:3] == [
         f"{one.client_id} joins group g, by name servers {cluster.address}",
         f"{one.client_id} is known to the broker at {broker}",
         "group g: this member has gained t@a:0-3; it has 4 now",
     ]
-    assert "group g: this member has given away t@a:2-3; it has 2 now" in said
-    assert said[-1] == f"{one.client_id} has left group g"
+    assert "group g: this member has given away t@a:2-3; it has 2 now" in logged
+    assert logged[-1] == f"{one.client_id} has left group g"

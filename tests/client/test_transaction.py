@@ -40,8 +40,8 @@ HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
 Fault = Exception | None
 
 
-class Wire:
-    """What a producer sends; calls of one kind may fail."""
+class FaultyPool:
+    """Records what a producer sends; calls of one type may fail."""
 
     def __init__(self, producer: TransactionProducer) -> None:
         self.calls: list[Any] = []
@@ -76,7 +76,7 @@ async def check(message: StoredMessage) -> TransactionState:
 @asynccontextmanager
 async def producing(
     brokers: int = 1, **settings: Any
-) -> AsyncIterator[tuple[Cluster, TransactionProducer, Wire]]:
+) -> AsyncIterator[tuple[Cluster, TransactionProducer, FaultyPool]]:
     async with cluster(brokers=brokers, clock=this_loop().clock) as running:
         config = ProducerConfig(
             clock=this_loop().clock, rng=Random(2), client_ip="127.0.0.1", **settings
@@ -84,26 +84,26 @@ async def producing(
         async with TransactionProducer(
             running.namesrv_addr, group="pg", check=check, config=config
         ) as producer:
-            yield running, producer, Wire(producer)
+            yield running, producer, FaultyPool(producer)
 
 
 def bodies(running: Cluster, topic: str = "t") -> list[bytes]:
-    found = []
+    halves = []
     for broker in running.brokers:
         store = broker.broker.log.store
         for queue_id in store.queue_ids(topic):
             parts = store.read(topic, queue_id, 0, count_max=100).parts
-            found += [record.body for part in parts for record in decode_many(part)]
-    return sorted(found)
+            halves += [record.body for part in parts for record in decode_many(part)]
+    return sorted(halves)
 
 
 @in_virtual_time
 async def test_what_is_sent_names_transaction_and_group() -> None:
-    async with producing() as (running, producer, wire):
+    async with producing() as (running, producer, pool_calls):
         async with producer.transaction("t", b"m", keys=("a", "b"), order_key="o") as tx:
             assert tx.topic == "t"
             assert tx.receipt.message_id == tx.message_id
-        (half,), (end,) = wire.sent(Send), wire.sent(EndTransaction)
+        (half,), (end,) = pool_calls.sent(Send), pool_calls.sent(EndTransaction)
         properties = decode_properties(half.properties)
         assert (properties["TRAN_MSG"], properties["PGROUP"]) == ("true", "pg")
         assert properties["KEYS"] == "a b"
@@ -117,7 +117,7 @@ async def test_what_is_sent_names_transaction_and_group() -> None:
 
 @in_virtual_time
 async def test_a_block_that_is_cancelled_rolls_back() -> None:
-    async with producing() as (running, producer, wire):
+    async with producing() as (running, producer, pool_calls):
 
         async def work() -> None:
             async with producer.transaction("t", b"m"):
@@ -128,19 +128,19 @@ async def test_a_block_that_is_cancelled_rolls_back() -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert [call.commit_or_rollback for call in wire.sent(EndTransaction)] == [12]
+        assert [call.commit_or_rollback for call in pool_calls.sent(EndTransaction)] == [12]
         assert bodies(running) == []
 
 
 @in_virtual_time
 async def test_a_block_may_say_that_it_does_not_know_and_raise() -> None:
-    async with producing() as (_, producer, wire):
+    async with producing() as (_, producer, pool_calls):
         tx = producer.transaction("t", b"m")
         with pytest.raises(TimeoutError):
             async with tx:
                 await _unsure(tx)
         assert tx.state is TransactionState.UNKNOWN
-        assert wire.sent(EndTransaction) == []
+        assert pool_calls.sent(EndTransaction) == []
 
 
 async def _unsure(tx: Transaction) -> None:
@@ -150,54 +150,54 @@ async def _unsure(tx: Transaction) -> None:
 
 @in_virtual_time
 async def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
-    """Each would be asked about, and be delivered, one day."""
-    async with producing() as (running, producer, wire):
+    """The broker would ask about each, and could deliver both."""
+    async with producing() as (running, producer, pool_calls):
         for fault in (ConnectionLost("gone"), CallTimeout("late")):
-            wire.faults[Send] = [fault]
+            pool_calls.faults[Send] = [fault]
             with pytest.raises(type(fault)):
                 async with producer.transaction("t", b"m"):
                     raise AssertionError("the block must not run")
-        assert len(wire.sent(Send)) == 2
-        assert wire.sent(EndTransaction) == []
+        assert len(pool_calls.sent(Send)) == 2
+        assert pool_calls.sent(EndTransaction) == []
         assert bodies(running) == []
 
 
 @in_virtual_time
 async def test_one_that_is_certainly_not_stored_is_tried_again_within_the_time() -> None:
-    async with producing(brokers=2) as (running, producer, wire):
+    async with producing(brokers=2) as (running, producer, pool_calls):
         await producer.send("t", b"plain")
         busy = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
-        wire.faults[Send] = [busy, ConnectFailed("away")]
+        pool_calls.faults[Send] = [busy, ConnectFailed("away")]
         async with producer.transaction("t", b"m"):
             pass
         assert bodies(running) == [b"m", b"plain"]
-        wire.faults[Send] = [busy] * 9
+        pool_calls.faults[Send] = [busy] * 9
         with pytest.raises(CallRefused):
             async with producer.transaction("t", b"never"):
                 pass
-        assert len(wire.faults[Send]) == 6, "three tries"
+        assert len(pool_calls.faults[Send]) == 6, "three tries"
         with pytest.raises(CallRefused):
             async with producer.transaction("t", b"never", timeout_ms=50):
                 pass
-        assert len(wire.faults[Send]) == 4, "the time was over"
+        assert len(pool_calls.faults[Send]) == 4, "the time was over"
 
 
 @in_virtual_time
 async def test_one_that_would_be_refused_again_is_sent_once() -> None:
-    async with producing() as (_, producer, wire):
-        wire.faults[Send] = [CallRefused(ResponseCode.MESSAGE_ILLEGAL, "no")] * 9
+    async with producing() as (_, producer, pool_calls):
+        pool_calls.faults[Send] = [CallRefused(ResponseCode.MESSAGE_ILLEGAL, "no")] * 9
         with pytest.raises(CallRefused):
             async with producer.transaction("t", b"m"):
                 raise AssertionError("the block must not run")
-        assert len(wire.sent(Send)) == 1
+        assert len(pool_calls.sent(Send)) == 1
 
 
 @in_virtual_time
 async def test_the_time_of_a_transaction_begins_with_its_block() -> None:
-    async with producing() as (running, producer, wire):
+    async with producing() as (running, producer, pool_calls):
         tx = producer.transaction("t", b"m", timeout_ms=500)
         await asyncio.sleep(2)
-        wire.faults[Send] = [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+        pool_calls.faults[Send] = [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
         async with tx:
             pass
         assert bodies(running) == [b"m"]
@@ -205,23 +205,23 @@ async def test_the_time_of_a_transaction_begins_with_its_block() -> None:
 
 @in_virtual_time
 async def test_a_half_message_that_is_less_durable_than_promised_is_rolled_back() -> None:
-    async with producing() as (running, producer, wire):
-        wire.change = lambda reply: msgspec.structs.replace(
+    async with producing() as (running, producer, pool_calls):
+        pool_calls.change = lambda reply: msgspec.structs.replace(
             reply, code=ResponseCode.FLUSH_DISK_TIMEOUT
         )
         with pytest.raises(CallError, match="FLUSH_DISK_TIMEOUT") as error:
             async with producer.transaction("t", b"m"):
                 raise AssertionError("the block must not run")
         assert error.value.definite
-        assert [call.commit_or_rollback for call in wire.sent(EndTransaction)] == [12]
+        assert [call.commit_or_rollback for call in pool_calls.sent(EndTransaction)] == [12]
         await asyncio.sleep(0.1)
         assert bodies(running) == []
 
 
 @in_virtual_time
 async def test_a_broker_whose_ids_are_none_takes_no_transactions() -> None:
-    async with producing() as (_, producer, wire):
-        wire.change = lambda reply: msgspec.structs.replace(reply, msg_id="somewhere")
+    async with producing() as (_, producer, pool_calls):
+        pool_calls.change = lambda reply: msgspec.structs.replace(reply, msg_id="somewhere")
         with pytest.raises(RecordError):
             async with producer.transaction("t", b"m"):
                 raise AssertionError("the block must not run")
@@ -241,8 +241,8 @@ async def test_a_broker_whose_ids_are_none_takes_no_transactions() -> None:
 async def test_a_commit_that_is_not_heard_is_left_to_the_check(
     fault: CallError, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with producing() as (running, producer, wire):
-        wire.faults[EndTransaction] = [fault]
+    async with producing() as (running, producer, pool_calls):
+        pool_calls.faults[EndTransaction] = [fault]
         async with producer.transaction("t", b"m") as tx:
             pass
         assert f"COMMIT of message {tx.message_id}" in caplog.text
@@ -251,8 +251,10 @@ async def test_a_commit_that_is_not_heard_is_left_to_the_check(
 
 @in_virtual_time
 async def test_a_commit_that_can_never_be_is_an_error() -> None:
-    async with producing() as (_, producer, wire):
-        wire.faults[EndTransaction] = [CallRefused(1, "Find prepared transaction message failed")]
+    async with producing() as (_, producer, pool_calls):
+        pool_calls.faults[EndTransaction] = [
+            CallRefused(1, "Find prepared transaction message failed")
+        ]
         with pytest.raises(CallRefused, match="Find prepared"):
             async with producer.transaction("t", b"m"):
                 pass
@@ -262,8 +264,8 @@ async def test_a_commit_that_can_never_be_is_an_error() -> None:
 async def test_a_roll_back_that_cannot_be_sent_hides_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    async with producing() as (_, producer, wire):
-        wire.faults[EndTransaction] = [ConnectFailed("away")]
+    async with producing() as (_, producer, pool_calls):
+        pool_calls.faults[EndTransaction] = [ConnectFailed("away")]
         with pytest.raises(ValueError, match="mine"):
             async with producer.transaction("t", b"m"):
                 raise ValueError("mine")
@@ -321,15 +323,19 @@ async def test_a_producer_that_was_there_first_is_known_to_a_broker_that_comes()
 
 
 @in_virtual_time
-async def test_a_name_server_that_is_away_at_first_is_asked_again() -> None:
+async def test_a_name_server_that_is_away_at_first_is_asked_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
     async with TransactionProducer("127.0.0.1:9", group="pg", check=check, config=config):
         await asyncio.sleep(10)
+    assert "no name server answered at 127.0.0.1:9" in caplog.text
+    assert "ended with an error" not in caplog.text
 
 
 @in_virtual_time
 async def test_what_can_be_no_transaction_is_refused() -> None:
-    async with producing() as (_, producer, wire):
+    async with producing() as (_, producer, pool_calls):
         with pytest.raises(UsageError, match="one message"):
             producer.transaction([Message("t", b"1"), Message("t", b"2")])  # type: ignore[arg-type]
         later = datetime(2040, 1, 1, tzinfo=UTC)
@@ -347,7 +353,7 @@ async def test_what_can_be_no_transaction_is_refused() -> None:
             pass
         with pytest.raises(UsageError, match="used once"):
             await tx.__aenter__()
-        assert len(wire.sent(Send)) == 1
+        assert len(pool_calls.sent(Send)) == 1
 
 
 def test_settings_that_are_wrong_are_told() -> None:

@@ -1,4 +1,4 @@
-"""What a producer says when a broker asks about a half message."""
+"""A producer's answers to a broker's questions about half messages."""
 
 import asyncio
 import threading
@@ -23,8 +23,8 @@ from roquet.wire.records.record import pack
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Asker:
-    """A broker's connection: remembers what it was told."""
+class FakePeer:
+    """A broker's connection that records what it is sent."""
 
     def __init__(self) -> None:
         self.told: list[EndTransaction] = []
@@ -43,10 +43,10 @@ def question(group: str = "pg", body: bytes = b"m") -> CheckTransactionState:
 
 
 async def answered(check: Callable[[StoredMessage], Any], **fields: Any) -> list[EndTransaction]:
-    asker: Any = Asker()
-    await TransactionChecker(check, "pg").answer(question(**fields), asker)
-    told: list[EndTransaction] = asker.told
-    return told
+    peer: Any = FakePeer()
+    await TransactionChecker(check, "pg").answer(question(**fields), peer)
+    ends: list[EndTransaction] = peer.told
+    return ends
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ async def test_questions_for_others_and_damaged_ones_are_not_answered(
 
     assert await answered(check, group="other") == []
     assert "for another group" in caplog.text
-    asker: Any = Asker()
+    peer: Any = FakePeer()
     with pytest.raises(RecordError):
         await TransactionChecker(check, "pg").answer(
-            CheckTransactionState(half_offset=1, position=2), asker
+            CheckTransactionState(half_offset=1, position=2), peer
         )
 
 
@@ -138,13 +138,13 @@ async def test_only_so_many_are_answered_at_one_time_and_only_so_many_wait(
         running -= 1
         return TransactionState.COMMIT
 
-    asker: Any = Asker()
+    peer: Any = FakePeer()
     answers = TransactionChecker(check, "pg")
-    await asyncio.gather(*(answers.answer(question(), asker) for _ in range(9)))
-    assert (most, len(asker.told)) == (2, 5)
-    assert caplog.text.count("left out") == 1
-    await answers.answer(question(), asker)
-    assert len(asker.told) == 6
+    await asyncio.gather(*(answers.answer(question(), peer) for _ in range(9)))
+    assert (most, len(peer.told)) == (2, 5)
+    assert caplog.text.count("checks are dropped") == 1
+    await answers.answer(question(), peer)
+    assert len(peer.told) == 6
 
 
 @in_virtual_time
@@ -158,14 +158,13 @@ async def test_checks_that_hang_do_not_keep_others_from_being_made(
             await asyncio.sleep(1_000_000)
         return TransactionState.COMMIT
 
-    asker: Any = Asker()
+    peer: Any = FakePeer()
     answers = TransactionChecker(check, "pg")
     asked = [
-        answers.answer(question(), asker)
-        for _ in range(transaction_check.CONCURRENT_CHECKS_MAX + 1)
+        answers.answer(question(), peer) for _ in range(transaction_check.CONCURRENT_CHECKS_MAX + 1)
     ]
     await asyncio.gather(*asked)
-    states = [call.commit_or_rollback for call in asker.told]
+    states = [call.commit_or_rollback for call in peer.told]
     assert (states.count(0), states.count(8)) == (transaction_check.CONCURRENT_CHECKS_MAX, 1)
     assert "took more than 60000 ms: asked again later" in caplog.text
 
@@ -176,18 +175,18 @@ async def test_only_so_many_threads_may_hang(
     monkeypatch.setattr(transaction_check, "CHECK_LIMIT_MS", 1)
     monkeypatch.setattr(transaction_check, "THREADS_MAX", 3)
     go_on = threading.Event()
-    asker: Any = Asker()
+    peer: Any = FakePeer()
     answers = TransactionChecker(lambda _: go_on.wait(60), "pg")  # type: ignore[arg-type,return-value]
     for _ in range(5):
-        await answers.answer(question(), asker)
-    assert [call.commit_or_rollback for call in asker.told] == [0, 0, 0]
+        await answers.answer(question(), peer)
+    assert [call.commit_or_rollback for call in peer.told] == [0, 0, 0]
     assert "3 threads are at work" in caplog.text
     go_on.set()
     for thread in threading.enumerate():
         if thread.name == "roquet-check":
             thread.join(10)
-    await answers.answer(question(), asker)
-    assert len(asker.told) == 4
+    await answers.answer(question(), peer)
+    assert len(peer.told) == 4
 
 
 @in_virtual_time
@@ -196,14 +195,14 @@ async def test_a_producer_that_closes_answers_nothing_more() -> None:
         await asyncio.sleep(1)
         return TransactionState.COMMIT
 
-    asker: Any = Asker()
+    peer: Any = FakePeer()
     answers = TransactionChecker(check, "pg")
-    task = asyncio.create_task(answers.answer(question(), asker))
+    task = asyncio.create_task(answers.answer(question(), peer))
     await asyncio.sleep(0.5)
     answers.close()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert asker.told == []
+    assert peer.told == []
 
 
 def test_a_check_is_a_function() -> None:

@@ -219,7 +219,7 @@ async def test_what_is_no_request_cannot_be_answered() -> None:
         await producer.send("t", b"plain")
         await asyncio.sleep(30)
     (fault,) = faults
-    assert "is no request: nobody waits for a reply" in fault
+    assert "is not a request: no producer waits for a reply" in fault
 
 
 @in_virtual_time

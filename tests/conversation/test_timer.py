@@ -86,7 +86,7 @@ async def test_a_producer_says_when_and_may_take_it_back() -> None:
             with pytest.raises(CallRefused, match="topic not match") as refused:
                 await producer.recall("TBW102", second.recall_handle)
             assert refused.value.code == ResponseCode.ILLEGAL_OPERATION
-            with pytest.raises(UsageError, match="no recall handle"):
+            with pytest.raises(UsageError, match="not a recall handle"):
                 await producer.recall("orders", "x")
             await asyncio.sleep(60)
             with pytest.raises(CallRefused, match="timestamp invalid"):

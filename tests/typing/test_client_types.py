@@ -1,4 +1,4 @@
-"""The public API has the types that its users see: checked by mypy, run by nobody's machine."""
+"""Types of the public API as users see them: checked by mypy."""
 
 from collections.abc import Mapping, Sequence
 from typing import assert_type

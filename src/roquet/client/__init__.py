@@ -1,4 +1,17 @@
-"""Client library: producers and consumers, their settings and errors."""
+"""Client library: producers and consumers, their settings and errors.
+
+    blocking                                    all of it without async, on a shared loop thread
+    push · pull · pop · transaction             classes that users construct
+    consumer · producer · transaction_check     their common parts
+    operator/                                   requests of operators: resets, running info
+    popping/ · rebalance/ · tracing/            pops and acks · queues of a group · message traces
+    reading/                                    pulls, handlers, retries, offsets
+    sending/                                    preparation, batches, retries on other brokers
+    connection/                                 identity, routes, heartbeats, background tasks
+    config                                      settings
+
+Each line imports only from those below it; a contract in pyproject.toml checks that.
+"""
 
 from roquet.client.config import ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.pop import PopConsumer

@@ -303,8 +303,8 @@ class TransactionProducer(Producer):
     ) -> Iterator[transacting.Transaction]:
         """Commit a message at the normal end of a block, and roll it back when the block raises."""
         begin, wait = self._transactions.transaction, self._thread.wait
-        whole = build_message(message, body, fields)
-        tx = wait(_of(begin, whole, selector=selector, timeout_ms=timeout_ms))
+        whole_message = build_message(message, body, fields)
+        tx = wait(_call(begin, whole_message, selector=selector, timeout_ms=timeout_ms))
         wait(tx.__aenter__())
         try:
             yield tx
@@ -360,19 +360,19 @@ class _Consumer(Generic[C, M]):
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop handing out messages of some queues, or of all, until `resume`."""
-        self._thread.wait(_of(self._consumer.pause, *queues))
+        self._thread.wait(_call(self._consumer.pause, *queues))
 
     def resume(self, *queues: MessageQueue) -> None:
         """Hand out messages of some queues again, or of all."""
-        self._thread.wait(_of(self._consumer.resume, *queues))
+        self._thread.wait(_call(self._consumer.resume, *queues))
 
     def paused(self) -> Sequence[MessageQueue]:
         """The paused queues."""
-        return self._thread.wait(_of(self._consumer.paused))
+        return self._thread.wait(_call(self._consumer.paused))
 
     def seek(self, queue: MessageQueue, offset: int) -> None:
         """Read an assigned queue from an offset on."""
-        self._thread.wait(_of(self._consumer.seek, queue, offset))
+        self._thread.wait(_call(self._consumer.seek, queue, offset))
 
     def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
         """Read an assigned queue from the first message stored at or after a time."""
@@ -480,11 +480,11 @@ class _Subscriber(_Consumer[S, M]):
 
         `sql` filters by properties instead.
         """
-        self._thread.wait(_of(self._consumer.subscribe, topic, tags, sql=sql))
+        self._thread.wait(_call(self._consumer.subscribe, topic, tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        self._thread.wait(_of(self._consumer.unsubscribe, topic))
+        self._thread.wait(_call(self._consumer.unsubscribe, topic))
 
 
 class _Rebalanced(_Consumer[R, M]):
@@ -590,7 +590,7 @@ class PullConsumer(_Rebalanced[pull.PullConsumer, ReceivedMessage]):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        self._thread.wait(_of(self._consumer.unsubscribe, topic))
+        self._thread.wait(_call(self._consumer.unsubscribe, topic))
 
     def poll(
         self, count: int = POLL_COUNT, timeout_ms: int = FETCH_TIMEOUT_MS
@@ -628,6 +628,6 @@ class PopConsumer(_Subscriber[pop.PopConsumer, PoppedMessage]):
         )
 
 
-async def _of(act: Callable[..., T], *args: Any, **named: Any) -> T:
+async def _call(act: Callable[..., T], *args: Any, **named: Any) -> T:
     """Run a plain function as a coroutine, since its objects belong to the loop's thread."""
     return act(*args, **named)

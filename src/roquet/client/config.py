@@ -190,7 +190,7 @@ class ProducerConfig(ClientConfig, frozen=True, kw_only=True):
         super().__post_init__()
         check_least(self, PRODUCER_MINIMUMS)
         if self.selector is not None and not callable(self.selector):
-            raise ConfigError(f"selector: a function is wanted, not {self.selector!r}")
+            raise ConfigError(f"selector: expected a function, not {self.selector!r}")
         if not 0 <= self.compress_level <= (highest := _LEVELS[self.compression]):
             raise ConfigError(f"compress_level: {self.compress_level} is not within 0 to {highest}")
 
@@ -281,10 +281,10 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     def check(self) -> None:
         """Raise ConfigError for combinations that cannot work."""
         if self.message_model is MessageModel.LITE_SELECTIVE:
-            raise ConfigError("message_model: CLUSTERING or BROADCASTING, others are not for us")
+            raise ConfigError("message_model: only CLUSTERING and BROADCASTING are supported")
         strategy = self.find_strategy()
         if isinstance(strategy, MachineRoomStrategy) and not strategy.rooms:
-            raise ConfigError("strategy: MACHINE_ROOM needs a room, without one it shares nothing")
+            raise ConfigError("strategy: MACHINE_ROOM needs at least one room")
 
     @property
     def limits(self) -> FlowLimits:
@@ -317,35 +317,35 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
             return None
         if name not in STRATEGIES:
             known = ", ".join([*STRATEGIES, *sorted(BROKER_DECIDED)])
-            raise ConfigError(f"strategy: {name!r} is unknown; there is {known}")
+            raise ConfigError(f"strategy: {name!r} is unknown; known are {known}")
         return STRATEGIES[name]
 
 
 C = TypeVar("C", bound=ClientConfig)
 
 
-def config_or_default(defaults: C, given: object) -> C:
+def config_or_default(defaults: C, config: object) -> C:
     """The given settings, or the defaults for None; UsageError for a value of another type."""
-    if given is None:
+    if config is None:
         return defaults
-    if not isinstance(given, type(defaults)):
-        raise UsageError(f"config: a {type(defaults).__name__}, not {given!r:.100}")
-    return given
+    if not isinstance(config, type(defaults)):
+        raise UsageError(f"config: a {type(defaults).__name__}, not {config!r:.100}")
+    return config
 
 
 def resolve_name_servers(
-    given: str | Sequence[str] | None, environ: Mapping[str, str]
+    namesrv: str | Sequence[str] | None, environ: Mapping[str, str]
 ) -> tuple[str, ...]:
     """Addresses of name servers, by argument or else environment; ConfigError without any."""
-    if given is None:
-        if not (given := environ.get(NAMESRV_VARIABLE)):
+    if namesrv is None:
+        if not (namesrv := environ.get(NAMESRV_VARIABLE)):
             raise ConfigError(
                 f"no name server given: pass 'HOST:9876', or set {NAMESRV_VARIABLE}; "
                 "`roquet dev` starts one"
             )
-        return parse_addresses(given, NAMESRV_VARIABLE)
+        return parse_addresses(namesrv, NAMESRV_VARIABLE)
     try:
-        text = given if isinstance(given, str) else ";".join(given)
+        text = namesrv if isinstance(namesrv, str) else ";".join(namesrv)
     except TypeError:
-        raise ConfigError(f"namesrv: 'HOST:9876', or several such texts, not {given!r}") from None
+        raise ConfigError(f"namesrv: 'HOST:9876', or several such texts, not {namesrv!r}") from None
     return parse_addresses(text, "namesrv")

@@ -121,7 +121,7 @@ class Consumer:
             if not is_retry(topic)
         }
 
-    def _whole(self, topic: str) -> str:
+    def _full_name(self, topic: str) -> str:
         """The topic's full name, with the namespace."""
         return wrap(self._config.namespace, topic)
 
@@ -140,7 +140,7 @@ class Consumer:
         self._session.start(self._data)
         self._loop = asyncio.get_running_loop()
         self._graceful_stop.open()
-        self._session.membership.on_denied(self._denied)
+        self._session.membership.on_denied(self._fail_reads)
         try:
             open_consumers.register(self)
             if isinstance(self._offsets, LocalOffsets):
@@ -190,9 +190,9 @@ class Consumer:
         try:
             await self._graceful_stop.finish_running()
             await self._assigned_queues.settled(self._config.close_timeout_ms)
-            ours = list(self._assigned_queues.readers)
-            await self._assigned_queues.release(ours, save=self._saves_progress)
-            await self._rebalancer.release_all(ours)
+            assigned = list(self._assigned_queues.readers)
+            await self._assigned_queues.release(assigned, save=self._saves_progress)
+            await self._rebalancer.release_all(assigned)
             if self._tracer is not None:
                 await self._tracer.close()
             await self._session.membership.leave(consumer=self.group)
@@ -200,9 +200,9 @@ class Consumer:
         finally:
             await self._end()
 
-    def _denied(self, error: Exception) -> None:
+    def _fail_reads(self, error: Exception) -> None:
         """Fail all reads after every broker denied access, and stop all background tasks."""
-        log.error("group %s: no broker lets us in: %s", self.group, error)
+        log.error("group %s: no broker grants access: %s", self.group, error)
         self._inbox.fail(error)
         self._session.background.cancel()
 
@@ -241,20 +241,20 @@ class Consumer:
         """Return up to `count` messages; fewer after the timeout."""
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         try:
-            while len(found) < count:
+            while len(messages) < count:
                 left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
                 message = self._inbox.pop() or await self._next(left_ms)
                 if message is None:
                     break
-                found.append(message)
+                messages.append(message)
         except BaseException:
-            self._put_back(found)
+            self._put_back(messages)
             raise
-        if not found:
+        if not messages:
             self._graceful_stop.signals.note_empty_read()
-        return found
+        return messages
 
     def _put_back(self, messages: Sequence[ReceivedMessage]) -> None:
         """Put messages that were taken but not returned back to the front."""
@@ -291,12 +291,12 @@ class Consumer:
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop handing out messages of some queues, or of all, until `resume`."""
-        for reader in self._chosen(queues):
+        for reader in self._readers_of(queues):
             reader.pause()
 
     def resume(self, *queues: MessageQueue) -> None:
         """Hand out messages of some queues again, or of all."""
-        for reader in self._chosen(queues):
+        for reader in self._readers_of(queues):
             reader.resume()
 
     def paused(self) -> Sequence[MessageQueue]:
@@ -308,7 +308,9 @@ class Consumer:
         self._session.check()
         reader = self._assigned_queues.reader(queue)
         if (message_filter := self._filters.get(queue.topic)) is None:
-            raise UsageError(f"topic {queue.topic} is not subscribed any more: {queue} is leaving")
+            raise UsageError(
+                f"topic {queue.topic} is not subscribed any more: {queue} is being released"
+            )
         self._assigned_queues.seek(reader.queue, offset, message_filter)
 
     async def seek_to_time(self, queue: MessageQueue, stored_ms: int) -> None:
@@ -326,7 +328,7 @@ class Consumer:
         self._assigned_queues.reader(queue)
         self.seek(queue, await self._offsets.max_offset(queue))
 
-    def _chosen(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
+    def _readers_of(self, queues: Sequence[MessageQueue]) -> Sequence[QueueReader]:
         self._session.check()
         if not queues:
             return list(self._assigned_queues.readers.values())

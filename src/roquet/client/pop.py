@@ -59,7 +59,7 @@ class PopConsumer(Consumer):
         self._buffer = PrefetchBuffer(config.clock, config.pop_count)
         self._inbox = self._buffer
         self._acks = PopAcks(self._session, config, self.group)
-        self._poppers: dict[tuple[str, str], PopLoop] = {}
+        self._pop_loops: dict[tuple[str, str], PopLoop] = {}
         """By topic and broker."""
         self._finding: asyncio.Task[None] | None = None
         self._throttle = ErrorLogThrottle(f"brokers of {self.group}")
@@ -72,7 +72,7 @@ class PopConsumer(Consumer):
 
         `sql` filters by properties instead, as in PushConsumer.
         """
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         self._filters[check_topic(topic)] = SubscriptionFilter.from_user(
             topic, tags, sql, self._config
         )
@@ -83,7 +83,7 @@ class PopConsumer(Consumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         self._filters.pop(topic, None)
         self._stop_popping(topic)
         if self.is_open:
@@ -91,7 +91,7 @@ class PopConsumer(Consumer):
 
     def assignment(self) -> Sequence[MessageQueue]:
         """The brokers that are popped, each as queue id -1: no member owns a queue."""
-        return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._poppers)]
+        return [MessageQueue(topic, broker, ANY_QUEUE) for topic, broker in sorted(self._pop_loops)]
 
     async def lag(self) -> Mapping[MessageQueue, int]:
         """Messages of each queue that the group has not taken, by the brokers' current offsets."""
@@ -128,7 +128,7 @@ class PopConsumer(Consumer):
         except BaseException:
             await self._end()
             raise
-        self._session.routes.on_change(lambda _: self._look())
+        self._session.routes.on_change(lambda _: self._update_pop_loops())
         self._find()
 
     async def close(self) -> None:
@@ -148,13 +148,13 @@ class PopConsumer(Consumer):
 
     def _find(self) -> None:
         """Start popping known topics, and searches for the brokers of the others."""
-        self._look()
+        self._update_pop_loops()
         if self._finding is None or self._finding.done():
             self._finding = self._session.background.start(
-                self._find_all(), f"brokers of {self.group}"
+                self._find_topics(), f"brokers of {self.group}"
             )
 
-    async def _find_all(self) -> None:
+    async def _find_topics(self) -> None:
         """Refresh routes until every topic is known."""
         while unknown := [t for t in self._filters if self._session.routes.readable(t) is None]:
             for topic in unknown:
@@ -164,29 +164,29 @@ class PopConsumer(Consumer):
                     self._throttle.report(error)
             if all(self._session.routes.readable(t) is None for t in unknown):
                 await self._config.clock.sleep(SEARCH_MS)
-        self._look()
+        self._update_pop_loops()
 
-    def _look(self) -> None:
+    def _update_pop_loops(self) -> None:
         """Start and stop pop loops, so that there is one for each topic and broker."""
         wanted = {
             (topic, queue.broker_name)
             for topic in self._filters
             for queue in self._session.routes.readable(topic) or ()
         }
-        for key in [key for key in self._poppers if key not in wanted]:
-            self._poppers.pop(key).leave()
-        for topic, broker in wanted - self._poppers.keys():
+        for key in [key for key in self._pop_loops if key not in wanted]:
+            self._pop_loops.pop(key).leave()
+        for topic, broker in wanted - self._pop_loops.keys():
             target = PopTarget(broker, topic, self.group, self._acks, self._config.clock)
             target.namespace = self._config.namespace
-            popper = PopLoop(
+            pop_loop = PopLoop(
                 target, self._filters[topic], self._buffer, self._session, self._config, self._acks
             )
-            popper.start(self._session.background)
-            self._poppers[topic, broker] = popper
+            pop_loop.start(self._session.background)
+            self._pop_loops[topic, broker] = pop_loop
 
     def _stop_popping(self, topic: str) -> None:
-        for key in [key for key in self._poppers if key[0] == topic]:
-            self._poppers.pop(key).leave()
+        for key in [key for key in self._pop_loops if key[0] == topic]:
+            self._pop_loops.pop(key).leave()
 
 
 def _check(config: ConsumerConfig) -> None:
@@ -196,9 +196,9 @@ def _check(config: ConsumerConfig) -> None:
     if config.message_model is MessageModel.BROADCASTING:
         raise ConfigError("message_model: a PopConsumer shares messages, it does not broadcast")
     if config.consume_from is ConsumeFrom.TIMESTAMP:
-        raise ConfigError("consume_from: a pop begins at FIRST or LAST, it knows no TIMESTAMP")
+        raise ConfigError("consume_from: a PopConsumer starts at FIRST or LAST, not at a TIMESTAMP")
     if config.invisible_ms < 1:
-        raise ConfigError(f"invisible_ms: {config.invisible_ms} is not a time over 0")
+        raise ConfigError(f"invisible_ms: {config.invisible_ms} is not greater than 0")
     if not 1 <= config.pop_count <= COUNT_MAX:
         raise ConfigError(f"pop_count: {config.pop_count}, 1 to {COUNT_MAX} are allowed")
 

@@ -152,8 +152,8 @@ class Producer:
         selector spreads. A failed send is retried on another broker, up to `retry_times` and within
         the timeout; when a key or a selector fixes the queue, it is retried on that queue.
         """
-        whole = build_message(message, body, fields)
-        return await self.send_in_turn(self._turn, whole, selector, timeout_ms)
+        whole_message = build_message(message, body, fields)
+        return await self.send_in_turn(self._turn, whole_message, selector, timeout_ms)
 
     async def send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None
@@ -211,7 +211,7 @@ class Producer:
         if not self._delivery.known_queues(prepared.topic):
             await self._delivery.queues(prepared.topic, deadline_ms)
         return await self._requests.ask(
-            prepared, limit_ms, lambda asked: self._deliver(self._turn, asked, deadline_ms)
+            prepared, limit_ms, lambda request: self._deliver(self._turn, request, deadline_ms)
         )
 
     async def recall(self, topic: str, handle: str | None, *, timeout_ms: int | None = None) -> str:
@@ -230,9 +230,11 @@ class Producer:
                 "have one, and only from brokers of version 5"
             )
         try:
-            found = decode_recall_handle(handle)
+            decoded = decode_recall_handle(handle)
         except FieldError:
-            raise UsageError(f"{handle[:80]!r} is no recall handle: receipts have them") from None
+            raise UsageError(
+                f"{handle[:80]!r} is not a recall handle: use that of a receipt"
+            ) from None
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         topic = wrap(self._config.namespace, topic)
         await self._delivery.queues(topic, deadline_ms)
@@ -240,9 +242,9 @@ class Producer:
             producer_group=self.group,
             topic=topic,
             recall_handle=handle,
-            broker_name=found.broker,
+            broker_name=decoded.broker,
         )
-        address = self._session.routes.leader(found.broker)
+        address = self._session.routes.leader(decoded.broker)
         left_ms = max(deadline_ms - self._config.clock.monotonic_ms(), 1)
         message_id = (await self._session.pool.call(address, call, left_ms)).msg_id
         if self._tracer is not None:
@@ -282,7 +284,7 @@ class Producer:
         self._check_batch(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
-            return _joined(
+            return _join_receipts(
                 await self._in_order(self._turn, OutgoingBatch.of(prepared), deadline_ms)
             )
 
@@ -315,13 +317,13 @@ class Producer:
     def _check_batch(self, prepared: Sequence[PreparedMessage]) -> None:
         if not prepared:
             raise UsageError("a batch holds at least one message")
-        if len({one.topic for one in prepared}) > 1:
+        if len({message.topic for message in prepared}) > 1:
             raise UsageError("a batch holds messages of one topic: send_many takes any")
-        if len({one.order_hash for one in prepared} - {None}) > 1:
+        if len({message.order_hash for message in prepared} - {None}) > 1:
             raise UsageError("a batch goes to one queue: send_many takes several order keys")
-        if any(one.is_unbatchable for one in prepared):
+        if any(message.is_unbatchable for message in prepared):
             raise UsageError("delayed messages, and those of retry topics, cannot be in a batch")
-        if (size := sum(one.batch_size for one in prepared)) > self._config.body_size_max:
+        if (size := sum(message.batch_size for message in prepared)) > self._config.body_size_max:
             raise MessageIllegal(
                 f"a batch of {size} bytes is over the limit of {self._config.body_size_max}: "
                 "send_many splits it"
@@ -333,7 +335,7 @@ class Producer:
         )
 
 
-def _joined(receipts: Sequence[SendReceipt]) -> SendReceipt:
+def _join_receipts(receipts: Sequence[SendReceipt]) -> SendReceipt:
     """One receipt for a batch: the first message's offset, and the ids of all."""
     first = receipts[0]
     return SendReceipt(

@@ -79,12 +79,12 @@ class PullConsumer(RebalancedConsumer):
         self._session.check()
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + NEW_TOPIC_MS
-        topic = self._whole(topic)
-        while not (found := await self._session.routes.find_readable(check_topic(topic))):
+        topic = self._full_name(topic)
+        while not (queues := await self._session.routes.find_readable(check_topic(topic))):
             if clock.monotonic_ms() >= deadline_ms:
                 break
             await clock.sleep(SEARCH_PAUSE_MS)
-        return found
+        return queues
 
     async def pull(
         self,
@@ -101,15 +101,15 @@ class PullConsumer(RebalancedConsumer):
         Raises CallRefused when the topic was deleted and created again since this consumer asked
         for an offset of the queue: ask for its new first offset.
         """
-        await self._know(queue)
+        await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.latest_topic_id(queue)
         reply = await self._puller.pull(
             queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
-        found = [
-            record.to_message(one, broker=queue.broker_name)
-            for one in record.decode_many(reply.body)
+        messages = [
+            record.to_message(message, broker=queue.broker_name)
+            for message in record.decode_many(reply.body)
         ]
         wanted = message_filter.tags
         return PullResult(
@@ -117,27 +117,27 @@ class PullConsumer(RebalancedConsumer):
             next_offset=reply.next_begin_offset,
             min_offset=reply.min_offset,
             max_offset=reply.max_offset,
-            messages=[one for one in found if wanted is None or one.tag in wanted],
+            messages=[message for message in messages if wanted is None or message.tag in wanted],
         )
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The offset of the queue's oldest message."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.min_offset(queue)
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """The offset that the queue's next message will get."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.max_offset(queue)
 
     async def offset_by_time(self, queue: MessageQueue, stored_ms: int) -> int:
         """The offset of the first message stored at or after a time."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.by_time(queue, stored_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The group's committed offset; None when there is none."""
-        await self._know(queue)
+        await self._ensure_route(queue)
         return await self._offsets.committed(queue)
 
     async def commit(self, queue: MessageQueue | None = None, offset: int | None = None) -> None:
@@ -150,14 +150,14 @@ class PullConsumer(RebalancedConsumer):
         if offset is None:
             self._settle_polled()
         if queue is None:
-            for one in self.assignment():
-                await self._know(one)
+            for assigned in self.assignment():
+                await self._ensure_route(assigned)
                 if (
-                    reader := self._assigned_queues.readers.get(one)
+                    reader := self._assigned_queues.readers.get(assigned)
                 ) is not None:  # the queue may have moved meanwhile
-                    await self._offsets.commit(one, reader.window.committable)
+                    await self._offsets.commit(assigned, reader.window.committable)
             return
-        await self._know(queue)
+        await self._ensure_route(queue)
         if offset is None:
             offset = self._assigned_queues.reader(queue).window.committable
         await self._offsets.commit(queue, offset)
@@ -172,13 +172,13 @@ class PullConsumer(RebalancedConsumer):
         """
         self._session.check()
         self._settle_polled()
-        found: list[ReceivedMessage] = []
+        messages: list[ReceivedMessage] = []
         if (message := self._inbox.pop() or await self.next(timeout_ms)) is not None:
-            found.append(message)
-            while len(found) < count and (message := self._inbox.pop()) is not None:
-                found.append(message)
-        self._polled = found
-        return found
+            messages.append(message)
+            while len(messages) < count and (message := self._inbox.pop()) is not None:
+                messages.append(message)
+        self._polled = messages
+        return messages
 
     async def assign(
         self, queues: Sequence[MessageQueue], *, tags: str = ALL, sql: str | None = None
@@ -194,10 +194,10 @@ class PullConsumer(RebalancedConsumer):
         await check_filters(self._session, self.group, filters.values())
         self._is_assigned = True
         readers = self._assigned_queues.readers
-        gone = [held for held in readers if held not in queues]
-        await self._assigned_queues.release(gone, save=self._saves_progress)
+        dropped = [held for held in readers if held not in queues]
+        await self._assigned_queues.release(dropped, save=self._saves_progress)
         for queue in queues:
-            await self._know(queue)
+            await self._ensure_route(queue)
             if queue not in readers:
                 self._filters[queue.topic] = message_filter = filters[queue.topic]
                 self._assigned_queues.assign(
@@ -212,8 +212,8 @@ class PullConsumer(RebalancedConsumer):
         """
         self._session.check()
         if self._is_assigned:
-            raise UsageError("this consumer reads queues that were named: it cannot subscribe, too")
-        topic = self._whole(topic)
+            raise UsageError("this consumer has assigned queues: it cannot subscribe as well")
+        topic = self._full_name(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         await check_filters(self._session, self.group, [message_filter])
         self._filters[topic] = message_filter
@@ -225,7 +225,7 @@ class PullConsumer(RebalancedConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        self._filters.pop(self._whole(topic), None)
+        self._filters.pop(self._full_name(topic), None)
         if self._rebalancing is not None:
             self._session.membership.trigger()
             self._rebalancer.trigger()
@@ -239,7 +239,7 @@ class PullConsumer(RebalancedConsumer):
         for message in polled:
             message.settle()
 
-    async def _know(self, queue: MessageQueue) -> None:
+    async def _ensure_route(self, queue: MessageQueue) -> None:
         """Fetch the route of a queue's topic if it is unknown."""
         self._session.check()
         if self._session.routes.readable(queue.topic) is None:

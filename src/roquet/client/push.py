@@ -67,7 +67,7 @@ class PushConsumer(RebalancedConsumer):
         `sql` filters by properties instead: `amount > 5 AND region IN ('eu', 'us')`. Raises
         UsageError with the position of a fault in the expression.
         """
-        topic = self._whole(topic)
+        topic = self._full_name(topic)
         message_filter = SubscriptionFilter.from_user(check_topic(topic), tags, sql, self._config)
         self._filters[topic] = message_filter
         self._assigned_queues.change(topic, message_filter)
@@ -75,7 +75,7 @@ class PushConsumer(RebalancedConsumer):
 
     def unsubscribe(self, topic: str) -> None:
         """End the subscription to a topic."""
-        self._filters.pop(self._whole(topic), None)
+        self._filters.pop(self._full_name(topic), None)
         self._subscriptions_changed()
 
     async def start(self) -> None:

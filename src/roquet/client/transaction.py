@@ -155,7 +155,7 @@ class TransactionProducer(Producer):
         config: ProducerConfig | None = None,
     ) -> None:
         if isinstance(topics, str):
-            raise UsageError(f"topics are several texts: ({topics!r},)")
+            raise UsageError(f"topics are a tuple of str: ({topics!r},)")
         config = config_or_default(_DEFAULTS, config)
         super().__init__(namesrv, group=group, config=config)
         self._topics = [check_topic(topic) for topic in topics]
@@ -195,13 +195,13 @@ class TransactionProducer(Producer):
         """
         if not isinstance(message, Message | str):
             raise UsageError("a transaction has one message: batches cannot be in one")
-        whole = build_message(message, body, fields)
-        if whole.delay_level or whole.delay or whole.deliver_at:
+        whole_message = build_message(message, body, fields)
+        if whole_message.delay_level or whole_message.delay or whole_message.deliver_at:
             raise UsageError(
                 "a message of a transaction cannot be delayed: Apache RocketMQ would lose it"
             )
-        marks = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
-        prepared = with_system_properties(self._prepare(whole, selector), marks)
+        properties = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
+        prepared = with_system_properties(self._prepare(whole_message, selector), properties)
         return Transaction(self, prepared, timeout_ms)
 
     async def send_in_transaction(
@@ -233,7 +233,7 @@ class TransactionProducer(Producer):
         parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
         await self._session.membership.ensure_known(prepared.topic)
         if not receipt.ok:
-            await self._tell_quietly(receipt, prepared, TransactionState.ROLLBACK)
+            await self._send_end_oneway(receipt, prepared, TransactionState.ROLLBACK)
             raise CallError(
                 f"the transaction was rolled back: its message is stored at {receipt.queue}, but "
                 f"not as durably as it should be ({receipt.status.value})",
@@ -268,16 +268,18 @@ class TransactionProducer(Producer):
             if isinstance(error, CallRefused) and error.code not in LEFT_TO_CHECKS:
                 raise
             log.warning(
-                "%s of message %s was not heard, the broker will ask: %s",
+                "%s of message %s got no answer, the broker will ask: %s",
                 transaction.state.name, receipt.message_id, error,
             )  # fmt: skip
 
     async def end_quietly(self, transaction: Transaction) -> None:
         """Tell the broker the state without waiting for an answer, as another error is raised."""
         if transaction.state is not TransactionState.UNKNOWN:
-            await self._tell_quietly(transaction.receipt, transaction.prepared, transaction.state)
+            await self._send_end_oneway(
+                transaction.receipt, transaction.prepared, transaction.state
+            )
 
-    async def _tell_quietly(
+    async def _send_end_oneway(
         self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
     ) -> None:
         try:

@@ -67,7 +67,7 @@ class TransactionChecker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_threads: set[object] = set()
         """One object for each thread with a running check, including abandoned ones."""
-        self._overload = ErrorLogThrottle("checks of transactions are left out")
+        self._overload = ErrorLogThrottle("transaction checks are dropped")
 
     async def answer(self, call: CheckTransactionState, peer: Peer) -> None:
         """Handle a broker's question about a half message."""
@@ -126,21 +126,23 @@ class TransactionChecker:
         limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
         try:
             async with limit:
-                said = await call_user_function(self._function, message)
+                result = await call_user_function(self._function, message)
         except Exception:
             why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
             log.exception("the check of message %s %s: asked again later", message.message_id, why)
             return TransactionState.UNKNOWN
-        return to_transaction_state(said, message.message_id)
+        return to_transaction_state(result, message.message_id)
 
 
-def to_transaction_state(said: object, message_id: str) -> TransactionState:
+def to_transaction_state(result: object, message_id: str) -> TransactionState:
     """Convert the user's return value; anything but a TransactionState is UNKNOWN."""
-    if isinstance(said, TransactionState):
-        return said
-    if said is not None:
+    if isinstance(result, TransactionState):
+        return result
+    if result is not None:
         log.error(
-            "%r is said of message %s, which is no TransactionState: asked later", said, message_id
+            "%r is no TransactionState, message %s is asked about again later",
+            result,
+            message_id,
         )
     return TransactionState.UNKNOWN
 
@@ -149,5 +151,5 @@ async def call_user_function(function: Callable[[T], object], argument: T) -> ob
     """Call a user's function, a plain `def` in a thread so that it may block; return its result."""
     if is_coroutine_function(cast("Any", function)):
         return await cast("Awaitable[object]", function(argument))
-    said = await run_in_thread(partial(function, argument), "roquet-check")
-    return await said if inspect.isawaitable(said) else said
+    result = await run_in_thread(partial(function, argument), "roquet-check")
+    return await result if inspect.isawaitable(result) else result

@@ -1,4 +1,4 @@
-"""Tasks beside a client's calls, and alarms."""
+"""Background tasks, wakeups and throttled logs."""
 
 import asyncio
 import logging

@@ -1,11 +1,11 @@
-"""Heartbeats, and who else is there."""
+"""Heartbeats to brokers, and the members of a group."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
@@ -13,11 +13,11 @@ from roquet.model.route import BrokerData
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 
 @asynccontextmanager
-async def session_of(virtual: Fakes, address: str, group: str = "g") -> AsyncIterator[Session]:
+async def session_of(
+    virtual: VirtualConfig, address: str, group: str = "g"
+) -> AsyncIterator[Session]:
     session = Session(address, virtual(ClientConfig))
     data = HeartbeatData(
         client_id=session.identity.client_id,
@@ -32,7 +32,9 @@ async def session_of(virtual: Fakes, address: str, group: str = "g") -> AsyncIte
 
 
 @in_virtual_time
-async def test_every_broker_hears_of_us_at_once_and_each_30_s(fakes: Fakes, virtual: Fakes) -> None:
+async def test_every_broker_hears_of_us_at_once_and_each_30_s(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster:
         a, b = cluster.brokers["a"], cluster.brokers["b"]
         async with session_of(virtual, cluster.address) as session:
@@ -48,17 +50,19 @@ async def test_every_broker_hears_of_us_at_once_and_each_30_s(fakes: Fakes, virt
 
 @in_virtual_time
 async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
-    fakes: Fakes, virtual: Fakes, monkeypatch: pytest.MonkeyPatch
+    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = {"t": dict.fromkeys("abcdef", 1)}
     async with fakes(**topics) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")
         await asyncio.sleep(1)
-        told: list[str] = []
-        monkeypatch.setattr(session.membership, "_tell", lambda address, _: tell(told, address))
+        addresses: list[str] = []
+        monkeypatch.setattr(
+            session.membership, "_send_to", lambda address, _: tell(addresses, address)
+        )
         await session.membership.send_heartbeats()
-        assert len(told) == 6
-        assert told == sorted(told)
+        assert len(addresses) == 6
+        assert addresses == sorted(addresses)
 
 
 async def tell(told: list[str], address: str) -> bool:
@@ -67,7 +71,9 @@ async def tell(told: list[str], address: str) -> bool:
 
 
 @in_virtual_time
-async def test_a_new_broker_hears_of_us_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_new_broker_hears_of_us_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")
         await asyncio.sleep(5)
@@ -80,7 +86,7 @@ async def test_a_new_broker_hears_of_us_at_once(fakes: Fakes, virtual: Fakes) ->
 
 @in_virtual_time
 async def test_a_broker_that_started_again_hears_of_us_soon(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")
@@ -100,7 +106,9 @@ async def test_a_broker_that_started_again_hears_of_us_soon(
 
 
 @in_virtual_time
-async def test_members_are_asked_of_any_broker_that_answers(fakes: Fakes, virtual: Fakes) -> None:
+async def test_members_are_asked_of_any_broker_that_answers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         session_of(virtual, cluster.address) as session,
@@ -116,7 +124,7 @@ async def test_members_are_asked_of_any_broker_that_answers(fakes: Fakes, virtua
 
 @in_virtual_time
 async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
@@ -137,7 +145,7 @@ async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
 @in_virtual_time
 @pytest.mark.parametrize("address", ["", "nowhere"])
 async def test_an_address_that_is_none_does_not_end_the_heartbeats(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture, address: str
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
         await session.routes.refresh("t")

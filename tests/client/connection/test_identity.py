@@ -1,4 +1,4 @@
-"""Who a client is."""
+"""Client ids and generated message ids."""
 
 import os
 import re

@@ -1,10 +1,10 @@
 """The route cache."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.routes import NameServers, Routes
@@ -14,22 +14,22 @@ from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
 
-Fakes = Callable[..., Any]
 
-
-def routes_of(virtual: Fakes, *addresses: str) -> Routes:
+def routes_of(virtual: VirtualConfig, *addresses: str) -> Routes:
     config: ClientConfig = virtual(ClientConfig)
     return Routes(NameServers(ChannelPool(clock=config.clock), addresses, config), config)
 
 
 @in_virtual_time
-async def test_a_topics_queues_are_found_once_and_remembered(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topics_queues_are_found_once_and_remembered(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2, "b": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         assert routes.readable("t") is None
-        found = [await routes.find_readable("t") for _ in range(3)]
+        results = [await routes.find_readable("t") for _ in range(3)]
         queues = [MessageQueue("t", "a", 0), MessageQueue("t", "a", 1), MessageQueue("t", "b", 0)]
-        assert found == [queues] * 3
+        assert results == [queues] * 3
         assert routes.writable("t") == queues
         assert cluster.asked == ["t"]
         assert routes.leader("b") == cluster.brokers["b"].address
@@ -37,7 +37,9 @@ async def test_a_topics_queues_are_found_once_and_remembered(fakes: Fakes, virtu
 
 
 @in_virtual_time
-async def test_many_who_ask_at_once_share_one_question(fakes: Fakes, virtual: Fakes) -> None:
+async def test_many_who_ask_at_once_share_one_question(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await asyncio.gather(*(routes.refresh("t") for _ in range(50)))
@@ -45,7 +47,9 @@ async def test_many_who_ask_at_once_share_one_question(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_one_who_gives_up_does_not_spoil_it_for_others(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_who_gives_up_does_not_spoil_it_for_others(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         routes = routes_of(virtual, cluster.address)
         first = asyncio.create_task(routes.refresh("t"))
@@ -56,27 +60,33 @@ async def test_one_who_gives_up_does_not_spoil_it_for_others(fakes: Fakes, virtu
 
 
 @in_virtual_time
-async def test_a_dead_name_server_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_dead_name_server_is_passed_over(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         for order in (["127.0.0.1:1", cluster.address], [cluster.address, "127.0.0.1:1"]):
             assert await routes_of(virtual, *order).find_readable("t")
 
 
 @in_virtual_time
-async def test_a_name_server_that_is_not_ready_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_name_server_that_is_not_ready_is_passed_over(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         cluster.unready = 1
         assert await routes_of(virtual, cluster.address, cluster.address).find_readable("t")
 
 
 @in_virtual_time
-async def test_no_name_server_says_what_to_do(virtual: Fakes) -> None:
+async def test_no_name_server_says_what_to_do(virtual: VirtualConfig) -> None:
     with pytest.raises(ConnectFailed, match=r"no name server answered at 127.0.0.1:1 .*roquet dev"):
         await routes_of(virtual, "127.0.0.1:1").find_readable("t")
 
 
 @in_virtual_time
-async def test_a_new_topic_borrows_the_queues_it_will_have(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_new_topic_borrows_the_queues_it_will_have(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(TBW102={"a": 8, "b": 3}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.find_writable("new", 4, deadline_ms=0)
@@ -89,7 +99,9 @@ async def test_a_new_topic_borrows_the_queues_it_will_have(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_will_create_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_that_nobody_will_create_is_an_error(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         with pytest.raises(ConnectFailed, match="topic 'other' does not exist"):
@@ -98,7 +110,9 @@ async def test_a_topic_that_nobody_will_create_is_an_error(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_who_waits_gets_the_topic_when_it_comes(fakes: Fakes, virtual: Fakes) -> None:
+async def test_who_waits_gets_the_topic_when_it_comes(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         waiting = asyncio.create_task(routes.find_writable("late", 4, deadline_ms=3_000))
@@ -109,7 +123,7 @@ async def test_who_waits_gets_the_topic_when_it_comes(fakes: Fakes, virtual: Fak
 
 
 @in_virtual_time
-async def test_what_was_known_stays_known(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_was_known_stays_known(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.refresh("t")
@@ -119,27 +133,29 @@ async def test_what_was_known_stays_known(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_changes_are_told_and_nothing_else(fakes: Fakes, virtual: Fakes) -> None:
+async def test_changes_are_told_and_nothing_else(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
-        told: list[str] = []
-        routes.on_change(told.append)
+        changed: list[str] = []
+        routes.on_change(changed.append)
         for _ in range(3):
             await routes.refresh("t")
-        assert told == ["t"]
+        assert changed == ["t"]
         cluster.topics["t"] = {"b": 1, "a": 1}  # the same in another order
         await routes.refresh("t")
-        assert told == ["t"]
+        assert changed == ["t"]
         cluster.topics["t"] = {"b": 1}
         await routes.refresh("t")
-        assert told == ["t", "t"]
+        assert changed == ["t", "t"]
         with pytest.raises(ConnectFailed, match="no address of broker a"):
             routes.leader("a")
 
 
 @in_virtual_time
 async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
@@ -158,7 +174,7 @@ async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
 
 @in_virtual_time
 async def test_lasting_trouble_is_told_once(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
@@ -173,7 +189,7 @@ async def test_lasting_trouble_is_told_once(
 
 @in_virtual_time
 async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)

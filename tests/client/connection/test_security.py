@@ -1,11 +1,11 @@
-"""Keys and TLS, from settings and the environment to what brokers see."""
+"""Keys and TLS, from the settings and environment to what brokers see."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
@@ -19,8 +19,6 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.heartbeat import Heartbeat, HeartbeatReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-
-Fakes = Callable[..., Any]
 
 KEYS = {"access_key": "admin", "secret_key": "hush"}
 ENVIRONMENT = {"ROCKETMQ_ACCESS_KEY": "env", "ROCKETMQ_SECRET_KEY": "quiet\n"}
@@ -99,8 +97,8 @@ def test_secrets_are_not_printed(kind: Any) -> None:
     assert not [secret for secret in ("hush", "token'", "pass'") if f"'{secret}" in printed]
 
 
-class Guard:
-    """Lets nobody in, or only writes down what it sees."""
+class AccessGuard:
+    """Refuses all requests, or only records them."""
 
     def __init__(self, broker: Any, *, lets_in: bool) -> None:
         self.seen: list[Command] = []
@@ -117,9 +115,11 @@ class Guard:
 
 
 @in_virtual_time
-async def test_every_request_of_every_client_is_signed(fakes: Fakes, virtual: Fakes) -> None:
+async def test_every_request_of_every_client_is_signed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=True)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=True)
         async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
             await producer.send("t", b"one")
             await producer.send_oneway("t", b"two")
@@ -135,10 +135,10 @@ async def test_every_request_of_every_client_is_signed(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_producer_hears_what_the_broker_says_of_its_keys(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=False)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=False)
         async with Producer(cluster.address, config=virtual(ProducerConfig, **KEYS)) as producer:
             with pytest.raises(CallRefused, match="check signature failed") as told:
                 await producer.send("t", b"one")
@@ -150,10 +150,10 @@ async def test_a_producer_hears_what_the_broker_says_of_its_keys(
 
 @in_virtual_time
 async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
-        guard = Guard(cluster.brokers["a"], lets_in=False)
+        guard = AccessGuard(cluster.brokers["a"], lets_in=False)
         config = virtual(ConsumerConfig)
 
         async def handle(message: object) -> None:
@@ -171,12 +171,12 @@ async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
             await asyncio.sleep(300)
             assert len(guard.seen) == before  # it is not tried for ever
             assert not consumer.is_open
-    assert "group g: no broker lets us in: code 16" in caplog.text
+    assert "group g: no broker grants access: code 16" in caplog.text
 
 
 @in_virtual_time
 async def test_one_that_was_let_in_before_waits_until_it_is_again(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]

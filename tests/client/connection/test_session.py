@@ -1,9 +1,7 @@
-"""One client's life."""
-
-from collections.abc import Callable
-from typing import Any
+"""The life of a client's session."""
 
 import pytest
+from tests.client.conftest import VirtualConfig
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
@@ -11,15 +9,13 @@ from roquet.model.errors import UsageError
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 
 def data() -> HeartbeatData:
     return HeartbeatData(client_id="me")
 
 
 @in_virtual_time
-async def test_a_client_is_used_between_its_start_and_its_close(virtual: Fakes) -> None:
+async def test_a_client_is_used_between_its_start_and_its_close(virtual: VirtualConfig) -> None:
     session = Session("127.0.0.1:1", virtual(ClientConfig))
     with pytest.raises(UsageError, match="not started"):
         session.check()
@@ -35,7 +31,7 @@ async def test_a_client_is_used_between_its_start_and_its_close(virtual: Fakes) 
 
 
 @in_virtual_time
-async def test_a_client_of_the_parent_is_refused_in_a_fork(virtual: Fakes) -> None:
+async def test_a_client_of_the_parent_is_refused_in_a_fork(virtual: VirtualConfig) -> None:
     session = Session("127.0.0.1:1", virtual(ClientConfig))
     session.start(data)
     session.identity.pid += 1

@@ -12,7 +12,7 @@ from roquet.client.connection import stop_signals
 from roquet.client.connection.stop_signals import StopSignals, is_interactive, is_main_thread
 
 
-class Told:
+class FakeConsumer:
     """A consumer as signals see it, in the main thread."""
 
     def __init__(self) -> None:
@@ -41,7 +41,7 @@ def _defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_all_open_consumers_are_stopped_and_the_defaults_are_back_afterwards() -> None:
-    one, two = Told(), Told()
+    one, two = FakeConsumer(), FakeConsumer()
     one.signals.open()
     two.signals.open()
     one.hear(signal.SIGTERM)
@@ -54,7 +54,7 @@ def test_all_open_consumers_are_stopped_and_the_defaults_are_back_afterwards() -
 
 
 def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> None:
-    one, two = Told(), Told()
+    one, two = FakeConsumer(), FakeConsumer()
     one.signals.open()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     two.signals.open()
@@ -65,49 +65,49 @@ def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> 
 
 
 def test_a_main_thread_that_reads_is_not_ended_by_force() -> None:
-    told = Told()
-    told.signals.open()
-    told.signals.note_reader()
-    told.hear(signal.SIGTERM)
-    told.signals.close()
-    assert told.said == ["stop"]
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.signals.note_reader()
+    consumer.hear(signal.SIGTERM)
+    consumer.signals.close()
+    assert consumer.said == ["stop"]
 
 
 def test_after_ctrl_c_the_end_of_the_messages_is_a_keyboard_interrupt() -> None:
-    told = Told()
-    told.signals.open()
-    told.signals.note_reader()
-    told.hear(signal.SIGINT)
-    told.signals.close()
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.signals.note_reader()
+    consumer.hear(signal.SIGINT)
+    consumer.signals.close()
     with pytest.raises(KeyboardInterrupt):
-        told.signals.raise_if_interrupted()
+        consumer.signals.raise_if_interrupted()
 
 
 def test_after_sigterm_one_read_gives_nothing_and_the_next_one_ends_the_program() -> None:
-    told = Told()
-    told.signals.note_empty_read()
-    told.signals.open()
-    told.signals.note_reader()
-    told.hear(signal.SIGTERM)
-    told.signals.close()
-    told.signals.raise_if_interrupted()
-    told.signals.note_empty_read()
+    consumer = FakeConsumer()
+    consumer.signals.note_empty_read()
+    consumer.signals.open()
+    consumer.signals.note_reader()
+    consumer.hear(signal.SIGTERM)
+    consumer.signals.close()
+    consumer.signals.raise_if_interrupted()
+    consumer.signals.note_empty_read()
     with pytest.raises(SystemExit) as ended:
-        told.signals.note_empty_read()
+        consumer.signals.note_empty_read()
     assert ended.value.code == 0
 
 
 def test_a_read_in_another_thread_is_cancelled() -> None:
-    told = Told()
-    told.signals.open()
-    told.hear(signal.SIGTERM)
-    told.signals.close()
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.hear(signal.SIGTERM)
+    consumer.signals.close()
     raised: list[BaseException] = []
 
     def read() -> None:
-        told.signals.note_empty_read()
+        consumer.signals.note_empty_read()
         try:
-            told.signals.note_empty_read()
+            consumer.signals.note_empty_read()
         except asyncio.CancelledError as error:
             raised.append(error)
 
@@ -125,25 +125,25 @@ def test_a_handler_of_somebody_else_stays(number: signal.Signals) -> None:
         heard.append(received)
 
     signal.signal(number, theirs)
-    told = Told()
-    told.signals.open()
-    told.hear(number)
-    told.signals.close()
-    assert (heard, told.said) == ([number], [])
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.hear(number)
+    consumer.signals.close()
+    assert (heard, consumer.said) == ([number], [])
     assert signal.getsignal(number) is theirs
 
 
 def test_in_other_threads_and_at_a_prompt_nothing_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told = Told()
-    thread = threading.Thread(target=told.signals.open)
+    consumer = FakeConsumer()
+    thread = threading.Thread(target=consumer.signals.open)
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
     assert is_interactive()
-    told.signals.open()
+    consumer.signals.open()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
@@ -159,10 +159,10 @@ def test_a_consumer_whose_loop_has_gone_leaves_the_signal_to_the_default() -> No
 
 
 def test_the_end_by_a_signal_is_shown_without_a_traceback() -> None:
-    told = Told()
-    told.signals.open()
-    told.hear(signal.SIGINT)
-    told.signals.close()
+    consumer = FakeConsumer()
+    consumer.signals.open()
+    consumer.hear(signal.SIGINT)
+    consumer.signals.close()
     with pytest.raises(SystemExit) as ended:
         sys.excepthook(KeyboardInterrupt, KeyboardInterrupt(), None)
     assert ended.value.code == 130
@@ -170,10 +170,10 @@ def test_the_end_by_a_signal_is_shown_without_a_traceback() -> None:
 
 def test_asyncio_itself_is_nobody_else() -> None:
     async def main() -> None:
-        told = Told()
-        told.signals.open()
-        told.hear(signal.SIGINT)
-        told.signals.close()
-        assert told.said == ["stop", "end"]
+        consumer = FakeConsumer()
+        consumer.signals.open()
+        consumer.hear(signal.SIGINT)
+        consumer.signals.close()
+        assert consumer.said == ["stop", "end"]
 
     asyncio.run(main())

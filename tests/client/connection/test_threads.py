@@ -1,4 +1,4 @@
-"""Plain functions in threads of their own, which nobody has to wait for."""
+"""Plain functions in daemon threads."""
 
 import asyncio
 import contextvars
@@ -37,5 +37,5 @@ def test_the_end_of_a_program_does_not_wait_for_one_that_hangs() -> None:
             async with asyncio.timeout(0.01):
                 await run_in_thread(lambda: never.wait(60), "mine")
 
-    asyncio.run(work())  # which waits for the loop's own threads
-    never.set()  # after the loop has gone: nobody is told
+    asyncio.run(work())  # which joins the executor's threads
+    never.set()  # after the loop is closed: the result is dropped

@@ -1,10 +1,10 @@
-"""Notices: what a member answers brokers that ask on behalf of operators."""
+"""A member's answers to brokers that ask on behalf of operators."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.operator.broker_requests import decode_reset_offsets
@@ -18,16 +18,15 @@ from roquet.wire.calls.bodies import ClientStatus, OffsetOfQueue, ResetOffsetBod
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
-Fakes = Callable[..., Any]
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
 
-def peer_of(cluster: Any, consumer: PushConsumer) -> Any:
+def peer_of(cluster: FakeCluster, consumer: PushConsumer) -> Any:
     return cluster.brokers["a"].members["g"][consumer.client_id]
 
 
@@ -42,7 +41,9 @@ def test_offsets_come_in_either_form() -> None:
 
 
 @in_virtual_time
-async def test_status_is_told_of_the_queues_of_a_topic(fakes: Fakes, virtual: Fakes) -> None:
+async def test_status_is_told_of_the_queues_of_a_topic(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"1", b"2")
         for _ in range(2):
@@ -61,7 +62,9 @@ async def test_status_is_told_of_the_queues_of_a_topic(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_a_group_that_is_not_ours_is_refused(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_group_that_is_not_ours_is_refused(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)
         peer = peer_of(cluster, consumer)
@@ -77,7 +80,7 @@ async def test_a_group_that_is_not_ours_is_refused(fakes: Fakes, virtual: Fakes)
 
 @in_virtual_time
 async def test_running_info_is_told_with_stacks_when_asked_for(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)
@@ -93,7 +96,7 @@ async def test_running_info_is_told_with_stacks_when_asked_for(
 
 @in_virtual_time
 async def test_resets_that_come_together_are_done_one_after_the_other(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"0", b"1", b"2")

@@ -1,4 +1,4 @@
-"""Directly: single messages are given to a handler, and how it went is told."""
+"""A handler is called with single messages, and the result is returned."""
 
 import asyncio
 import threading
@@ -26,8 +26,8 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class NoReplies:
-    """Who answers requests; it notes them."""
+class RecordingReplySender:
+    """Records replies."""
 
     def __init__(self) -> None:
         self.given: list[bytes] = []
@@ -38,12 +38,12 @@ class NoReplies:
 
 
 def stored(body: bytes = b"body", properties: bytes = b"") -> ConsumeDirectly:
-    found = record.pack(3, 0, 7, 700, 0, 1, HOST, 2, HOST, 0, 0, body, b"t", properties)
-    return ConsumeDirectly(consumer_group="g", broker_name="a", body=found)
+    packed = record.pack(3, 0, 7, 700, 0, 1, HOST, 2, HOST, 0, 0, body, b"t", properties)
+    return ConsumeDirectly(consumer_group="g", broker_name="a", body=packed)
 
 
 def direct_of(handler: Any, kind: Any = ReceivedMessage, **settings: Any) -> DirectConsumer:
-    direct = DirectConsumer(ConsumerConfig(**settings), NoReplies(), kind)  # type: ignore[arg-type]
+    direct = DirectConsumer(ConsumerConfig(**settings), RecordingReplySender(), kind)  # type: ignore[arg-type]
     direct._handler = handler
     return direct
 
@@ -53,7 +53,7 @@ async def result_of(handler: Any, **settings: Any) -> ConsumeDirectlyResult:
 
 
 async def nothing(message: ReceivedMessage) -> None:
-    """Handles it."""
+    """Handle anything."""
 
 
 async def raises(message: ReceivedMessage) -> None:
@@ -87,10 +87,10 @@ async def refuses(message: ReceivedMessage) -> bool:
 async def test_how_it_went_is_told(
     handler: Any, verdict: ConsumeResult, remark: str | None
 ) -> None:
-    found = await result_of(handler)
-    assert found.consume_result is verdict
-    assert (found.remark or "").startswith(remark or "")
-    assert (found.order, found.auto_commit) == (False, True)
+    result = await result_of(handler)
+    assert result.consume_result is verdict
+    assert (result.remark or "").startswith(remark or "")
+    assert (result.order, result.auto_commit) == (False, True)
 
 
 async def test_the_handler_sees_the_message_as_ever() -> None:
@@ -119,15 +119,15 @@ async def test_a_handler_of_popped_messages_may_ask_for_time() -> None:
         await message.extend(1_000)
         assert message.first_popped_ms == 2
 
-    found = await direct_of(handler, DirectPoppedMessage).handle(stored())
-    assert found.consume_result is ConsumeResult.CR_SUCCESS
+    result = await direct_of(handler, DirectPoppedMessage).handle(stored())
+    assert result.consume_result is ConsumeResult.CR_SUCCESS
 
 
 async def test_a_plain_handler_has_a_thread_of_its_own() -> None:
     threads: list[str] = []
-    found = await result_of(lambda message: threads.append(threading.current_thread().name))
+    result = await result_of(lambda message: threads.append(threading.current_thread().name))
     assert threads == ["roquet-direct"]
-    assert found.consume_result is ConsumeResult.CR_SUCCESS
+    assert result.consume_result is ConsumeResult.CR_SUCCESS
 
 
 async def waits(message: ReceivedMessage) -> None:
@@ -140,9 +140,9 @@ def sleeps(message: ReceivedMessage) -> None:
 
 @pytest.mark.parametrize("handler", [waits, sleeps])
 async def test_a_handler_has_its_time(handler: Any) -> None:
-    found = await result_of(handler, handler_limit_ms=50)
-    assert found.consume_result is ConsumeResult.CR_THROW_EXCEPTION
-    assert (found.remark or "").startswith("TimeoutError")
+    result = await result_of(handler, handler_limit_ms=50)
+    assert result.consume_result is ConsumeResult.CR_THROW_EXCEPTION
+    assert (result.remark or "").startswith("TimeoutError")
 
 
 async def test_who_has_no_handler_says_so() -> None:

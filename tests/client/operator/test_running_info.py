@@ -1,8 +1,9 @@
-"""Running info: how a member is doing."""
+"""Running info of a member."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
+
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -11,18 +12,17 @@ from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.admin import client_forwarding
 
-Fakes = Callable[..., Any]
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", tags="A || B", config=config)
 
 
 @in_virtual_time
 async def test_what_waits_and_when_something_last_happened_is_told(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         consumer.subscribe("t")
@@ -41,7 +41,7 @@ async def test_what_waits_and_when_something_last_happened_is_told(
 
 
 @in_virtual_time
-async def test_an_ordered_queue_is_locked(fakes: Fakes, virtual: Fakes) -> None:
+async def test_an_ordered_queue_is_locked(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         consumer_of(virtual, cluster, ordered=True) as consumer,
@@ -54,22 +54,24 @@ async def test_an_ordered_queue_is_locked(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_settings_are_told_without_secrets(fakes: Fakes, virtual: Fakes) -> None:
+async def test_settings_are_told_without_secrets(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         consumer_of(virtual, cluster, access_key="AK", secret_key="SK12345") as consumer,
     ):
-        found = consumer._consumer_status.info(None).properties
-        assert found["pullCount"] == "256"
-        assert found["messageModel"] == "CLUSTERING"
-        assert found[client_forwarding.CLIENT_VERSION] == "V5_5_0"
-        assert found[client_forwarding.STARTED] == str(consumer._session.started_ms)
-        assert "SK12345" not in str(found)
-        assert "accessKey" not in found
+        properties = consumer._consumer_status.info(None).properties
+        assert properties["pullCount"] == "256"
+        assert properties["messageModel"] == "CLUSTERING"
+        assert properties[client_forwarding.CLIENT_VERSION] == "V5_5_0"
+        assert properties[client_forwarding.STARTED] == str(consumer._session.started_ms)
+        assert "SK12345" not in str(properties)
+        assert "accessKey" not in properties
 
 
 @in_virtual_time
-async def test_a_consumer_that_pops_tells_what_it_pops(virtual: Fakes) -> None:
+async def test_a_consumer_that_pops_tells_what_it_pops(virtual: VirtualConfig) -> None:
     config = virtual(ConsumerConfig)
     async with PopConsumer("127.0.0.1:1", group="g", topic="t", config=config) as consumer:
         info = consumer._consumer_status.info(None)

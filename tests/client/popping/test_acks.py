@@ -1,4 +1,4 @@
-"""What a member tells the brokers of the messages that it has popped."""
+"""Acknowledgements, retries and extensions of popped messages."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,8 +31,8 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Fake:
-    """A session whose broker answers as it is told."""
+class FakeSession:
+    """A session whose broker gives the answers that a test sets."""
 
     def __init__(self) -> None:
         self.calls: list[Any] = []
@@ -64,7 +64,7 @@ def group(**fields: Any) -> Callable[[Any], Reply]:
     return lambda _: Reply(body=codec.dumps(settings))
 
 
-def made(fake: Fake, **settings: Any) -> PopAcks:
+def made(fake: FakeSession, **settings: Any) -> PopAcks:
     session: Any = fake
     return PopAcks(session, ConsumerConfig(clock=this_loop().clock, **settings), "g")
 
@@ -85,7 +85,7 @@ def bits(call: BatchAck) -> list[int]:
 
 @in_virtual_time
 async def test_acknowledgements_travel_together() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
     for message in messages(acks, 5):
         message.settle()
@@ -96,7 +96,7 @@ async def test_acknowledgements_travel_together() -> None:
 
 @in_virtual_time
 async def test_a_broker_that_does_not_hear_is_told_again() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
     failures = [CallTimeout("no answer")]
 
@@ -115,7 +115,7 @@ async def test_a_broker_that_does_not_hear_is_told_again() -> None:
 
 @in_virtual_time
 async def test_what_is_too_late_is_not_told_again() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
 
     def answer(call: Any) -> Reply:
@@ -129,7 +129,7 @@ async def test_what_is_too_late_is_not_told_again() -> None:
 
 @in_virtual_time
 async def test_a_broker_without_batches_is_told_one_by_one() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
 
     def answer(call: Any) -> Reply:
@@ -150,7 +150,7 @@ async def test_a_broker_without_batches_is_told_one_by_one() -> None:
 
 @in_virtual_time
 async def test_a_message_that_failed_comes_again_after_the_groups_back_off() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
     policy = {
         "type": "EXPONENTIAL",
@@ -176,7 +176,7 @@ def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
 ) -> None:
     @in_virtual_time
     async def go() -> None:
-        fake = Fake()
+        fake = FakeSession()
         acks = made(fake, **settings)
         fake.answers[GetGroup] = group(retry_max_times=in_group)
         messages(acks, 1, times)[0].fail(100)
@@ -190,7 +190,7 @@ def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
 
 @in_virtual_time
 async def test_a_dead_letter_that_nobody_took_is_not_acknowledged() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
 
     def refuse(call: Any) -> Reply:
@@ -205,7 +205,7 @@ async def test_a_dead_letter_that_nobody_took_is_not_acknowledged() -> None:
 
 @in_virtual_time
 async def test_extending_gives_the_message_another_handle() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
     answers = [
         ChangeInvisibleReply(pop_time=9_000, invisible_time=70_000, revive_qid=5),
@@ -222,7 +222,7 @@ async def test_extending_gives_the_message_another_handle() -> None:
 
 @in_virtual_time
 async def test_a_single_acknowledgement_that_is_refused_holds_up_no_other() -> None:
-    fake = Fake()
+    fake = FakeSession()
     acks = made(fake)
 
     def without_batches(call: Any) -> Reply:

@@ -11,8 +11,8 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Outcomes:
-    """Writes down what it is told."""
+class RecordingAcknowledger:
+    """Records acknowledgements and retries."""
 
     def __init__(self) -> None:
         self.listed: list[PopBatch] = []
@@ -46,16 +46,18 @@ def reply(starts: str | None = "0 0 5;0 1 7", **fields: Any) -> PopReply:
 
 
 @pytest.fixture
-def acks() -> Outcomes:
-    return Outcomes()
+def acks() -> RecordingAcknowledger:
+    return RecordingAcknowledger()
 
 
 @pytest.fixture
-def target(acks: Outcomes) -> PopTarget:
+def target(acks: RecordingAcknowledger) -> PopTarget:
     return PopTarget("b", "t", "g", acks, VirtualClock())
 
 
-def test_messages_of_one_queue_are_acknowledged_together(target: PopTarget, acks: Outcomes) -> None:
+def test_messages_of_one_queue_are_acknowledged_together(
+    target: PopTarget, acks: RecordingAcknowledger
+) -> None:
     first, second, other = PopReplyParser(target, reply()).messages(
         [stored(5), stored(8), stored(7, queue_id=1)]
     )
@@ -72,7 +74,9 @@ def test_messages_of_one_queue_are_acknowledged_together(target: PopTarget, acks
     assert (one.acked, one.is_listed) == (0, False)
 
 
-def test_a_message_of_the_retry_topic_brings_its_handle(target: PopTarget, acks: Outcomes) -> None:
+def test_a_message_of_the_retry_topic_brings_its_handle(
+    target: PopTarget, acks: RecordingAcknowledger
+) -> None:
     handle = ReceiptHandle(0, 1_000, 60_000, 3, "1", "b", 0, 4)
     properties = f"POP_CK\x01{handle.text()}\x021ST_POP_TIME\x0177\x02".encode()
     (message,) = PopReplyParser(target, reply()).messages([stored(4, properties=properties)])
@@ -83,7 +87,9 @@ def test_a_message_of_the_retry_topic_brings_its_handle(target: PopTarget, acks:
     assert (batch.take_acks().retry, batch.handle.start) == ("1", 0)
 
 
-def test_a_broker_that_does_not_say_where_a_pop_began(target: PopTarget, acks: Outcomes) -> None:
+def test_a_broker_that_does_not_say_where_a_pop_began(
+    target: PopTarget, acks: RecordingAcknowledger
+) -> None:
     for message in PopReplyParser(target, reply(None)).messages([stored(5), stored(8)]):
         assert message.first_popped_ms == 1_000
         message.settle()
@@ -99,7 +105,9 @@ def test_a_message_is_held_until_its_time_is_over(target: PopTarget) -> None:
     assert not message.is_held
 
 
-async def test_failing_and_extending_are_told(target: PopTarget, acks: Outcomes) -> None:
+async def test_failing_and_extending_are_told(
+    target: PopTarget, acks: RecordingAcknowledger
+) -> None:
     one, two = PopReplyParser(target, reply()).messages([stored(5), stored(6)])
     await two.extend(5_000)
     await one.nack(7)

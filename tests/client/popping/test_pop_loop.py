@@ -22,8 +22,8 @@ from roquet.wire.records import record
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Fake:
-    """A session whose broker gives out what `replies` holds, and then keeps pops waiting."""
+class FakeSession:
+    """A session whose broker returns `replies`, and then keeps pops waiting."""
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)
@@ -74,25 +74,25 @@ def found(*tags: str, times: int = 0, flags: Sequence[int] = (0, 0, 0)) -> PopRe
 NOTHING = PopReply(code=210)
 
 
-def with_popper(
+def with_pop_loop(
     *replies: Any, tags: str = "*", **settings: Any
-) -> Callable[[Callable[[Fake, PrefetchBuffer], Any]], None]:
-    """Runs a popper for five virtual seconds, then looks."""
+) -> Callable[[Callable[[FakeSession, PrefetchBuffer], Any]], None]:
+    """Run a pop loop for five virtual seconds, then check."""
 
-    def check(look: Callable[[Fake, PrefetchBuffer], Any]) -> None:
+    def check(look: Callable[[FakeSession, PrefetchBuffer], Any]) -> None:
         @in_virtual_time
         async def go() -> None:
-            fake: Any = Fake(*replies)
+            fake: Any = FakeSession(*replies)
             config = ConsumerConfig(clock=this_loop().clock, **settings)
             buffer = PrefetchBuffer(config.clock, 32)
             acks = PopAcks(fake, config, "g")
             target = PopTarget("b", "t", "g", acks, config.clock)
-            popper = PopLoop(
+            pop_loop = PopLoop(
                 target, SubscriptionFilter.by_tags("t", tags, 1), buffer, fake, config, acks
             )
-            popper.start(fake.background)
+            pop_loop.start(fake.background)
             await asyncio.sleep(5)
-            popper.leave()
+            pop_loop.leave()
             look(fake, buffer)
             await fake.background.close()
 
@@ -104,7 +104,7 @@ def with_popper(
 @in_virtual_time
 async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_popped() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
-    fake: Any = Fake()
+    fake: Any = FakeSession()
     call = fake.call
 
     async def popped_later(address: str, asked: Any, timeout_ms: int) -> Any:
@@ -118,10 +118,10 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
     buffer = PrefetchBuffer(config.clock, 32)
     acks = PopAcks(fake, config, "g")
     target = PopTarget("b", "t", "g", acks, config.clock)
-    popper = PopLoop(target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks)
-    popper.start(fake.background)
+    pop_loop = PopLoop(target, SubscriptionFilter.by_tags("t", "a", 1), buffer, fake, config, acks)
+    pop_loop.start(fake.background)
     await asyncio.sleep(1)
-    popper.leave()
+    pop_loop.leave()
     answers.put_nowait(found("a", "b"))
     answers.put_nowait(found("a"))
     await asyncio.sleep(5)
@@ -133,66 +133,66 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
 
 
 def test_what_was_found_is_stocked() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
         (call,) = fake.calls
         assert (call.queue_id, call.max_msg_nums, call.init_mode) == (-1, 1, 1)
 
-    with_popper(found("a", "b"))(look)
+    with_pop_loop(found("a", "b"))(look)
 
 
 def test_a_new_group_may_begin_at_the_oldest_message() -> None:
-    with_popper(consume_from=ConsumeFrom.FIRST)(
+    with_pop_loop(consume_from=ConsumeFrom.FIRST)(
         lambda fake, _: [call.init_mode for call in fake.calls] == [0] or 1 / 0
     )
 
 
 def test_a_tag_with_the_same_hash_is_acknowledged_unseen() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["Aa"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
 
-    with_popper(found("Aa", "BB"), tags="Aa")(look)
+    with_pop_loop(found("Aa", "BB"), tags="Aa")(look)
 
 
 def test_a_pop_that_failed_is_tried_again_after_a_pause() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert fake.times[:2] == [0.0, 1.0]
         assert len(buffer) == 1
 
-    with_popper(ConnectFailed("gone"), found("a"))(look)
+    with_pop_loop(ConnectFailed("gone"), found("a"))(look)
 
 
 def test_an_empty_answer_that_came_at_once_is_followed_by_a_pause() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert len(fake.times) == 4
         assert fake.times[-1] >= 0.06
 
-    with_popper(NOTHING, NOTHING, NOTHING)(look)
+    with_pop_loop(NOTHING, NOTHING, NOTHING)(look)
 
 
 def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert len(buffer) == 0
         assert len([call for call in fake.calls if isinstance(call, SendBack)]) == 1
 
-    with_popper(found("a", times=4), retries_max=3)(look)
+    with_pop_loop(found("a", times=4), retries_max=3)(look)
 
 
 def test_a_reply_that_cannot_be_is_no_end() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"b"]
 
-    with_popper(broken, found("b"))(look)
+    with_pop_loop(broken, found("b"))(look)
 
 
 def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"c"]
         (back,) = [call for call in fake.calls if isinstance(call, SendBack)]
         assert (back.offset, back.delay_level) == (100, -1)
@@ -200,16 +200,16 @@ def test_a_body_that_cannot_be_restored_is_buried_and_the_others_go_on(
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
         assert caplog.text.count("offset 1 cannot be read: zlib body is cut short") == 1
 
-    with_popper(found("a", "b", "c", flags=(0, 1, 0)))(look)
+    with_pop_loop(found("a", "b", "c", flags=(0, 1, 0)))(look)
 
 
 def test_a_tag_that_cannot_be_read_is_acknowledged_and_the_others_go_on(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    def look(fake: Fake, buffer: PrefetchBuffer) -> None:
+    def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.tag for message in buffer.take_unstarted()] == ["a", "a"]
         (ack,) = [call for call in fake.calls if isinstance(call, BatchAck)]
         assert decode_acks(ack.body).acks[0].bits == "Ag=="
         assert "offset 1 cannot be read: text of a record is not UTF-8" in caplog.text
 
-    with_popper(found("a", "\udcff", "a"), tags="a")(look)
+    with_pop_loop(found("a", "\udcff", "a"), tags="a")(look)

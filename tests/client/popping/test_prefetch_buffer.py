@@ -6,12 +6,12 @@ from roquet.client.reading.message import ReceivedMessage
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
-class Message:
+class FakeMessage:
     is_held = True
 
 
 def some(count: int) -> list[ReceivedMessage]:
-    return cast("list[ReceivedMessage]", [Message() for _ in range(count)])
+    return cast("list[ReceivedMessage]", [FakeMessage() for _ in range(count)])
 
 
 async def drain(buffer: PrefetchBuffer, pause_ms: int) -> None:
@@ -99,7 +99,7 @@ async def test_a_paused_stock_wants_nothing() -> None:
 @in_virtual_time
 async def test_the_rest_can_be_taken_out() -> None:
     buffer = PrefetchBuffer(this_loop().clock, 32)
-    gone: Any = Message()
+    gone: Any = FakeMessage()
     gone.is_held = False
     buffer.put([*some(2), gone])
     assert len(buffer.take_unstarted()) == 2
@@ -109,7 +109,7 @@ async def test_the_rest_can_be_taken_out() -> None:
 @in_virtual_time
 async def test_a_closed_stock_gives_back_what_it_holds_and_wants_nothing_more() -> None:
     buffer = PrefetchBuffer(this_loop().clock, 32)
-    held: Any = [Holding() for _ in range(3)]
+    held: Any = [ReleasableMessage() for _ in range(3)]
     buffer.put(held)
     begun: Any = buffer.pop()
     buffer.close()
@@ -122,7 +122,7 @@ async def test_a_closed_stock_gives_back_what_it_holds_and_wants_nothing_more() 
     assert not await hungers(buffer)
 
 
-class Holding(Message):
+class ReleasableMessage(FakeMessage):
     def __init__(self) -> None:
         self.delays: list[int] = []
 

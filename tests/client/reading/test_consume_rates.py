@@ -11,9 +11,9 @@ def test_rates_are_those_of_the_last_minute() -> None:
     tally.found(60, 30)
     tally.found(0, 15_000)
     table = rates.table(120_000, {"t": 430})
-    found = table["t"]
-    assert (found.pulled, found.pull_ms) == (1.0, 30.0)
-    assert found.handled == 0.5, "of 60 more, 30 more are in flight"
+    rates_of_t = table["t"]
+    assert (rates_of_t.pulled, rates_of_t.pull_ms) == (1.0, 30.0)
+    assert rates_of_t.handled == 0.5, "of 60 more, 30 more are in flight"
 
 
 def test_failures_are_those_of_the_last_hour() -> None:

@@ -1,4 +1,4 @@
-"""Programs with consumers, as processes of their own, end well on SIGTERM and on Ctrl-C."""
+"""Programs with consumers, run as processes, end well on SIGTERM and on Ctrl-C."""
 
 import os
 import signal
@@ -174,7 +174,7 @@ def cluster() -> Iterator[BlockingCluster]:
 
 
 class Program:
-    """A program that is at work on its first message."""
+    """A program that handles its first message."""
 
     def __init__(self, text: str, address: str, group: str, folder: Path) -> None:
         file = folder / "program.py"
@@ -192,21 +192,21 @@ class Program:
         self._process.send_signal(number)
 
     def ended(self) -> tuple[int, list[str], str]:
-        """The exit code, the lines that it said, and its errors."""
+        """Return the exit code, the printed lines and the errors."""
         said, errors = self._process.communicate(timeout=60)
         return self._process.returncode, (self.head + said).decode().split(), errors.decode()
 
 
 def group_of(address: str, name: str) -> GroupInfo:
-    """What brokers know of a group."""
-    found: list[GroupInfo] = []
+    """The group as brokers know it."""
+    infos: list[GroupInfo] = []
 
     async def ask() -> None:
         async with AdminClient(address) as reach:
-            found.append(await groups.show(reach, name))
+            infos.append(await groups.show(reach, name))
 
     run(ask())
-    return found[0]
+    return infos[0]
 
 
 @pytest.mark.parametrize(("name", "number"), CASES, ids=lambda one: getattr(one, "name", one))
@@ -222,10 +222,10 @@ def test_a_signal_lets_handlers_end_and_tells_the_group(
     assert said.count("done") == said.count("begun") > 0
     if number is signal.SIGTERM and 'say("after")' in PROGRAMS[name] and "thread" not in name:
         assert said[-1] == "after", "what follows is the program's own"
-    told = group_of(address, group)
-    assert told.members == []
+    info = group_of(address, group)
+    assert info.members == []
     if "pop" not in name:
-        assert told.lag == 40 - said.count("done"), "progress is saved"
+        assert info.lag == 40 - said.count("done"), "progress is saved"
 
 
 HANGS = """

@@ -1,4 +1,4 @@
-"""Messages to a user's function, and the outcome back."""
+"""Handlers are called with messages, and their results settle them."""
 
 import asyncio
 import contextlib
@@ -24,8 +24,8 @@ from roquet.wire.records import record
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 
 
-class Holder:
-    """Writes down how messages went."""
+class RecordingOwner:
+    """Records how messages were settled."""
 
     def __init__(self) -> None:
         self.is_held = True
@@ -39,7 +39,7 @@ class Holder:
         self.failed.append(message.body)
 
 
-def filled(owner: Holder, count: int) -> Inbox:
+def filled(owner: RecordingOwner, count: int) -> Inbox:
     inbox = Inbox()
     for n in range(count):
         raw = record.pack(0, 0, n, 0, 0, 1, HOST, 2, HOST, 0, 0, b"%d" % n, b"t", b"")
@@ -52,8 +52,10 @@ def working(handler: Any, inbox: Inbox, count: int = 1, **settings: Any) -> Hand
     return create_pool(handler, inbox, ConsumerConfig(concurrency=count, **settings))
 
 
-async def run(handler: Any, inbox: Inbox, owner: Holder, total: int, count: int = 4) -> None:
-    """Run until so many have ended."""
+async def run(
+    handler: Any, inbox: Inbox, owner: RecordingOwner, total: int, count: int = 4
+) -> None:
+    """Run until a number of messages has ended."""
     work = asyncio.create_task(working(handler, inbox, count).run())
     async with asyncio.timeout(20):
         while len(owner.done) + len(owner.failed) < total:  # noqa: ASYNC110 - threads, too
@@ -63,7 +65,7 @@ async def run(handler: Any, inbox: Inbox, owner: Holder, total: int, count: int 
 
 
 async def quick(message: ReceivedMessage) -> None:
-    """Handles anything."""
+    """Handle anything."""
 
 
 def fussy(message: ReceivedMessage) -> None:
@@ -75,14 +77,16 @@ async def fussy_async(message: ReceivedMessage) -> None:
     fussy(message)
 
 
-class Callee:
+class AsyncCallable:
     """An object whose call is async."""
 
     async def __call__(self, message: ReceivedMessage) -> None:
         await asyncio.sleep(0)
 
 
-@pytest.mark.parametrize("handler", [quick, Callee(), functools.partial(quick)], ids=range(3))
+@pytest.mark.parametrize(
+    "handler", [quick, AsyncCallable(), functools.partial(quick)], ids=range(3)
+)
 @in_virtual_time
 async def test_an_async_handler_runs_on_the_loop(handler: Any) -> None:
     assert isinstance(working(handler, Inbox()), CoroutinePool)
@@ -100,7 +104,7 @@ async def test_what_cannot_be_called_is_no_handler() -> None:
 
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
 async def test_the_outcome_decides(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     await run(handler, filled(owner, 200), owner, 200)
     assert sorted(map(int, owner.done)) == list(range(0, 200, 2))
     assert sorted(map(int, owner.failed)) == list(range(1, 200, 2))
@@ -109,7 +113,7 @@ async def test_the_outcome_decides(handler: Any, caplog: pytest.LogCaptureFixtur
 
 @in_virtual_time
 async def test_so_many_coroutines_work_at_one_time() -> None:
-    owner, at_work, most = Holder(), 0, 0
+    owner, at_work, most = RecordingOwner(), 0, 0
 
     async def handler(message: ReceivedMessage) -> None:
         nonlocal at_work, most
@@ -123,7 +127,7 @@ async def test_so_many_coroutines_work_at_one_time() -> None:
 
 
 async def test_so_many_threads_work_at_one_time() -> None:
-    owner, lock, at_work, most = Holder(), threading.Lock(), 0, 0
+    owner, lock, at_work, most = RecordingOwner(), threading.Lock(), 0, 0
 
     def handler(message: ReceivedMessage) -> None:
         nonlocal at_work, most
@@ -140,7 +144,7 @@ async def test_so_many_threads_work_at_one_time() -> None:
 
 @in_virtual_time
 async def test_handlers_that_never_wait_leave_others_their_turn() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     inbox = filled(owner, 1_000)
     seen: list[int] = []
 
@@ -155,7 +159,7 @@ async def test_handlers_that_never_wait_leave_others_their_turn() -> None:
 
 @in_virtual_time
 async def test_a_cancelled_handlers_message_goes_back() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     inbox = filled(owner, 1)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -172,14 +176,14 @@ async def test_a_cancelled_handlers_message_goes_back() -> None:
 async def test_a_coroutine_by_mistake_is_not_taken_for_success(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     await run(lambda message: quick(message), filled(owner, 1), owner, 1)
     assert (owner.done, owner.failed) == ([], [b"0"])
     assert "make it an `async def`" in caplog.text
 
 
 async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
 
     def handler(message: ReceivedMessage) -> None:
         raise SystemExit(1)
@@ -189,7 +193,7 @@ async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:
 
 
 async def test_threads_skip_what_was_given_away_meanwhile() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     calls: list[bytes] = []
     inbox = filled(owner, 8)
 
@@ -207,7 +211,7 @@ async def test_threads_skip_what_was_given_away_meanwhile() -> None:
 
 @in_virtual_time
 async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
 
     async def handler(message: ReceivedMessage) -> None:
         inner = asyncio.create_task(asyncio.sleep(3600))
@@ -218,8 +222,8 @@ async def test_a_handler_whose_own_task_was_cancelled_has_failed() -> None:
     assert len(owner.failed) == 3
 
 
-class Clockless(Holder):
-    """Also writes down the delays of what failed."""
+class DelayRecordingOwner(RecordingOwner):
+    """Also records the delays of failed messages."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -232,7 +236,7 @@ class Clockless(Holder):
 
 @in_virtual_time
 async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None:
-    owner = Clockless()
+    owner = DelayRecordingOwner()
     inbox = filled(owner, 3)
     ended: list[bytes] = []
 
@@ -256,7 +260,7 @@ async def test_a_handler_that_hangs_is_ended_and_its_message_goes_back() -> None
 
 @in_virtual_time
 async def test_a_handler_that_swallows_its_end_works_on() -> None:
-    owner = Clockless()
+    owner = DelayRecordingOwner()
     inbox = filled(owner, 2)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -274,7 +278,7 @@ async def test_a_handler_that_swallows_its_end_works_on() -> None:
 
 
 async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture) -> None:
-    owner, gate = Clockless(), threading.Event()
+    owner, gate = DelayRecordingOwner(), threading.Event()
     inbox = filled(owner, 3)
 
     def handler(message: ReceivedMessage) -> None:
@@ -298,7 +302,7 @@ async def test_only_so_many_threads_that_hang_are_replaced(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_pool, "HUNG_THREADS_MAX", 2)
-    owner, gate = Clockless(), threading.Event()
+    owner, gate = DelayRecordingOwner(), threading.Event()
     inbox = filled(owner, 20)
     begun: list[bytes] = []
 
@@ -328,7 +332,7 @@ async def test_only_so_many_threads_that_hang_are_replaced(
 
 @in_virtual_time
 async def test_ordered_handlers_have_no_limit() -> None:
-    owner = Clockless()
+    owner = DelayRecordingOwner()
     inbox = filled(owner, 1)
 
     async def handler(message: ReceivedMessage) -> None:
@@ -352,7 +356,7 @@ async def test_what_a_handler_returns_has_no_meaning_and_that_is_said_once(
     async def coroutine(message: ReceivedMessage) -> object:
         return plain(message)
 
-    owner = Holder()
+    owner = RecordingOwner()
     await run(coroutine if is_async else plain, filled(owner, 4), owner, 4)
     assert sorted(owner.done) == [b"0", b"2", b"3"]
     assert owner.failed == [b"1"]
@@ -364,13 +368,13 @@ async def test_an_async_handler_that_returns_a_coroutine_has_not_handled() -> No
     async def forgetful(message: ReceivedMessage) -> object:
         return quick(message)
 
-    owner = Holder()
+    owner = RecordingOwner()
     await run(forgetful, filled(owner, 1), owner, 1)
     assert (owner.done, owner.failed) == ([], [b"0"])
 
 
 async def test_what_threads_skip_is_not_taken_for_handled() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     inbox = filled(owner, 8)
 
     def handler(message: ReceivedMessage) -> None:
@@ -385,7 +389,7 @@ async def test_what_threads_skip_is_not_taken_for_handled() -> None:
 
 
 async def test_what_a_message_was_told_by_itself_is_not_overtaken_by_a_return() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     inbox = filled(owner, 200)
     loop = asyncio.get_running_loop()
 
@@ -398,12 +402,12 @@ async def test_what_a_message_was_told_by_itself_is_not_overtaken_by_a_return() 
 
 
 async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     inbox = filled(owner, 2)
     one, other = inbox.pop(), inbox.pop()
     assert one is not None
     threads = ThreadPool(fussy, inbox, ConsumerConfig(concurrency=1))
     slot = WorkerSlot()
     slot.message = other
-    threads._leave(slot, one)
+    threads._time_out(slot, one)
     assert (slot.is_left, owner.failed) == (False, [])

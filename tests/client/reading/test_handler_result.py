@@ -1,4 +1,4 @@
-"""What a handler returned or raised."""
+"""Messages are settled by what their handlers returned or raised."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import pytest
 from roquet.client.reading.handler_result import HandlerResults, fail_message
 
 
-class Note:
-    """As much of a message as is told its outcome."""
+class FakeMessage:
+    """The parts of a message that settle it."""
 
     def __init__(self, tries: int = 0) -> None:
         self.tries = tries
@@ -22,7 +22,7 @@ class Note:
 
 
 async def forgotten() -> None:
-    """Nobody awaits it."""
+    """A coroutine that is never awaited."""
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,20 @@ async def forgotten() -> None:
     ids=["true", "zero", "text", "false"],
 )
 def test_only_false_among_what_is_returned_means_failure(result: Any, said: str) -> None:
-    note: Any = Note()
+    note: Any = FakeMessage()
     HandlerResults().settle(note, result)
     assert note.said == [said]
 
 
 def test_a_coroutine_that_nobody_awaited_is_a_failure(caplog: pytest.LogCaptureFixture) -> None:
-    note: Any = Note()
+    note: Any = FakeMessage()
     HandlerResults().settle(note, forgotten())
     assert note.said == ["failed"]
     assert "make it an `async def`" in caplog.text
 
 
 def test_a_value_is_wondered_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    results, note = HandlerResults(), Note()
+    results, note = HandlerResults(), FakeMessage()
     for _ in range(3):
         results.settle(note, "CONSUME_SUCCESS")  # type: ignore[arg-type]
     assert caplog.text.count("has no meaning") == 1
@@ -52,6 +52,6 @@ def test_a_value_is_wondered_at_once(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_first_failure_shows_where(caplog: pytest.LogCaptureFixture) -> None:
     for tries in range(3):
-        fail_message(Note(tries), ValueError("broken"))  # type: ignore[arg-type]
+        fail_message(FakeMessage(tries), ValueError("broken"))  # type: ignore[arg-type]
     assert caplog.text.count("ValueError: broken") == 1
     assert "try 3" in caplog.text

@@ -1,4 +1,4 @@
-"""Messages that wait for somebody who handles them."""
+"""Messages that wait for a handler or a read."""
 
 import asyncio
 from typing import Any
@@ -6,20 +6,20 @@ from typing import Any
 from roquet.client.reading.inbox import Inbox
 from roquet.testing.clock import in_virtual_time
 
-HOLDERS: dict[str, object] = {}
+OWNERS: dict[str, object] = {}
 
 
-class Note:
-    """As much of a message as an inbox looks at."""
+class FakeMessage:
+    """The parts of a message that an inbox uses."""
 
     def __init__(self, name: str, is_held: bool = True) -> None:
         self.name = name
         self.is_held = is_held
-        self.owner = HOLDERS.setdefault(name[0], object())
+        self.owner = OWNERS.setdefault(name[0], object())
 
 
 def note(name: str, is_held: bool = True) -> Any:
-    return Note(name, is_held)
+    return FakeMessage(name, is_held)
 
 
 def taken(inbox: Inbox) -> str:
@@ -100,8 +100,8 @@ async def test_one_queues_messages_can_be_taken_out() -> None:
     inbox.put([note("a1"), note("b1"), note("a2")])
     first: Any = inbox.pop()
     inbox.put_first(first)
-    found: Any = inbox.withdraw(first.owner)
-    assert [one.name for one in found] == ["a1", "a2"]
+    withdrawn: Any = inbox.withdraw(first.owner)
+    assert [one.name for one in withdrawn] == ["a1", "a2"]
     assert inbox.withdraw(first.owner) == []
     assert [taken(inbox) for _ in range(2)] == ["b1", ""]
 

@@ -1,6 +1,5 @@
-"""The progress of a broadcasting member, in a file of its own."""
+"""Committed offsets of a broadcasting member, in a file."""
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +10,6 @@ from roquet.client.connection.session import Session
 from roquet.client.reading.local_offsets import LocalOffsets, offsets_folder, state_folder
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.queue import MessageQueue
-
-Fakes = Callable[..., Any]
 
 QUEUE = MessageQueue("t", "a", 0)
 

@@ -1,4 +1,4 @@
-"""A message in a consumer's hands."""
+"""Received messages and their settlement."""
 
 import zlib
 from typing import Any
@@ -20,8 +20,8 @@ def packed(offset: int, body: bytes, properties: bytes = b"", sys_flag: int = 0)
     )
 
 
-class Holder:
-    """Writes down what it hears."""
+class RecordingOwner:
+    """Records how messages were settled."""
 
     is_held = True
 
@@ -35,14 +35,14 @@ class Holder:
         self.heard.append((message.queue_offset, delay_ms))
 
 
-def received(owner: Holder, raw: bytes | None = None) -> ReceivedMessage:
+def received(owner: RecordingOwner, raw: bytes | None = None) -> ReceivedMessage:
     return ReceivedMessage(QUEUE, record.decode(raw or packed(7, b"hello")), owner)
 
 
 def test_everything_that_is_known_of_it_can_be_read() -> None:
     properties = {"UNIQ_KEY": "ID", "KEYS": "a b", "TAGS": "new", "__SHARDINGKEY": "o"}
     raw = packed(7, b"hello", record.encode_properties(properties))
-    message = received(Holder(), raw)
+    message = received(RecordingOwner(), raw)
     assert (message.topic, message.broker_name, message.queue_id) == ("t", "a", 3)
     assert (message.queue, message.queue_offset, message.body) == (QUEUE, 7, b"hello")
     assert (message.message_id, message.tag, message.order_key) == ("ID", "new", "o")
@@ -56,16 +56,18 @@ def test_everything_that_is_known_of_it_can_be_read() -> None:
 
 
 def test_without_a_producers_id_the_brokers_own_names_it() -> None:
-    message = received(Holder())
+    message = received(RecordingOwner())
     assert message.message_id == message.offset_message_id == "0A00000100002A9F0000000000001000"
 
 
 def test_a_squeezed_body_is_restored() -> None:
-    assert received(Holder(), packed(7, zlib.compress(b"hello"), sys_flag=1)).body == b"hello"
+    assert (
+        received(RecordingOwner(), packed(7, zlib.compress(b"hello"), sys_flag=1)).body == b"hello"
+    )
 
 
 async def test_it_is_settled_once() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     message = received(owner)
     await message.ack()
     await message.ack()
@@ -74,7 +76,7 @@ async def test_it_is_settled_once() -> None:
 
 
 async def test_it_comes_again_when_told_so() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     message = received(owner)
     await message.nack(500)
     again = message.next_try()
@@ -85,7 +87,7 @@ async def test_it_comes_again_when_told_so() -> None:
 
 
 async def test_a_message_may_be_given_up() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     message = received(owner)
     await message.dead_letter()
     await message.nack()
@@ -97,21 +99,23 @@ async def test_a_message_may_be_given_up() -> None:
 def test_from_a_retry_topic_it_shows_where_it_was_sent() -> None:
     raw = packed(7, b"hello", record.encode_properties({"RETRY_TOPIC": "orders"}))
     retry = MessageQueue("%RETRY%g", "a", 0)
-    message = ReceivedMessage(retry, record.decode(raw), Holder())
+    message = ReceivedMessage(retry, record.decode(raw), RecordingOwner())
     assert (message.topic, message.queue.topic) == ("orders", "%RETRY%g")
-    assert ReceivedMessage(retry, record.decode(packed(7, b"x")), Holder()).topic == "%RETRY%g"
-    assert ReceivedMessage(QUEUE, record.decode(raw), Holder()).topic == "t"
+    assert (
+        ReceivedMessage(retry, record.decode(packed(7, b"x")), RecordingOwner()).topic == "%RETRY%g"
+    )
+    assert ReceivedMessage(QUEUE, record.decode(raw), RecordingOwner()).topic == "t"
 
 
 def test_its_stored_body_stays_as_squeezed_as_it_was() -> None:
     compressed = zlib.compress(b"hello")
-    message = received(Holder(), packed(7, compressed, sys_flag=1 | 0x300 | 8))
+    message = received(RecordingOwner(), packed(7, compressed, sys_flag=1 | 0x300 | 8))
     assert message.stored_body == (compressed, 1 | 0x300)
     assert message.body == b"hello"
 
 
 async def test_the_end_of_a_block_tells_how_it_went() -> None:
-    owner = Holder()
+    owner = RecordingOwner()
     async with received(owner):
         pass
     with pytest.raises(ValueError, match="broken"):
@@ -125,13 +129,13 @@ def test_a_record_that_cannot_be_read_is_told_and_left_out() -> None:
     damaged[-5] ^= 0xFF  # in the topic's length and beyond: the lengths disagree
     damaged[88] ^= 0xFF  # in the body: the checksum disagrees
     raw = packed(1, b"a") + bytes(damaged) + packed(3, b"b")
-    told: list[tuple[int, str]] = []
+    reported: list[tuple[int, str]] = []
 
     def tell(offset: int, error: RecordError) -> None:
-        told.append((offset, type(error).__name__))
+        reported.append((offset, type(error).__name__))
 
     assert [one.queue_offset for one in read_records(raw, tell)] == [1, 3]
-    assert told == [(2, "RecordError")]
+    assert reported == [(2, "RecordError")]
 
 
 def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None:
@@ -141,14 +145,14 @@ def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None
 
 
 async def test_one_that_nobody_can_answer_through_says_so() -> None:
-    message = received(Holder(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
+    message = received(RecordingOwner(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
     assert message.wants_reply
-    with pytest.raises(UsageError, match="cannot be answered by who holds it"):
+    with pytest.raises(UsageError, match="cannot be replied to here"):
         await message.reply(b"x")
 
 
 def test_a_message_whose_properties_cannot_be_read_still_has_a_name() -> None:
-    message = received(Holder(), packed(7, b"x", b"TAGS\x01\xff\x02"))
+    message = received(RecordingOwner(), packed(7, b"x", b"TAGS\x01\xff\x02"))
     with pytest.raises(RecordError, match="not UTF-8"):
         assert message.tag
     assert message.message_id == message.offset_message_id

@@ -1,10 +1,11 @@
-"""Where progress is kept, and where a queue begins."""
+"""Committed offsets, and where a group starts to read."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.session import Session
@@ -14,14 +15,14 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 RETRY = MessageQueue("%RETRY%g", "a", 0)
 
 
 @asynccontextmanager
-async def offsets_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[GroupOffsets]:
+async def offsets_of(
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+) -> AsyncIterator[GroupOffsets]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
@@ -33,7 +34,7 @@ async def offsets_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIter
 
 
 @in_virtual_time
-async def test_progress_is_kept_at_the_broker(fakes: Fakes, virtual: Fakes) -> None:
+async def test_progress_is_kept_at_the_broker(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         assert await offsets.committed(QUEUE) is None
         await offsets.commit(QUEUE, 12)
@@ -43,7 +44,7 @@ async def test_progress_is_kept_at_the_broker(fakes: Fakes, virtual: Fakes) -> N
 
 
 @in_virtual_time
-async def test_the_bounds_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_bounds_of_a_queue(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         cluster.brokers["a"].begins["t", 0] = 5
         cluster.brokers["a"].put("t", 0, b"x", b"y")
@@ -64,7 +65,11 @@ async def test_the_bounds_of_a_queue(fakes: Fakes, virtual: Fakes) -> None:
     ids=range(6),
 )
 def test_a_new_group_begins_where_java_lets_it(
-    fakes: Fakes, virtual: Fakes, where: ConsumeFrom, queue: MessageQueue, expected: int
+    fakes: FakeClusters,
+    virtual: VirtualConfig,
+    where: ConsumeFrom,
+    queue: MessageQueue,
+    expected: int,
 ) -> None:
     @in_virtual_time
     async def begun() -> int:
@@ -79,14 +84,16 @@ def test_a_new_group_begins_where_java_lets_it(
 
 
 @in_virtual_time
-async def test_a_group_goes_on_where_it_was(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_group_goes_on_where_it_was(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         cluster.brokers["a"].committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
 @in_virtual_time
-async def test_without_a_time_the_last_half_hour_is_meant(fakes: Fakes, virtual: Fakes) -> None:
+async def test_without_a_time_the_last_half_hour_is_meant(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         offsets_of(virtual, cluster, consume_from=ConsumeFrom.TIMESTAMP) as offsets,
@@ -95,7 +102,7 @@ async def test_without_a_time_the_last_half_hour_is_meant(fakes: Fakes, virtual:
 
 
 @in_virtual_time
-async def test_an_unknown_broker_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
+async def test_an_unknown_broker_is_an_error(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         with pytest.raises(ConnectFailed, match="broker zz"):
             await offsets.start_offset(MessageQueue("t", "zz", 0))
@@ -104,7 +111,7 @@ async def test_an_unknown_broker_is_an_error(fakes: Fakes, virtual: Fakes) -> No
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
 @in_virtual_time
 async def test_an_offset_is_of_the_topic_that_told_it(
-    fakes: Fakes, virtual: Fakes, where: ConsumeFrom
+    fakes: FakeClusters, virtual: VirtualConfig, where: ConsumeFrom
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -122,7 +129,9 @@ async def test_an_offset_is_of_the_topic_that_told_it(
 
 
 @in_virtual_time
-async def test_a_topic_made_anew_begins_where_it_begins(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_made_anew_begins_where_it_begins(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         broker = cluster.brokers["a"]
         assert await offsets.restart_offset(QUEUE) is None, "nothing is known of it"

@@ -1,8 +1,9 @@
 """One message of a queue at a time."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
+
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -10,34 +11,34 @@ from roquet.client.reading.message import ReceivedMessage
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, ordered=True, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
 
-def filled(cluster: Any, count: int, queue_id: int = 0) -> None:
+def filled(cluster: FakeCluster, count: int, queue_id: int = 0) -> None:
     cluster.brokers["a"].put("t", queue_id, *[b"%d" % n for n in range(count)])
 
 
 @in_virtual_time
-async def test_the_next_message_waits_for_the_one_before(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_next_message_waits_for_the_one_before(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 2, 0)
         filled(cluster, 1, 1)
-        found = await consumer.fetch(3, 1_000)
-        assert sorted((m.queue_id, m.body) for m in found) == [(0, b"0"), (1, b"0")]
-        await next(m for m in found if m.queue_id == 0).ack()
+        messages = await consumer.fetch(3, 1_000)
+        assert sorted((m.queue_id, m.body) for m in messages) == [(0, b"0"), (1, b"0")]
+        await next(m for m in messages if m.queue_id == 0).ack()
         assert [m.body for m in await consumer.fetch(3, 1_000)] == [b"1"]
 
 
 @in_virtual_time
 async def test_a_failed_message_comes_again_in_its_place_for_ever(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
@@ -59,7 +60,7 @@ async def test_a_failed_message_comes_again_in_its_place_for_ever(
 
 @in_virtual_time
 async def test_after_its_last_try_it_is_stored_in_the_retry_topic(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(**{"t": {"a": 1}, "%RETRY%g": {"a": 1}}) as cluster:
         filled(cluster, 2)
@@ -86,7 +87,9 @@ async def test_after_its_last_try_it_is_stored_in_the_retry_topic(
 
 
 @in_virtual_time
-async def test_a_lost_lock_stops_the_handing_out(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_lost_lock_stops_the_handing_out(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         broker = cluster.brokers["a"]
         lost: list[Any] = []
@@ -110,7 +113,7 @@ async def test_a_lost_lock_stops_the_handing_out(fakes: Fakes, virtual: Fakes) -
 
 @in_virtual_time
 async def test_a_queue_is_unlocked_only_when_its_handler_has_ended(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
         broker = cluster.brokers["a"]
@@ -141,7 +144,9 @@ async def test_a_queue_is_unlocked_only_when_its_handler_has_ended(
 
 
 @in_virtual_time
-async def test_a_seek_waits_for_the_message_in_hand(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_seek_waits_for_the_message_in_hand(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
@@ -153,7 +158,9 @@ async def test_a_seek_waits_for_the_message_in_hand(fakes: Fakes, virtual: Fakes
 
 
 @in_virtual_time
-async def test_a_paused_ordered_queue_goes_on_where_it_was(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_paused_ordered_queue_goes_on_where_it_was(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
@@ -166,7 +173,9 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_a_message_that_rests_does_not_keep_its_queue(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_message_that_rests_does_not_keep_its_queue(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 2)
         (message,) = await consumer.fetch(1)
@@ -180,7 +189,7 @@ async def test_a_message_that_rests_does_not_keep_its_queue(fakes: Fakes, virtua
 
 @in_virtual_time
 async def test_a_close_saves_what_was_in_hand_of_a_queue_that_was_leaving(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         filled(cluster, 3)
@@ -202,7 +211,9 @@ async def test_a_close_saves_what_was_in_hand_of_a_queue_that_was_leaving(
 
 
 @in_virtual_time
-async def test_many_seeks_wait_for_the_message_in_hand(fakes: Fakes, virtual: Fakes) -> None:
+async def test_many_seeks_wait_for_the_message_in_hand(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
@@ -221,7 +232,7 @@ async def test_many_seeks_wait_for_the_message_in_hand(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_queue_that_was_moved_keeps_its_lock_while_its_message_is_in_hand(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)

@@ -1,9 +1,7 @@
 """One pull of one queue."""
 
-from collections.abc import Callable
-from typing import Any
-
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -17,8 +15,6 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
 from roquet.wire.fastjson import codec
-
-Fakes = Callable[..., Any]
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -66,7 +62,7 @@ def test_a_bad_expression_is_refused_with_its_place() -> None:
 
 @in_virtual_time
 async def test_brokers_are_asked_whether_they_know_an_expression(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     asked: list[CheckClientBody] = []
 
@@ -99,18 +95,18 @@ async def test_brokers_are_asked_whether_they_know_an_expression(
 
 @in_virtual_time
 async def test_a_broker_that_is_away_need_not_answer(
-    virtual: Fakes, caplog: pytest.LogCaptureFixture
+    virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     config: ConsumerConfig = virtual(ConsumerConfig)
     session = Session("127.0.0.1:1", config)
     session.start(lambda: HeartbeatData(client_id="me"))
     await check_filters(session, "g", [SubscriptionFilter.from_user("t", "*", "a > 5", config)])
-    assert "no broker says whether it can filter" in caplog.text
+    assert "no broker could be asked whether it supports the filter" in caplog.text
     await session.close()
 
 
 @in_virtual_time
-async def test_a_pull_says_what_it_wants(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_pull_says_what_it_wants(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         config: ConsumerConfig = virtual(ConsumerConfig)
         session = Session(cluster.address, config)

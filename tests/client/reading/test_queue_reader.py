@@ -1,11 +1,12 @@
-"""One queue read on, as far as flow control lets it."""
+"""One queue is read within the limits of flow control."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
@@ -23,12 +24,10 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.records.record import encode_properties
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
 
 
-class Reading:
+class ReaderUnderTest:
     """A reader with its inbox."""
 
     def __init__(self, reader: QueueReader, inbox: Inbox, session: Session) -> None:
@@ -45,8 +44,8 @@ class Reading:
 
 @asynccontextmanager
 async def reading(
-    virtual: Fakes, cluster: Any, offset: int = 0, tags: str = "*", **settings: Any
-) -> AsyncIterator[Reading]:
+    virtual: VirtualConfig, cluster: FakeCluster, offset: int = 0, tags: str = "*", **settings: Any
+) -> AsyncIterator[ReaderUnderTest]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
@@ -59,14 +58,16 @@ async def reading(
     )
     reader = QueueReader(QUEUE, offset, message_filter, context)
     try:
-        yield Reading(reader, inbox, session)
+        yield ReaderUnderTest(reader, inbox, session)
     finally:
         await background.close()
         await session.close()
 
 
 @in_virtual_time
-async def test_messages_arrive_as_soon_as_they_are_stored(fakes: Fakes, virtual: Fakes) -> None:
+async def test_messages_arrive_as_soon_as_they_are_stored(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         await asyncio.sleep(5)
         cluster.brokers["a"].put("t", 0, b"x")
@@ -76,14 +77,18 @@ async def test_messages_arrive_as_soon_as_they_are_stored(fakes: Fakes, virtual:
 
 
 @in_virtual_time
-async def test_an_idle_queue_is_asked_for_each_15_s(fakes: Fakes, virtual: Fakes) -> None:
+async def test_an_idle_queue_is_asked_for_each_15_s(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster):
         await asyncio.sleep(61)
         assert len(cluster.brokers["a"].pulls) == 5
 
 
 @in_virtual_time
-async def test_progress_is_the_lowest_in_flight(fakes: Fakes, virtual: Fakes) -> None:
+async def test_progress_is_the_lowest_in_flight(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         first, second, _ = [await r.next() for _ in range(3)]
@@ -94,7 +99,9 @@ async def test_progress_is_the_lowest_in_flight(fakes: Fakes, virtual: Fakes) ->
 
 
 @in_virtual_time
-async def test_each_pull_tells_the_progress_on_the_way(fakes: Fakes, virtual: Fakes) -> None:
+async def test_each_pull_tells_the_progress_on_the_way(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
         await (await r.next()).ack()
@@ -106,7 +113,9 @@ async def test_each_pull_tells_the_progress_on_the_way(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_no_more_than_a_thousand_are_in_flight(fakes: Fakes, virtual: Fakes) -> None:
+async def test_no_more_than_a_thousand_are_in_flight(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         reading(virtual, cluster, in_flight_max=10, pull_count=4) as r,
@@ -127,7 +136,9 @@ async def test_no_more_than_a_thousand_are_in_flight(fakes: Fakes, virtual: Fake
 
 
 @in_virtual_time
-async def test_nor_more_than_a_hundred_mebibytes(fakes: Fakes, virtual: Fakes) -> None:
+async def test_nor_more_than_a_hundred_mebibytes(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         reading(virtual, cluster, in_flight_bytes_max=250, pull_count=1) as r,
@@ -138,7 +149,9 @@ async def test_nor_more_than_a_hundred_mebibytes(fakes: Fakes, virtual: Fakes) -
 
 
 @in_virtual_time
-async def test_tags_with_the_same_hash_are_told_apart(fakes: Fakes, virtual: Fakes) -> None:
+async def test_tags_with_the_same_hash_are_told_apart(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="Aa") as r:
         broker = cluster.brokers["a"]
         for tag in ("BB", "Aa", "BB"):  # "Aa" and "BB" have one hash
@@ -152,7 +165,7 @@ async def test_tags_with_the_same_hash_are_told_apart(fakes: Fakes, virtual: Fak
 
 @in_virtual_time
 async def test_an_offset_that_is_gone_is_corrected(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         cluster.brokers["a"].begins["t", 0] = 100
@@ -165,7 +178,7 @@ async def test_an_offset_that_is_gone_is_corrected(
 
 @in_virtual_time
 async def test_a_broker_that_comes_back_is_read_on(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         broker = cluster.brokers["a"]
@@ -184,7 +197,9 @@ async def test_a_broker_that_comes_back_is_read_on(
 
 
 @in_virtual_time
-async def test_a_refused_pull_is_made_again_after_a_second(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_refused_pull_is_made_again_after_a_second(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.pull_faults = [CallRefused(2, "busy")] * 3
@@ -195,7 +210,9 @@ async def test_a_refused_pull_is_made_again_after_a_second(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_a_broker_that_holds_no_pull_is_not_flooded(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_broker_that_holds_no_pull_is_not_flooded(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.holds_pulls = False
@@ -206,7 +223,7 @@ async def test_a_broker_that_holds_no_pull_is_not_flooded(fakes: Fakes, virtual:
 
 @in_virtual_time
 async def test_a_failed_message_comes_again_after_a_growing_pause(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
@@ -221,7 +238,9 @@ async def test_a_failed_message_comes_again_after_a_growing_pause(
 
 
 @in_virtual_time
-async def test_a_released_queue_gives_nothing_more(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_released_queue_gives_nothing_more(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         message = await r.next()
@@ -235,7 +254,9 @@ async def test_a_released_queue_gives_nothing_more(fakes: Fakes, virtual: Fakes)
 
 
 @in_virtual_time
-async def test_a_scan_without_a_match_goes_on_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_scan_without_a_match_goes_on_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.pull_answers = [
@@ -251,7 +272,7 @@ async def test_a_scan_without_a_match_goes_on_at_once(fakes: Fakes, virtual: Fak
 
 @in_virtual_time
 async def test_a_fault_of_our_own_does_not_end_the_reading(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         take, faults = r.reader.window.take, [KeyError("ours")]
@@ -268,7 +289,7 @@ async def test_a_fault_of_our_own_does_not_end_the_reading(
 
 
 class FaultyWindow(ConsumeWindow):
-    """A window whose `take` is somebody else's."""
+    """A window whose `take` a test replaces."""
 
     def __init__(self, take: Any) -> None:
         super().__init__(0)
@@ -280,7 +301,9 @@ class FaultyWindow(ConsumeWindow):
 
 
 @in_virtual_time
-async def test_what_was_read_before_is_not_taken_twice(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_was_read_before_is_not_taken_twice(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y", b"z")
@@ -294,7 +317,7 @@ async def test_what_was_read_before_is_not_taken_twice(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_nor_do_they_lie_too_far_apart(fakes: Fakes, virtual: Fakes) -> None:
+async def test_nor_do_they_lie_too_far_apart(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         reading(virtual, cluster, in_flight_span_max=5, pull_count=1) as r,
@@ -310,7 +333,7 @@ async def test_nor_do_they_lie_too_far_apart(fakes: Fakes, virtual: Fakes) -> No
 
 
 @in_virtual_time
-async def test_a_paused_queue_is_not_pulled(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_paused_queue_is_not_pulled(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x", b"y")
@@ -328,7 +351,7 @@ async def test_a_paused_queue_is_not_pulled(fakes: Fakes, virtual: Fakes) -> Non
 
 @in_virtual_time
 async def test_what_fails_after_its_queue_went_stays_for_others(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         cluster.brokers["a"].put("t", 0, b"x")
@@ -342,7 +365,7 @@ async def test_what_fails_after_its_queue_went_stays_for_others(
 
 @in_virtual_time
 async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         for number in range(3):
@@ -360,7 +383,7 @@ async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
 
 @in_virtual_time
 async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         for number in range(2):
@@ -377,7 +400,7 @@ async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
 
 @in_virtual_time
 async def test_a_body_that_cannot_be_restored_is_passed_over(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
         broker = cluster.brokers["a"]
@@ -388,12 +411,12 @@ async def test_a_body_that_cannot_be_restored_is_passed_over(
             assert message.body == expected
             await message.ack()
         assert r.reader.window.committable == 3
-        assert caplog.text.count("t@a:0 offset 1 cannot be read and is passed over") == 1
+        assert caplog.text.count("t@a:0 offset 1 is unreadable and skipped") == 1
 
 
 @in_virtual_time
 async def test_a_tag_that_cannot_be_read_is_passed_over(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster, tags="b") as r:
         for tag in (b"a", b"\xff", b"b"):
@@ -402,4 +425,4 @@ async def test_a_tag_that_cannot_be_read_is_passed_over(
         assert (message.tag, len(r.inbox)) == ("b", 0)
         await message.ack()
         assert r.reader.window.committable == 3
-        assert "t@a:0 offset 1 cannot be read and is passed over" in caplog.text
+        assert "t@a:0 offset 1 is unreadable and skipped" in caplog.text

@@ -1,11 +1,12 @@
-"""Requests that wait for answers, and the answers, without a broker that pushes them."""
+"""Requests that wait for replies, and replies, without a broker that pushes them."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, Until, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -13,11 +14,10 @@ from roquet.model import properties as names
 from roquet.model.errors import CallRefused, CallTimeout, MessageIllegal, RecordError
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.reply import PushReply
 from roquet.wire.records.property_text import decode_properties
-
-Fakes = Callable[..., Any]
 
 
 def push(properties: str, body: bytes = b"answer", sys_flag: int = 0) -> PushReply:
@@ -27,10 +27,10 @@ def push(properties: str, body: bytes = b"answer", sys_flag: int = 0) -> PushRep
     )  # fmt: skip
 
 
-class Asked:
-    """The brokers' side of a requester: its connections and what it sent."""
+class RequesterView:
+    """A requester as its brokers see it: its connections and what it sent."""
 
-    def __init__(self, cluster: Any, producer: Producer) -> None:
+    def __init__(self, cluster: FakeCluster, producer: Producer) -> None:
         self.brokers = list(cluster.brokers.values())
         self.producer = producer
 
@@ -41,22 +41,24 @@ class Asked:
 
     def peer(self, at: int = 0) -> Peer:
         (peer,) = self.brokers[at].server.peers
-        found: Peer = peer
-        return found
+        connection: Peer = peer
+        return connection
 
 
 @asynccontextmanager
-async def asking(fakes: Fakes, virtual: Fakes, **queues: int) -> AsyncIterator[Asked]:
+async def asking(
+    fakes: FakeClusters, virtual: VirtualConfig, **queues: int
+) -> AsyncIterator[RequesterView]:
     async with (
         fakes(t=queues or {"a": 1}) as cluster,
         Producer(cluster.address, config=virtual(ProducerConfig)) as producer,
     ):
-        yield Asked(cluster, producer)
+        yield RequesterView(cluster, producer)
 
 
 @in_virtual_time
 async def test_brokers_know_the_requester_before_the_request_comes(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual, a=1, b=1) as asked:
         with pytest.raises(CallTimeout):
@@ -68,7 +70,9 @@ async def test_brokers_know_the_requester_before_the_request_comes(
 
 
 @in_virtual_time
-async def test_a_thousand_requests_cost_one_introduction(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_thousand_requests_cost_one_introduction(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with asking(fakes, virtual) as asked:
         requests = (asked.producer.request("t", b"?", timeout_ms=900) for _ in range(1_000))
         await asyncio.gather(*requests, return_exceptions=True)
@@ -78,7 +82,7 @@ async def test_a_thousand_requests_cost_one_introduction(fakes: Fakes, virtual: 
 
 @in_virtual_time
 async def test_a_broken_answer_ends_the_request_and_is_told_to_the_broker(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual) as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
@@ -91,7 +95,9 @@ async def test_a_broken_answer_ends_the_request_and_is_told_to_the_broker(
 
 
 @in_virtual_time
-async def test_answers_to_nobody_are_taken_and_dropped(fakes: Fakes, virtual: Fakes) -> None:
+async def test_answers_to_nobody_are_taken_and_dropped(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with asking(fakes, virtual) as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
         await asyncio.sleep(0.5)
@@ -105,7 +111,9 @@ async def test_answers_to_nobody_are_taken_and_dropped(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_a_request_that_cannot_be_sent_says_why(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_request_that_cannot_be_sent_says_why(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with asking(fakes, virtual) as asked:
         asked.brokers[0].faults += [CallRefused(13, "no such thing")] * 3
         with pytest.raises(CallRefused, match="no such thing"):
@@ -115,7 +123,7 @@ async def test_a_request_that_cannot_be_sent_says_why(fakes: Fakes, virtual: Fak
 
 @in_virtual_time
 async def test_the_properties_of_the_system_count_against_the_limit(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual) as asked:
         most = {"p": "x" * (names.PROPERTIES_SIZE_MAX - 60)}
@@ -126,7 +134,7 @@ async def test_the_properties_of_the_system_count_against_the_limit(
 
 @in_virtual_time
 async def test_a_request_under_way_brings_a_lost_connection_back(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual) as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=10_000))
@@ -142,15 +150,18 @@ async def test_a_request_under_way_brings_a_lost_connection_back(
 
 @in_virtual_time
 async def test_a_broker_that_is_away_holds_requests_up_for_a_second_at_most(
-    fakes: Fakes, virtual: Fakes, until: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig, until: Until
 ) -> None:
     async with asking(fakes, virtual, a=1, b=1) as asked:
         await asked.producer.send("t", b"x")
         hung = asyncio.Event()
+
+        async def hang(_call: Call[Any], _peer: Peer) -> Reply | None:
+            await hung.wait()
+            return None
+
         for broker in asked.brokers[1:]:
-            broker.server._router._served[int(Heartbeat.code)] = (
-                Heartbeat, lambda _call, _peer: hung.wait(),
-            )  # fmt: skip
+            broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, hang, None)
         asked.producer._session.membership._informed.clear()
         began = asyncio.get_running_loop().time()
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=9_000))

@@ -1,10 +1,11 @@
-"""What becomes of messages that failed."""
+"""Failed messages are sent back, retried here or dropped."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -23,13 +24,11 @@ from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.records import record
 
-Fakes = Callable[..., Any]
-
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
 RETRY = "%RETRY%g"
 
 
-class Holder:
+class SilentOwner:
     is_held = True
 
     def finish(self, message: InboundMessage) -> None:
@@ -44,11 +43,13 @@ def message(times: int = 0, **properties: str) -> InboundMessage:
         0, 5, 3, 4096, 0, 11, HOST, 12, HOST, times, 0, b"x", b"t",
         record.encode_properties({"UNIQ_KEY": "ID", **properties}),
     )  # fmt: skip
-    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), Holder())
+    return InboundMessage(MessageQueue("t", "a", 0), record.decode(raw), SilentOwner())
 
 
 @asynccontextmanager
-async def back_of(virtual: Fakes, cluster: Any, **settings: Any) -> AsyncIterator[RetrySender]:
+async def back_of(
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
+) -> AsyncIterator[RetrySender]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
     session.start(lambda: HeartbeatData(client_id="me"))
@@ -65,10 +66,12 @@ def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
 
 
 @in_virtual_time
-async def test_the_broker_is_told_what_it_must_know(fakes: Fakes, virtual: Fakes) -> None:
+async def test_the_broker_is_told_what_it_must_know(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster, retries_max=7) as back:
-        told: list[int] = []
-        failures = RetryByBroker(back, lambda: told.append(1))
+        sent: list[int] = []
+        failures = RetryByBroker(back, lambda: sent.append(1))
         assert await failures.settle(message(), None) is None
         assert await failures.settle(message(), DEAD_LETTER) is None
         first, last = cluster.brokers["a"].sent_back
@@ -76,11 +79,13 @@ async def test_the_broker_is_told_what_it_must_know(fakes: Fakes, virtual: Fakes
         assert (first.origin_msg_id, first.origin_topic) == ("ID", "t")
         assert (first.max_reconsume_times, first.broker_name) == (7, "a")
         assert last.delay_level == -1
-        assert told == [1, 1]
+        assert sent == [1, 1]
 
 
 @in_virtual_time
-async def test_another_broker_takes_what_its_own_does_not(fakes: Fakes, virtual: Fakes) -> None:
+async def test_another_broker_takes_what_its_own_does_not(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(**{"t": {"a": 1, "b": 1}, RETRY: {"a": 1, "b": 1}}) as cluster,
         back_of(virtual, cluster) as back,
@@ -104,7 +109,7 @@ async def test_another_broker_takes_what_its_own_does_not(fakes: Fakes, virtual:
 
 @in_virtual_time
 async def test_what_nobody_takes_is_tried_here_and_said_once(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
@@ -116,7 +121,7 @@ async def test_what_nobody_takes_is_tried_here_and_said_once(
 
 @in_virtual_time
 async def test_an_ordered_message_stays_in_its_place_until_its_last_try(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(**{"t": {"a": 1}, RETRY: {"a": 1}}) as cluster,
@@ -135,7 +140,7 @@ async def test_an_ordered_message_stays_in_its_place_until_its_last_try(
 
 
 @in_virtual_time
-async def test_a_broadcast_ordered_message_ends_with_its_last_try(virtual: Fakes) -> None:
+async def test_a_broadcast_ordered_message_ends_with_its_last_try(virtual: VirtualConfig) -> None:
     failures = RetryOrdered(virtual(ConsumerConfig, retries_max=1), None)
     assert await failures.settle(message(0), None) == 1_000
     assert await failures.settle(message(1), None) is None
@@ -143,7 +148,7 @@ async def test_a_broadcast_ordered_message_ends_with_its_last_try(virtual: Fakes
 
 @in_virtual_time
 async def test_without_a_group_it_is_tried_here_until_it_is_given_up(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
         failures = RetryLocally(back)
@@ -161,7 +166,7 @@ async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureF
 
 @in_virtual_time
 async def test_the_log_says_what_becomes_of_a_failed_message(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
     async with (

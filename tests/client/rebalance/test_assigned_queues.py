@@ -1,4 +1,4 @@
-"""The queues that a consumer reads."""
+"""Queues that a consumer reads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
@@ -24,15 +25,13 @@ from roquet.testing.clock import in_virtual_time
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 0)
-TASTE = SubscriptionFilter.by_tags("t", "*", 1)
+FILTER = SubscriptionFilter.by_tags("t", "*", 1)
 
 
 @asynccontextmanager
-async def holding_of(
-    virtual: Fakes, cluster: Any, **settings: Any
+async def assigned_queues_of(
+    virtual: VirtualConfig, cluster: FakeCluster, **settings: Any
 ) -> AsyncIterator[tuple[AssignedQueues, Inbox]]:
     config: ConsumerConfig = virtual(ConsumerConfig, **settings)
     session = Session(cluster.address, config)
@@ -51,14 +50,16 @@ async def holding_of(
 
 
 @in_virtual_time
-async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fakes) -> None:
+async def test_progress_is_told_once_for_each_change(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.put("t", 0, b"x")
-        assigned_queues.assign(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
         message.settle()
@@ -70,14 +71,14 @@ async def test_progress_is_told_once_for_each_change(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_what_is_dropped_gives_nothing_more_and_is_saved(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.assign(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
         message.settle()
@@ -91,33 +92,40 @@ async def test_what_is_dropped_gives_nothing_more_and_is_saved(
 
 @in_virtual_time
 async def test_progress_that_cannot_be_saved_is_said(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
-        assigned_queues.assign(MessageQueue("t", "gone", 0), 0, TASTE)
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+    ):
+        assigned_queues.assign(MessageQueue("t", "gone", 0), 0, FILTER)
         await assigned_queues.save()
         await assigned_queues.release(list(assigned_queues.readers), save=True)
         assert "progress of t@gone:0 is not saved" in caplog.text
 
 
 @in_virtual_time
-async def test_ordered_settings_make_ordered_readers(fakes: Fakes, virtual: Fakes) -> None:
+async def test_ordered_settings_make_ordered_readers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster, ordered=True) as (assigned_queues, _),
+        assigned_queues_of(virtual, cluster, ordered=True) as (assigned_queues, _),
     ):
-        assert isinstance(assigned_queues.assign(QUEUE, 0, TASTE), OrderedReader)
+        assert isinstance(assigned_queues.assign(QUEUE, 0, FILTER), OrderedReader)
 
 
 @in_virtual_time
-async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_paused_queue_stays_paused_over_a_seek(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.assign(QUEUE, 0, TASTE).pause()
-        assigned_queues.seek(QUEUE, 1, TASTE)
+        assigned_queues.assign(QUEUE, 0, FILTER).pause()
+        assigned_queues.seek(QUEUE, 1, FILTER)
         await asyncio.sleep(5)
         assert len(inbox) == 0
         assigned_queues.reader(QUEUE).resume()
@@ -127,10 +135,12 @@ async def test_a_paused_queue_stays_paused_over_a_seek(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_another_taste_is_asked_for_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         assigned_queues.assign(QUEUE, 0, SubscriptionFilter.by_tags("t", "A", 1))
         await asyncio.sleep(1)
@@ -144,10 +154,15 @@ async def test_another_taste_is_asked_for_at_once(fakes: Fakes, virtual: Fakes) 
 
 
 @in_virtual_time
-async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fakes) -> None:
-    async with fakes(t={"a": 1}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
+async def test_a_lag_that_cannot_be_told_is_an_error(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+    ):
         cluster.brokers["a"].put("t", 0, b"x", b"y")
-        assigned_queues.assign(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, FILTER)
         assert await assigned_queues.lag([QUEUE]) == {QUEUE: 2}
         await cluster.brokers["a"].server.stop(0)
         with pytest.raises(Exception, match=r"127\.0\.0\.1"):
@@ -156,16 +171,16 @@ async def test_a_lag_that_cannot_be_told_is_an_error(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         for body in (b"x", b"y"):
             broker.put("t", 0, body)
-        assigned_queues.assign(QUEUE, 0, TASTE)
+        assigned_queues.assign(QUEUE, 0, FILTER)
         message = await inbox.take()
         assert message is not None
         leaving = asyncio.create_task(assigned_queues.hand_over(assigned_queues.drop([QUEUE])))
@@ -176,13 +191,15 @@ async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
 
 
 @in_virtual_time
-async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_queue_that_is_held_twice_is_read_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
-        first = assigned_queues.assign(QUEUE, 0, TASTE)
-        second = assigned_queues.assign(QUEUE, 0, TASTE)
+        first = assigned_queues.assign(QUEUE, 0, FILTER)
+        second = assigned_queues.assign(QUEUE, 0, FILTER)
         assert (first.is_held, second.is_held) == (False, True)
         cluster.brokers["a"].put("t", 0, b"x")
         await asyncio.sleep(1)
@@ -191,13 +208,16 @@ async def test_a_queue_that_is_held_twice_is_read_once(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_saved(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with fakes(t={"a": 2}) as cluster, holding_of(virtual, cluster) as (assigned_queues, _):
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        assigned_queues_of(virtual, cluster) as (assigned_queues, _),
+    ):
         offsets, commit, tell = (
-            assigned_queues._offsets,
-            assigned_queues._offsets.commit,
-            assigned_queues._offsets.commit_nowait,
+            assigned_queues.offsets,
+            assigned_queues.offsets.commit,
+            assigned_queues.offsets.commit_nowait,
         )
         other = MessageQueue("t", "a", 1)
 
@@ -210,8 +230,8 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
             return save
 
         offsets.commit, offsets.commit_nowait = unless_garbled(commit), unless_garbled(tell)  # type: ignore[method-assign]
-        assigned_queues.assign(QUEUE, 3, TASTE)
-        assigned_queues.assign(other, 4, TASTE)
+        assigned_queues.assign(QUEUE, 3, FILTER)
+        assigned_queues.assign(other, 4, FILTER)
         await assigned_queues.save()
         await asyncio.sleep(0.1)
         assert cluster.brokers["a"].committed == {("g", "t", 1): 4}
@@ -222,18 +242,18 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
 
 @in_virtual_time
 async def test_a_topic_made_anew_is_read_from_its_beginning(
-    fakes: Fakes, virtual: Fakes, caplog: pytest.LogCaptureFixture
+    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
         broker.committed["g", "t", 0] = 0
         broker.put("t", 0, b"old 0", b"old 1")
         old = assigned_queues.assign(
-            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), TASTE
+            QUEUE, await assigned_queues.offsets.start_offset(QUEUE), FILTER
         )
         for _ in range(2):
             assert (await inbox.take()) is not None
@@ -248,15 +268,17 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
 
 
 @in_virtual_time
-async def test_a_topic_that_is_gone_for_a_while_is_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_topic_that_is_gone_for_a_while_is_waited_for(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
-        holding_of(virtual, cluster) as (assigned_queues, inbox),
+        assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),
     ):
         broker = cluster.brokers["a"]
         broker.topic_ids["t"] = "1-1"
         reader = assigned_queues.assign(
-            QUEUE, await assigned_queues._offsets.start_offset(QUEUE), TASTE
+            QUEUE, await assigned_queues.offsets.start_offset(QUEUE), FILTER
         )
         gone = CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not exist")
         broker.pull_faults += [gone, gone]

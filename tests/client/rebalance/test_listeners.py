@@ -1,4 +1,4 @@
-"""Who is told of queues that come and go."""
+"""Listeners of assigned, revoked and lost queues."""
 
 from typing import Any
 
@@ -19,7 +19,7 @@ async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFi
     assert heard == []
     await listeners.notify(listeners.lost, [QUEUE, MessageQueue("%RETRY%g", "a", 0)])
     assert heard == [(QUEUE,)]
-    assert "a watcher of the assignment failed" in caplog.text
+    assert "a rebalance listener failed" in caplog.text
 
 
 async def test_a_watcher_may_be_an_async_def_and_hears_in_turn() -> None:

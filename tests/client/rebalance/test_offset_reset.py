@@ -1,10 +1,10 @@
-"""Resetting: members go on where an operator wants them."""
+"""Members continue at the offsets that an operator sets."""
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
@@ -13,11 +13,10 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
 
-Fakes = Callable[..., Any]
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
+def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -> PushConsumer:
     config = virtual(ConsumerConfig, consume_from=ConsumeFrom.FIRST, **settings)
     return PushConsumer(cluster.address, group="g", topic="t", config=config)
 
@@ -25,7 +24,7 @@ def consumer_of(virtual: Fakes, cluster: Any, **settings: Any) -> PushConsumer:
 @in_virtual_time
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_a_handler_at_work_ends_before_its_message_comes_again(
-    fakes: Fakes, virtual: Fakes, ordered: bool
+    fakes: FakeClusters, virtual: VirtualConfig, ordered: bool
 ) -> None:
     at_work: list[bytes] = []
     most: list[int] = []
@@ -54,7 +53,7 @@ async def test_a_handler_at_work_ends_before_its_message_comes_again(
 
 @in_virtual_time
 async def test_a_handler_that_hangs_is_not_waited_for_longer_than_java_does(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async def handler(message: ReceivedMessage) -> None:
         await asyncio.sleep(40)
@@ -76,7 +75,7 @@ async def test_a_handler_that_hangs_is_not_waited_for_longer_than_java_does(
 
 
 @in_virtual_time
-async def test_a_paused_queue_stays_paused(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_paused_queue_stays_paused(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         await asyncio.sleep(1)
@@ -91,7 +90,9 @@ async def test_a_paused_queue_stays_paused(fakes: Fakes, virtual: Fakes) -> None
 
 
 @in_virtual_time
-async def test_who_cannot_save_goes_on_all_the_same(fakes: Fakes, virtual: Fakes) -> None:
+async def test_who_cannot_save_goes_on_all_the_same(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"x")
         assert await consumer.next() is not None
@@ -108,7 +109,7 @@ async def test_who_cannot_save_goes_on_all_the_same(fakes: Fakes, virtual: Fakes
 
 @in_virtual_time
 async def test_a_topic_that_was_left_meanwhile_is_not_taken_again(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)

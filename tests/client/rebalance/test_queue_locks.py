@@ -1,9 +1,10 @@
-"""The queues that brokers hold for one member alone."""
+"""Queues that are locked for one member at the brokers."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any
+
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
@@ -13,14 +14,12 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 QUEUES = [MessageQueue("t", "a", 0), MessageQueue("t", "b", 0)]
 
 
 @asynccontextmanager
 async def locks_of(
-    virtual: Fakes, cluster: Any, lost: list[Sequence[MessageQueue]]
+    virtual: VirtualConfig, cluster: FakeCluster, lost: list[Sequence[MessageQueue]]
 ) -> AsyncIterator[QueueLocks]:
     session = Session(cluster.address, virtual(ConsumerConfig))
     session.start(lambda: HeartbeatData(client_id="me"))
@@ -34,7 +33,9 @@ async def locks_of(
 
 
 @in_virtual_time
-async def test_what_is_free_is_ours_and_what_is_not_is_not(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_is_free_is_ours_and_what_is_not_is_not(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
         cluster.brokers["b"].locked[QUEUES[1]] = "other"
         assert await locks.lock(QUEUES) == {QUEUES[0]}
@@ -45,7 +46,7 @@ async def test_what_is_free_is_ours_and_what_is_not_is_not(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_locks_are_renewed_each_20_s(fakes: Fakes, virtual: Fakes) -> None:
+async def test_locks_are_renewed_each_20_s(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
         await locks.lock(QUEUES[:1])
         await asyncio.sleep(0.1)
@@ -55,7 +56,9 @@ async def test_locks_are_renewed_each_20_s(fakes: Fakes, virtual: Fakes) -> None
 
 
 @in_virtual_time
-async def test_a_lock_that_another_member_has_is_lost(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_lock_that_another_member_has_is_lost(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
         await locks.lock(QUEUES)
@@ -66,7 +69,9 @@ async def test_a_lock_that_another_member_has_is_lost(fakes: Fakes, virtual: Fak
 
 
 @in_virtual_time
-async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
         await locks.lock(QUEUES)
@@ -78,7 +83,9 @@ async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(fakes: Fakes, virt
 
 
 @in_virtual_time
-async def test_a_short_trouble_of_the_broker_costs_no_lock(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_short_trouble_of_the_broker_costs_no_lock(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     lost: list[Sequence[MessageQueue]] = []
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, lost) as locks:
         await locks.lock(QUEUES)
@@ -88,7 +95,9 @@ async def test_a_short_trouble_of_the_broker_costs_no_lock(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_what_is_not_answered_is_not_ours(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_is_not_answered_is_not_ours(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
         cluster.brokers["a"].lock_faults = [CallRefused(2, "busy")]
         assert await locks.lock(QUEUES) == {QUEUES[1]}

@@ -1,12 +1,12 @@
-"""Awaited sends that are under way together leave as batches."""
+"""Concurrent awaited sends leave as batches."""
 
 import asyncio
 import zlib
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -25,20 +25,20 @@ from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.records import record
 
-Fakes = Callable[..., Any]
 
-
-def producer_of(virtual: Fakes, address: str, linger_ms: int = 5, **settings: Any) -> Producer:
+def producer_of(
+    virtual: VirtualConfig, address: str, linger_ms: int = 5, **settings: Any
+) -> Producer:
     return Producer(address, config=virtual(ProducerConfig, linger_ms=linger_ms, **settings))
 
 
 def sizes(broker: Any) -> list[int]:
-    """Messages of each request."""
+    """The number of messages in each request."""
     return [len(record.decode_batch(c.body)) if c.batch else 1 for c in broker.sends]
 
 
 async def together(producer: Producer, bodies: Any, **fields: Any) -> list[Any]:
-    """What becomes of sends that are made at one moment."""
+    """Send at the same moment; return receipts and errors."""
     sends = (producer.send("t", body, **fields) for body in bodies)
     return await asyncio.gather(*sends, return_exceptions=True)
 
@@ -53,7 +53,9 @@ def numbers(count: int, start: int = 0) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_each_message_of_a_batch_has_its_own_receipt(fakes: Fakes, virtual: Fakes) -> None:
+async def test_each_message_of_a_batch_has_its_own_receipt(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 4, "b": 4}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -67,7 +69,7 @@ async def test_each_message_of_a_batch_has_its_own_receipt(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_batches_take_the_queues_in_turn(fakes: Fakes, virtual: Fakes) -> None:
+async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         for _ in range(8):
             await together(producer, numbers(10))
@@ -76,7 +78,9 @@ async def test_batches_take_the_queues_in_turn(fakes: Fakes, virtual: Fakes) -> 
 
 
 @in_virtual_time
-async def test_a_batch_waits_so_long_for_company(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_batch_waits_so_long_for_company(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         producer_of(virtual, cluster.address, linger_ms=50) as producer,
@@ -93,7 +97,7 @@ async def test_a_batch_waits_so_long_for_company(fakes: Fakes, virtual: Fakes) -
 
 @in_virtual_time
 async def test_without_linger_what_is_sent_at_one_moment_goes_together(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -105,7 +109,7 @@ async def test_without_linger_what_is_sent_at_one_moment_goes_together(
 
 
 @in_virtual_time
-async def test_a_full_batch_does_not_wait(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_full_batch_does_not_wait(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         producer_of(virtual, cluster.address, linger_ms=1_000, batch_bytes=1_000) as producer,
@@ -120,7 +124,7 @@ async def test_a_full_batch_does_not_wait(fakes: Fakes, virtual: Fakes) -> None:
 
 @in_virtual_time
 async def test_a_key_keeps_its_order_through_batches_and_retries(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
@@ -146,7 +150,7 @@ async def test_a_key_keeps_its_order_through_batches_and_retries(
 
 @in_virtual_time
 async def test_keys_keep_their_order_while_the_route_is_looked_for(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.unready = 3
@@ -161,7 +165,9 @@ async def test_keys_keep_their_order_while_the_route_is_looked_for(
 
 
 @in_virtual_time
-async def test_what_cannot_be_in_a_batch_goes_alone(fakes: Fakes, virtual: Fakes) -> None:
+async def test_what_cannot_be_in_a_batch_goes_alone(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         long = b"x" * 5_000
         await asyncio.gather(
@@ -182,7 +188,7 @@ async def test_what_cannot_be_in_a_batch_goes_alone(fakes: Fakes, virtual: Fakes
 
 @in_virtual_time
 async def test_with_a_key_even_those_that_go_alone_keep_their_place(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].send_ms = 10
@@ -193,7 +199,9 @@ async def test_with_a_key_even_those_that_go_alone_keep_their_place(
 
 
 @in_virtual_time
-async def test_a_refused_message_does_not_spoil_its_batch(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_refused_message_does_not_spoil_its_batch(
+    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
         broker = cluster.brokers["a"]
         take = broker.take
@@ -203,45 +211,49 @@ async def test_a_refused_message_does_not_spoil_its_batch(fakes: Fakes, virtual:
                 raise MessageIllegal("no sevens")
             return await take(call, items)
 
-        broker.take = picky
+        monkeypatch.setattr(broker, "take", picky)
         for fields in ({}, {"order_key": "k"}):
-            found = await together(producer, numbers(20), **fields)
-            assert [n for n, one in enumerate(found) if not isinstance(one, SendReceipt)] == [7]
-            assert isinstance(found[7], CallRefused)
-            assert "no sevens" in str(found[7])
+            results = await together(producer, numbers(20), **fields)
+            assert [n for n, one in enumerate(results) if not isinstance(one, SendReceipt)] == [7]
+            assert isinstance(results[7], CallRefused)
+            assert "no sevens" in str(results[7])
 
 
 @in_virtual_time
 async def test_when_a_batch_fails_each_message_has_an_error_of_its_own(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 3
-        found = await together(producer, numbers(5))
-        assert len({id(error) for error in found}) == 5
-        assert {(type(e), str(e), e.code, e.definite) for e in found} == {
+        results = await together(producer, numbers(5))
+        assert len({id(error) for error in results}) == 5
+        assert {(type(e), str(e), e.code, e.definite) for e in results} == {
             (CallRefused, "code 2: busy", 2, True)
         }
         assert all(isinstance(one, SendReceipt) for one in await together(producer, numbers(5)))
 
 
 @in_virtual_time
-async def test_a_retried_batch_goes_to_another_broker(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_retried_batch_goes_to_another_broker(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
     ):
         cluster.brokers["a"].faults += [CallRefused(2, "busy")] * 9
         for _ in range(3):
-            found = await together(producer, numbers(10))
-            assert {receipt.queue.broker_name for receipt in found} == {"b"}
+            results = await together(producer, numbers(10))
+            assert {receipt.queue.broker_name for receipt in results} == {"b"}
 
 
 @in_virtual_time
-async def test_selectors_choose_for_each_message(fakes: Fakes, virtual: Fakes) -> None:
+async def test_selectors_choose_for_each_message(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     def by_tag(queues: Any, message: Message) -> MessageQueue:
-        found: MessageQueue = queues[int(message.tag or "0")]
-        return found
+        chosen: MessageQueue = queues[int(message.tag or "0")]
+        return chosen
 
     async with (
         fakes(t={"a": 4}) as cluster,
@@ -256,7 +268,9 @@ async def test_selectors_choose_for_each_message(fakes: Fakes, virtual: Fakes) -
 
 
 @in_virtual_time
-async def test_one_who_gives_up_is_not_sent_and_others_are(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_who_gives_up_is_not_sent_and_others_are(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         producer_of(virtual, cluster.address, linger_ms=100) as producer,
@@ -270,7 +284,9 @@ async def test_one_who_gives_up_is_not_sent_and_others_are(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_time_counts_from_the_send_and_each_has_its_own(fakes: Fakes, virtual: Fakes) -> None:
+async def test_time_counts_from_the_send_and_each_has_its_own(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send("t", b"route")
         cluster.brokers["a"].send_ms = 2_000
@@ -286,7 +302,7 @@ async def test_time_counts_from_the_send_and_each_has_its_own(fakes: Fakes, virt
 
 
 @in_virtual_time
-async def test_a_close_sends_what_lingers(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_close_sends_what_lingers(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 2}) as cluster:
         async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
             sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]
@@ -300,7 +316,9 @@ async def test_a_close_sends_what_lingers(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_a_flush_waits_for_the_sends_made_before_it(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_flush_waits_for_the_sends_made_before_it(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         producer_of(virtual, cluster.address, linger_ms=60_000) as producer,
@@ -319,7 +337,7 @@ async def test_a_flush_waits_for_the_sends_made_before_it(fakes: Fakes, virtual:
 
 @in_virtual_time
 async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
         producer = producer_of(
@@ -343,9 +361,9 @@ async def test_an_answer_that_a_close_does_not_wait_for_is_not_definite(
 
 @in_virtual_time
 async def test_a_message_that_cannot_be_sent_is_refused_before_it_joins(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
-        found = await together(producer, [b"1", b"", b"2"])
-        assert isinstance(found[1], MessageIllegal)
+        results = await together(producer, [b"1", b"", b"2"])
+        assert isinstance(results[1], MessageIllegal)
         assert sizes(cluster.brokers["a"]) == [2]

@@ -1,10 +1,11 @@
-"""One parcel to a queue, and to another one when that fails."""
+"""A batch is sent to a queue, and retried on that or another one."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
@@ -25,8 +26,6 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
-Fakes = Callable[..., Any]
-
 QUEUE = MessageQueue("t", "a", 1)
 
 
@@ -42,7 +41,7 @@ def busy(code: int = ResponseCode.SYSTEM_BUSY) -> CallRefused:
 
 @asynccontextmanager
 async def delivery_of(
-    virtual: Fakes, address: str, **settings: Any
+    virtual: VirtualConfig, address: str, **settings: Any
 ) -> AsyncIterator[MessageDelivery]:
     config: ProducerConfig = virtual(ProducerConfig, **settings)
     session = Session(address, config)
@@ -53,13 +52,13 @@ async def delivery_of(
         await session.close()
 
 
-def held(cluster: Any) -> list[str]:
-    """Which broker got each message that is stored."""
+def held(cluster: FakeCluster) -> list[str]:
+    """The broker of each stored message."""
     return sorted(n for n, b in cluster.brokers.items() for q in b.queues.values() for _ in q)
 
 
 @in_virtual_time
-async def test_queues_take_turns(fakes: Fakes, virtual: Fakes) -> None:
+async def test_queues_take_turns(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 4, "b": 2}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -74,7 +73,9 @@ async def test_queues_take_turns(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_a_refused_send_goes_to_another_broker_at_once(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_refused_send_goes_to_another_broker_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 4, "b": 2}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -88,7 +89,7 @@ async def test_a_refused_send_goes_to_another_broker_at_once(fakes: Fakes, virtu
 
 @pytest.mark.parametrize("code", sorted(TRANSIENT | OTHER_BROKER))
 def test_codes_that_java_tries_again_are_tried_again(
-    fakes: Fakes, virtual: Fakes, code: int
+    fakes: FakeClusters, virtual: VirtualConfig, code: int
 ) -> None:
     @in_virtual_time
     async def tried() -> None:
@@ -104,7 +105,9 @@ def test_codes_that_java_tries_again_are_tried_again(
 
 
 @in_virtual_time
-async def test_a_refusal_that_others_would_share_is_raised(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_refusal_that_others_would_share_is_raised(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -118,7 +121,9 @@ async def test_a_refusal_that_others_would_share_is_raised(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_after_the_last_try_its_error_is_raised(fakes: Fakes, virtual: Fakes) -> None:
+async def test_after_the_last_try_its_error_is_raised(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -131,7 +136,7 @@ async def test_after_the_last_try_its_error_is_raised(fakes: Fakes, virtual: Fak
 
 
 @in_virtual_time
-async def test_a_dead_broker_is_passed_over(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_dead_broker_is_passed_over(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 4, "b": 4}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -144,7 +149,9 @@ async def test_a_dead_broker_is_passed_over(fakes: Fakes, virtual: Fakes) -> Non
 
 
 @in_virtual_time
-async def test_a_key_stays_with_its_queue_in_every_try(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_key_stays_with_its_queue_in_every_try(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -157,7 +164,7 @@ async def test_a_key_stays_with_its_queue_in_every_try(fakes: Fakes, virtual: Fa
 
 @in_virtual_time
 async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
@@ -171,7 +178,7 @@ async def test_a_key_whose_broker_is_dead_fails_and_goes_nowhere_else(
 
 
 @in_virtual_time
-async def test_time_is_counted_over_all_tries(fakes: Fakes, virtual: Fakes) -> None:
+async def test_time_is_counted_over_all_tries(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         delivery_of(virtual, cluster.address, retry_times=9) as delivery,
@@ -185,7 +192,9 @@ async def test_time_is_counted_over_all_tries(fakes: Fakes, virtual: Fakes) -> N
 
 
 @in_virtual_time
-async def test_one_way_is_sent_once_and_not_waited_for(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_way_is_sent_once_and_not_waited_for(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -196,7 +205,7 @@ async def test_one_way_is_sent_once_and_not_waited_for(fakes: Fakes, virtual: Fa
 
 
 @in_virtual_time
-async def test_every_try_carries_the_same_id(fakes: Fakes, virtual: Fakes) -> None:
+async def test_every_try_carries_the_same_id(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -211,7 +220,9 @@ async def test_every_try_carries_the_same_id(fakes: Fakes, virtual: Fakes) -> No
 
 
 @in_virtual_time
-async def test_as_many_tries_as_the_settings_say(fakes: Fakes, virtual: Fakes) -> None:
+async def test_as_many_tries_as_the_settings_say(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         delivery_of(virtual, cluster.address, retry_times=0) as delivery,
@@ -225,21 +236,23 @@ async def test_as_many_tries_as_the_settings_say(fakes: Fakes, virtual: Fakes) -
 
 @in_virtual_time
 async def test_a_silent_broker_may_be_given_less_than_all_the_time(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         delivery_of(virtual, cluster.address, try_timeout_ms=500) as delivery,
     ):
         cluster.brokers["a"].send_ms = 60_000
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
-        assert {receipt.queue.broker_name for receipt in found} == {"b"}
-        assert sorted(receipt.tries for receipt in found) == [1, 2]
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(2)]
+        assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
+        assert sorted(receipt.tries for receipt in receipts) == [1, 2]
         assert 500 <= this_loop().clock.monotonic_ms() < 600
 
 
 @in_virtual_time
-async def test_who_is_bound_is_told_that_it_went_nowhere_else(fakes: Fakes, virtual: Fakes) -> None:
+async def test_who_is_bound_is_told_that_it_went_nowhere_else(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -252,7 +265,7 @@ async def test_who_is_bound_is_told_that_it_went_nowhere_else(fakes: Fakes, virt
 
 @in_virtual_time
 async def test_a_selectors_queue_is_kept_and_chance_is_asked_again(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
@@ -271,7 +284,7 @@ async def test_a_selectors_queue_is_kept_and_chance_is_asked_again(
 
 
 def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> None:
-    """Have a broker store messages without keeping its promise."""
+    """Make a broker store messages less durably than it promises."""
     strong = broker.take
 
     async def take(call: Any, items: Any) -> SendReply:
@@ -285,7 +298,7 @@ def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> 
 
 @in_virtual_time
 async def test_less_durable_is_an_answer_unless_more_is_asked_for(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
@@ -299,21 +312,21 @@ async def test_less_durable_is_an_answer_unless_more_is_asked_for(
 
 @in_virtual_time
 async def test_when_asked_for_less_durable_is_sent_to_another_broker(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 4, "b": 1}) as cluster,
         delivery_of(virtual, cluster.address, retry_less_durable=True) as delivery,
     ):
         weak(cluster.brokers["a"])
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
-        assert all(receipt.ok for receipt in found)
-        assert {receipt.queue.broker_name for receipt in found} == {"b"}
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(5)]
+        assert all(receipt.ok for receipt in receipts)
+        assert {receipt.queue.broker_name for receipt in receipts} == {"b"}
 
 
 @in_virtual_time
 async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
@@ -321,15 +334,17 @@ async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
     ):
         weak(cluster.brokers["a"])
         cluster.brokers["b"].faults += [busy()] * 99
-        found = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
-        assert {receipt.status for receipt in found} == {SendStatus.SLAVE_NOT_AVAILABLE}
+        receipts = [(await delivery.send(outgoing(b"x")))[0] for _ in range(4)]
+        assert {receipt.status for receipt in receipts} == {SendStatus.SLAVE_NOT_AVAILABLE}
         bound = (await delivery.send(outgoing(b"y", order_hash=0)))[0]
         assert bound.status is SendStatus.SLAVE_NOT_AVAILABLE
         assert cluster.brokers["a"].bodies("t", 0).count(b"y") == 1
 
 
 @in_virtual_time
-async def test_each_producer_begins_its_turns_somewhere(fakes: Fakes, virtual: Fakes) -> None:
+async def test_each_producer_begins_its_turns_somewhere(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 4}) as cluster,
         delivery_of(virtual, cluster.address) as delivery,
@@ -349,15 +364,19 @@ def receipts_of(reply: SendReply, *bodies: bytes) -> Sequence[SendReceipt]:
 
 
 def test_each_message_of_a_batch_has_its_own_receipt() -> None:
-    found = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
-    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("B", 8), ("C", 9)]
-    assert {r.queue for r in found} == {QUEUE}
-    assert all(r.ok for r in found)
+    receipts = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
+    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [
+        ("A", 7),
+        ("B", 8),
+        ("C", 9),
+    ]
+    assert {r.queue for r in receipts} == {QUEUE}
+    assert all(r.ok for r in receipts)
 
 
 def test_a_batch_that_is_stored_as_one_has_one_id() -> None:
-    found = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
-    assert [(r.offset_message_id, r.queue_offset) for r in found] == [("A", 7), ("A", 8)]
+    receipts = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
+    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [("A", 7), ("A", 8)]
 
 
 @pytest.mark.parametrize(

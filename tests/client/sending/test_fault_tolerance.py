@@ -1,12 +1,13 @@
-"""What a producer learns of its brokers' speed."""
+"""Latencies and faults of brokers, and the share of sends that they get."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
@@ -17,14 +18,12 @@ from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
-
 A = MessageQueue("t", "a", 0)
 
 
 @asynccontextmanager
 async def tolerance_of(
-    virtual: Fakes, address: str, **settings: Any
+    virtual: VirtualConfig, address: str, **settings: Any
 ) -> AsyncIterator[FaultTolerance]:
     config: ProducerConfig = virtual(ProducerConfig, fault_tolerance=True, **settings)
     session = Session(address, config)
@@ -36,19 +35,21 @@ async def tolerance_of(
         await session.close()
 
 
-def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
     return Producer(address, config=virtual(ProducerConfig, **settings))
 
 
 @in_virtual_time
-async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fakes) -> None:
+async def test_of_quick_brokers_nothing_is_remembered(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
         known.record_success(A, 549)
         assert known.usable() is None
         known.record_success(A, 550)
-        found = known.usable()
-        assert found is not None
-        assert found.out_of_use == {"a"}
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == {"a"}
         await asyncio.sleep(2)
         known.record_success(A, 1)  # healed
         assert known.faults == {}
@@ -64,7 +65,7 @@ async def test_of_quick_brokers_nothing_is_remembered(fakes: Fakes, virtual: Fak
     ],
 )
 def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
-    fakes: Fakes, virtual: Fakes, error: Any, detector: bool, reachable: bool
+    fakes: FakeClusters, virtual: VirtualConfig, error: Any, detector: bool, reachable: bool
 ) -> None:
     @in_virtual_time
     async def noted() -> None:
@@ -74,19 +75,21 @@ def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
         ):
             known.record_failure(A, 3, error)
             await asyncio.sleep(9.9)
-            found = known.usable()
-            assert found is not None
-            assert found.out_of_use == {"a"}
-            assert ("a" in found.unreachable) is not reachable
+            avoided = known.usable()
+            assert avoided is not None
+            assert avoided.out_of_use == {"a"}
+            assert ("a" in avoided.unreachable) is not reachable
             await asyncio.sleep(0.2)
-            found = known.usable()
-            assert found is None or not found.out_of_use
+            avoided = known.usable()
+            assert avoided is None or not avoided.out_of_use
 
     noted()
 
 
 @in_virtual_time
-async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_probe_finds_out_who_is_back_and_who_is_not(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
@@ -98,14 +101,14 @@ async def test_a_probe_finds_out_who_is_back_and_who_is_not(fakes: Fakes, virtua
         await asyncio.sleep(9)
         await known.probe()
         await asyncio.sleep(2)  # the first ten seconds are over
-        found = known.usable()
-        assert found is not None
-        assert found.out_of_use == found.unreachable == {"b"}
-        assert "a" not in found.out_of_use
+        avoided = known.usable()
+        assert avoided is not None
+        assert avoided.out_of_use == avoided.unreachable == {"b"}
+        assert "a" not in avoided.out_of_use
 
 
 @in_virtual_time
-async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         tolerance_of(virtual, cluster.address, fault_detector=True) as known,
@@ -116,7 +119,9 @@ async def test_a_broker_that_left_is_forgotten(fakes: Fakes, virtual: Fakes) -> 
 
 
 @in_virtual_time
-async def test_while_it_is_off_nothing_is_noted(fakes: Fakes, virtual: Fakes) -> None:
+async def test_while_it_is_off_nothing_is_noted(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -128,7 +133,7 @@ async def test_while_it_is_off_nothing_is_noted(fakes: Fakes, virtual: Fakes) ->
 
 
 async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[str]:
-    """Which brokers got what so many tasks sent in this time, one message after the other."""
+    """Send from several tasks for a time, one message after the other; count messages by broker."""
     loop = asyncio.get_running_loop()
     end, seen = loop.time() + seconds, Counter[str]()
 
@@ -142,7 +147,7 @@ async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[st
 
 @pytest.mark.parametrize("tasks", [1, 8])
 def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
-    fakes: Fakes, virtual: Fakes, tasks: int
+    fakes: FakeClusters, virtual: VirtualConfig, tasks: int
 ) -> None:
     @in_virtual_time
     async def shares() -> None:
@@ -164,7 +169,7 @@ def test_a_slow_broker_loses_its_share_and_has_it_back_when_it_heals(
 
 @in_virtual_time
 async def test_a_broker_that_fails_is_left_alone_while_another_serves(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 4, "b": 4}) as cluster,
@@ -179,7 +184,9 @@ async def test_a_broker_that_fails_is_left_alone_while_another_serves(
 
 
 @in_virtual_time
-async def test_when_all_are_at_fault_all_are_tried(fakes: Fakes, virtual: Fakes) -> None:
+async def test_when_all_are_at_fault_all_are_tried(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address, fault_tolerance=True) as producer,
@@ -192,7 +199,7 @@ async def test_when_all_are_at_fault_all_are_tried(fakes: Fakes, virtual: Fakes)
 
 @in_virtual_time
 async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,

@@ -1,11 +1,12 @@
-"""Any number of messages, in batches that form by themselves."""
+"""Any number of messages are sent in growing batches."""
 
 import asyncio
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
@@ -15,20 +16,18 @@ from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time
 
-Fakes = Callable[..., Any]
 
-
-def producer_of(virtual: Fakes, address: str, **settings: Any) -> Producer:
+def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
     return Producer(address, config=virtual(ProducerConfig, **settings))
 
 
 def numbered(count: int, keys: int = 7) -> Iterator[Message]:
-    """Messages whose body is their key and their number."""
+    """Messages whose body is their key and number."""
     for number in range(count):
         yield Message("t", b"%d %d" % (number % keys, number), order_key=f"k{number % keys}")
 
 
-def stored(cluster: Any) -> list[bytes]:
+def stored(cluster: FakeCluster) -> list[bytes]:
     return [
         body
         for broker in cluster.brokers.values()
@@ -37,18 +36,18 @@ def stored(cluster: Any) -> list[bytes]:
     ]
 
 
-def count(cluster: Any) -> int:
+def count(cluster: FakeCluster) -> int:
     return sum(len(held) for broker in cluster.brokers.values() for held in broker.queues.values())
 
 
 async def drain(sending: SendMany, seen: list[SendReceipt]) -> None:
-    """Put every receipt into `seen`, until something fails."""
+    """Append every receipt to `seen` until an error."""
     async for receipt in sending:
         seen.append(receipt)  # noqa: PERF401 - those before the failure are wanted, too
 
 
-def assert_in_order(cluster: Any, *, once: bool = True) -> None:
-    """One key in one queue, its numbers rising; twice is right only where `once` is not asked."""
+def assert_in_order(cluster: FakeCluster, *, once: bool = True) -> None:
+    """Check that each key is in one queue with rising numbers; duplicates only without `once`."""
     homes = defaultdict(set)
     for name, broker in cluster.brokers.items():
         for topic, queue_id in broker.queues:
@@ -66,7 +65,9 @@ def assert_in_order(cluster: Any, *, once: bool = True) -> None:
 
 
 @in_virtual_time
-async def test_receipts_come_in_the_order_of_the_messages(fakes: Fakes, virtual: Fakes) -> None:
+async def test_receipts_come_in_the_order_of_the_messages(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 4, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -80,7 +81,9 @@ async def test_receipts_come_in_the_order_of_the_messages(fakes: Fakes, virtual:
 
 
 @in_virtual_time
-async def test_batches_form_and_keep_the_order_of_each_key(fakes: Fakes, virtual: Fakes) -> None:
+async def test_batches_form_and_keep_the_order_of_each_key(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 4, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -94,7 +97,9 @@ async def test_batches_form_and_keep_the_order_of_each_key(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_receipts_can_be_had_as_they_come(fakes: Fakes, virtual: Fakes) -> None:
+async def test_receipts_can_be_had_as_they_come(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].send_ms = 5
         seen = 0
@@ -106,7 +111,9 @@ async def test_receipts_can_be_had_as_they_come(fakes: Fakes, virtual: Fakes) ->
 
 
 @in_virtual_time
-async def test_no_more_are_under_way_than_allowed(fakes: Fakes, virtual: Fakes) -> None:
+async def test_no_more_are_under_way_than_allowed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].send_ms = 1_000
         read = 0
@@ -128,7 +135,9 @@ async def _all(producer: Producer, source: Any, in_flight: int) -> Any:
 
 
 @in_virtual_time
-async def test_an_async_source_does_not_hold_receipts_back(fakes: Fakes, virtual: Fakes) -> None:
+async def test_an_async_source_does_not_hold_receipts_back(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, producer_of(virtual, cluster.address) as producer:
 
         async def slow() -> AsyncIterator[Message]:
@@ -143,7 +152,9 @@ async def test_an_async_source_does_not_hold_receipts_back(fakes: Fakes, virtual
 
 
 @in_virtual_time
-async def test_a_batch_is_never_longer_than_brokers_take(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_batch_is_never_longer_than_brokers_take(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         await producer.send_many([Message("t", b"x" * 100_000)] * 20 + [Message("t", b"y")] * 4_000)
         sizes = [len(call.body) for call in cluster.brokers["a"].sends]
@@ -153,7 +164,7 @@ async def test_a_batch_is_never_longer_than_brokers_take(fakes: Fakes, virtual: 
 
 
 @in_virtual_time
-async def test_a_retry_keeps_the_order(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_retry_keeps_the_order(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -167,7 +178,9 @@ async def test_a_retry_keeps_the_order(fakes: Fakes, virtual: Fakes) -> None:
 
 
 @in_virtual_time
-async def test_without_keys_a_batch_may_go_elsewhere(fakes: Fakes, virtual: Fakes) -> None:
+async def test_without_keys_a_batch_may_go_elsewhere(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 2, "b": 2}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -181,7 +194,7 @@ async def test_without_keys_a_batch_may_go_elsewhere(fakes: Fakes, virtual: Fake
 
 @in_virtual_time
 async def test_a_failure_ends_it_and_what_was_stored_has_its_receipt(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].faults += [MessageIllegal("no")]
@@ -194,7 +207,7 @@ async def test_a_failure_ends_it_and_what_was_stored_has_its_receipt(
 
 @in_virtual_time
 async def test_a_message_that_cannot_be_sent_ends_it_after_those_before(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         messages = [*numbered(50), Message("t", b""), *numbered(50)]
@@ -205,7 +218,9 @@ async def test_a_message_that_cannot_be_sent_ends_it_after_those_before(
 
 
 @in_virtual_time
-async def test_a_failure_while_the_source_is_silent_is_raised(fakes: Fakes, virtual: Fakes) -> None:
+async def test_a_failure_while_the_source_is_silent_is_raised(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].faults += [MessageIllegal("no")]
 
@@ -219,7 +234,7 @@ async def test_a_failure_while_the_source_is_silent_is_raised(fakes: Fakes, virt
 
 @in_virtual_time
 async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].send_ms = 50
@@ -238,7 +253,9 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
 
 
 @in_virtual_time
-async def test_one_who_stops_looking_leaves_nothing_running(fakes: Fakes, virtual: Fakes) -> None:
+async def test_one_who_stops_looking_leaves_nothing_running(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         before = len(asyncio.all_tasks())
         receipts = producer.send_many(numbered(1_000), in_flight=10).__aiter__()
@@ -249,14 +266,14 @@ async def test_one_who_stops_looking_leaves_nothing_running(fakes: Fakes, virtua
 
 
 @in_virtual_time
-async def test_nothing_to_send_is_fine(fakes: Fakes, virtual: Fakes) -> None:
+async def test_nothing_to_send_is_fine(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
         assert await producer.send_many([]) == []
 
 
 @in_virtual_time
 async def test_after_a_failure_nothing_more_is_sent_though_nobody_looks(
-    fakes: Fakes, virtual: Fakes
+    fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,

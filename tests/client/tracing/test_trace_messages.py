@@ -5,6 +5,7 @@ from roquet.client.tracing.trace_messages import (
     BATCH_MAX,
     KEYS_SIZE_MAX,
     SentMessages,
+    TracedItem,
     split_batches,
     to_trace_records,
     trace_keys,
@@ -31,15 +32,15 @@ def receipt(message_id: str) -> SendReceipt:
 @given(st.lists(st.integers(1, KEYS_SIZE_MAX * 2), max_size=30))
 def test_no_record_is_left_out_and_no_message_has_too_many_keys(sizes: list[int]) -> None:
     traces = [recalled("x" * size) for size in sizes]
-    found = list(split_batches(iter(traces)))
-    assert [one for batch in found for one in batch] == traces
-    for batch in found:
+    groups = list(split_batches(iter(traces)))
+    assert [one for batch in groups for one in batch] == traces
+    for batch in groups:
         assert len(batch) == 1 or sum(len(one.message_id) + 1 for one in batch) <= KEYS_SIZE_MAX
 
 
 def test_a_message_holds_so_many_records() -> None:
-    found = list(split_batches(iter([recalled("id")] * (2 * BATCH_MAX + 1))))
-    assert [len(batch) for batch in found] == [BATCH_MAX, BATCH_MAX, 1]
+    groups = list(split_batches(iter([recalled("id")] * (2 * BATCH_MAX + 1))))
+    assert [len(batch) for batch in groups] == [BATCH_MAX, BATCH_MAX, 1]
 
 
 def test_records_are_found_by_ids_and_keys_each_once() -> None:
@@ -48,7 +49,10 @@ def test_records_are_found_by_ids_and_keys_each_once() -> None:
 
 
 def test_messages_of_one_parcel_share_the_time_it_took() -> None:
-    items = [("t", "TAGS\x01T\x02KEYS\x01k\x02", 5), ("t", "DELAY\x013\x02", 6)]
+    items = [
+        TracedItem("t", "TAGS\x01T\x02KEYS\x01k\x02", 5),
+        TracedItem("t", "DELAY\x013\x02", 6),
+    ]
     sends = SentMessages(items, [receipt("A"), receipt("B")], "h:1", "r", 1_000, 8)
     first, second = to_trace_records(sends, "g")
     assert first == SendTrace(
@@ -56,5 +60,7 @@ def test_messages_of_one_parcel_share_the_time_it_took() -> None:
         store_host="h:1", body_length=5, took_ms=4, offset_message_id="OFF-A", success=False,
     )  # fmt: skip
     assert second.kind is TraceMessageType.DELAYED
-    half = SentMessages([("t", "TRAN_MSG\x01true\x02", 5)], [receipt("A")], "h:1", "r", 1_000, 8)
+    half = SentMessages(
+        [TracedItem("t", "TRAN_MSG\x01true\x02", 5)], [receipt("A")], "h:1", "r", 1_000, 8
+    )
     assert [one.kind for one in to_trace_records(half, "g")] == [TraceMessageType.HALF]

@@ -1,4 +1,4 @@
-"""Trace: records are gathered, and never in anybody's way."""
+"""Trace records are collected, and never fail or delay a message."""
 
 import asyncio
 from typing import Any
@@ -32,8 +32,8 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 QUEUE = MessageQueue("t", "a", 0)
 
 
-class Post:
-    """Takes what is delivered, or fails."""
+class FakeDelivery:
+    """Records what is delivered, or fails."""
 
     def __init__(self) -> None:
         self.sent: list[PreparedMessage] = []
@@ -51,16 +51,16 @@ class Post:
         return [one for prepared in self.sent for one in decode(prepared.body.decode())]
 
 
-def tracer_of(**settings: Any) -> tuple[Tracer, Post]:
+def tracer_of(**settings: Any) -> tuple[Tracer, FakeDelivery]:
     config = ConsumerConfig(client_ip="127.0.0.1", clock=this_loop().clock, **settings)
     tracer = Tracer(Session("127.0.0.1:1", config), config, "g")
-    post = Post()
-    tracer._delivery = post  # type: ignore[assignment]
-    return tracer, post
+    delivery = FakeDelivery()
+    tracer._delivery = delivery  # type: ignore[assignment]
+    return tracer, delivery
 
 
 def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",)) -> None:
-    """A broker has taken so many messages."""
+    """Trace a stored batch of this many messages."""
     config = ClientConfig(client_ip="127.0.0.1", clock=this_loop().clock)
     assert config.trace is False
     prepared = [tracer._preparer.prepare(Message("t", b"body", keys=keys), 1) for _ in range(count)]
@@ -83,10 +83,10 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
         is_held = True
 
         def finish(self, message: Any) -> None:
-            """Hears it."""
+            """Ignore it."""
 
         def retry(self, message: Any, delay_ms: int | None) -> None:
-            """Hears it."""
+            """Ignore it."""
 
     queue = MessageQueue(topic, "a", 0)
     return ReceivedMessage(queue, record.decode(packed), Nobody())
@@ -94,24 +94,24 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
 
 @in_virtual_time
 async def test_records_are_written_together_with_all_ids_as_keys() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     sends(tracer, 3)
     tracer.recalled("t", "RECALLED")
-    await tracer._flush()
-    (prepared,) = post.sent
+    await tracer.flush()
+    (prepared,) = delivery.sent
     assert prepared.topic == "RMQ_SYS_TRACE_TOPIC"
-    assert [type(one) for one in post.records] == [SendTrace, SendTrace, SendTrace, RecallTrace]
-    for one in post.records:
+    assert [type(one) for one in delivery.records] == [SendTrace, SendTrace, SendTrace, RecallTrace]
+    for one in delivery.records:
         assert one.message_id in prepared.properties
-    assert post.records[0].region == "region"
+    assert delivery.records[0].region == "region"
 
 
 @in_virtual_time
 async def test_a_message_of_records_has_limits() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     sends(tracer, BATCH_MAX * 2 + 1, keys=())
-    await tracer._flush()
-    assert [len(decode(prepared.body.decode())) for prepared in post.sent] == [
+    await tracer.flush()
+    assert [len(decode(prepared.body.decode())) for prepared in delivery.sent] == [
         BATCH_MAX,
         BATCH_MAX,
         1,
@@ -120,8 +120,8 @@ async def test_a_message_of_records_has_limits() -> None:
 
 @in_virtual_time
 async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
-    """Many a second would not all have room until the next look."""
-    tracer, post = tracer_of()
+    """A second's worth would not fit before the next timer."""
+    tracer, delivery = tracer_of()
     tracer.start()
     traced = tracer.wrap(lambda message: None)
     for _ in range(10):
@@ -129,42 +129,42 @@ async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
             traced(message())
         await asyncio.sleep(0.01)
     assert tracer.lost == 0
-    assert len(post.records) == 10 * WAITING_MAX // 4 * 2
+    assert len(delivery.records) == 10 * WAITING_MAX // 4 * 2
     await tracer._session.background.close()
 
 
 @in_virtual_time
 async def test_what_does_not_fit_is_dropped_and_counted() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     for _ in range(10):
         sends(tracer, 1_000, keys=())
     assert tracer.lost == 2_000
-    assert tracer._count == 8_000 <= WAITING_MAX
+    assert tracer.waiting_count == 8_000 <= WAITING_MAX
     for _ in range(WAITING_MAX):
         tracer.recalled("t", "ID")
-    assert tracer._count == WAITING_MAX
-    await tracer._flush()
-    assert len(post.records) == WAITING_MAX
-    assert tracer._count == 0
+    assert tracer.waiting_count == WAITING_MAX
+    await tracer.flush()
+    assert len(delivery.records) == WAITING_MAX
+    assert tracer.waiting_count == 0
 
 
 @in_virtual_time
 async def test_what_no_broker_takes_is_lost_and_the_next_is_tried() -> None:
-    tracer, post = tracer_of()
-    post.error = CallTimeout("no")
+    tracer, delivery = tracer_of()
+    delivery.error = CallTimeout("no")
     sends(tracer, 5)
-    await tracer._flush()
+    await tracer.flush()
     assert tracer.lost == 5
-    post.error = None
+    delivery.error = None
     sends(tracer)
     await tracer.close()
-    assert len(post.records) == 1
+    assert len(delivery.records) == 1
 
 
 @in_virtual_time
 async def test_a_close_waits_a_moment_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
-    tracer, post = tracer_of()
-    post.takes_s = 100
+    tracer, delivery = tracer_of()
+    delivery.takes_s = 100
     sends(tracer, 250)
     began = this_loop().time()
     await tracer.close()
@@ -175,7 +175,7 @@ async def test_a_close_waits_a_moment_and_not_for_ever(caplog: pytest.LogCapture
 
 @in_virtual_time
 async def test_handlers_are_traced_with_how_they_ended() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
 
     async def good(message: ReceivedMessage) -> None:
         await asyncio.sleep(0.02)
@@ -194,9 +194,9 @@ async def test_handlers_are_traced_with_how_they_ended() -> None:
     with pytest.raises(TypeError):
         tracer.wrap(int)(message())  # type: ignore[arg-type]
     tracer.wrap(lambda _: False)(message())
-    await tracer._flush()
-    begun = [one for one in post.records if isinstance(one, ConsumeStartTrace)]
-    ended = [one for one in post.records if isinstance(one, ConsumeEndTrace)]
+    await tracer.flush()
+    begun = [one for one in delivery.records if isinstance(one, ConsumeStartTrace)]
+    ended = [one for one in delivery.records if isinstance(one, ConsumeEndTrace)]
     assert [one.outcome for one in ended] == [
         ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
         ConsumeReturnType.SUCCESS, ConsumeReturnType.RAISED, ConsumeReturnType.FAILED,
@@ -210,26 +210,26 @@ async def test_handlers_are_traced_with_how_they_ended() -> None:
 
 @in_virtual_time
 async def test_some_messages_are_not_traced() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     tracer.wrap(print)(message("RMQ_SYS_TRACE_TOPIC"))
     tracer.wrap(print)(message(properties=b"TRACE_ON\x01false\x02"))
-    await tracer._flush()
-    assert post.records == []
+    await tracer.flush()
+    assert delivery.records == []
 
 
 @in_virtual_time
 async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     tracer.wrap(print)(message(properties=b"\xff\xfe\x01\x01"))
-    await tracer._flush()
-    assert post.records == []
+    await tracer.flush()
+    assert delivery.records == []
 
 
 @in_virtual_time
 async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    tracer, post = tracer_of()
+    tracer, delivery = tracer_of()
     tracer.start()
 
     def in_words(what: Any, group: str) -> Any:
@@ -243,10 +243,10 @@ async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
     first = tracer._waiting[0]
     assert isinstance(first, trace_messages.SentMessages)
     assert isinstance(first.items, list)
-    first.items[0] = ("poison", *first.items[0][1:])
+    first.items[0] = first.items[0]._replace(topic="poison")
     await asyncio.sleep(2)
-    assert (len(post.records), tracer.lost) == (1, 2)
+    assert (len(delivery.records), tracer.lost) == (1, 2)
     sends(tracer, 1)
     await asyncio.sleep(2)
-    assert len(post.records) == 2, "the loop goes on"
+    assert len(delivery.records) == 2, "the loop goes on"
     await tracer.close()

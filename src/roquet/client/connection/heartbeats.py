@@ -65,7 +65,7 @@ class Membership:
         self.is_awaited: Callable[[], bool] = lambda: False
         """Whether brokers may be about to call this client: then a lost connection is opened again
         at once."""
-        routes.on_change(lambda _: self._look())
+        routes.on_change(lambda _: self._trigger_for_new_brokers())
         pool.on_connect(self._connected)
 
     def on_denied(self, callback: DenialListener) -> None:
@@ -102,7 +102,7 @@ class Membership:
         body = codec.dumps(data)
         self._known = self._addresses(followers=bool(data.consumer_data_set))
         self._denial = None
-        heard = await asyncio.gather(*(self._tell(a, body) for a in sorted(self._known)))
+        heard = await asyncio.gather(*(self._send_to(a, body) for a in sorted(self._known)))
         self._was_let_in = self._was_let_in or any(heard)
         if self._denial is not None and not self._was_let_in and not self._is_shut_out:
             self._is_shut_out = True
@@ -135,7 +135,7 @@ class Membership:
                 continue
         return ()
 
-    async def _tell(self, address: str, body: bytes) -> bool:
+    async def _send_to(self, address: str, body: bytes) -> bool:
         throttle = self._throttles.setdefault(address, ErrorLogThrottle(f"heartbeat to {address}"))
         try:
             await self._pool.call(address, Heartbeat(body=body), self._config.timeout_ms)
@@ -156,10 +156,10 @@ class Membership:
     def _connected(self, channel: Channel) -> None:
         """Clear the known brokers after a connect: a broker knows a client by its connection."""
         self._informed.clear()  # all of them: routes may name hosts where the channel has an ip
-        channel.on_close(self._lost)
+        channel.on_close(self._disconnected)
         self.trigger()
 
-    def _lost(self, channel: Channel) -> None:
+    def _disconnected(self, channel: Channel) -> None:
         if not self._is_leaving:
             log.info(
                 "the connection to %s is lost; it is made again when it is needed", channel.address
@@ -168,7 +168,7 @@ class Membership:
         if self.is_awaited():
             self.trigger()
 
-    def _look(self) -> None:
+    def _trigger_for_new_brokers(self) -> None:
         """Trigger a heartbeat when there is a broker that has got none."""
         if self._addresses(followers=False) - self._known:
             self.trigger()

@@ -6,7 +6,7 @@ share of the queues, and notices for one would reach the other.
 
 import os
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from roquet.model.errors import UsageError
@@ -30,7 +30,13 @@ class OpenConsumer(Protocol):
         """Whether the consumer has started and not ended."""
 
 
-_Key = tuple[int, tuple[str, ...], str, str]
+class _Key(NamedTuple):
+    pid: int
+    """A forked child inherits the table, but not the consumers."""
+    name_servers: tuple[str, ...]
+    client_id: str
+    group: str
+
 
 _open: Final[WeakValueDictionary[_Key, OpenConsumer]] = WeakValueDictionary()
 
@@ -53,5 +59,4 @@ def unregister(member: OpenConsumer) -> None:
 
 
 def _key(member: OpenConsumer) -> _Key:
-    # A forked child inherits the table, but not the consumers.
-    return os.getpid(), tuple(member.name_servers), member.client_id, member.group
+    return _Key(os.getpid(), tuple(member.name_servers), member.client_id, member.group)

@@ -113,11 +113,11 @@ class Routes:
 
     async def find_readable(self, topic: str) -> list[MessageQueue]:
         """The queues to read from, refreshed if the topic is unknown; empty if it stays unknown."""
-        found = self.readable(topic)
-        if found is None:
+        queues = self.readable(topic)
+        if queues is None:
             await self.refresh(topic)
-            found = self.readable(topic)
-        return found or []
+            queues = self.readable(topic)
+        return queues or []
 
     async def find_writable(self, topic: str, new_queues: int, deadline_ms: int) -> None:
         """Wait until there is a queue to write to; ConnectFailed after the deadline.
@@ -178,20 +178,20 @@ class Routes:
         """Refresh one topic; None when no server knows it, and then the old route stays."""
         # Concurrent callers share one request.
         if (task := self._asking.get(topic)) is None:
-            task = self._asking[topic] = asyncio.create_task(self._ask(topic))
-            task.add_done_callback(lambda done: self._asked(topic, done))
+            task = self._asking[topic] = asyncio.create_task(self._refresh(topic))
+            task.add_done_callback(lambda done: self._forget_request(topic, done))
         return await asyncio.shield(task)
 
-    def _asked(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
+    def _forget_request(self, topic: str, task: asyncio.Task[TopicRoute | None]) -> None:
         del self._asking[topic]
         if not task.cancelled():
             task.exception()  # marks the error as retrieved: the callers get it from their shields
 
-    async def _ask(self, topic: str) -> TopicRoute | None:
+    async def _refresh(self, topic: str) -> TopicRoute | None:
         route = await self._fetch(topic)
         if route is not None:
             self._borrowed.discard(topic)
-            self._take(topic, route)
+            self._store(topic, route)
         return route
 
     async def _borrow(self, topic: str, new_queues: int) -> None:
@@ -199,7 +199,7 @@ class Routes:
         if route is not None:
             self._borrowed.add(topic)
             self.invalidate()  # the topic's own route exists soon after the first send
-            self._take(topic, _with_queues(route, new_queues))
+            self._store(topic, _with_queues(route, new_queues))
 
     async def _fetch(self, topic: str) -> TopicRoute | None:
         try:
@@ -208,7 +208,7 @@ class Routes:
             return None
         return _sorted(codec.loads(reply.body, TopicRoute))
 
-    def _take(self, topic: str, route: TopicRoute) -> None:
+    def _store(self, topic: str, route: TopicRoute) -> None:
         if self._routes.get(topic) == route:
             return
         self._routes[topic] = route

@@ -23,24 +23,24 @@ TLS_SERVER_NAME_VARIABLE: Final = "ROCKETMQ_TLS_SERVER_NAME"
 
 def connection_security(config: ClientConfig, environ: Mapping[str, str]) -> Security:
     """The security of a client's connections; ConfigError when a setting cannot be used."""
-    found, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
+    credentials, tls = resolve_credentials(config, environ), resolve_tls(config, environ)
     return Security(
         context=tls.context() if tls else None,
         server_name=tls.server_name if tls else None,
-        signer=Signer(found) if found else None,
+        signer=Signer(credentials) if credentials else None,
     )
 
 
 def resolve_credentials(config: ClientConfig, environ: Mapping[str, str]) -> Credentials | None:
     """The signing keys, from the settings or else from the environment; None without any."""
-    access = _trimmed(config.access_key)
-    token = _trimmed(config.security_token)
+    access = _stripped(config.access_key)
+    token = _stripped(config.security_token)
     if not access:
-        access = _trimmed(environ.get(ACCESS_KEY_VARIABLE))
+        access = _stripped(environ.get(ACCESS_KEY_VARIABLE))
         # A token belongs to its keys: do not combine one of the environment with keys of the
         # settings.
-        token = token or _trimmed(environ.get(SECURITY_TOKEN_VARIABLE))
-    secret = _trimmed(config.secret_key) or _trimmed(environ.get(SECRET_KEY_VARIABLE))
+        token = token or _stripped(environ.get(SECURITY_TOKEN_VARIABLE))
+    secret = _stripped(config.secret_key) or _stripped(environ.get(SECRET_KEY_VARIABLE))
     if not access and not secret:
         return None
     if not access:
@@ -74,6 +74,6 @@ def resolve_tls(config: ClientConfig, environ: Mapping[str, str]) -> Tls | None:
     )
 
 
-def _trimmed(text: str | None) -> str:
+def _stripped(text: str | None) -> str:
     """The text without the line break at the end of a key file, as Java trims it."""
     return (text or "").strip()

@@ -115,7 +115,7 @@ class _Process:
             return
         self._open.remove(watch)
         if not self._open and threading.current_thread() is threading.main_thread():
-            self._give_back()
+            self._restore()
 
     def main_task(self) -> "asyncio.Task[Any] | None":
         """The task that `asyncio.run` runs; None under other runners."""
@@ -124,27 +124,27 @@ class _Process:
 
     def finish(self) -> None:
         """Interrupt the main task once no consumer has running handlers."""
-        if self._interrupt is not None and all(one.is_finished for one in self._open):
+        if self._interrupt is not None and all(consumer.is_finished for consumer in self._open):
             interrupt, self._interrupt = self._interrupt, None
             interrupt(signal.SIGINT, None)
 
     def _handle(self, number: int, _frame: FrameType | None) -> None:
-        told: list[StopSignals] = []
+        stopped: list[StopSignals] = []
         for watch in tuple(self._open):
             with suppress(RuntimeError):  # its loop is closed, but the consumer is not
                 watch.receive(number)
-                told.append(watch)
-        if not told:
-            self._give_back()
+                stopped.append(watch)
+        if not stopped:
+            self._restore()
             signal.raise_signal(number)
             return
-        for taken in self._before:
-            signal.signal(taken, signal.SIG_DFL)
+        for handled_number in self._before:
+            signal.signal(handled_number, signal.SIG_DFL)
         self._received = number
         self._interrupt = self._before.get(signal.SIGINT)
         if sys.excepthook != self._show:
             self._show_others, sys.excepthook = sys.excepthook, self._show
-        for watch in told:
+        for watch in stopped:
             watch.end()
 
     def _show(
@@ -155,7 +155,7 @@ class _Process:
             raise SystemExit(0 if self._received == signal.SIGTERM else INTERRUPTED)
         self._show_others(kind, error, trace)
 
-    def _give_back(self) -> None:
+    def _restore(self) -> None:
         for number, before in self._before.items():
             if signal.getsignal(number) in {self._handle, signal.SIG_DFL}:
                 signal.signal(number, before)

@@ -21,8 +21,8 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
     loop = asyncio.get_running_loop()
     ended = loop.create_future()
     context = contextvars.copy_context()
-    found: list[T] = []
-    faults: list[BaseException] = []
+    results: list[T] = []
+    errors: list[BaseException] = []
 
     def tell() -> None:
         if not ended.done():
@@ -30,9 +30,9 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
 
     def run() -> None:
         try:
-            found.append(context.run(work))
+            results.append(context.run(work))
         except BaseException as error:
-            faults.append(error)
+            errors.append(error)
         try:
             loop.call_soon_threadsafe(tell)
         except RuntimeError:  # the loop is closed
@@ -40,6 +40,6 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
 
     threading.Thread(target=run, name=name, daemon=True).start()
     await ended
-    if faults:
-        raise faults.pop()
-    return found.pop()
+    if errors:
+        raise errors.pop()
+    return results.pop()

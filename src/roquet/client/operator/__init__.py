@@ -1,1 +1,6 @@
-"""Operator requests: what brokers ask of a consumer on behalf of operators."""
+"""Operator requests: what brokers ask of a consumer on behalf of operators.
+
+broker ──▶ broker_requests ──▶ rebalance.offset_reset   a group's offsets are set
+                           ──▶ consume_directly         one message for the handler
+                           ──▶ running_info, stacks     status and thread dump
+"""

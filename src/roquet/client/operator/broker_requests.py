@@ -48,10 +48,10 @@ class BrokerRequests:
         is_first = not self._wanted
         self._wanted.update(decode_reset_offsets(call.body))
         if is_first and self._wanted:
-            self._session.background.start(self._go_on(), f"reset of {self._group}")
+            self._session.background.start(self._apply_resets(), f"reset of {self._group}")
         return None
 
-    async def _go_on(self) -> None:
+    async def _apply_resets(self) -> None:
         while self._wanted:
             wanted, self._wanted = self._wanted, {}
             await self._rebalancer.reset(wanted)
@@ -89,4 +89,6 @@ def decode_reset_offsets(body: bytes) -> Mapping[MessageQueue, int]:
         return codec.loads(body, ResetOffsetBody).offset_table
     except FieldError:
         lines = codec.loads(body, ResetOffsetList).offset_table
-    return {MessageQueue(one.topic, one.broker_name, one.queue_id): one.offset for one in lines}
+    return {
+        MessageQueue(line.topic, line.broker_name, line.queue_id): line.offset for line in lines
+    }

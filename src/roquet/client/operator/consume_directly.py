@@ -99,7 +99,7 @@ class DirectConsumer:
         if self._handler is None:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"the consumer of group <{call.consumer_group}> has no handler that could be asked",
+                f"the consumer of group <{call.consumer_group}> has no handler in `run` now",
             )
         if self._count >= CONCURRENT_MAX:
             raise CallRefused(
@@ -115,9 +115,9 @@ class DirectConsumer:
 
     def _message(self, call: ConsumeDirectly, recorder: ResultRecorder) -> ReceivedMessage:
         try:
-            found = record.decode(call.body)
-            queue = MessageQueue(found.topic, call.broker_name or "", found.queue_id)
-            return self._kind(queue, found, recorder)
+            stored = record.decode(call.body)
+            queue = MessageQueue(stored.topic, call.broker_name or "", stored.queue_id)
+            return self._kind(queue, stored, recorder)
         except RecordError as error:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}"

@@ -61,7 +61,9 @@ class ConsumerStatus:
         (data,) = self._data().consumer_data_set
         return RunningInfo(
             properties=_properties(self._session, data),
-            subscription_set=sorted(data.subscription_data_set, key=lambda one: one.topic),
+            subscription_set=sorted(
+                data.subscription_data_set, key=lambda subscription: subscription.topic
+            ),
             mq_table={q: self._queue(r) for q, r in sorted(self._assigned_queues.readers.items())},
             mq_pop_table=dict(self.popped()),
             status_table=self._rates.table(self._clock.now_ms(), self._in_flight()),
@@ -70,10 +72,10 @@ class ConsumerStatus:
 
     def _in_flight(self) -> Mapping[str, int]:
         """Messages of each topic that are here and not handled yet."""
-        found: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for queue, reader in self._assigned_queues.readers.items():
-            found[queue.topic] += reader.window.count
-        return found
+            counts[queue.topic] += reader.window.count
+        return counts
 
     def _queue(self, reader: QueueReader) -> QueueInfo:
         window, now_ms = reader.window, self._clock.now_ms()
@@ -90,7 +92,7 @@ class ConsumerStatus:
             last_lock_timestamp=now_ms if is_locked else 0,
             droped=not reader.is_held,
             last_pull_timestamp=reader.last_pull_ms + since_epoch,
-            last_consume_timestamp=reader.moved() + since_epoch,
+            last_consume_timestamp=reader.observe_progress() + since_epoch,
         )
 
 
@@ -98,9 +100,9 @@ def _properties(session: Session, data: ConsumerData) -> dict[str, str]:
     """The settings without secrets, and the properties that Apache RocketMQ's tools show."""
     config: Any = session.config
     settings = {name: getattr(config, name) for name in config.__struct_fields__}
-    told = {_camel(n): _text(value) for n, value in settings.items() if n not in HIDDEN_SETTINGS}
+    texts = {_camel(n): _text(value) for n, value in settings.items() if n not in HIDDEN_SETTINGS}
     return {
-        **{name: text for name, text in told.items() if text is not None},
+        **{name: text for name, text in texts.items() if text is not None},
         "consumerGroup": data.group_name,
         client_forwarding.NAME_SERVERS: "".join(f"{address};" for address in session.addresses),
         client_forwarding.CONSUME_TYPE: data.consume_type.name,

@@ -24,30 +24,32 @@ def _threads() -> Iterator[str]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     for ident, frame in sys._current_frames().items():
         name = names.get(ident, "?")
-        yield _told(f"{name:<40} TID: {ident} STATE: RUNNABLE", name, _lines(frame))
+        yield _format_stack(f"{name:<40} TID: {ident} STATE: RUNNABLE", name, _lines(frame))
 
 
 def _tasks(tasks: set[asyncio.Task[Any]]) -> Iterator[str]:
     ordered = sorted(tasks, key=lambda task: task.get_name())
     for task in ordered[:TASKS_MAX]:
         name = task.get_name()
-        lines = [line for frame in _waiting(task) for line in _lines(frame, 1)]
-        yield _told(f"{name:<40} TASK STATE: WAITING", name, lines)
+        lines = [line for frame in _task_frames(task) for line in _lines(frame, 1)]
+        yield _format_stack(f"{name:<40} TASK STATE: WAITING", name, lines)
     if len(ordered) > TASKS_MAX:
         yield f"... and {len(ordered) - TASKS_MAX} tasks more\n"
 
 
-def _waiting(task: asyncio.Task[Any]) -> list[FrameType]:
+def _task_frames(task: asyncio.Task[Any]) -> list[FrameType]:
     """The frames of a waiting task, the innermost one first."""
     found: list[FrameType] = []
     at: Any = task.get_coro()
-    while len(found) < DEPTH_MAX and (frame := _first(at, "cr_frame", "gi_frame", "ag_frame")):
+    while len(found) < DEPTH_MAX and (
+        frame := _first_attribute(at, "cr_frame", "gi_frame", "ag_frame")
+    ):
         found.append(frame)
-        at = _first(at, "cr_await", "gi_yieldfrom", "ag_await")
+        at = _first_attribute(at, "cr_await", "gi_yieldfrom", "ag_await")
     return found[::-1]
 
 
-def _first(thing: object, *names: str) -> Any:
+def _first_attribute(thing: object, *names: str) -> Any:
     """The first attribute that an object has; coroutines of each kind have different ones."""
     return next((getattr(thing, name) for name in names if hasattr(thing, name)), None)
 
@@ -60,6 +62,6 @@ def _lines(frame: FrameType, depth: int = DEPTH_MAX) -> list[str]:
     return [f"{call.name}({call.filename}:{call.lineno})" for call in summary]
 
 
-def _told(title: str, name: str, lines: list[str]) -> str:
+def _format_stack(title: str, name: str, lines: list[str]) -> str:
     """One stack in Java's format: each line begins with the thread's name."""
     return "".join((f"{title}\n", *(f"{name:<40} {line}\n" for line in lines)))

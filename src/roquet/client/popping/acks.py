@@ -61,12 +61,12 @@ class PopAcks:
         self._config = config
         self._group = group
         self._pending: dict[str, list[PopBatch]] = {}
-        self._telling: dict[str, asyncio.Task[None]] = {}
-        self._singly: set[str] = set()
+        self._senders: dict[str, asyncio.Task[None]] = {}
+        self._without_batches: set[str] = set()
         """Brokers that do not support batches."""
         self._groups: dict[str, SubscriptionGroup] = {}
         self._changing: set[asyncio.Task[None]] = set()
-        self._hurry = Wakeup()
+        self._wakeup = Wakeup()
         self._replies = ReplySender(session, config, group)
 
     async def reply(
@@ -84,35 +84,35 @@ class PopAcks:
         if pending is None:
             pending = self._pending[broker] = []
         pending.append(batch)
-        if broker not in self._telling:
-            self._telling[broker] = self._session.background.start(
-                self._tell(broker), f"acknowledgements to {broker}"
+        if broker not in self._senders:
+            self._senders[broker] = self._session.background.start(
+                self._send_pending(broker), f"acknowledgements to {broker}"
             )
 
-    async def _tell(self, broker: str) -> None:
+    async def _send_pending(self, broker: str) -> None:
         """Send acknowledgements to one broker while there are any."""
         throttle = ErrorLogThrottle(f"acknowledgements to {broker}")
         pending = self._pending[broker]
         try:
-            await self._hurry.wait(LINGER_MS)
+            await self._wakeup.wait(LINGER_MS)
             while pending:
-                some = pending[:BATCH_MAX]
+                batches = pending[:BATCH_MAX]
                 del pending[:BATCH_MAX]
-                acks = [batch.take_acks() for batch in some]
+                acks = [batch.take_acks() for batch in batches]
                 try:
                     await self._send(broker, acks)
                     throttle.clear()
                 except CallError as error:
                     throttle.report(error)
                     self._session.routes.invalidate()
-                    self._put_back(some, acks)
-                    await self._hurry.wait(PAUSE_MS)
+                    self._put_back(batches, acks)
+                    await self._wakeup.wait(PAUSE_MS)
         finally:
-            del self._telling[broker]
+            del self._senders[broker]
 
-    def _put_back(self, some: list[PopBatch], acks: list[PopAck]) -> None:
+    def _put_back(self, batches: list[PopBatch], acks: list[PopAck]) -> None:
         """Queue acknowledgements again, unless the messages' invisible time has passed."""
-        for batch, ack in zip(some, acks, strict=True):
+        for batch, ack in zip(batches, acks, strict=True):
             if batch.is_held:
                 batch.acked |= decode_bits(ack.bits)
                 if not batch.is_listed:
@@ -120,20 +120,20 @@ class PopAcks:
                     self._pending[batch.target.broker].append(batch)
 
     async def _send(self, broker: str, acks: list[PopAck]) -> None:
-        if broker not in self._singly:
+        if broker not in self._without_batches:
             body = encode_acks(AckBatch(broker_name=broker, acks=acks))
             try:
                 await self._ask(broker, BatchAck(body=body))
             except CallRefused as error:
                 if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise
-                self._singly.add(broker)
+                self._without_batches.add(broker)
             else:
                 return
         for ack in acks:
-            await self._send_singly(broker, ack)
+            await self._send_one_by_one(broker, ack)
 
-    async def _send_singly(self, broker: str, ack: PopAck) -> None:
+    async def _send_one_by_one(self, broker: str, ack: PopAck) -> None:
         bits, offset = decode_bits(ack.bits), ack.start
         while bits:
             if bits & 1:
@@ -158,7 +158,7 @@ class PopAcks:
         try:
             group = await self._settings(broker)
             if delay_ms == DEAD_LETTER or times >= self._limit(group):
-                await self._bury(batch, message)
+                await self._send_to_dead_letters(batch, message)
                 return
             if delay_ms is None:
                 delay_ms = retry_delay_ms(group.group_retry_policy, times)
@@ -166,7 +166,7 @@ class PopAcks:
         except RoquetError as error:
             log.warning("%r comes again when its time is over: %s", message, error)
 
-    async def _bury(self, batch: PopBatch, message: InboundMessage) -> None:
+    async def _send_to_dead_letters(self, batch: PopBatch, message: InboundMessage) -> None:
         """Send a message to the dead letters, and acknowledge it after that."""
         call = SendBack(
             offset=message.position,
@@ -216,20 +216,22 @@ class PopAcks:
         return self._limit(await self._settings(broker))
 
     def _limit(self, group: SubscriptionGroup) -> int:
-        asked = self._config.retries_max
-        return group.retry_max_times if asked is None else asked
+        retries_max = self._config.retries_max
+        return group.retry_max_times if retries_max is None else retries_max
 
     async def _settings(self, broker: str) -> SubscriptionGroup:
         """The group's settings at a broker; those of a new group when it does not answer."""
-        if (found := self._groups.get(broker)) is None:
+        if (settings := self._groups.get(broker)) is None:
             try:
                 reply = await self._ask(broker, GetGroup(group=self._group))
-                found = codec.loads(reply.body, SubscriptionGroup)
+                settings = codec.loads(reply.body, SubscriptionGroup)
             except RoquetError as error:
-                log.debug("%s does not tell of group %s: %s", broker, self._group, error)
+                log.debug(
+                    "broker %s returned no settings of group %s: %s", broker, self._group, error
+                )
                 return SubscriptionGroup(group_name=self._group)
-            self._groups[broker] = found
-        return found
+            self._groups[broker] = settings
+        return settings
 
     # -- close -------------------------------------------------------------------------------
 
@@ -238,8 +240,8 @@ class PopAcks:
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         # In rounds: messages that were given up are acknowledged last.
-        while tasks := {*self._telling.values(), *self._changing}:
-            self._hurry.set()
+        while tasks := {*self._senders.values(), *self._changing}:
+            self._wakeup.set()
             left_ms = deadline_ms - clock.monotonic_ms()
             if left_ms <= 0:
                 break

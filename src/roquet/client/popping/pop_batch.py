@@ -146,9 +146,9 @@ class PopReplyParser:
         self._starts = parse_starts(reply.start_offset_info) if reply.start_offset_info else {}
         self._popped: dict[tuple[str, int], PopBatch] = {}
 
-    def messages(self, found: Sequence[Record]) -> list[PoppedMessage]:
+    def messages(self, records: Sequence[Record]) -> list[PoppedMessage]:
         """Build the messages of the reply's records."""
-        return [self._message(record) for record in found]
+        return [self._message(record) for record in records]
 
     def _message(self, record: Record) -> PoppedMessage:
         if b"POP_CK\x01" in record.properties:
@@ -163,10 +163,10 @@ class PopReplyParser:
         """The batch of a retry topic's message, which carries its own handle."""
         handle = decode_receipt_handle(decode_properties(record.properties)[names.POP_CK])
         key = (handle.retry, handle.queue_id)
-        known = self._popped.get(key)
-        if known is None or known.handle.start != handle.start:
-            known = self._popped[key] = PopBatch(self._target, handle)
-        return known
+        batch = self._popped.get(key)
+        if batch is None or batch.handle.start != handle.start:
+            batch = self._popped[key] = PopBatch(self._target, handle)
+        return batch
 
     def _from_info(self, kind: str, record: Record) -> PopBatch:
         reply, key = self._reply, f"{kind}@{record.queue_id}"

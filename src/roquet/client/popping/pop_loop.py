@@ -80,28 +80,28 @@ class PopLoop:
         while not self._is_left:
             count = await self._buffer.wait_for_demand()
             before_ms = clock.monotonic_ms()
-            found = await self._ask(count)
-            if found is None:
+            is_more_expected = await self._ask(count)
+            if is_more_expected is None:
                 await clock.sleep(POP_PAUSE_MS)
-            elif not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+            elif not is_more_expected and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
                 await clock.sleep(IDLE_PAUSE_MS)
 
     async def _ask(self, count: int) -> bool | None:
         """Pop once; whether to pop again at once, or None when it failed."""
         self._is_asking = True
         try:
-            found = await self._take(await self._pop(count))
+            is_more_expected = await self._take(await self._pop(count))
             self._throttle.clear()
         except Exception as error:
-            self._say(error)
+            self._log_failure(error)
             self._session.routes.invalidate()
             self._session.membership.trigger()
             return None
         finally:
             self._is_asking = False
-        return found
+        return is_more_expected
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pop of %s failed", self._target.topic, exc_info=error)
         self._throttle.report(error)
@@ -129,7 +129,7 @@ class PopLoop:
             return False
         messages = self._messages(reply)
         if any(message.reconsume_times for message in messages):
-            messages = await self._alive(messages)
+            messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:
             for message in messages:
                 message.fail(RELEASE_MS)
@@ -141,20 +141,20 @@ class PopLoop:
         return True
 
     def _messages(self, reply: PopReply) -> Sequence[PoppedMessage]:
-        found = list(read_records(reply.body, self._damaged))
+        records = list(read_records(reply.body, self._damaged))
         parser = PopReplyParser(self._target, reply)
         try:
-            return parser.messages(found)
+            return parser.messages(records)
         except RecordError:  # one message is unreadable: decode the others one by one
-            return [message for one in found for message in self._readable(parser, one)]
+            return [message for record in records for message in self._readable(parser, record)]
 
-    def _readable(self, parser: PopReplyParser, found: Record) -> Sequence[PoppedMessage]:
+    def _readable(self, parser: PopReplyParser, record: Record) -> Sequence[PoppedMessage]:
         """Build the message of a record; if its body cannot be decompressed, give it up instead."""
         try:
-            return parser.messages([found])
+            return parser.messages([record])
         except RecordError as error:
-            self._damaged(found.queue_offset, error)
-        stored = msgspec.structs.replace(found, sys_flag=found.sys_flag & ~SysFlag.COMPRESSED)
+            self._damaged(record.queue_offset, error)
+        stored = msgspec.structs.replace(record, sys_flag=record.sys_flag & ~SysFlag.COMPRESSED)
         with suppress(RecordError):  # its handle is unreadable as well: it comes again
             for message in parser.messages([stored]):
                 message.give_up()
@@ -170,16 +170,16 @@ class PopLoop:
         message.settle()
         return False
 
-    async def _alive(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
+    async def _within_limit(self, messages: Sequence[PoppedMessage]) -> list[PoppedMessage]:
         """Give up messages over the retry limit: brokers without a limit return them as well."""
         limit = await self._acks.limit(self._target.broker)
-        kept = []
+        retryable = []
         for message in messages:
             if message.reconsume_times > limit:
                 message.give_up()
             else:
-                kept.append(message)
-        return kept
+                retryable.append(message)
+        return retryable
 
     def _damaged(self, offset: int, error: RecordError) -> None:
         log.error(

@@ -67,9 +67,9 @@ class PrefetchBuffer(Inbox):
 
     def take_unstarted(self) -> list[ReceivedMessage]:
         """Remove and return messages whose handlers have not started."""
-        found = [message for message in self._messages if message.is_held]
+        unstarted = [message for message in self._messages if message.is_held]
         self._messages.clear()
-        return found
+        return unstarted
 
     def pause(self) -> None:
         """Ask for no more."""

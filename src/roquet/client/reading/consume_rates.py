@@ -64,29 +64,29 @@ class ConsumeRates:
 
     def sample(self, now_ms: int, in_flight: Mapping[str, int]) -> None:
         """Take a sample, and drop those older than an hour."""
-        self._samples.append((now_ms, self._now(in_flight)))
+        self._samples.append((now_ms, self._current_counts(in_flight)))
         while self._samples[0][0] < now_ms - HOUR_MS:
             self._samples.popleft()
 
     def table(self, now_ms: int, in_flight: Mapping[str, int]) -> dict[str, TopicRates]:
         """The rates of the last minute and the failures of the last hour, by topic."""
-        now = self._now(in_flight)
-        since_ms, before = self._before(now_ms)
+        now = self._current_counts(in_flight)
+        since_ms, before = self._sample_in_window(now_ms)
         _, hour_ago = self._samples[0] if self._samples else (now_ms, {})
         return {
             topic: _rates(
                 before.get(topic, ConsumeCounts()),
                 hour_ago.get(topic, ConsumeCounts()),
-                found,
+                counts,
                 now_ms - since_ms,
             )
-            for topic, found in now.items()
+            for topic, counts in now.items()
         }
 
-    def _now(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:
+    def _current_counts(self, in_flight: Mapping[str, int]) -> dict[str, ConsumeCounts]:
         return {t: tally.counts(in_flight.get(t, 0)) for t, tally in self._tallies.items()}
 
-    def _before(self, now_ms: int) -> tuple[int, dict[str, ConsumeCounts]]:
+    def _sample_in_window(self, now_ms: int) -> tuple[int, dict[str, ConsumeCounts]]:
         """The oldest sample within the window."""
         for at_ms, counts in self._samples:
             if at_ms >= now_ms - WINDOW_MS:
@@ -101,12 +101,12 @@ def _rates(
     seconds = over_ms / 1000
     return TopicRates(
         pull_ms=(now.pull_ms - before.pull_ms) / pulls if pulls else 0.0,
-        pulled=_each(now.pulled - before.pulled, seconds),
-        handled=_each(now.handled - before.handled, seconds),
-        failed=_each(now.failed - before.failed, seconds),
+        pulled=_per_second(now.pulled - before.pulled, seconds),
+        handled=_per_second(now.handled - before.handled, seconds),
+        failed=_per_second(now.failed - before.failed, seconds),
         failed_in_all=now.failed - hour_ago.failed,
     )
 
 
-def _each(count: int, seconds: float) -> float:
+def _per_second(count: int, seconds: float) -> float:
     return max(count, 0) / seconds if seconds > 0 else 0.0

@@ -59,8 +59,8 @@ class GracefulStop:
 
     def _was_left_behind(self, task: asyncio.Task[None]) -> bool:
         """Whether a signal ended the handlers, and the waiting task was not cancelled itself."""
-        ours = asyncio.current_task()
-        is_cancelled = ours is not None and ours.cancelling() > 0
+        current = asyncio.current_task()
+        is_cancelled = current is not None and current.cancelling() > 0
         return self._finishing is not None and task in self._late and not is_cancelled
 
     def finish(self) -> None:

@@ -84,7 +84,7 @@ class CoroutinePool:
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        watching = asyncio.create_task(watch_timeouts(self._slots, self._leave, self._config))
+        watching = asyncio.create_task(watch_timeouts(self._slots, self._time_out, self._config))
         tasks = [
             asyncio.create_task(self._work(slot), name=f"handler {n}")
             for n, slot in enumerate(self._slots)
@@ -105,7 +105,7 @@ class CoroutinePool:
             except Exception as error:
                 fail_message(message, error)
             except asyncio.CancelledError as error:
-                if not self._goes_on(slot, message, error):
+                if not self._survives_cancellation(slot, message, error):
                     raise
             else:
                 if result is None:
@@ -115,20 +115,22 @@ class CoroutinePool:
             turn -= 1
             if not turn or slot.is_left:
                 turn = YIELD_AFTER
-                await _others_turn(slot)
+                await _yield_to_others(slot)
 
     async def _take(self, slot: WorkerSlot) -> ReceivedMessage | None:
         slot.message = None  # only needed while idle: a busy worker overwrites it
         return await self._inbox.take()
 
-    def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def _time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
         """Cancel a timed-out handler, and let its message come again."""
         message.fail(TIMEOUT_DELAY_MS)
         slot.is_left = True
         if slot.task is not None:
             slot.task.cancel()
 
-    def _goes_on(self, slot: WorkerSlot, message: ReceivedMessage, error: BaseException) -> bool:
+    def _survives_cancellation(
+        self, slot: WorkerSlot, message: ReceivedMessage, error: BaseException
+    ) -> bool:
         """Whether only the handler was cancelled, and its worker continues."""
         task = asyncio.current_task()
         cancellations = 0 if task is None else task.cancelling()
@@ -144,7 +146,7 @@ class CoroutinePool:
         return False
 
 
-async def _others_turn(slot: WorkerSlot) -> None:
+async def _yield_to_others(slot: WorkerSlot) -> None:
     """Yield to others; reset a worker whose handler was cancelled."""
     slot.message = None
     if slot.is_left:
@@ -182,16 +184,16 @@ class ThreadPool:
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        watching = asyncio.create_task(watch_timeouts(self._slots, self._leave, self._config))
+        watching = asyncio.create_task(watch_timeouts(self._slots, self._time_out, self._config))
         for _ in range(self._count):
-            self._begin()
+            self._start_thread()
         try:
             while (message := self._inbox.pop() or await self._inbox.take()) is not None:
                 self._out += 1
                 self._todo.put(message)
-                await self._until(QUEUED_PER_THREAD)
+                await self._wait_until_queued(QUEUED_PER_THREAD)
             self._withdraw()
-            await self._until(0)
+            await self._wait_until_queued(0)
         finally:
             for _ in range(self._count):
                 self._todo.put(None)
@@ -204,7 +206,7 @@ class ThreadPool:
                 self._out -= 1
                 self._inbox.put_first(message)
 
-    def _begin(self) -> None:
+    def _start_thread(self) -> None:
         """Start one more thread."""
         slot = WorkerSlot()
         self._slots.append(slot)
@@ -212,13 +214,13 @@ class ThreadPool:
             target=self._work, args=(slot,), name=f"roquet-handler-{len(self._slots)}", daemon=True
         ).start()
 
-    async def _until(self, ahead: int) -> None:
+    async def _wait_until_queued(self, ahead: int) -> None:
         """Wait until at most `ahead` messages are queued for each thread."""
         while self._out > len(self._slots) * ahead:
             self._back.clear()
             await self._back.wait()
 
-    def _leave(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def _time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
         """Replace the thread of a timed-out handler: a thread cannot be ended."""
         if slot.message is not message:  # the handler has just ended
             return
@@ -229,7 +231,7 @@ class ThreadPool:
         self._out -= 1
         self._back.set()
         if len(self._late) <= HUNG_THREADS_MAX:
-            self._begin()
+            self._start_thread()
             return
         if not self._missing:
             log.error("%d handlers hang: they are replaced when one of them ends", len(self._late))
@@ -238,12 +240,12 @@ class ThreadPool:
     def _work(self, slot: WorkerSlot) -> None:
         while not slot.is_left and (message := self._todo.get()) is not None:
             slot.message = message
-            outcome = self._outcome(message)
+            outcome = self._call_handler(message)
             slot.message = None
             if self._report(message, outcome):
                 return
 
-    def _outcome(self, message: ReceivedMessage) -> object:
+    def _call_handler(self, message: ReceivedMessage) -> object:
         """Call the handler; return its result, or its exception as a HandlerError."""
         if not message.is_held:
             return SKIPPED
@@ -258,12 +260,12 @@ class ThreadPool:
         if not self._is_reported:
             self._is_reported = True
             try:
-                self._loop.call_soon_threadsafe(self._hear)
+                self._loop.call_soon_threadsafe(self._handle_results)
             except RuntimeError:
                 return True
         return False
 
-    def _hear(self) -> None:
+    def _handle_results(self) -> None:
         self._is_reported = False  # later results are reported again
         while self._done:
             message, outcome = self._done.popleft()
@@ -271,7 +273,7 @@ class ThreadPool:
                 self._late.discard(message)
                 if self._missing:
                     self._missing -= 1
-                    self._begin()
+                    self._start_thread()
                 continue
             self._out -= 1
             if outcome is None:

@@ -33,10 +33,10 @@ class Inbox:
 
     def withdraw(self, owner: MessageOwner) -> list[ReceivedMessage]:
         """Remove and return the messages of one owner, in their order."""
-        found = [message for message in self._messages if message.owner is owner]
-        if found:
+        withdrawn = [message for message in self._messages if message.owner is owner]
+        if withdrawn:
             self._messages = deque(m for m in self._messages if m.owner is not owner)
-        return found
+        return withdrawn
 
     def pop(self) -> ReceivedMessage | None:
         """Return the next message; None when there is none now."""

@@ -44,7 +44,7 @@ def state_folder(platform: str, environ: Mapping[str, str]) -> Path:
         if platform == "darwin":
             return Path(home) / "Library" / "Application Support" / "roquet"
         return Path(environ.get("XDG_STATE_HOME") or f"{home}/.local/state") / "roquet"
-    raise ConfigError("offsets_dir: this user has no home folder, so say where progress is kept")
+    raise ConfigError("offsets_dir: this user has no home folder, so it has to be set")
 
 
 class LocalOffsets(GroupOffsets):
@@ -69,8 +69,8 @@ class LocalOffsets(GroupOffsets):
                 f"broadcast progress cannot be kept in {self._path.parent} ({error}): "
                 "give each member of the group on one machine an `instance` of its own"
             ) from error
-        found = _read(self._path)
-        self._table, self._ids = dict(found.offset_table), dict(found.topic_ids or {})
+        stored = _read(self._path)
+        self._table, self._ids = dict(stored.offset_table), dict(stored.topic_ids or {})
 
     def close(self) -> None:
         """Release the file's lock."""
@@ -124,12 +124,12 @@ class LocalOffsets(GroupOffsets):
 
 def _read(path: Path) -> OffsetFile:
     """Read the file, or its backup if it is damaged; empty when neither exists."""
-    for one in (path, path.with_name(path.name + ".bak")):
+    for file in (path, path.with_name(path.name + ".bak")):
         with contextlib.suppress(FileNotFoundError):
             try:
-                return codec.loads(one.read_bytes(), OffsetFile)
+                return codec.loads(file.read_bytes(), OffsetFile)
             except FieldError as error:
-                log.warning("%s cannot be read: %s", one, error)
+                log.warning("%s cannot be read: %s", file, error)
     return OffsetFile()
 
 

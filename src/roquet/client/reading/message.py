@@ -58,13 +58,13 @@ class InboundMessage:
     has_failed = False
     """Whether this try was reported as failed."""
 
-    def __init__(self, queue: MessageQueue, found: Record, owner: MessageOwner) -> None:
+    def __init__(self, queue: MessageQueue, record: Record, owner: MessageOwner) -> None:
         self.queue = queue
-        self.body = decompress(found.body, found.sys_flag) if found.sys_flag & 1 else found.body
-        self.queue_offset = found.queue_offset
-        self.tries = found.reconsume_times
+        self.body = decompress(record.body, record.sys_flag) if record.sys_flag & 1 else record.body
+        self.queue_offset = record.queue_offset
+        self.tries = record.reconsume_times
         """Number of earlier failed tries, here or on another member."""
-        self._record = found
+        self._record = record
         self._owner = owner
         self._is_settled = False
 
@@ -151,10 +151,10 @@ class InboundMessage:
     def message_id(self) -> str:
         """The producer's id of the message, else the broker's."""
         try:
-            given = self.properties.get(names.UNIQUE_KEY)
+            unique_key = self.properties.get(names.UNIQUE_KEY)
         except RecordError:  # damaged messages have to be named in logs as well
-            given = None
-        return given or self.offset_message_id
+            unique_key = None
+        return unique_key or self.offset_message_id
 
     @property
     def tag(self) -> str | None:
@@ -251,7 +251,7 @@ class ReceivedMessage(InboundMessage):
         A reply does not settle the message: the end of the handler does, or `ack`.
         """
         if not isinstance(self._owner, ReplyingOwner):
-            raise UsageError(f"{self!r} cannot be answered by who holds it")
+            raise UsageError(f"{self!r} cannot be replied to here")
         return await self._owner.reply(self, body, properties)
 
     async def __aenter__(self) -> Self:
@@ -274,7 +274,7 @@ def read_records(body: bytes, damaged: DamagedRecordListener) -> Iterator[Record
     at, end = 0, len(body)
     while end - at >= RECORD_SIZE_MIN:
         try:
-            found = record.decode(body, at)
+            decoded = record.decode(body, at)
         except RecordError as error:
             total, _, _, _, _, offset, *_ = HEAD.unpack_from(body, at)
             if not RECORD_SIZE_MIN <= total <= end - at:
@@ -282,5 +282,5 @@ def read_records(body: bytes, damaged: DamagedRecordListener) -> Iterator[Record
             damaged(offset, error)
             at += total
         else:
-            yield found
-            at += found.size
+            yield decoded
+            at += decoded.size

@@ -21,45 +21,47 @@ class OrderedReader(QueueReader):
         context: ReaderContext,
     ) -> None:
         self._backlog: deque[ReceivedMessage] = deque()
-        self._out: int | None = None
+        self._handed_out: int | None = None
         """The offset of the message that is handed out; None when none is."""
         self._is_over = asyncio.Event()
         """Set while no message is handed out."""
         self._is_over.set()
-        self._former: OrderedReader | None = None
+        self._previous: OrderedReader | None = None
         """The queue's former reader, while its last message is handed out."""
-        self._rests = False
+        self._waits_for_retry = False
         """Whether the message waits for its next try."""
         super().__init__(queue, offset, message_filter, context)
 
     def release(self) -> None:
         """Hand out nothing more; the message that is handed out may still be finished."""
         super().release()
-        if self._inbox.withdraw(self) or self._parked or self._rests:  # its handler has not started
+        if (
+            self._inbox.withdraw(self) or self._parked or self._waits_for_retry
+        ):  # its handler has not started
             self._ended()
 
     @property
     def is_idle(self) -> bool:
         """Whether no message of the queue is handed out."""
-        return self._is_over.is_set() and (self._former is None or self._former.is_idle)
+        return self._is_over.is_set() and (self._previous is None or self._previous.is_idle)
 
-    async def ended(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Wait until no message of the queue is handed out."""
-        if self._former is not None:
-            await self._former.ended()
+        if self._previous is not None:
+            await self._previous.wait_until_idle()
         await self._is_over.wait()
 
-    def begin_after(self, other: "OrderedReader") -> None:
+    def start_after(self, other: "OrderedReader") -> None:
         """Hand nothing out before the last message of the queue's former reader has ended."""
         # A former reader that still waits itself has handed nothing out, and never will.
-        self._former = other._former or other
+        self._previous = other._previous or other
         self._background.start(
-            self._begin_after(self._former), f"end of the former reader of {self.queue}"
+            self._start_after(self._previous), f"end of the former reader of {self.queue}"
         )
 
-    async def _begin_after(self, former: "OrderedReader") -> None:
-        await former.ended()
-        self._former = None
+    async def _start_after(self, previous: "OrderedReader") -> None:
+        await previous.wait_until_idle()
+        self._previous = None
         self._hand_out()
 
     def resume(self) -> None:
@@ -73,16 +75,16 @@ class OrderedReader(QueueReader):
 
     def _hand_out(self) -> None:
         """Hand out the next message when none is out."""
-        if self._out is None and self._backlog and self.is_held and not self.is_paused:
-            if self._former is not None:
+        if self._handed_out is None and self._backlog and self.is_held and not self.is_paused:
+            if self._previous is not None:
                 return
             message = self._backlog.popleft()
-            self._out = message.queue_offset
+            self._handed_out = message.queue_offset
             self._is_over.clear()
             self._inbox.put([message])
 
     def _ended(self) -> None:
-        self._out = None
+        self._handed_out = None
         self._is_over.set()
 
     # reading.message.MessageOwner
@@ -90,18 +92,18 @@ class OrderedReader(QueueReader):
     def finish(self, message: InboundMessage) -> None:
         """Note that the message is handled, and hand out the next one."""
         super().finish(message)
-        if message.queue_offset == self._out:
+        if message.queue_offset == self._handed_out:
             self._ended()
             self._hand_out()
 
     async def _again(self, message: InboundMessage, pause_ms: int) -> None:
-        self._rests = True
+        self._waits_for_retry = True
         await super()._again(message, pause_ms)
 
-    def _once_more(self, message: ReceivedMessage) -> None:
-        self._rests = False
-        super()._once_more(message)
+    def _hand_out_again(self, message: ReceivedMessage) -> None:
+        self._waits_for_retry = False
+        super()._hand_out_again(message)
 
     def _abandon(self, message: InboundMessage) -> None:
-        if message.queue_offset == self._out:
+        if message.queue_offset == self._handed_out:
             self._ended()

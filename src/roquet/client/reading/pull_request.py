@@ -51,7 +51,7 @@ class SubscriptionFilter(msgspec.Struct, frozen=True):
         """Filter by a user's tags or SQL expression; UsageError for both, or an invalid one."""
         version = config.clock.now_ms()
         if not isinstance(expression, str):
-            raise UsageError(f"tags are one text, as 'new || paid', not {expression!r:.100}")
+            raise UsageError(f"tags are one str, as 'new || paid', not {expression!r:.100}")
         if sql is None:
             return cls.by_tags(topic, expression, version)
         if expression != ALL:
@@ -135,7 +135,11 @@ async def check_filters(
         except CallRefused:
             raise
         except RoquetError as error:
-            log.warning("group %s: no broker says whether it can filter: %s", group, error)
+            log.warning(
+                "group %s: no broker could be asked whether it supports the filter: %s",
+                group,
+                error,
+            )
 
 
 async def _check(session: Session, group: str, wanted: Subscription) -> None:

@@ -83,7 +83,7 @@ class QueueReader:
         self._clock = self._config.clock
         self.last_pull_ms = self.last_progress_ms = self._clock.monotonic_ms()
         """Time of the last pull, or of the last wait for room; silence since then is a fault."""
-        self._seen_done = offset
+        self._seen_offset = offset
         self._task = self._start()
 
     def release(self) -> None:
@@ -110,11 +110,11 @@ class QueueReader:
             self._task.cancel()
             self._task = self._start()
 
-    def moved(self) -> int:
+    def observe_progress(self) -> int:
         """When handling last made progress, as observed here: at this call and at each commit."""
-        done = self.window.next_offset - self.window.count
-        if done != self._seen_done:
-            self._seen_done, self.last_progress_ms = done, self._clock.monotonic_ms()
+        handled_offset = self.window.next_offset - self.window.count
+        if handled_offset != self._seen_offset:
+            self._seen_offset, self.last_progress_ms = handled_offset, self._clock.monotonic_ms()
         return self.last_progress_ms
 
     @property
@@ -147,19 +147,19 @@ class QueueReader:
         """Pull for ever."""
         clock = self._clock
         while True:
-            await self._until_there_is_room()
+            await self._wait_for_room()
             self.last_pull_ms = before_ms = clock.monotonic_ms()
             try:
-                found = self._take(await self._pull())
+                is_more_expected = self._take(await self._pull())
                 self._throttle.clear()
             except Exception as error:
                 if await self._is_recreated(error):
                     return
-                self._say(error)
+                self._log_failure(error)
                 self._puller.invalidate()
                 await clock.sleep(PULL_PAUSE_MS)
                 continue
-            if not found and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
+            if not is_more_expected and clock.monotonic_ms() - before_ms < IDLE_PAUSE_MS:
                 await clock.sleep(IDLE_PAUSE_MS)
 
     async def _is_recreated(self, error: Exception) -> bool:
@@ -172,12 +172,12 @@ class QueueReader:
         except RoquetError:
             return False
 
-    def _say(self, error: Exception) -> None:
+    def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
             log.error("pull of %s failed", self.queue, exc_info=error)
         self._throttle.report(error)
 
-    async def _until_there_is_room(self) -> None:
+    async def _wait_for_room(self) -> None:
         window, limits = self.window, self._limits
         while limits.are_reached(window.count, window.size, window.span):
             self._is_waiting = True
@@ -225,31 +225,35 @@ class QueueReader:
     def _wanted(self, body: bytes) -> Sequence[ReceivedMessage]:
         begin, tags = self.window.next_offset, self.message_filter.tags
         try:
-            found = [
-                ReceivedMessage(self.queue, one, self)
-                for one in read_records(body, self._damaged)
-                if one.queue_offset >= begin  # a stored batch comes whole
+            messages = [
+                ReceivedMessage(self.queue, record, self)
+                for record in read_records(body, self._damaged)
+                if record.queue_offset >= begin  # a stored batch comes whole
             ]
-            return found if tags is None else [message for message in found if message.tag in tags]
+            return (
+                messages
+                if tags is None
+                else [message for message in messages if message.tag in tags]
+            )
         except RecordError:
             return self._readable(body)
 
     def _readable(self, body: bytes) -> Sequence[ReceivedMessage]:
         """Decode messages one by one, and skip those with unreadable content."""
         begin, tags = self.window.next_offset, self.message_filter.tags
-        found = []
-        for one in read_records(body, self._damaged):
+        messages = []
+        for record in read_records(body, self._damaged):
             try:
-                if one.queue_offset >= begin:
-                    message = ReceivedMessage(self.queue, one, self)
+                if record.queue_offset >= begin:
+                    message = ReceivedMessage(self.queue, record, self)
                     if tags is None or message.tag in tags:
-                        found.append(message)
+                        messages.append(message)
             except RecordError as error:
-                self._damaged(one.queue_offset, error)
-        return found
+                self._damaged(record.queue_offset, error)
+        return messages
 
     def _damaged(self, offset: int, error: RecordError) -> None:
-        log.error("%s offset %d cannot be read and is passed over: %s", self.queue, offset, error)
+        log.error("%s offset %d is unreadable and skipped: %s", self.queue, offset, error)
 
     def _offer(self, messages: Sequence[ReceivedMessage]) -> None:
         """Hand out messages."""
@@ -293,11 +297,11 @@ class QueueReader:
         if self.is_held:
             await self._clock.sleep(pause_ms)
         if self.is_held:
-            self._once_more(cast("ReceivedMessage", message.next_try()))
+            self._hand_out_again(cast("ReceivedMessage", message.next_try()))
         else:
             self._abandon(message)
 
-    def _once_more(self, message: ReceivedMessage) -> None:
+    def _hand_out_again(self, message: ReceivedMessage) -> None:
         """Hand out a message whose next try is due."""
         if self._parked is None:
             self._inbox.put_first(message)

@@ -90,12 +90,12 @@ class PendingRequests:
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         correlation_id = str(UUID(int=self._config.rng.getrandbits(128), version=4))
-        asked = self._asked(prepared, correlation_id, timeout_ms)
+        request = self._asked(prepared, correlation_id, timeout_ms)
         answer: asyncio.Future[ReplyMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
             await self._session.membership.ensure_known(prepared.topic)
-            await send(asked)
+            await send(request)
             async with asyncio.timeout(max(deadline_ms - clock.monotonic_ms(), 0) / 1000):
                 return await answer
         except TimeoutError as error:
@@ -126,16 +126,16 @@ class PendingRequests:
 
     def _take(self, call: PushReply, _peer: Peer) -> None:
         """Handle a reply that a broker pushes."""
-        found = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
-        answer = self._waiting.get(found.get(names.CORRELATION_ID, ""))
+        properties = decode_properties(call.properties.encode("utf-8", "surrogatepass"))
+        answer = self._waiting.get(properties.get(names.CORRELATION_ID, ""))
         if answer is None or answer.done():
             log.debug(
                 "a reply to %s from %s came too late, or twice: dropped",
-                found.get(names.CORRELATION_ID), call.born_host,
+                properties.get(names.CORRELATION_ID), call.born_host,
             )  # fmt: skip
             return
         try:
-            answer.set_result(_reply_of(call, found))
+            answer.set_result(_reply_of(call, properties))
         except RecordError as error:
             answer.set_exception(error)
             raise CallRefused(
@@ -167,7 +167,7 @@ class ReplySender:
                 if not (error.remark or "").startswith(PUSH_FAILED):
                     raise
                 if not pauses_ms:
-                    log.debug("the reply to %r reached nobody: %s", message, error)
+                    log.debug("the reply to %r did not reach its requester: %s", message, error)
                     return False
                 await self._config.clock.sleep(pauses_ms.pop(0))
             else:
@@ -176,10 +176,10 @@ class ReplySender:
     def _call(
         self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
     ) -> SendReplyMessage:
-        asked = message.properties
-        cluster = asked.get(names.CLUSTER)
+        request = message.properties
+        cluster = request.get(names.CLUSTER)
         if not message.wants_reply or not cluster:
-            raise UsageError(f"{message!r} is no request: nobody waits for a reply")
+            raise UsageError(f"{message!r} is not a request: no producer waits for a reply")
         now_ms = self._config.clock.now_ms()
         plain = Message(reply_topic(cluster), body, properties=properties)
         repeated = (names.CORRELATION_ID, names.REPLY_TO_CLIENT, names.TTL)
@@ -187,7 +187,7 @@ class ReplySender:
             self._preparer.prepare(plain, now_ms),
             {
                 names.MESSAGE_TYPE: REPLY,
-                **{name: asked[name] for name in repeated if name in asked},
+                **{name: request[name] for name in repeated if name in request},
             },
         )
         compressed, sys_flag = prepared.compressed(self._sending)

@@ -115,7 +115,7 @@ class RetrySender:
         reason: RoquetError = ConnectFailed(f"no queue of {topic} is known")
         for queue in queues[:BROKERS_TRIED]:
             try:
-                call = self._again(message, queue, times, level, retries_max)
+                call = self._retry_call(message, queue, times, level, retries_max)
                 await self._session.pool.call(
                     routes.leader(queue.broker_name), call, self._config.timeout_ms
                 )
@@ -125,11 +125,16 @@ class RetrySender:
                 return
         raise reason
 
-    def _again(
-        self, message: InboundMessage, queue: MessageQueue, times: int, level: int, most: int | None
+    def _retry_call(
+        self,
+        message: InboundMessage,
+        queue: MessageQueue,
+        times: int,
+        level: int,
+        retries_max: int | None,
     ) -> Send:
-        kept = {k: v for k, v in message.properties.items() if k not in _NOT_PASSED_ON}
-        origin = kept.get(names.ORIGIN_MESSAGE_ID) or message.message_id
+        properties = {k: v for k, v in message.properties.items() if k not in _NOT_PASSED_ON}
+        origin = properties.get(names.ORIGIN_MESSAGE_ID) or message.message_id
         system = {names.RETRY_TOPIC: message.whole_topic, names.ORIGIN_MESSAGE_ID: origin}
         if level > 0:
             system[names.DELAY] = str(level)
@@ -142,9 +147,9 @@ class RetrySender:
             sys_flag=sys_flag,
             born_timestamp=message.born_ms,
             flag=message.flag,
-            properties=encode_properties({**kept, **system}).decode("utf-8", "surrogatepass"),
+            properties=encode_properties({**properties, **system}).decode("utf-8", "surrogatepass"),
             reconsume_times=times,
-            max_reconsume_times=most,
+            max_reconsume_times=retries_max,
         )
 
 
@@ -160,7 +165,7 @@ class RetryByBroker:
         """See FailurePolicy."""
         level = delay_level(delay_ms)
         try:
-            await self._away(message, level)
+            await self._send_to_broker(message, level)
         except RoquetError as error:
             self._throttle.report(f"{error}; failed messages are tried again here")
             return LOCAL_RETRY_MS
@@ -170,15 +175,15 @@ class RetryByBroker:
         return None
 
     def _log(self, message: InboundMessage, level: int) -> None:
-        most = self._sender.retries_max
-        if level == DEAD_LETTER or (most is not None and message.tries >= most):
+        retries_max = self._sender.retries_max
+        if level == DEAD_LETTER or (retries_max is not None and message.tries >= retries_max):
             log_dead_letter(message, self._sender.group)
-        elif most is None:
+        elif retries_max is None:
             log.info("%r is sent back: it comes again, while its group allows more tries", message)
         else:
-            log.info("%r comes again: try %d of %d", message, message.tries + 2, most + 1)
+            log.info("%r comes again: try %d of %d", message, message.tries + 2, retries_max + 1)
 
-    async def _away(self, message: InboundMessage, level: int) -> None:
+    async def _send_to_broker(self, message: InboundMessage, level: int) -> None:
         try:
             await self._sender.send_back(message, level)
         except RoquetError as error:
@@ -204,15 +209,17 @@ class RetryOrdered:
 
     async def settle(self, message: InboundMessage, delay_ms: int | None) -> int | None:
         """See FailurePolicy."""
-        most = self._config.retries_max
-        is_last = delay_ms == DEAD_LETTER or (most is not None and message.tries >= most)
-        if is_last and await self._has_left(message, is_dead=delay_ms == DEAD_LETTER):
+        retries_max = self._config.retries_max
+        is_last = delay_ms == DEAD_LETTER or (
+            retries_max is not None and message.tries >= retries_max
+        )
+        if is_last and await self._was_sent_away(message, is_dead=delay_ms == DEAD_LETTER):
             return None
         if delay_ms is None or delay_ms == DEAD_LETTER:
             return self._config.ordered_pause_ms
         return delay_ms
 
-    async def _has_left(self, message: InboundMessage, *, is_dead: bool) -> bool:
+    async def _was_sent_away(self, message: InboundMessage, *, is_dead: bool) -> bool:
         if self._sender is None:
             log.error("%r is dropped after %d tries", message, message.tries + 1)
             return True
@@ -242,7 +249,7 @@ class RetryLocally:
             try:
                 await self._sender.send_back(message, DEAD_LETTER)
             except RoquetError as error:
-                log.warning("%r is no dead letter yet: %s", message, error)
+                log.warning("%r could not be sent to the dead letters yet: %s", message, error)
                 return LOCAL_RETRY_MS
             log_dead_letter(message, self._sender.group)
             return None

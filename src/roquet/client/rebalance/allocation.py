@@ -51,10 +51,10 @@ class QueueAllocator:
         if self._config.broker_strategy:
             return await self._broker_allocation(topic)
         members = await self._members(topic)
-        mine = member_queues(self._client_id, queues, members, self._strategy or average)
-        if mine is None:
-            raise UsageError("no broker knows us as a member yet")
-        return mine
+        allocated = member_queues(self._client_id, queues, members, self._strategy or average)
+        if allocated is None:
+            raise UsageError("no broker knows this member yet")
+        return allocated
 
     async def check(self, topics: Sequence[str]) -> None:
         """Raise ConfigError when the strategy needs brokers that support it, and these do not.
@@ -66,10 +66,12 @@ class QueueAllocator:
             return
         routes, membership = self._session.routes, self._session.membership
         known = [topic for topic in topics if not is_retry(topic)]
-        found = await asyncio.gather(*map(routes.find_readable, known), return_exceptions=True)
-        if any(queues for queues in found if isinstance(queues, list)):
+        routes_found = await asyncio.gather(
+            *map(routes.find_readable, known), return_exceptions=True
+        )
+        if any(queues for queues in routes_found if isinstance(queues, list)):
             await membership.send_heartbeats()
-        for topic, queues in zip(known, found, strict=True):
+        for topic, queues in zip(known, routes_found, strict=True):
             if isinstance(queues, list) and queues:
                 await self._check(topic)
 
@@ -91,11 +93,11 @@ class QueueAllocator:
                 if await self._ask(topic) is not None:
                     return
             except CallError as error:
-                log.info("nobody has decided on %s yet: %s", topic, error)
+                log.info("no broker has allocated the queues of %s yet: %s", topic, error)
                 return
             await self._config.clock.sleep(CHECK_PAUSE_MS)
         # Apache RocketMQ's brokers return no queues for a strategy that they do not know.
-        raise self._incapable(topic)
+        raise self._unsupported(topic)
 
     @property
     def _client_id(self) -> str:
@@ -113,14 +115,14 @@ class QueueAllocator:
 
     async def _broker_allocation(self, topic: str) -> Sequence[MessageQueue]:
         """The queues that the topic's first broker by name allocates to this member."""
-        found = await self._ask(topic)
-        if not found:
+        allocated = await self._ask(topic)
+        if not allocated:
             # Either no queue is left for this member, or the broker has got no heartbeat from it.
             await self._session.membership.send_heartbeats()
-            found = await self._ask(topic)
-        if found is None:
-            raise UsageError(f"broker {self._first(topic)} cannot tell yet")
-        return [queue for queue in found if queue.topic == topic]
+            allocated = await self._ask(topic)
+        if allocated is None:
+            raise UsageError(f"broker {self._deciding_broker(topic)} has no allocation yet")
+        return [queue for queue in allocated if queue.topic == topic]
 
     async def _ask(self, topic: str) -> Sequence[MessageQueue] | None:
         query = AssignmentQuery(
@@ -132,28 +134,32 @@ class QueueAllocator:
         )
         call = QueryAssignment(body=codec.dumps(query))
         routes = self._session.routes
-        address = routes.leader(self._first(topic))
+        address = routes.leader(self._deciding_broker(topic))
         try:
             reply = await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallRefused as error:
             if error.code in UNSUPPORTED_CODES:
-                raise self._incapable(topic) from error
+                raise self._unsupported(topic) from error
             if error.code == ResponseCode.NOT_LEADER_FOR_QUEUE:
                 routes.invalidate()  # there is a new broker, which the route does not name yet
             raise
-        found = codec.loads(reply.body, QueueAssignments).message_queue_assignments
-        return None if found is None else [one.message_queue for one in found]
+        assignments = codec.loads(reply.body, QueueAssignments).message_queue_assignments
+        return (
+            None
+            if assignments is None
+            else [assignment.message_queue for assignment in assignments]
+        )
 
-    def _first(self, topic: str) -> str:
+    def _deciding_broker(self, topic: str) -> str:
         """The broker that allocates a topic's queues."""
-        names = [one.broker_name for one in self._session.routes.brokers_of(topic)]
+        names = [broker.broker_name for broker in self._session.routes.brokers_of(topic)]
         if not names:
             raise UsageError(f"no broker of topic {topic} is known")
         return min(names)
 
-    def _incapable(self, topic: str) -> ConfigError:
+    def _unsupported(self, topic: str) -> ConfigError:
         return ConfigError(
-            f"strategy: broker {self._first(topic)} cannot work out "
-            f"{self._config.broker_strategy}, which only brokers can: "
+            f"strategy: broker {self._deciding_broker(topic)} does not support "
+            f"{self._config.broker_strategy}, which only brokers can compute: "
             "use Roquet's brokers, or another strategy"
         )

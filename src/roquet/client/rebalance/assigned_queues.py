@@ -28,7 +28,7 @@ class AssignedQueues:
     ) -> None:
         self.readers: dict[MessageQueue, QueueReader] = {}
         self._context = context
-        self._offsets = offsets
+        self.offsets = offsets
         self._config = config
 
     def __contains__(self, queue: MessageQueue) -> bool:
@@ -50,16 +50,16 @@ class AssignedQueues:
             old.release()
         kind = OrderedReader if self._config.ordered else QueueReader
         new = self.readers[queue] = kind(queue, offset, message_filter, self._context)
-        new.topic_id = self._offsets.topic_ids.get(queue)
+        new.topic_id = self.offsets.topic_ids.get(queue)
         new.on_recreated = self._restart_recreated
         if isinstance(old, OrderedReader) and isinstance(new, OrderedReader):
-            new.begin_after(old)
+            new.start_after(old)
         return new
 
     def seek(self, queue: MessageQueue, offset: int, message_filter: SubscriptionFilter) -> None:
         """Continue at another offset; messages in flight do not count any more."""
         if offset < 0:
-            raise UsageError(f"there is no offset {offset}")
+            raise UsageError(f"offset {offset} is negative")
         old = self.reader(queue)
         new = self.assign(queue, offset, message_filter)
         if old.is_paused:
@@ -71,11 +71,11 @@ class AssignedQueues:
         Messages in flight do not count. Returns False when it is the same topic, or there is none.
         """
         queue = reader.queue
-        first = await self._offsets.restart_offset(queue)
+        first = await self.offsets.restart_offset(queue)
         if first is None or self.readers.get(queue) is not reader:
             return False
         log.warning(
-            "topic %s was deleted and made anew: %s is read from offset %d on; of the one before it"
+            "topic %s was deleted and made anew: %s is read from offset %d on; the former one"
             " was read up to %d", queue.topic, queue, first, reader.window.next_offset,
         )  # fmt: skip
         self.assign(queue, first, reader.message_filter)
@@ -106,9 +106,9 @@ class AssignedQueues:
         The next owner starts after what is finished by then. Handlers that take longer are not
         awaited.
         """
-        going = list(readers)
-        await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in going))
-        await self.save_last(going)
+        released = list(readers)
+        await asyncio.gather(*(reader.wait_for_handlers(HANDOVER_MS) for reader in released))
+        await self.save_last(released)
 
     async def save_last(self, readers: Iterable[QueueReader]) -> None:
         """Commit the offsets of dropped queues."""
@@ -116,23 +116,23 @@ class AssignedQueues:
 
     async def _save_last(self, reader: QueueReader) -> None:
         try:
-            await self._offsets.commit(reader.queue, reader.window.committable)
+            await self.offsets.commit(reader.queue, reader.window.committable)
         except RoquetError as error:
             log.warning("progress of %s is not saved, it comes again: %s", reader.queue, error)
 
     async def save(self) -> None:
         """Commit the offset of each queue whose offset has changed."""
         for reader in list(self.readers.values()):
-            reader.moved()
+            reader.observe_progress()
             progress = reader.window.committable
             if reader.is_held and progress != reader.saved:
                 try:
-                    await self._offsets.commit_nowait(reader.queue, progress)
+                    await self.offsets.commit_nowait(reader.queue, progress)
                 except RoquetError as error:
                     log.debug("progress of %s will be saved later: %s", reader.queue, error)
                     continue
                 reader.saved = progress
-        self._offsets.flush()
+        self.offsets.flush()
 
     async def settled(self, timeout_ms: int) -> None:
         """Wait until failed messages are settled, up to a timeout."""
@@ -143,12 +143,12 @@ class AssignedQueues:
     async def lag(self, queues: Iterable[MessageQueue]) -> Mapping[MessageQueue, int]:
         """Unhandled messages of each queue."""
         wanted = list(queues)
-        ends = await asyncio.gather(*map(self._offsets.max_offset, wanted), return_exceptions=True)
-        found: dict[MessageQueue, int] = {}
+        ends = await asyncio.gather(*map(self.offsets.max_offset, wanted), return_exceptions=True)
+        lags: dict[MessageQueue, int] = {}
         for queue, end in zip(wanted, ends, strict=True):
             reader = self.readers.get(queue)
             if isinstance(end, RoquetError):
                 raise end
             if isinstance(end, int) and reader is not None:
-                found[queue] = max(end - reader.window.committable, 0)
-        return found
+                lags[queue] = max(end - reader.window.committable, 0)
+        return lags

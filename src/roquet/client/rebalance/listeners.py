@@ -33,4 +33,4 @@ class RebalanceListeners:
                 if inspect.isawaitable(answer):
                     await answer
             except Exception:
-                log.exception("a watcher of the assignment failed")
+                log.exception("a rebalance listener failed")

@@ -31,29 +31,31 @@ async def reset_offsets(
     is_ours: Callable[[MessageQueue], bool],
 ) -> None:
     """Continue at other offsets in the queues that are assigned."""
-    found = {q: offset for q, offset in wanted.items() if offset >= 0 and q in assigned_queues}
-    dropped = {reader.queue: reader for reader in assigned_queues.drop(found)}
+    new_offsets = {
+        q: offset for q, offset in wanted.items() if offset >= 0 and q in assigned_queues
+    }
+    dropped = {reader.queue: reader for reader in assigned_queues.drop(new_offsets)}
     try:
         # Before anything else: if this member dies or leaves now, the next owner starts there.
-        await asyncio.gather(*(_commit(offsets, queue, found[queue]) for queue in dropped))
-        await asyncio.gather(*map(_ended, dropped.values()))
+        await asyncio.gather(*(_commit(offsets, queue, new_offsets[queue]) for queue in dropped))
+        await asyncio.gather(*map(_wait_for_reader, dropped.values()))
     finally:
         for queue, reader in dropped.items():
             message_filter = filters.get(queue.topic)
             if message_filter is not None and is_ours(queue):
-                _take_again(assigned_queues, reader, found[queue], message_filter)
+                _assign_again(assigned_queues, reader, new_offsets[queue], message_filter)
 
 
-def _take_again(
+def _assign_again(
     assigned_queues: AssignedQueues,
     former: QueueReader,
     offset: int,
     message_filter: SubscriptionFilter,
 ) -> None:
-    log.info("%s goes on at offset %d, as an operator wants it", former.queue, offset)
+    log.info("%s continues at offset %d, reset by an operator", former.queue, offset)
     new = assigned_queues.assign(former.queue, offset, message_filter)
     if isinstance(former, OrderedReader) and isinstance(new, OrderedReader):
-        new.begin_after(former)
+        new.start_after(former)
     if former.is_paused:
         new.pause()
 
@@ -65,13 +67,13 @@ async def _commit(offsets: GroupOffsets, queue: MessageQueue, offset: int) -> No
         log.warning("offset %d of %s is not saved yet: %s", offset, queue, error)
 
 
-async def _ended(reader: QueueReader) -> None:
+async def _wait_for_reader(reader: QueueReader) -> None:
     """Wait until no message of a reader is in a handler, up to a timeout."""
     if not isinstance(reader, OrderedReader):
         await reader.wait_for_handlers(HANDLERS_END_MS)
         return
     try:
         async with asyncio.timeout(HANDLERS_END_MS / 1000):
-            await reader.ended()
+            await reader.wait_until_idle()
     except TimeoutError:
         log.warning("a handler is still at work on %s", reader.queue)

@@ -59,9 +59,9 @@ class QueueLocks:
     async def lock(self, queues: Sequence[MessageQueue]) -> set[MessageQueue]:
         """Lock queues; return those that are locked for this member now."""
         asked_ms = self._clock.monotonic_ms()
-        got, _ = await self._lock(queues)
-        self._held.update(dict.fromkeys(got, asked_ms))
-        return got
+        granted, _ = await self._lock(queues)
+        self._held.update(dict.fromkeys(granted, asked_ms))
+        return granted
 
     async def unlock(self, queues: Sequence[MessageQueue]) -> None:
         """Unlock queues."""
@@ -70,10 +70,10 @@ class QueueLocks:
         calls = [
             self._session.pool.call(
                 self._session.routes.leader(broker),
-                UnlockQueues(body=self._body(some)),
+                UnlockQueues(body=self._body(broker_queues)),
                 UNLOCK_TIMEOUT_MS,
             )
-            for broker, some in _by_broker(queues).items()
+            for broker, broker_queues in _by_broker(queues).items()
             if self._is_known(broker)
         ]
         await asyncio.gather(*calls, return_exceptions=True)
@@ -87,8 +87,8 @@ class QueueLocks:
     async def _renew(self) -> bool:
         """Renew all locks; return whether every broker answered."""
         held, asked_ms = list(self._held), self._clock.monotonic_ms()
-        got, refused = await self._lock(held)
-        self._held.update((queue, asked_ms) for queue in got if queue in self._held)
+        granted, refused = await self._lock(held)
+        self._held.update((queue, asked_ms) for queue in granted if queue in self._held)
         dead_ms = self._clock.monotonic_ms() - LOCK_LIFE_MS
         dead = [queue for queue, since_ms in self._held.items() if since_ms <= dead_ms]
         lost = [queue for queue in dict.fromkeys((*refused, *dead)) if queue in self._held]
@@ -96,21 +96,23 @@ class QueueLocks:
             del self._held[queue]
         if lost:
             self._lost(lost)
-        return len(got) + len(refused) == len(held)
+        return len(granted) + len(refused) == len(held)
 
     async def _lock(
         self, queues: Sequence[MessageQueue]
     ) -> tuple[set[MessageQueue], set[MessageQueue]]:
         """Lock queues; return those granted and those refused. Others got no answer."""
         brokers = _by_broker(queues)
-        answers = await asyncio.gather(*(self._lock_at(b, some) for b, some in brokers.items()))
-        got: set[MessageQueue] = set()
+        answers = await asyncio.gather(
+            *(self._lock_at(b, broker_queues) for b, broker_queues in brokers.items())
+        )
+        granted: set[MessageQueue] = set()
         refused: set[MessageQueue] = set()
-        for some, answer in zip(brokers.values(), answers, strict=True):
+        for broker_queues, answer in zip(brokers.values(), answers, strict=True):
             if answer is not None:
-                got |= answer
-                refused |= set(some) - answer
-        return got, refused
+                granted |= answer
+                refused |= set(broker_queues) - answer
+        return granted, refused
 
     async def _lock_at(
         self, broker: str, queues: Sequence[MessageQueue]
@@ -122,16 +124,16 @@ class QueueLocks:
                 LockQueues(body=self._body(queues)),
                 self._session.config.timeout_ms,
             )
-            ours = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
+            granted = set(codec.loads(reply.body, LockedQueues).lock_ok_mq_set) & set(queues)
         except RoquetError as error:
             self._throttle.report(error)
             return None
         self._throttle.clear()
-        return ours
+        return granted
 
     def _is_known(self, broker: str) -> bool:
         brokers = self._session.routes.brokers
-        return any(one.broker_name == broker and one.leader for one in brokers)
+        return any(known.broker_name == broker and known.leader for known in brokers)
 
     def _body(self, queues: Sequence[MessageQueue]) -> bytes:
         return codec.dumps(
@@ -144,7 +146,7 @@ class QueueLocks:
 
 
 def _by_broker(queues: Iterable[MessageQueue]) -> Mapping[str, list[MessageQueue]]:
-    found: dict[str, list[MessageQueue]] = defaultdict(list)
+    by_broker: dict[str, list[MessageQueue]] = defaultdict(list)
     for queue in queues:
-        found[queue.broker_name].append(queue)
-    return found
+        by_broker[queue.broker_name].append(queue)
+    return by_broker

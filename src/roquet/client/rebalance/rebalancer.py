@@ -64,7 +64,7 @@ class Rebalancer:
         self._offsets = offsets
         self._filters = filters
         self._commits = commits
-        self._allocator = QueueAllocator(session, config, group)
+        self.allocator = QueueAllocator(session, config, group)
         self._wakeup = Wakeup()
         self._rebalance_lock = asyncio.Lock()
         self._rebalancing: asyncio.Task[Any] | None = None
@@ -86,7 +86,7 @@ class Rebalancer:
 
     async def start(self) -> asyncio.Task[None]:
         """Start rebalancing; ConfigError when the brokers do not support the strategy."""
-        await self._allocator.check(list(self._filters))
+        await self.allocator.check(list(self._filters))
         self._session.routes.on_change(lambda _: self._wakeup.set())
         self._is_begun = True
         if self._locks is not None:
@@ -103,7 +103,7 @@ class Rebalancer:
             async with asyncio.timeout(limit_ms / 1000):
                 await self.listeners.notify(self.listeners.revoked, queues)
         except TimeoutError:
-            log.warning("a watcher of revoked queues is still at work after %d ms", limit_ms)
+            log.warning("a listener of revoked queues is still running after %d ms", limit_ms)
 
     async def _unlock_all(self) -> None:
         if self._locks is None:
@@ -166,8 +166,8 @@ class Rebalancer:
     async def _rebalance_all(self) -> bool:
         self._is_locked_out = False
         held = list(self._assigned_queues.readers)
-        gone = [queue for queue in held if queue.topic not in self._filters]
-        await self._apply(AssignmentDiff(tuple(gone), ()))
+        unsubscribed = [queue for queue in held if queue.topic not in self._filters]
+        await self._apply(AssignmentDiff(tuple(unsubscribed), ()))
         await self._drop_silent()
         outcomes = [await self._rebalance_topic(topic) for topic in list(self._filters)]
         return all(outcomes)
@@ -175,9 +175,11 @@ class Rebalancer:
     async def _drop_silent(self) -> None:
         now_ms = self._config.clock.monotonic_ms()
         readers = self._assigned_queues.readers.items()
-        silent = tuple(q for q, one in readers if one.is_silent(now_ms, PULL_SILENCE_MS))
+        silent = tuple(q for q, reader in readers if reader.is_silent(now_ms, PULL_SILENCE_MS))
         if silent:
-            log.warning("pulls of %s went silent: taken again", ", ".join(map(str, silent)))
+            log.warning(
+                "pulls of %s got no answer for too long: restarted", ", ".join(map(str, silent))
+            )
             await self._apply(AssignmentDiff(silent, ()))
 
     async def _rebalance_topic(self, topic: str) -> bool:
@@ -188,7 +190,7 @@ class Rebalancer:
             topic, ErrorLogThrottle(f"share of {topic}", QUIET_FAILURES)
         )
         try:
-            assigned = await self._allocator.queues_of(topic)
+            assigned = await self.allocator.queues_of(topic)
         except RoquetError as error:
             throttle.report(error)
             return False
@@ -215,11 +217,11 @@ class Rebalancer:
         if not change.start:
             return True
         free = [queue for queue in change.start if queue not in self._leaving]
-        ours = await self._lock_if_ordered(free)
+        locked = await self._lock_if_ordered(free)
         try:
-            return await self._assign(ours) == len(change.start)
+            return await self._assign(locked) == len(change.start)
         finally:
-            await self._unlock_unread(ours)
+            await self._unlock_unread(locked)
 
     async def _assign(self, queues: Sequence[MessageQueue]) -> int:
         """Start reading queues whose start offset is known; return their number."""
@@ -253,17 +255,17 @@ class Rebalancer:
         """Lock queues if they are ordered; return those that may be read."""
         if self._locks is None:
             return queues
-        locked = await self._locks.lock(queues) if queues else set()
-        ours = [queue for queue in queues if queue in locked]
-        self._is_locked_out |= len(ours) < len(queues)
-        return ours
+        granted = await self._locks.lock(queues) if queues else set()
+        locked = [queue for queue in queues if queue in granted]
+        self._is_locked_out |= len(locked) < len(queues)
+        return locked
 
     async def _start_offset(self, queue: MessageQueue) -> int:
         """The offset to start at; -1 when the broker does not answer."""
         try:
             return await self._offsets.start_offset(queue)
         except RoquetError as error:
-            log.info("%s cannot be taken yet: %s", queue, error)
+            log.info("%s cannot be read yet: %s", queue, error)
             return -1
 
     async def _revoke(self, queues: Sequence[MessageQueue]) -> None:
@@ -285,8 +287,8 @@ class Rebalancer:
             log.warning("the lock of %s is lost", reader.queue)
             if isinstance(reader, OrderedReader):
                 self._start_release(reader, is_ours=False)
-        told = self.listeners.notify(self.listeners.lost, [reader.queue for reader in lost])
-        self._session.background.start(told, "watchers of lost queues")
+        notified = self.listeners.notify(self.listeners.lost, [reader.queue for reader in lost])
+        self._session.background.start(notified, "listeners of lost queues")
         self._wakeup.set()
 
     def _start_release(self, reader: OrderedReader, *, is_ours: bool) -> None:
@@ -299,7 +301,7 @@ class Rebalancer:
     async def _release_when_idle(self, reader: OrderedReader, *, is_ours: bool) -> None:
         assert self._locks is not None
         try:
-            await reader.ended()
+            await reader.wait_until_idle()
             if is_ours and reader.queue in self._locks.held:
                 if self._commits:
                     await self._assigned_queues.save_last([reader])

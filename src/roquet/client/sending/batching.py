@@ -52,7 +52,7 @@ class BatchAccumulator:
         self.config = config
         self._background = background
         self._loop = asyncio.get_running_loop()
-        self._groups: dict[str | MessageQueue, BatchQueue] = {}
+        self._batch_queues: dict[str | MessageQueue, BatchQueue] = {}
         self.lingers = True
         """Whether messages wait for a batch; False while the producer is closing."""
 
@@ -68,11 +68,11 @@ class BatchAccumulator:
             key: str | MessageQueue = prepared.topic
         else:
             key = await self.delivery.choose_in_order(prepared, deadline_ms, turn)
-        group = self._groups.get(key)
-        if group is None:
-            group = self._groups[key] = BatchQueue(self, key)
+        batch_queue = self._batch_queues.get(key)
+        if batch_queue is None:
+            batch_queue = self._batch_queues[key] = BatchQueue(self, key)
         answer: ReceiptFuture = self._loop.create_future()
-        group.put(PendingSend(prepared, answer, deadline_ms))
+        batch_queue.put(PendingSend(prepared, answer, deadline_ms))
         return await answer
 
     def fits(self, entry: PendingSend, first: PendingSend) -> bool:
@@ -87,19 +87,19 @@ class BatchAccumulator:
         """Whether a message is sent by itself; only then its body is compressed."""
         return prepared.is_unbatchable or len(prepared.body) >= self.config.compress_from
 
-    def start(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
+    def start(self, batch: Sequence[PendingSend], batch_queue: "BatchQueue") -> None:
         """Send a batch in the background."""
-        self._background.start(self._deliver(batch, group), f"batch of {group.key}")
+        self._background.start(self._deliver(batch, batch_queue), f"batch of {batch_queue.key}")
 
-    async def _deliver(self, batch: Sequence[PendingSend], group: "BatchQueue") -> None:
-        queue = group.key if isinstance(group.key, MessageQueue) else None
+    async def _deliver(self, batch: Sequence[PendingSend], batch_queue: "BatchQueue") -> None:
+        queue = batch_queue.key if isinstance(batch_queue.key, MessageQueue) else None
         try:
             await self._send(batch, queue)
         finally:
             for entry in batch:  # without an answer: the producer is being closed
                 if not entry.answer.done():
                     entry.answer.set_exception(ConnectionLost(CLOSED_MEANWHILE))
-            group.sent()
+            batch_queue.note_sent()
 
     async def _send(self, batch: Sequence[PendingSend], queue: MessageQueue | None) -> None:
         outgoing = OutgoingBatch.of([entry.prepared for entry in batch])
@@ -111,7 +111,7 @@ class BatchAccumulator:
                 return
             for entry in batch:
                 if not entry.answer.done():
-                    entry.answer.set_exception(_twin(error))
+                    entry.answer.set_exception(_copy_error(error))
             return
         for entry, receipt in zip(batch, receipts, strict=True):
             if not entry.answer.done():  # the sender may have been cancelled
@@ -125,13 +125,13 @@ class BatchAccumulator:
 
     def flush(self) -> None:
         """Send all waiting messages now."""
-        for group in self._groups.values():
-            group.flush()
+        for batch_queue in self._batch_queues.values():
+            batch_queue.flush()
 
     def close(self) -> None:
         """Fail all waiting messages."""
-        for group in self._groups.values():
-            group.close()
+        for batch_queue in self._batch_queues.values():
+            batch_queue.close()
 
 
 class BatchQueue:
@@ -158,24 +158,24 @@ class BatchQueue:
             return  # it leaves with the next batch, after the one under way
         is_full = self._size >= self._size_max or len(waiting) >= BATCH_COUNT_MAX
         if is_full or not self._owner.lingers:
-            self._leave()
+            self._send_waiting()
         elif self._timer is None:
             self._timer = (
-                self._loop.call_later(self._linger_s, self._leave)
+                self._loop.call_later(self._linger_s, self._send_waiting)
                 if self._linger_s
-                else self._loop.call_soon(self._leave)
+                else self._loop.call_soon(self._send_waiting)
             )
 
-    def sent(self) -> None:
+    def note_sent(self) -> None:
         """Note that a batch has its receipts."""
         self._under_way -= 1
         if self._is_bound and self._waiting:
-            self._leave()
+            self._send_waiting()
 
     def flush(self) -> None:
         """Send the waiting messages now."""
         if self._waiting and not (self._is_bound and self._under_way):
-            self._leave()
+            self._send_waiting()
 
     def close(self) -> None:
         """Fail the waiting messages with a definite error."""
@@ -185,7 +185,7 @@ class BatchQueue:
             if not answer.done():
                 answer.set_exception(ConnectFailed("the producer was closed; it was not sent"))
 
-    def _leave(self) -> None:
+    def _send_waiting(self) -> None:
         """Send the waiting messages: all of them, or the first batch of a fixed queue."""
         self._stop_timer()
         while self._waiting and not (self._is_bound and self._under_way):
@@ -201,32 +201,32 @@ class BatchQueue:
     def _batch(self) -> list[PendingSend]:
         """Take the next messages that may share a batch; empty when all their senders gave up."""
         waiting, batch = self._waiting, list[PendingSend]()
-        room = self._size_max
+        room_bytes = self._size_max
         now_ms = self._owner.config.clock.monotonic_ms()
         while waiting and len(batch) < BATCH_COUNT_MAX:
             entry = waiting[0]
-            room -= entry.prepared.batch_size
-            if batch and (room < 0 or not self._owner.fits(entry, batch[0])):
+            room_bytes -= entry.prepared.batch_size
+            if batch and (room_bytes < 0 or not self._owner.fits(entry, batch[0])):
                 break
             waiting.popleft()
             self._size -= entry.prepared.batch_size
-            if _is_in_time(entry, now_ms):
+            if _is_awaited(entry, now_ms):
                 batch.append(entry)
         return batch
 
 
-def _is_in_time(entry: PendingSend, now_ms: int) -> bool:
+def _is_awaited(entry: PendingSend, now_ms: int) -> bool:
     """Whether the sender still waits; a message past its deadline gets an error."""
     if entry.answer.done():
         return False
     if entry.deadline_ms > now_ms:
         return True
-    late = CallError("no time was left when its turn came; it was not sent", definite=True)
+    late = CallError("its timeout passed while it waited; it was not sent", definite=True)
     entry.answer.set_exception(late)
     return False
 
 
-def _twin(error: Exception) -> Exception:
+def _copy_error(error: Exception) -> Exception:
     """Copy an error: raising one object in many tasks would make its traceback grow."""
     twin = type(error).__new__(type(error))
     twin.args = error.args

@@ -101,7 +101,7 @@ class MessageDelivery:
         """The known queues of a topic for writing; a new list whenever the route has changed."""
         return self._session.routes.writable(topic)
 
-    async def queues_in_time(self, topic: str) -> Sequence[MessageQueue]:
+    async def queues_before_timeout(self, topic: str) -> Sequence[MessageQueue]:
         """The queues of a topic for writing, waited for at most the time of one send."""
         return await self.queues(topic, self.deadline_ms())
 
@@ -113,11 +113,11 @@ class MessageDelivery:
     async def queues(self, topic: str, deadline_ms: int) -> Sequence[MessageQueue]:
         """The queues of a topic for writing; waits for the first one until the deadline."""
         routes = self._session.routes
-        found = routes.writable(topic)
-        while not found:
+        queues = routes.writable(topic)
+        while not queues:
             await routes.find_writable(topic, self._config.new_topic_queues, deadline_ms)
-            found = routes.writable(topic)
-        return found
+            queues = routes.writable(topic)
+        return queues
 
     def choose(
         self,
@@ -129,7 +129,7 @@ class MessageDelivery:
         """Choose a queue by the message's selector, its order key, or round robin."""
         usable = self.tolerance.usable() if self.tolerance.faults else None
         if prepared.selection is not None:
-            return prepared.selection.among(queues, avoid, usable)
+            return prepared.selection.choose(queues, avoid, usable)
         if prepared.order_hash is not None:
             return queues[by_hash(prepared.order_hash, len(queues))]
         turn = turn or self._turn
@@ -166,16 +166,16 @@ class MessageDelivery:
             )
             queue = self.choose(queues, outgoing.lead, turn=turn)
         try:
-            found = await self._try(outgoing, queue, deadline_ms)
+            receipts = await self._try(outgoing, queue, deadline_ms)
         except CallError as error:
             return await self._retry(outgoing, queue, deadline_ms, turn, error)
-        if self._config.retry_less_durable and not found[0].ok:
-            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, found)
-        return found
+        if self._config.retry_less_durable and not receipts[0].ok:
+            return await self._send_more_durably(outgoing, queue, deadline_ms, turn, receipts)
+        return receipts
 
     async def send_oneway(self, outgoing: OutgoingBatch, turn: RoundRobin | None = None) -> None:
         """Hand a batch to the network without an acknowledgement."""
-        queues = await self.queues_in_time(outgoing.topic)
+        queues = await self.queues_before_timeout(outgoing.topic)
         queue = self.choose(queues, outgoing.lead, turn=turn)
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))
@@ -225,7 +225,7 @@ class MessageDelivery:
         queue: MessageQueue,
         deadline_ms: int,
         turn: RoundRobin | None,
-        found: Sequence[SendReceipt],
+        receipts: Sequence[SendReceipt],
     ) -> Sequence[SendReceipt]:
         """Send a batch again to durable brokers; return the first receipts if none stores it."""
         for tries in range(1, self._config.retry_times + 1):
@@ -236,12 +236,12 @@ class MessageDelivery:
             if queue.broker_name == failed.broker_name:
                 break  # a second copy on this broker would be no more durable
             try:
-                other = await self._try(outgoing, queue, deadline_ms, tries + 1)
+                durable = await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError:
                 continue
-            if other[0].ok:
-                return other
-        return found
+            if durable[0].ok:
+                return durable
+        return receipts
 
     async def _another_queue(
         self,
@@ -265,16 +265,17 @@ class MessageDelivery:
             address = session.routes.leader(queue.broker_name)
             reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
         except CallError as error:
-            self._doubt_route(error)
+            if needs_fresh_route(error):
+                session.routes.invalidate()
             if config.fault_tolerance:
                 self.tolerance.record_failure(queue, config.clock.monotonic_ms() - began_ms, error)
             raise
         if config.fault_tolerance:
             self.tolerance.record_success(queue, config.clock.monotonic_ms() - began_ms)
-        found = build_receipts(outgoing, queue, reply, tries)
+        receipts = build_receipts(outgoing, queue, reply, tries)
         if self.tracer is not None:
-            self.tracer.sent(outgoing, found, address, reply.region, began_ms)
-        return found
+            self.tracer.sent(outgoing, receipts, address, reply.region, began_ms)
+        return receipts
 
     def _call(self, outgoing: OutgoingBatch, queue: MessageQueue) -> Send:
         first = outgoing.items[0]
@@ -299,11 +300,6 @@ class MessageDelivery:
             queue_id=queue.queue_id,
             born_timestamp=first.born_ms,
         )
-
-    def _doubt_route(self, error: CallError) -> None:
-        """Invalidate the routes when the broker is gone, or does not know the topic or queue."""
-        if needs_fresh_route(error):
-            self._session.routes.invalidate()
 
 
 def build_receipts(

@@ -33,27 +33,27 @@ class KeyOrder:
 
     async def acquire(self, key: OrderKey, deadline_ms: int) -> OrderTicket:
         """Wait until all earlier sends of the key have ended; CallError after the deadline."""
-        mine: OrderTicket = asyncio.get_running_loop().create_future()
-        before = self._last.get(key)
-        self._last[key] = mine
-        if before is not None:
+        ticket: OrderTicket = asyncio.get_running_loop().create_future()
+        previous = self._last.get(key)
+        self._last[key] = ticket
+        if previous is not None:
             try:
-                await self._wait(before, deadline_ms)
+                await self._wait(previous, deadline_ms)
             except BaseException:
                 # The next send must wait for the one before this one, although this one gives up.
-                before.add_done_callback(lambda _: self.release(key, mine))
+                previous.add_done_callback(lambda _: self.release(key, ticket))
                 raise
-        return mine
+        return ticket
 
-    def release(self, key: OrderKey, mine: OrderTicket) -> None:
+    def release(self, key: OrderKey, ticket: OrderTicket) -> None:
         """Let the next send of the key go."""
-        if self._last.get(key) is mine:
+        if self._last.get(key) is ticket:
             del self._last[key]
-        mine.set_result(None)
+        ticket.set_result(None)
 
-    async def _wait(self, before: OrderTicket, deadline_ms: int) -> None:
+    async def _wait(self, previous: OrderTicket, deadline_ms: int) -> None:
         left_ms = max(deadline_ms - self._clock.monotonic_ms(), 0)
-        _, waiting = await asyncio.wait([before], timeout=left_ms / 1000)
+        _, waiting = await asyncio.wait([previous], timeout=left_ms / 1000)
         if waiting:
             raise CallError(
                 "an earlier message that has to go first is still being sent; it was not sent",

@@ -95,11 +95,11 @@ def build_message(message: Message | str, body: bytes | None, fields: MessageFie
             raise UsageError("a Message is sent as it is: give its parts when it is made")
         return message
     if body is None:
-        raise UsageError("a body is wanted: send(topic, body), or send(Message(...))")
-    given: dict[str, Any] = {**fields}
-    keys = given.pop("keys", ())
-    given["keys"] = (keys,) if isinstance(keys, str) else tuple(keys)
-    return Message(message, body, **given)
+        raise UsageError("the body is missing: send(topic, body), or send(Message(...))")
+    arguments: dict[str, Any] = {**fields}
+    keys = arguments.pop("keys", ())
+    arguments["keys"] = (keys,) if isinstance(keys, str) else tuple(keys)
+    return Message(message, body, **arguments)
 
 
 class MessagePreparer:
@@ -125,7 +125,9 @@ class MessagePreparer:
         delayed = bool(message.delay_level or message.delay or message.deliver_at)
         delayed = delayed and _is_delayed(message)
         properties = _properties(message, message_id, delayed=delayed)
-        size = len(properties) if properties.isascii() else _size(properties)
+        size = len(
+            properties if properties.isascii() else properties.encode("utf-8", "surrogatepass")
+        )
         if size > names.PROPERTIES_SIZE_MAX:
             raise MessageIllegal(
                 f"properties of {size} bytes are over the limit of {names.PROPERTIES_SIZE_MAX}"
@@ -146,9 +148,9 @@ class MessagePreparer:
         )
 
     def _check_topic(self, topic: str) -> tuple[str, bool]:
-        whole = wrap(self._namespace, topic)
-        known = self._topics[topic] = whole, is_retry(_checked_topic(whole))
-        return known
+        full_name = wrap(self._namespace, topic)
+        checked = self._topics[topic] = full_name, is_retry(_checked_topic(full_name))
+        return checked
 
 
 def _checked_topic(topic: str) -> str:
@@ -161,7 +163,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
     """Encode all properties: the system's and the user's."""
     text, count = f"{names.UNIQUE_KEY}\x01{message_id}\x02", 1
     if message.keys:
-        text += f"{names.KEYS}\x01{_joined(message.keys)}\x02"
+        text += f"{names.KEYS}\x01{_join_keys(message.keys)}\x02"
         count += 1
     if message.tag:
         text += f"{names.TAGS}\x01{_checked_tag(message.tag)}\x02"
@@ -173,7 +175,7 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
         text += _delay(message)
         count += 1
     if message.properties:
-        text += _users(message.properties)
+        text += _user_properties(message.properties)
         count += len(message.properties)
     # The generated id needs no check: most messages have no other property.
     if count > 1 and (text.count("\x01") != count or text.count("\x02") != count):
@@ -181,11 +183,6 @@ def _properties(message: Message, message_id: str, *, delayed: bool) -> str:
             f"{_culprit(message)} holds U+0001 or U+0002: they separate properties"
         )
     return text
-
-
-def _size(properties: str) -> int:
-    """Size of the encoded properties in bytes."""
-    return len(properties.encode("utf-8", "surrogatepass"))
 
 
 def _wrong_body(body: object, size_max: int) -> UsageError | MessageIllegal:
@@ -211,7 +208,7 @@ def _delay(message: Message) -> str:
     if message.deliver_at:
         return f"{names.TIMER_DELIVER_MS}\x01{_epoch_ms(message.deliver_at)}\x02"
     if type(level) is not int or level < 0:
-        raise MessageIllegal(f"a delay level is a whole number from 0, not {level!r}")
+        raise MessageIllegal(f"a delay level is an int from 0, not {level!r}")
     return f"{names.DELAY}\x01{level}\x02"
 
 
@@ -233,7 +230,7 @@ def _epoch_ms(at: datetime) -> int:
 
 def _checked_order_key(key: str) -> str:
     if not isinstance(key, str):
-        raise UsageError(f"an order key is a text, not {key!r}")
+        raise UsageError(f"an order key is a str, not {key!r}")
     if not key:
         raise MessageIllegal(
             "the order key is empty: all such messages would share one queue; "
@@ -242,9 +239,9 @@ def _checked_order_key(key: str) -> str:
     return key
 
 
-def _joined(keys: Sequence[str]) -> str:
+def _join_keys(keys: Sequence[str]) -> str:
     if isinstance(keys, str):
-        raise UsageError(f"keys are a tuple of texts: ({keys!r},)")
+        raise UsageError(f"keys are a tuple of str: ({keys!r},)")
     for key in keys:
         if not key or names.KEYS_SEPARATOR in key:
             raise MessageIllegal(f"key {key!r} is empty or holds a blank: blanks separate keys")
@@ -254,7 +251,7 @@ def _joined(keys: Sequence[str]) -> str:
 def _checked_tag(tag: str) -> str:
     """Return the tag; MessageIllegal when no subscription could name it."""
     if not is_text(tag):
-        raise UsageError(f"a tag is a text, not {tag!r}")
+        raise UsageError(f"a tag is a str, not {tag!r}")
     if not _can_be_named(tag):
         raise MessageIllegal(
             f"nobody can subscribe to the tag {tag!r}: `*` means all tags, `||` separates "
@@ -263,14 +260,14 @@ def _checked_tag(tag: str) -> str:
     return tag
 
 
-def _users(properties: Mapping[str, str]) -> str:
+def _user_properties(properties: Mapping[str, str]) -> str:
     for name, value in properties.items():
         if name in names.RESERVED:
             raise MessageIllegal(f"property {name} belongs to the system: choose another name")
         if not name or not value:
             raise MessageIllegal(f"property {name!r} is empty: readers would not see it")
         if {type(name), type(value)} != {str}:
-            raise UsageError(f"a property is a text with a text: {name!r} is {value!r}")
+            raise UsageError(f"property names and values are str: {name!r} is {value!r}")
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
 
 

@@ -59,7 +59,7 @@ class MachineRoom:
         rng: Random | None = None,
     ) -> None:
         if not room:
-            raise UsageError("a machine room has a name")
+            raise UsageError("the machine room has no name")
         self._room = room
         self._room_of_broker = room_of_broker or _prefix
         self._turn = (rng or Random()).getrandbits(16)
@@ -99,11 +99,11 @@ class QueueSelection(msgspec.Struct, frozen=True):
         """Whether all attempts use the queue that was chosen first."""
         return not getattr(self.selector, "spreads", False)
 
-    def among(
+    def choose(
         self, queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
     ) -> MessageQueue:
         """Call the selector; UsageError when it raises or returns none of the queues."""
-        offered = tuple(queues if self.is_bound else _worth_asking(queues, avoid, usable))
+        offered = tuple(queues if self.is_bound else _usable_queues(queues, avoid, usable))
         name = getattr(self.selector, "__qualname__", type(self.selector).__qualname__)
         try:
             queue = self.selector(offered, self.message)
@@ -124,14 +124,14 @@ def java_hash(key: str | int | None) -> int:
     if isinstance(key, bool):
         return 1231 if key else 1237
     if not isinstance(key, int):
-        raise UsageError(f"a key is a text or a whole number, not {key!r}")
+        raise UsageError(f"a key is a str or an int, not {key!r}")
     if -(2**31) <= key < 2**31:
         return key
     folded = (key ^ key >> 32) & 0xFFFF_FFFF
     return folded - (2**32 if folded & 2**31 else 0)
 
 
-def _worth_asking(
+def _usable_queues(
     queues: Sequence[MessageQueue], avoid: str | None, usable: BrokersToAvoid | None
 ) -> Sequence[MessageQueue]:
     """The queues without those of failed brokers, or all if none would be left."""

@@ -57,7 +57,7 @@ class SendMany:
         self._number = 0
         self._without_route: PreparedMessage | None = None
         """A message that waits for its topic's route."""
-        self._lanes: dict[MessageQueue, QueueBatcher] = {}
+        self._batchers: dict[MessageQueue, QueueBatcher] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
         self._sent: deque[Sequence[NumberedReceipt]] = deque()
         self._changed = asyncio.Event()
@@ -74,10 +74,10 @@ class SendMany:
 
     async def _all(self) -> Sequence[SendReceipt]:
         """Return the receipts in the order of the messages."""
-        found: dict[int, SendReceipt] = {}
+        receipts: dict[int, SendReceipt] = {}
         async for sent in self._batches():
-            found.update(sent)
-        return [found[number] for number in range(len(found))]
+            receipts.update(sent)
+        return [receipts[number] for number in range(len(receipts))]
 
     async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
         feeding = asyncio.create_task(self._feed(), name="send_many")
@@ -95,7 +95,7 @@ class SendMany:
             await feeding
         finally:
             await cancel_and_wait(
-                feeding, *(lane.task for lane in self._lanes.values() if lane.task)
+                feeding, *(batcher.task for batcher in self._batchers.values() if batcher.task)
             )
 
     async def _feed(self) -> None:
@@ -119,12 +119,12 @@ class SendMany:
             self._without_route = prepared
             return False
         queue = self._delivery.choose(queues, prepared)
-        lane = self._lanes.get(queue)
-        if lane is None:
-            lane = self._lanes[queue] = QueueBatcher(queue, self)
-        lane.waiting.append((self._number, prepared))
-        if lane.task is None:
-            lane.start()
+        batcher = self._batchers.get(queue)
+        if batcher is None:
+            batcher = self._batchers[queue] = QueueBatcher(queue, self)
+        batcher.waiting.append((self._number, prepared))
+        if batcher.task is None:
+            batcher.start()
         self._number += 1
         self._in_flight += 1
         return self._in_flight < self._in_flight_max
@@ -133,19 +133,19 @@ class SendMany:
         """Wait for a route, or until fewer are under way; False after a failure."""
         while (prepared := self._without_route) is not None:
             self._without_route = None
-            await self._new_route(prepared.topic)
+            await self._fetch_queues(prepared.topic)
             self._put(prepared)
         if self._in_flight >= self._in_flight_max:
-            await self._until(self._in_flight_max * 3 // 4)
+            await self._wait_until(self._in_flight_max * 3 // 4)
         return self._error is None
 
-    async def _new_route(self, topic: str) -> None:
+    async def _fetch_queues(self, topic: str) -> None:
         """Fetch the queues, after all earlier messages: a key may move to another queue."""
         if topic in self._queues:
-            await self._until(0)
-        self._queues[topic] = await self._delivery.queues_in_time(topic)
+            await self._wait_until(0)
+        self._queues[topic] = await self._delivery.queues_before_timeout(topic)
 
-    async def _until(self, count: int) -> None:
+    async def _wait_until(self, count: int) -> None:
         """Wait until at most `count` messages are under way, or one has failed."""
         while self._in_flight > count and self._error is None:
             self._room.clear()
@@ -157,7 +157,7 @@ class SendMany:
         return self._error is not None
 
     def _is_busy(self) -> bool:
-        return any(lane.task is not None for lane in self._lanes.values())
+        return any(batcher.task is not None for batcher in self._batchers.values())
 
     async def deliver(self, batch: Sequence[NumberedMessage], queue: MessageQueue) -> None:
         """Send one queue's batch."""
@@ -195,7 +195,7 @@ class QueueBatcher:
 
     def start(self) -> None:
         """Start a task that sends until nothing waits."""
-        self.task = asyncio.create_task(self._run(), name=f"lane of {self._queue}")
+        self.task = asyncio.create_task(self._run(), name=f"batches of {self._queue}")
 
     async def _run(self) -> None:
         try:
@@ -210,11 +210,11 @@ class QueueBatcher:
         waiting = self.waiting
         batch = [waiting.popleft()]
         first = batch[0][1]
-        room = BATCH_BYTES_MAX - first.batch_size
+        room_bytes = BATCH_BYTES_MAX - first.batch_size
         while waiting and len(batch) < BATCH_COUNT_MAX and not first.is_unbatchable:
-            other = waiting[0][1]
-            room -= other.batch_size
-            if room < 0 or other.is_unbatchable or other.topic != first.topic:
+            following = waiting[0][1]
+            room_bytes -= following.batch_size
+            if room_bytes < 0 or following.is_unbatchable or following.topic != first.topic:
                 break
             batch.append(waiting.popleft())
         return batch

@@ -20,11 +20,18 @@ KEYS_SIZE_MAX: Final = 16_000
 _DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
 
 
+class TracedItem(NamedTuple):
+    """One message of a stored batch."""
+
+    topic: str
+    properties: str
+    body_length: int
+
+
 class SentMessages(NamedTuple):
     """A stored batch, not yet converted into trace records."""
 
-    items: Sequence[tuple[str, str, int]]
-    """Topic, properties and body length of each message."""
+    items: Sequence[TracedItem]
     receipts: Sequence[SendReceipt]
     address: str
     region: str
@@ -52,28 +59,28 @@ def split_batches(traces: Iterator[Trace]) -> Iterator[list[Trace]]:
 
 def trace_keys(batch: Sequence[Trace]) -> tuple[str, ...]:
     """The keys by which the records are found: the ids and keys of their messages."""
-    found = dict.fromkeys(trace.message_id for trace in batch)
+    keys = dict.fromkeys(trace.message_id for trace in batch)
     for trace in batch:
-        found.update(dict.fromkeys(getattr(trace, "keys", "").split()))
-    return tuple(found)
+        keys.update(dict.fromkeys(getattr(trace, "keys", "").split()))
+    return tuple(keys)
 
 
 def to_trace_records(sends: SentMessages, group: str) -> Iterator[SendTrace]:
     """Convert a stored batch into trace records."""
-    for (topic, text, length), receipt in zip(sends.items, sends.receipts, strict=True):
-        found = decode_properties(text.encode("utf-8", "surrogatepass"))
+    for item, receipt in zip(sends.items, sends.receipts, strict=True):
+        properties = decode_properties(item.properties.encode("utf-8", "surrogatepass"))
         yield SendTrace(
             at_ms=sends.at_ms,
             region=sends.region,
             group=group,
-            topic=topic,
+            topic=item.topic,
             message_id=receipt.message_id,
-            tag=found.get(names.TAGS, ""),
-            keys=found.get(names.KEYS, ""),
+            tag=properties.get(names.TAGS, ""),
+            keys=properties.get(names.KEYS, ""),
             store_host=sends.address,
-            body_length=length,
+            body_length=item.body_length,
             took_ms=sends.took_ms // len(sends.items),
-            kind=_kind(found),
+            kind=_kind(properties),
             offset_message_id=receipt.offset_message_id,
             success=receipt.ok,
         )

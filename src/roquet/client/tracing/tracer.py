@@ -21,6 +21,7 @@ from roquet.client.sending.prepare import MessagePreparer
 from roquet.client.tracing.trace_messages import (
     BATCH_MAX,
     SentMessages,
+    TracedItem,
     split_batches,
     to_trace_records,
     trace_keys,
@@ -94,8 +95,8 @@ class Tracer:
         """Write the remaining records, within a time limit."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_MS / 1000):
-                await self._flush()
-        self.lost += self._count
+                await self.flush()
+        self.lost += self.waiting_count
         self._waiting.clear()
         self._extra = 0
         if self.lost:
@@ -113,7 +114,10 @@ class Tracer:
     ) -> None:
         """Record a stored batch; `began_ms` is on the monotonic clock."""
         clock = self._clock
-        items = [(one.topic, one.properties, len(one.body)) for one in outgoing.items]
+        items = [
+            TracedItem(message.topic, message.properties, len(message.body))
+            for message in outgoing.items
+        ]
         took_ms = clock.monotonic_ms() - began_ms
         sends = SentMessages(items, receipts, address, region or "", clock.now_ms(), took_ms)
         if self._put(sends, len(items)):
@@ -155,19 +159,19 @@ class Tracer:
         if message.topic == self._config.trace_topic:
             return None
         try:
-            found = message.properties
+            properties = message.properties
         except RecordError:  # damaged: the handler will get the error
             return None
-        if found.get(names.TRACE_ON) == "false":
+        if properties.get(names.TRACE_ON) == "false":
             return None
         begun = ConsumeStartTrace(
             at_ms=self._clock.now_ms(),
-            region=found.get(names.MSG_REGION, ""),
+            region=properties.get(names.MSG_REGION, ""),
             group=self._group,
             request_id=f"{self._request}{next(self._requests):08X}",
             message_id=message.message_id,
             tries=message.tries,
-            keys=found.get(names.KEYS, ""),
+            keys=properties.get(names.KEYS, ""),
         )
         self._put(begun, 1)
         return begun, self._clock.monotonic_ms()
@@ -213,17 +217,17 @@ class Tracer:
         )
 
     @property
-    def _count(self) -> int:
+    def waiting_count(self) -> int:
         """Number of waiting records."""
         return len(self._waiting) + self._extra
 
-    def _put(self, what: SentMessages | Trace, size: int) -> bool:
+    def _put(self, entry: SentMessages | Trace, size: int) -> bool:
         """Add records; False when too many wait. Also called in handler threads."""
-        if self._count + size > WAITING_MAX:
+        if self.waiting_count + size > WAITING_MAX:
             self.lost += size
             return False
-        self._waiting.append(what)
-        if self._count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
+        self._waiting.append(entry)
+        if self.waiting_count + size > BATCH_MAX and not self._is_woken and self._loop is not None:
             self._is_woken = True
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._wakeup.set)
@@ -232,12 +236,13 @@ class Tracer:
     async def _run(self) -> None:
         while True:
             await self._wakeup.wait(LINGER_MS)
-            await self._flush()
+            await self.flush()
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Write all collected records now."""
         async with self._writing:
             self._is_woken = False
-            left = deque(split_batches(self._taken()))
+            left = deque(split_batches(self._take_records()))
             try:
                 while left:
                     await self._write(left[0])
@@ -245,21 +250,21 @@ class Tracer:
             finally:  # may be cancelled
                 self.lost += sum(map(len, left))
 
-    def _taken(self) -> Iterator[Trace]:
+    def _take_records(self) -> Iterator[Trace]:
         """Take waiting records, and convert sends one by one."""
         while self._waiting:
-            what = self._waiting.popleft()
-            if isinstance(what, SentMessages):
-                self._extra -= len(what.items) - 1
+            entry = self._waiting.popleft()
+            if isinstance(entry, SentMessages):
+                self._extra -= len(entry.items) - 1
                 try:
-                    words = list(to_trace_records(what, self._group))
+                    records = list(to_trace_records(entry, self._group))
                 except Exception as error:  # do not lose the records behind it
-                    self.lost += len(what.items)
+                    self.lost += len(entry.items)
                     self._throttle.report(error)
                 else:
-                    yield from words
+                    yield from records
             else:
-                yield what
+                yield entry
 
     async def _write(self, batch: Sequence[Trace]) -> None:
         try:
