@@ -42,12 +42,6 @@ SAME_NAMES = {
 }
 """Public names that more than one module may define."""
 
-NOT_PLAIN_YET = {
-    f"roquet/{name}"
-    for name in ("arrow", "broker", "cli", "lab", "namesrv", "net", "spark", "store", "testing")
-}
-"""Packages below src whose docstrings may still begin as `house.BANNED_BEGINNINGS` do."""
-
 CAPTURED = {"RequestCode": "request", "ResponseCode": "response", "Language": "language"}
 """Each enum of the wire, and the kind of its captured constants."""
 
@@ -106,13 +100,7 @@ def test_a_public_name_has_one_meaning() -> None:
 
 
 def test_docstrings_begin_with_what_one_would_search_for() -> None:
-    riddles = house.banned_beginnings()
-    plain = {
-        where: line
-        for where, line in riddles.items()
-        if not any(where.startswith(f"src/{package}/") for package in NOT_PLAIN_YET)
-    }
-    assert plain == {}
+    assert house.banned_beginnings() == {}
 
 
 def test_no_modules_import_each_other_not_even_for_type_checkers() -> None:

@@ -63,7 +63,7 @@ MEMORY_GUESSED: Final = 8 * 1024**3
 
 
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker is built from, besides its store."""
+    """Everything that a broker is built from, besides its store."""
 
     config: BrokerConfig
     clock: Clock
@@ -72,7 +72,7 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """None are real files, or those in memory for a broker without a directory."""
 
     def origin(self, address: str) -> BrokerOrigin:
-        """What this process writes into messages under an address."""
+        """The origin that this process writes into messages, under an address."""
         seed = self.rng.getrandbits(32)
         return BrokerOrigin(store_host=encode_address(address), pid=os.getpid(), seed=seed)
 

@@ -84,7 +84,7 @@ TOO_LONG: Final = "the message body is {} bytes long, this broker takes {}"
 
 
 class BrokerOrigin(msgspec.Struct, frozen=True, kw_only=True):
-    """What this process writes into stored messages, and derives unique keys from."""
+    """Origin of stored messages: written into each, and the source of unique keys."""
 
     store_host: bytes
     """Its advertised address: ip (4 or 16 bytes) and port (4 bytes)."""
@@ -341,7 +341,7 @@ class Ingest:
         return replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=text)
 
     def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
-        """What takes a message back that goes to the wheel; nothing for one that does not."""
+        """Handle that recalls a message which goes to the wheel; empty for one that does not."""
         if draft.topic != TIMER_TOPIC or is_retry(topic):
             return ""
         out = int(property_value(draft.properties, _OUT) or b"0")

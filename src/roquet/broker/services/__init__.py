@@ -1,1 +1,1 @@
-"""What the broker does by itself: each a loop around one pure step."""
+"""Background services of the broker: each a loop around one pure step."""

@@ -114,7 +114,7 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     recall_message: bool = False
     """Whether producers may take messages back before their delivery time."""
     permission: int = READ_WRITE
-    """What clients may do here: 2 write, 4 read, 6 both, 0 nothing."""
+    """Permission of clients on this broker: 2 write, 4 read, 6 both, 0 nothing."""
     region: str = "DefaultRegion"
     """The name of the region that every answer to a send says, and every message sent alone."""
     read_internal_topics: bool = False
@@ -185,23 +185,23 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     send_wait_max: int = 200
     """The time within which a send is looked at, or refused."""
     pull_wait_max: int = 5_000
-    """The same for a pull."""
+    """The time within which a pull is looked at, or refused."""
     ack_wait_max: int = 3_000
-    """The same for an acknowledgement."""
+    """The time within which an acknowledgement is looked at, or refused."""
     heartbeat_wait_max: int = 31_000
-    """The same for a heartbeat."""
+    """The time within which a heartbeat is looked at, or refused."""
     transaction_wait_max: int = 3_000
-    """The same for the end of a transaction."""
+    """The time within which the end of a transaction is looked at, or refused."""
     admin_wait_max: int = 5_000
-    """The same for everything else."""
+    """The time within which any other request is looked at, or refused."""
     tls_cert: Path | None = None
     """The certificate that clients are shown; with it, connections are taken with TLS alone."""
     tls_key: Path | None = None
     """Its private key; None looks for it in the file of the certificate."""
     tls_client_ca: Path | None = None
-    """Who signs the certificates that clients must show; None asks for none."""
+    """Certificate authority of the certificates that clients must show; None asks for none."""
     tls_ca: Path | None = None
-    """Who signs the certificates of name servers and other brokers; None calls without TLS."""
+    """Certificate authority of name servers and other brokers; None calls without TLS."""
     server_side_reset: bool = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
     unused: Mapping[str, str] = {}

@@ -1,1 +1,1 @@
-"""What the broker remembers besides the log, each a table saved as JSON."""
+"""Tables: the state of the broker besides the log, each saved as JSON."""
