@@ -13,7 +13,6 @@ from pathlib import Path
 from roquet.broker.settings.apache_settings import unused_settings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
-from roquet.broker.settings.runtime_settings import CHANGEABLE
 from roquet.broker.settings.settings_format import own_text
 from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig
@@ -66,11 +65,6 @@ They are taken, kept until the next start and told by `mqadmin getNamesrvConfig`
 
 TIMES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "m"), (1_000, "s"), (1, "ms"))
 SIZES = ((1024**3, "GiB"), (1024**2, "MiB"), (1024, "KiB"), (1, ""))
-
-NO_FIELDS = {
-    "log_path": "Where the log has to be: below `store_dir`, or the broker does not start."
-}
-"""Keys that are only compared, and what for."""
 
 
 def meanings(module: str, name: str) -> dict[str, str]:
@@ -130,10 +124,10 @@ def code(text: str) -> str:
 
 def broker_rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Key, genuine keys, default, meaning and whether it may change, of a broker's settings."""
-    told = meanings("broker/settings/config.py", "BrokerConfig") | NO_FIELDS
+    told = meanings("broker/settings/config.py", "BrokerConfig")
     for name, setting in SETTINGS.items():
         genuine = ", ".join(map(code, setting.apache_keys))
-        changes = "changes" if name in CHANGEABLE else ""
+        changes = "" if setting.needs_restart else "changes"
         yield code(name), genuine, code(default(name)), told.get(name, ""), changes
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from roquet.broker.admission import KINDS, Admission, limits_of
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.settings.config import BrokerConfig, read
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.config_file import read
 from roquet.rules.admission import AdmissionLimits
 from roquet.wire.call import Call
 from roquet.wire.calls.heartbeat import Heartbeat

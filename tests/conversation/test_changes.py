@@ -10,7 +10,8 @@ import pytest
 from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.settings.config import BrokerConfig, load
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.config_file import load
 from roquet.client import (
     ConsumeFrom,
     ConsumerConfig,

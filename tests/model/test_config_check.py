@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 import msgspec
 import pytest
@@ -34,6 +34,7 @@ class Settings(CheckedConfig, frozen=True, kw_only=True):
     words: Mapping[str, str] = {}
     colour: Colour = Colour.RED
     place: Path | None = None
+    limit: Annotated[int | None, "a note"] = None
     listener: Listener | None = None
     call: Callable[[], None] | None = None
 
@@ -51,6 +52,7 @@ class Settings(CheckedConfig, frozen=True, kw_only=True):
         ({"words": ["x"]}, "words: ['x'] is not a mapping"),
         ({"colour": "RED"}, "colour: 'RED' is not one of Colour.RED, Colour.BLUE"),
         ({"place": "x"}, "place: 'x' is not a Path or None"),
+        ({"limit": "x"}, "limit: 'x' is not a whole number or None"),
         ({"coun": 1}, "coun: Settings has no such setting; did you mean 'count'?"),
     ],
 )

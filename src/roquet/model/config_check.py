@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from enum import Enum
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 import msgspec
 
@@ -72,7 +72,7 @@ def _setting_types(config: type[msgspec.Struct]) -> Mapping[str, tuple[type, ...
     """Types of each setting's values; settings typed by protocols or functions are left out."""
     types: dict[str, tuple[type, ...]] = {}
     for field in msgspec.structs.fields(config):
-        hint = field.type
+        hint = field.type.__origin__ if get_origin(field.type) is Annotated else field.type
         union = get_args(hint) if get_origin(hint) in {Union, UnionType} else (hint,)
         plain = [get_origin(t) if get_origin(t) in _GENERIC_TYPES else t for t in union]
         if all(isinstance(t, type) and not getattr(t, "_is_protocol", False) for t in plain):

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.settings.config import BrokerConfig, load
-from roquet.broker.settings.definitions import SETTINGS
-from roquet.broker.settings.runtime_settings import CHANGEABLE, RuntimeSettings, rewrite_properties
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.config_file import load
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.settings.settings_format import all_settings
 from roquet.model.errors import CallRefused, StoreError, StoreFull
 from roquet.store.filesystem.memory_files import MemoryFiles
@@ -124,10 +124,6 @@ def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> N
     assert live.change({"retention": "96h"}, NOW)
 
 
-def test_what_may_change_is_a_setting() -> None:
-    assert SETTINGS.keys() >= CHANGEABLE
-
-
 def test_the_brokers_file_says_it_afterwards(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("# mine\nbrokerName = b1\nfileReservedTime = 48\nbrokerPermission = 6")
@@ -171,22 +167,3 @@ def test_who_cannot_save_holds_nobody_else_up(caplog: pytest.LogCaptureFixture) 
         assert live.change({"brokerPermission": "4"}, NOW)
     assert told == ["the other"]
     assert "no room for topics.json" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("before", "given", "after"),
-    [
-        ("", {"region": ("regionId", "x")}, "regionId=x\n"),
-        ("a = 1\n", {"region": ("regionId", "x")}, "a = 1\nregionId=x\n"),
-        ("a = 1", {"region": ("regionId", "x")}, "a = 1\nregionId=x\n"),
-        ("region = a\nb = 1\n", {"region": ("regionId", "x")}, "regionId=x\nb = 1\n"),
-        ("region=a\nregionId=b\n", {"region": ("region", "x")}, "region=a\nregion=x\n"),
-        ("regionId = a\\\n  b\nc=1", {"region": ("regionId", "x")}, "regionId=x\nc=1"),
-        ("# regionId = a\n", {"region": ("regionId", "x")}, "# regionId = a\nregionId=x\n"),
-        ("a=1\\", {"region": ("regionId", "x")}, "a=1\\\nregionId=x\n"),
-    ],
-)
-def test_a_file_is_changed_in_its_place(
-    before: str, given: dict[str, tuple[str, str]], after: str
-) -> None:
-    assert rewrite_properties(before, given) == after

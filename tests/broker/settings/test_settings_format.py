@@ -5,8 +5,8 @@ import msgspec
 import pytest
 
 from roquet.broker.settings.config import BrokerConfig
-from roquet.broker.settings.definitions import SETTINGS, apache_keys
-from roquet.broker.settings.settings_format import FIXED, all_settings, apache_text, own_text
+from roquet.broker.settings.definitions import FIXED, SETTINGS, apache_keys
+from roquet.broker.settings.settings_format import all_settings, apache_text, own_text
 
 ODD: dict[str, Any] = {
     "name_servers": ("10.0.0.1:9876", "10.0.0.2:9876"),
@@ -42,8 +42,7 @@ def test_every_setting_is_read_again_as_it_was_written(changes: dict[str, Any]) 
             continue
         assert setting.parse(own_text(name, value), name) == value, name
         for key in setting.apache_keys:
-            parse = setting.parse_apache or setting.parse
-            assert parse(apache_text(name, value), key) == value, key
+            assert setting.parse_apache(apache_text(name, value), key) == value, key
 
 
 def test_a_description_says_everything_once_in_genuine_words() -> None:
@@ -55,7 +54,7 @@ def test_a_description_says_everything_once_in_genuine_words() -> None:
     assert (found["haListenPort"], found["enableCalcFilterBitMap"]) == ("10912", "false")
     again = dict(all_settings(msgspec.structs.replace(config, unused={"haListenPort": "1"})))
     assert again == found | {"haListenPort": "1"}
-    assert FIXED.items() <= found.items()
+    assert found.items() >= {k: f.value for k, f in FIXED.items() if f.value}.items()
     assert found["brokerConfigPath"] == "/etc/broker.conf"
     assert (found["fileReservedTime"], found["deleteWhen"], found["free_min"]) == ("72", "04", "5")
     assert (found["flushDiskType"], found["autoCreateTopicEnable"]) == ("ASYNC_FLUSH", "true")

@@ -1,35 +1,49 @@
-"""BrokerConfig: the settings of a broker, read from broker.conf by our keys or Apache's.
+"""BrokerConfig: the settings of a broker, one table with a field for each.
 
-A line is `key = value`. A key is ours (flush_interval, flush-interval) or Apache's
-(flushIntervalCommitLog); our times and sizes carry a unit (500ms, 1GiB), Apache's are the bare
-numbers that Java reads. An environment variable ROQUET_FLUSH_INTERVAL wins over the file.
+A field says the setting's type, default and meaning, and in its annotation the format of its
+value, Apache's keys for it, and whether a change waits for a restart. Everything else follows:
+how broker.conf and the environment are read, what changes at run time, how a broker reports its
+settings, and docs/reference/settings.md.
 """
 
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from socket import gethostname
-from typing import Any, Final
+from typing import Annotated, ClassVar, Final
 
-import msgspec
-
-from roquet.broker.settings.apache_settings import unused_settings
-from roquet.broker.settings.definitions import CHECKED, OWN_NAMES, PORT, SETTINGS, apache_keys
-from roquet.log_records import logger
+from roquet.broker.settings.value_formats import (
+    ADDRESS,
+    ADDRESSES,
+    BYTES,
+    COUNT,
+    DELAY_LEVELS,
+    DELIVERY_DELAY,
+    FLUSH_TYPE,
+    HOUR,
+    HOURS,
+    MESSAGE_SIZE,
+    MILLIS,
+    PATH,
+    PERMISSION,
+    POP_SHARE,
+    PORT,
+    PORT_NUMBER,
+    QUEUE_ENTRIES,
+    RATIO,
+    REGION,
+    REGISTER_INTERVAL,
+    REQUEST_MODE,
+    SWITCH,
+    TEXT,
+    setting,
+)
 from roquet.model.config_check import CheckedConfig
-from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
-from roquet.model.settings import parse_addresses, suggest
 from roquet.model.topic import MASTER_ID, READ_WRITE
 from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.rules.delay.timer import MAX_DELAY_MS
 from roquet.wire.calls.bodies import PULL
-
-__all__ = ["PORT", "BrokerConfig", "lines", "load", "read"]
-
-log = logger(__name__)
 
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 """The genuine default for one message's body, or a whole batch."""
@@ -38,171 +52,188 @@ _READ: Final = int(Permission.READ)
 _WRITE: Final = int(Permission.WRITE)
 """As plain numbers: every send and every pull reads them."""
 
-ENVIRONMENT_PREFIX: Final = "ROQUET_"
-
 
 class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """How one broker runs. Times are in ms, sizes in bytes."""
 
-    broker_name: str = "broker-a"
+    broker_name: Annotated[str, setting(TEXT, "brokerName", restart=True)] = "broker-a"
     """The name under which name servers know this broker; read from a file it is the host's."""
-    cluster_name: str = "DefaultCluster"
+    cluster_name: Annotated[str, setting(TEXT, "brokerClusterName", restart=True)] = (
+        "DefaultCluster"
+    )
     """The cluster that it belongs to."""
-    host: str = "0.0.0.0"
+    host: Annotated[str, setting(TEXT, "bindAddress", restart=True)] = "0.0.0.0"
     """The interface to listen on."""
-    port: int = PORT
+    port: Annotated[int, setting(PORT_NUMBER, "listenPort", restart=True)] = PORT
     """0 takes any free one."""
-    vip_port: bool = True
+    vip_port: Annotated[bool, setting(SWITCH, restart=True)] = True
     """Whether the port two below answers as well, where clients older than 4.5.1 send to. When it
     cannot be had that is one warning; port 0 has none, since only a known port can be counted
     down from. Brokers side by side want ports three apart, as genuine ones do."""
-    advertise: str | None = None
+    advertise: Annotated[str | None, setting(ADDRESS, "brokerIP1", restart=True)] = None
     """HOST[:PORT] that clients are told; None finds a routable address of this machine."""
-    name_servers: tuple[str, ...] = ()
+    name_servers: Annotated[tuple[str, ...], setting(ADDRESSES, "namesrvAddr")] = ()
     """Whom it tells its topics, and asks where others' are; without any it serves alone."""
-    store_dir: Path | None = None
+    store_dir: Annotated[Path | None, setting(PATH, "storePathRootDir", restart=True)] = None
     """None keeps everything in memory."""
-    sync_flush: bool = False
+    log_path: ClassVar[Annotated[None, setting(PATH, "storePathCommitLog", restart=True)]] = None
+    """Where the log has to be: below `store_dir`, or the broker does not start."""
+    sync_flush: Annotated[bool, setting(FLUSH_TYPE, "flushDiskType")] = False
     """Acknowledge only what is on the disk."""
-    sync_flush_timeout: int = 5_000
+    sync_flush_timeout: Annotated[int, setting(MILLIS, "syncFlushTimeout")] = 5_000
     """A send that waits longer for the disk is told so: the message is stored all the same."""
-    flush_interval: int = 500
+    flush_interval: Annotated[int, setting(MILLIS, "flushIntervalCommitLog")] = 500
     """How often the log is brought to the disk when nobody waits for it."""
-    auto_create_topic: bool = True
+    auto_create_topic: Annotated[bool, setting(SWITCH, "autoCreateTopicEnable")] = True
     """Whether the first message to an unknown topic creates it."""
-    auto_create_group: bool = True
+    auto_create_group: Annotated[bool, setting(SWITCH, "autoCreateSubscriptionGroup")] = True
     """Whether an unknown group may consume: it is created then."""
-    default_queue_count: int = 8
+    default_queue_count: Annotated[int, setting(COUNT, "defaultTopicQueueNums", restart=True)] = 8
     """Queues of a topic that its first message creates, at most."""
-    max_message_size: int = MESSAGE_SIZE_MAX
+    max_message_size: Annotated[int, setting(MESSAGE_SIZE, "maxMessageSize")] = MESSAGE_SIZE_MAX
     """The longest body of one message, or of a whole batch."""
-    message_delay_levels: tuple[int, ...] = DEFAULT_LEVELS
+    message_delay_levels: Annotated[
+        tuple[int, ...], setting(DELAY_LEVELS, "messageDelayLevel", restart=True)
+    ] = DEFAULT_LEVELS
     """How long each level waits: 1 is the first."""
-    long_polling: bool = True
+    long_polling: Annotated[bool, setting(SWITCH, "longPollingEnable")] = True
     """Whether a pull waits for messages as long as its client says, or `short_polling` at most."""
-    short_polling: int = 1_000
+    short_polling: Annotated[int, setting(MILLIS, "shortPollingTimeMills")] = 1_000
     """How long a pull waits at most while `long_polling` is off."""
-    notify_members: bool = True
+    notify_members: Annotated[bool, setting(SWITCH, "notifyConsumerIdsChangedEnable")] = True
     """Whether members of a group are told at once when another one comes or goes."""
-    default_request_mode: str = PULL
+    default_request_mode: Annotated[str, setting(REQUEST_MODE, "defaultMessageRequestMode")] = PULL
     """Whether groups of which nobody said it pull or pop, when the broker divides their queues."""
-    default_pop_share_queues: int = -1
+    default_pop_share_queues: Annotated[int, setting(POP_SHARE, "defaultPopShareQueueNum")] = -1
     """Of how many others a popping member works on the queues; 0 and less: all on everything."""
-    property_filter: bool = True
+    property_filter: Annotated[bool, setting(SWITCH, "enablePropertyFilter")] = True
     """Whether consumers may filter by SQL92 expressions; the genuine broker's default is not to."""
-    sql_compatibility: bool = False
+    sql_compatibility: Annotated[bool, setting(SWITCH)] = False
     """Whether expressions that the genuine broker misreads are misread here, too, not refused."""
-    trace_topic: bool = False
+    trace_topic: Annotated[bool, setting(SWITCH, "traceTopicEnable", restart=True)] = False
     """Whether there is a topic for message traces."""
-    store_reply_messages: bool = True
+    store_reply_messages: Annotated[bool, setting(SWITCH, "storeReplyMessageEnable")] = True
     """Whether answers to requests are kept, too, once they are pushed to who waits."""
-    reject_transactions: bool = False
+    reject_transactions: Annotated[bool, setting(SWITCH, "rejectTransactionMessage")] = False
     """Whether half messages are refused."""
-    transaction_timeout: int = 6_000
+    transaction_timeout: Annotated[int, setting(MILLIS, "transactionTimeOut")] = 6_000
     """A half message is not asked about before."""
-    transaction_check_interval: int = 30_000
+    transaction_check_interval: Annotated[int, setting(MILLIS, "transactionCheckInterval")] = 30_000
     """How often half messages without an end are asked about."""
-    transaction_check_max: int = 15
+    transaction_check_max: Annotated[int, setting(COUNT, "transactionCheckMax")] = 15
     """Checks of one half message before it is given up."""
-    transaction_op_interval: int = 500
+    transaction_op_interval: Annotated[int, setting(MILLIS, "transactionOpBatchInterval")] = 500
     """How long an end may be noted in memory alone: a genuine broker that takes over after a kill
     would ask about it again. Theirs is 3,000."""
-    transaction_op_size: int = 4_096
+    transaction_op_size: Annotated[int, setting(BYTES, "transactionOpMsgMaxSize")] = 4_096
     """Bytes of such notes that are stored at once."""
-    timer_max_delay: int = MAX_DELAY_MS
+    timer_max_delay: Annotated[int, setting(DELIVERY_DELAY, "timerMaxDelaySec")] = MAX_DELAY_MS
     """The farthest delivery time that a message may have."""
-    recall_message: bool = False
+    recall_message: Annotated[bool, setting(SWITCH, "recallMessageEnable")] = False
     """Whether producers may take messages back before their delivery time."""
-    permission: int = READ_WRITE
+    permission: Annotated[int, setting(PERMISSION, "brokerPermission")] = READ_WRITE
     """Permission of clients on this broker: 2 write, 4 read, 6 both, 0 nothing."""
-    region: str = "DefaultRegion"
+    region: Annotated[str, setting(REGION, "regionId")] = "DefaultRegion"
     """The name of the region that every answer to a send says, and every message sent alone."""
-    read_internal_topics: bool = False
+    trace_on: Annotated[bool, setting(SWITCH, "traceOn")] = True
+    """Whether clients are told, in answers and by messages, that they may send traces."""
+    read_internal_topics: Annotated[bool, setting(SWITCH)] = False
     """Whether clients may read messages that are not delivered yet where they wait: half messages
     (RMQ_SYS_TRANS_HALF_TOPIC and its op topic), delayed (SCHEDULE_TOPIC_XXXX) and timed ones
     (rmq_sys_wheel_timer). For an operator who inspects them; Apache RocketMQ always allows it."""
-    pull_count_memory: int = 32
+    pull_count_memory: Annotated[int, setting(COUNT, "maxTransferCountOnMessageInMemory")] = 32
     """Messages in one reply to a pull, where they are likely to be in memory still. Clients in
     Python name limits of their own."""
-    pull_bytes_memory: int = 256 * 1024
+    pull_bytes_memory: Annotated[int, setting(BYTES, "maxTransferBytesOnMessageInMemory")] = (
+        256 * 1024
+    )
     """Bytes of such a reply; one message is given whatever its size."""
-    pull_count_disk: int = 8
+    pull_count_disk: Annotated[int, setting(COUNT, "maxTransferCountOnMessageInDisk")] = 8
     """Messages in one reply to a pull, where they are likely to be read from the disk."""
-    pull_bytes_disk: int = 64 * 1024
+    pull_bytes_disk: Annotated[int, setting(BYTES, "maxTransferBytesOnMessageInDisk")] = 64 * 1024
     """Bytes of such a reply."""
-    memory_share: float = 0.4
+    memory_share: Annotated[float, setting(RATIO, "accessMessageInMemoryMaxRatio")] = 0.4
     """The share of the machine's memory by which messages before the log's end are taken to be in
     memory: it decides which of these limits hold."""
-    query_count_max: int = 64
+    query_count_max: Annotated[int, setting(COUNT, "maxMsgsNumBatch")] = 64
     """Messages in one answer to a query by key."""
-    recall_key_with_topic: bool = False
+    recall_key_with_topic: Annotated[bool, setting(SWITCH, "appendTopicForTimerDeleteKey")] = False
     """Whether a note that takes a timed message back names its topic in front of its key: a genuine
     broker that takes over the directory and has this set looks for both."""
-    trace_on: bool = True
-    """Whether clients are told, in answers and by messages, that they may send traces."""
-    save_interval: int = 5_000
+    save_interval: Annotated[int, setting(MILLIS, "flushConsumerOffsetInterval")] = 5_000
     """How often the groups' progress is saved."""
-    register_interval: int = 30_000
+    register_interval: Annotated[int, setting(REGISTER_INTERVAL, "registerNameServerPeriod")] = (
+        30_000
+    )
     """How often name servers are told everything again: 10 s to 60 s."""
-    client_silence: int = 120_000
+    client_silence: Annotated[int, setting(MILLIS, "channelExpiredTimeout")] = 120_000
     """A client that sends no heartbeat for so long is forgotten."""
-    log_file_size: int = 1024 * 1024 * 1024
+    log_file_size: Annotated[
+        int, setting(BYTES, "mappedFileSizeCommitLog", "mapedFileSizeCommitLog", restart=True)
+    ] = 1024 * 1024 * 1024
     """Bytes of one file of the log; a directory keeps the size that it was made with."""
-    queue_file_entries: int = 300_000
+    queue_file_entries: Annotated[
+        int,
+        setting(
+            QUEUE_ENTRIES, "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue", restart=True
+        ),
+    ] = 300_000
     """Entries of one file of a queue, 20 bytes each; genuine settings count the bytes."""
-    index_slots: int = 5_000_000
+    index_slots: Annotated[int, setting(COUNT, "maxHashSlotNum", restart=True)] = 5_000_000
     """Hash slots of one file of the key index."""
-    index_entries: int = 20_000_000
+    index_entries: Annotated[int, setting(COUNT, "maxIndexNum", restart=True)] = 20_000_000
     """Keys that one file of the index holds."""
-    retention: int = 72 * 3_600_000
+    retention: Annotated[int, setting(HOURS, "fileReservedTime")] = 72 * 3_600_000
     """How long messages are kept, read or not."""
-    delete_hour: int = 4
+    delete_hour: Annotated[int, setting(HOUR, "deleteWhen")] = 4
     """The local hour of the day in which old files are deleted."""
-    expire_ratio: float = 0.75
+    expire_ratio: Annotated[float, setting(RATIO, "diskMaxUsedSpaceRatio")] = 0.75
     """With so much of the disk in use old files are deleted at any hour."""
-    force_ratio: float = 0.85
+    force_ratio: Annotated[float, setting(RATIO, "diskSpaceCleanForciblyRatio")] = 0.85
     """With so much of it in use the oldest files are deleted, whatever their age."""
-    refuse_ratio: float = 0.90
+    refuse_ratio: Annotated[float, setting(RATIO, "diskSpaceWarningLevelRatio")] = 0.90
     """With so much of it in use no message is taken."""
-    free_min: int | None = None
+    free_min: Annotated[int | None, setting(BYTES)] = None
     """Bytes that must stay free: judges the disk instead of the ratios."""
-    send_capacity: int = 10_000
+    send_capacity: Annotated[int, setting(COUNT, "sendThreadPoolQueueCapacity")] = 10_000
     """Sends that may wait for the disk; further ones are told that the broker is busy."""
-    pull_capacity: int = 100_000
+    pull_capacity: Annotated[int, setting(COUNT, "pullThreadPoolQueueCapacity")] = 100_000
     """Pulls and pops that may wait for messages: each costs about 4 KB."""
-    ack_capacity: int = 100_000
+    ack_capacity: Annotated[int, setting(COUNT, "ackThreadPoolQueueCapacity")] = 100_000
     """Acknowledgements that may wait."""
-    heartbeat_capacity: int = 50_000
+    heartbeat_capacity: Annotated[int, setting(COUNT, "heartbeatThreadPoolQueueCapacity")] = 50_000
     """Heartbeats that may wait."""
-    transaction_capacity: int = 100_000
+    transaction_capacity: Annotated[int, setting(COUNT, "endTransactionPoolQueueCapacity")] = (
+        100_000
+    )
     """Ends of transactions that may wait."""
-    query_capacity: int = 20_000
+    query_capacity: Annotated[int, setting(COUNT, "queryThreadPoolQueueCapacity")] = 20_000
     """Queries by key or id that may wait."""
-    admin_capacity: int = 10_000
+    admin_capacity: Annotated[int, setting(COUNT, "adminBrokerThreadPoolQueueCapacity")] = 10_000
     """Everything else that may wait, for another client or a disk."""
-    fast_failure: bool = True
+    fast_failure: Annotated[bool, setting(SWITCH, "brokerFastFailureEnable")] = True
     """Whether requests that waited too long behind others are told that the broker is busy."""
-    send_wait_max: int = 200
+    send_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInSendQueue")] = 200
     """The time within which a send is looked at, or refused."""
-    pull_wait_max: int = 5_000
+    pull_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInPullQueue")] = 5_000
     """The time within which a pull is looked at, or refused."""
-    ack_wait_max: int = 3_000
+    ack_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInAckQueue")] = 3_000
     """The time within which an acknowledgement is looked at, or refused."""
-    heartbeat_wait_max: int = 31_000
+    heartbeat_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInHeartbeatQueue")] = 31_000
     """The time within which a heartbeat is looked at, or refused."""
-    transaction_wait_max: int = 3_000
+    transaction_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInTransactionQueue")] = 3_000
     """The time within which the end of a transaction is looked at, or refused."""
-    admin_wait_max: int = 5_000
+    admin_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInAdminBrokerQueue")] = 5_000
     """The time within which any other request is looked at, or refused."""
-    tls_cert: Path | None = None
+    tls_cert: Annotated[Path | None, setting(PATH, "tls.server.certPath", restart=True)] = None
     """The certificate that clients are shown; with it, connections are taken with TLS alone."""
-    tls_key: Path | None = None
+    tls_key: Annotated[Path | None, setting(PATH, "tls.server.keyPath", restart=True)] = None
     """Its private key; None looks for it in the file of the certificate."""
-    tls_client_ca: Path | None = None
+    tls_client_ca: Annotated[Path | None, setting(PATH, restart=True)] = None
     """Certificate authority of the certificates that clients must show; None asks for none."""
-    tls_ca: Path | None = None
+    tls_ca: Annotated[Path | None, setting(PATH, restart=True)] = None
     """Certificate authority of name servers and other brokers; None calls without TLS."""
-    server_side_reset: bool = True
+    server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
@@ -236,81 +267,3 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     def writable(self) -> bool:
         """Whether producers may write at all."""
         return self.permission & _WRITE != 0
-
-
-def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
-    """The settings of a broker.conf; `source` names the file in errors."""
-    found: dict[str, Any] = {"store_dir": Path.home() / "store", "broker_name": _default_name()}
-    if servers := environ.get("NAMESRV_ADDR"):
-        found["name_servers"] = parse_addresses(servers, "NAMESRV_ADDR")
-    unused: dict[str, str] = {}
-    for number, key, value in lines(text):
-        where = f"{source} line {number}: {key}"
-        if key in unused_settings():
-            log.warning("%s: no effect here. %s", where, unused_settings()[key].reason)
-            unused[key] = value
-        else:
-            found |= _setting(key, value, where)
-    found["unused"] = unused
-    for name, setting in SETTINGS.items():
-        variable = ENVIRONMENT_PREFIX + name.upper()
-        if given := environ.get(variable):
-            found[name] = setting.parse(given, variable)
-    _check_log_path(found.pop("log_path", None), found["store_dir"])
-    return BrokerConfig(**found)
-
-
-def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
-    """The settings of a file. Raises ConfigError."""
-    try:
-        found = read(path.read_text("utf-8"), str(path), environ)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return msgspec.structs.replace(found, source=path.resolve())
-
-
-def _default_name() -> str:
-    return gethostname() or "broker-a"
-
-
-def lines(text: str) -> Iterator[tuple[int, str, str]]:
-    """Number, key and value of each line of a Java properties file."""
-    pending, began = "", 0
-    for number, line in enumerate(text.splitlines(), 1):
-        began = began if pending else number
-        pending += line.strip()
-        if pending.endswith("\\"):
-            pending = pending[:-1]
-            continue
-        if pending and pending[0] not in "#!":
-            key, _, value = _split(pending)
-            yield began, key.strip(), re.sub(r"\\([:=#!])", r"\1", value.strip())
-        pending = ""
-
-
-def _split(line: str) -> tuple[str, str, str]:
-    match = re.search(r"(?<!\\)[=:]", line)
-    return line.partition(match[0] if match else " ")
-
-
-def _setting(key: str, value: str, where: str) -> dict[str, Any]:
-    """The setting of one line; empty for a key that only confirms a fixed value."""
-    ours = key.replace("-", "_")
-    if (setting := SETTINGS.get(ours)) is not None:
-        return {ours: setting.parse(value, where)}
-    if (name := OWN_NAMES.get(key)) is not None:
-        setting = SETTINGS[name]
-        return {name: (setting.parse_apache or setting.parse)(value, where)}
-    if (check := CHECKED.get(key)) is not None:
-        check(value, where)
-        return {}
-    hint = suggest(key, [*SETTINGS, *apache_keys()])
-    raise ConfigError(f"{where}: unknown here and in Apache RocketMQ{hint}")
-
-
-def _check_log_path(path: Path | None, store_dir: Path) -> None:
-    if path is not None and path != store_dir / "commitlog":
-        raise ConfigError(
-            f"storePathCommitLog: the log lies in {store_dir / 'commitlog'}; "
-            f"to use {path}, make that a link or leave the key out"
-        )

@@ -6,88 +6,22 @@
 A part that copies a value for speed subscribes to its changes; others read `config` each time.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn
 
 import msgspec
 
 from roquet.broker.settings.apache_settings import check_unused_setting, unused_settings
-from roquet.broker.settings.config import BrokerConfig, lines
-from roquet.broker.settings.definitions import CHECKED, OWN_NAMES, SETTINGS, apache_keys
-from roquet.broker.settings.settings_format import FIXED
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.config_file import rewrite_properties
+from roquet.broker.settings.definitions import SETTINGS, setting_of
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, StoreError
-from roquet.model.settings import suggest
 from roquet.model.topic import DataVersion
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
-
-CHANGEABLE: Final = frozenset(
-    {
-        "ack_capacity",
-        "ack_wait_max",
-        "admin_capacity",
-        "admin_wait_max",
-        "auto_create_group",
-        "auto_create_topic",
-        "client_silence",
-        "default_pop_share_queues",
-        "default_request_mode",
-        "delete_hour",
-        "expire_ratio",
-        "fast_failure",
-        "flush_interval",
-        "force_ratio",
-        "free_min",
-        "heartbeat_capacity",
-        "heartbeat_wait_max",
-        "long_polling",
-        "max_message_size",
-        "memory_share",
-        "name_servers",
-        "notify_members",
-        "permission",
-        "property_filter",
-        "pull_bytes_disk",
-        "pull_bytes_memory",
-        "pull_capacity",
-        "pull_count_disk",
-        "pull_count_memory",
-        "pull_wait_max",
-        "query_capacity",
-        "query_count_max",
-        "read_internal_topics",
-        "recall_key_with_topic",
-        "recall_message",
-        "refuse_ratio",
-        "region",
-        "register_interval",
-        "reject_transactions",
-        "retention",
-        "save_interval",
-        "send_capacity",
-        "send_wait_max",
-        "server_side_reset",
-        "short_polling",
-        "sql_compatibility",
-        "store_reply_messages",
-        "sync_flush",
-        "sync_flush_timeout",
-        "timer_max_delay",
-        "trace_on",
-        "transaction_capacity",
-        "transaction_check_interval",
-        "transaction_check_max",
-        "transaction_op_interval",
-        "transaction_op_size",
-        "transaction_timeout",
-        "transaction_wait_max",
-    }
-)
-"""Settings that may change while the broker runs. Names, addresses, files and delay levels may not:
-stored messages and other processes depend on them."""
 
 BLACK_LIST: Final = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 """Keys that cannot be changed over the network, as in the genuine broker."""
@@ -180,17 +114,15 @@ class RuntimeSettings:
         """
         _check_text(key, value)
         try:
-            found = _read(key, value)
+            name, parse = setting_of(key, f"{key}={value}")
+            parsed = parse(value, key)
         except ConfigError as error:
             _refuse(str(error))
-        if found is None:
+        if name is None or parsed == self._in_force(name):
             return None
-        name, parsed = found
-        if parsed == self._in_force(name):
-            return None
-        if name not in CHANGEABLE:
+        if SETTINGS[name].needs_restart:
             _refuse(f"{key}={value}: it cannot change while the broker runs; restart it with that")
-        return found
+        return name, parsed
 
     def _in_force(self, name: str) -> object:
         if name == "log_path":  # it follows from store_dir
@@ -216,23 +148,6 @@ class RuntimeSettings:
             log.warning("the settings are changed, but not all is saved: %s", error)
 
 
-def _read(key: str, value: str) -> tuple[str, Any] | None:
-    """Our name of a setting and its value; None for a key that only confirms a fixed value."""
-    ours = key.replace("-", "_")
-    if (setting := SETTINGS.get(ours)) is not None:
-        return ours, setting.parse(value, key)
-    if (name := OWN_NAMES.get(key)) is not None:
-        setting = SETTINGS[name]
-        return name, (setting.parse_apache or setting.parse)(value, key)
-    if (check := CHECKED.get(key)) is not None:
-        check(value, key)
-        return None
-    if FIXED.get(key) == value:
-        return None
-    hint = suggest(key, [*SETTINGS, *apache_keys()])
-    raise ConfigError(f"{key}={value}: unknown here and in Apache RocketMQ{hint}")
-
-
 def _check_text(key: str, value: str) -> None:
     """CallRefused for a key of the black list, or a value of several lines."""
     if key in BLACK_LIST:
@@ -243,34 +158,3 @@ def _check_text(key: str, value: str) -> None:
 
 def _refuse(remark: str) -> NoReturn:
     raise CallRefused(ResponseCode.INVALID_PARAMETER, remark)
-
-
-def rewrite_properties(text: str, given: Mapping[str, tuple[str, str]]) -> str:
-    """A properties file with changed values: replaced in place, new ones at the end."""
-    left, found = dict(given), list[str]()
-    for piece in reversed(list(_pieces(text))):
-        key = next((key for _, key, _ in lines(piece)), "")
-        name = OWN_NAMES.get(key, key.replace("-", "_"))
-        # Of several lines for one setting the last one counts.
-        found.append(_line(left.pop(name)) if name in left else piece)
-    found.reverse()
-    if found and left and not found[-1].endswith("\n"):
-        found[-1] += "\n"
-    return "".join([*found, *map(_line, left.values())])
-
-
-def _line(given: tuple[str, str]) -> str:
-    key, value = given
-    return f"{key}={value}\n"
-
-
-def _pieces(text: str) -> Iterator[str]:
-    """The logical lines of a file: a line and its continuations together."""
-    piece = ""
-    for line in text.splitlines(keepends=True):
-        piece += line
-        if not line.strip().endswith("\\"):
-            yield piece
-            piece = ""
-    if piece:
-        yield piece

@@ -139,8 +139,7 @@ def _own_format(name: str, text: str) -> str:
     from roquet.broker.settings.definitions import SETTINGS
     from roquet.broker.settings.settings_format import own_text
 
-    setting = SETTINGS[name]
-    return own_text(name, (setting.parse_apache or setting.parse)(text, name))
+    return own_text(name, SETTINGS[name].parse_apache(text, name))
 
 
 def _check_duplicates(pairs: Sequence[tuple[str, str]]) -> None:

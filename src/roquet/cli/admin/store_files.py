@@ -69,7 +69,7 @@ def _layout(config: Path | None) -> "StoreConfig | None":
     """The store settings of a broker.conf; None without one."""
     if config is None:
         return None
-    from roquet.broker.settings.config import load
+    from roquet.broker.settings.config_file import load
     from roquet.broker.settings.store_settings import store_config
 
     return store_config(load(config, os.environ))

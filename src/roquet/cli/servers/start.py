@@ -9,8 +9,9 @@ import msgspec
 import typer
 
 from roquet import __version__
-from roquet.broker.settings import config as broker_config
+from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.model.errors import ConfigError, UsageError
@@ -74,9 +75,7 @@ VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, 
 
 def dev(
     *,
-    port: Annotated[
-        int, typer.Option(help="The broker's port; 0 takes any free one.")
-    ] = broker_config.PORT,
+    port: Annotated[int, typer.Option(help="The broker's port; 0 takes any free one.")] = PORT,
     namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
     data: DataOption = None,
     memory: MemoryOption = False,
@@ -87,7 +86,7 @@ def dev(
     """Start a name server and a broker in one process, for developers."""
     runtime.log_to_stderr(verbose=verbose)
     config = msgspec.structs.replace(
-        broker_config.read("", "", os.environ),
+        config_file.read("", "", os.environ),
         store_dir=_store_directory(data, memory, DEV_DATA),
         port=port,
         vip_port=False,  # only very old clients use it, and other brokers may want that port
@@ -146,7 +145,7 @@ def broker(  # noqa: PLR0913 - each is an option
         return
     runtime.log_to_stderr(verbose=verbose)
     environ = os.environ
-    loaded = broker_config.load(config, environ) if config else broker_config.read("", "", environ)
+    loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
     servers = parse_addresses(namesrv, "--namesrv") if namesrv else loaded.name_servers
     settings = msgspec.structs.replace(
         loaded,

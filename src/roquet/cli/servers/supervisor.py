@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from roquet.broker.settings.definitions import PORT
+from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers.start import ALL_INTERFACES, VerboseOption

@@ -1,0 +1,230 @@
+"""Value formats: how the value of a setting is read, and written for Apache RocketMQ.
+
+Our times and sizes carry a unit (500ms, 1GiB); Apache's are the bare numbers that Java reads.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from roquet.model import settings
+from roquet.model.errors import ConfigError
+from roquet.model.topic import READ_WRITE
+from roquet.rules.delay.delay_levels import parse_levels
+from roquet.rules.delay.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS
+from roquet.wire.calls.bodies import POP, PULL
+
+PORT: Final = 10_911
+
+FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+"""The longest frame that Java peers accept."""
+
+FRAME_HEADROOM: Final = 1024 * 1024
+"""Bytes of a frame reserved for the header with its properties."""
+
+REGION_LENGTH_MAX: Final = 255
+"""Characters of a region's name, which every message carries."""
+
+ENTRY_SIZE: Final = 20
+"""Bytes of one queue entry: Apache's settings count a queue's file in bytes."""
+
+HOUR_MS: Final = 3_600_000
+
+UNITS: Final = ((24 * HOUR_MS, "d"), (HOUR_MS, "h"), (60_000, "m"), (1_000, "s"))
+"""Units of delay levels, the longest first."""
+
+SettingParser = Callable[[str, str], Any]
+"""Parses (value, its place in the file); raises ConfigError."""
+
+SettingWriter = Callable[[Any], str]
+"""Formats a value."""
+
+
+class ValueFormat(msgspec.Struct, frozen=True):
+    """Format of a setting's value: the parser for our key, and what differs for Apache's."""
+
+    parse: SettingParser
+    parse_apache: SettingParser | None = None
+    """None if Apache's key reads as ours does."""
+    write_apache: SettingWriter | None = None
+    """None if Apache's text is the value itself, in a unit that `parse_apache` reads back."""
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One setting: the format of its value, Apache's keys, and whether a change needs a restart."""
+
+    format: ValueFormat
+    apache_keys: tuple[str, ...] = ()
+    """Apache's keys, of which the first is written."""
+    needs_restart: bool = False
+    """Whether it cannot change while the broker runs, since it is read at the start only: names,
+    addresses, files and delay levels, on which stored messages and other processes depend."""
+
+    def parse(self, text: str, where: str) -> Any:
+        """Parse the value of our key. Raises ConfigError."""
+        return self.format.parse(text, where)
+
+    def parse_apache(self, text: str, where: str) -> Any:
+        """Parse the value of one of Apache's keys. Raises ConfigError."""
+        return (self.format.parse_apache or self.format.parse)(text, where)
+
+
+def setting(format_: ValueFormat, *apache_keys: str, restart: bool = False) -> Setting:
+    """Define a setting; for the annotation of its field in `BrokerConfig`."""
+    return Setting(format_, apache_keys, restart)
+
+
+def _text(value: str, where: str) -> str:
+    if not value:
+        raise ConfigError(f"{where}: a value is wanted")
+    return value
+
+
+def _region(value: str, where: str) -> str:
+    if not value.isprintable() or len(_text(value, where)) > REGION_LENGTH_MAX:
+        raise ConfigError(
+            f"{where}: {value[:40]!r} is no region: up to {REGION_LENGTH_MAX} printable characters"
+        )
+    return value
+
+
+def _path(value: str, where: str) -> Path:
+    text = _text(value, where).replace("${user.home}", "~")
+    return Path(text).expanduser()
+
+
+def _port(value: str, where: str) -> int:
+    port = settings.parse_int(value, where, least=0)
+    if port > 65_535:
+        raise ConfigError(f"{where}: {port} is no port, the highest is 65535")
+    return port
+
+
+def _advertise(value: str, where: str) -> str:
+    settings.parse_address(value, where, port=PORT)
+    return value.strip()
+
+
+def _servers(value: str, where: str) -> tuple[str, ...]:
+    return settings.parse_addresses(value, where) if value else ()
+
+
+def _number(value: str, where: str, *, least: int = 1, factor: int = 1) -> int:
+    """A bare number, as Java reads it; `factor` converts it to our unit."""
+    return settings.parse_int(value, where, least=least) * factor
+
+
+def _hour(value: str, where: str) -> int:
+    hour = settings.parse_int(value, where, least=0)
+    if hour > 23:
+        raise ConfigError(f"{where}: {value!r} is no hour of a day: 00 to 23")
+    return hour
+
+
+def _percent(value: str, where: str) -> float:
+    percent = settings.parse_int(value, where, least=1)
+    if percent > 100:
+        raise ConfigError(f"{where}: {percent} is no percentage")
+    return percent / 100
+
+
+def _ratio(value: str, where: str) -> float:
+    try:
+        ratio = float(value)
+    except ValueError:
+        raise ConfigError(f"{where}: {value!r} is not a number between 0 and 1") from None
+    if not 0 < ratio <= 1:
+        raise ConfigError(f"{where}: {value!r} is not between 0 and 1")
+    return ratio
+
+
+def _flush_type(value: str, where: str) -> bool:
+    if value not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
+        raise ConfigError(f"{where}: {value!r} is neither ASYNC_FLUSH nor SYNC_FLUSH")
+    return value == "SYNC_FLUSH"
+
+
+def _request_mode(value: str, where: str) -> str:
+    if value not in (PULL, POP):
+        raise ConfigError(f"{where}: {value!r} is neither {PULL} nor {POP}")
+    return value
+
+
+def _message_size(value: str, where: str) -> int:
+    size = settings.parse_bytes(value, where)
+    if not 0 < size <= FRAME_SIZE_MAX - FRAME_HEADROOM:
+        raise ConfigError(f"{where}: {value!r} does not fit a frame: 15MiB is the most")
+    return size
+
+
+def _queue_entries(value: str, where: str) -> int:
+    return -(-settings.parse_int(value, where, least=ENTRY_SIZE) // ENTRY_SIZE)
+
+
+def _bytes(value: str, where: str) -> int:
+    if (size := settings.parse_bytes(value, where)) < 1:
+        raise ConfigError(f"{where}: {value!r} is too small")
+    return size
+
+
+def _permission(value: str, where: str) -> int:
+    permission = settings.parse_int(value, where, least=0)
+    if permission > READ_WRITE:
+        raise ConfigError(f"{where}: {value!r} is none of 2 (write), 4 (read), 6 (both), 0")
+    return permission
+
+
+def _register_interval(value: int) -> int:
+    # The genuine broker keeps it within these bounds, too: name servers forget after 120 s.
+    return max(10_000, min(value, 60_000))
+
+
+def _max_delay(value: int, where: str) -> int:
+    if not PRECISION_MS <= value <= MAX_DELAY_LIMIT_MS:
+        days = MAX_DELAY_LIMIT_MS // DAY_MS
+        raise ConfigError(f"{where}: delivery times may be 1 s to {days} days away, not {value} ms")
+    return value
+
+
+def _level(ms: int) -> str:
+    unit_ms, unit = next((unit for unit in UNITS if ms % unit[0] == 0), UNITS[-1])
+    return f"{ms // unit_ms}{unit}"
+
+
+TEXT: Final = ValueFormat(_text)
+PATH: Final = ValueFormat(_path)
+SWITCH: Final = ValueFormat(settings.parse_bool)
+COUNT: Final = ValueFormat(_number)
+BYTES: Final = ValueFormat(_bytes)
+RATIO: Final = ValueFormat(_ratio, _percent, lambda ratio: str(round(ratio * 100)))
+MILLIS: Final = ValueFormat(settings.parse_millis, _number)
+HOURS: Final = ValueFormat(
+    settings.parse_millis, partial(_number, factor=HOUR_MS), lambda ms: str(ms // HOUR_MS)
+)
+HOUR: Final = ValueFormat(_hour, None, lambda hour: f"{hour:02d}")
+REGION: Final = ValueFormat(_region)
+PORT_NUMBER: Final = ValueFormat(_port)
+ADDRESS: Final = ValueFormat(_advertise)
+ADDRESSES: Final = ValueFormat(_servers, None, ";".join)
+FLUSH_TYPE: Final = ValueFormat(
+    settings.parse_bool,
+    _flush_type,
+    lambda is_sync: "SYNC_FLUSH" if is_sync else "ASYNC_FLUSH",
+)
+MESSAGE_SIZE: Final = ValueFormat(_message_size)
+DELAY_LEVELS: Final = ValueFormat(parse_levels, None, lambda levels: " ".join(map(_level, levels)))
+DELIVERY_DELAY: Final = ValueFormat(
+    lambda value, where: _max_delay(settings.parse_millis(value, where), where),
+    lambda value, where: _max_delay(_number(value, where, factor=1_000), where),
+)
+REGISTER_INTERVAL: Final = ValueFormat(
+    lambda value, where: _register_interval(settings.parse_millis(value, where)),
+    lambda value, where: _register_interval(_number(value, where)),
+)
+REQUEST_MODE: Final = ValueFormat(_request_mode)
+POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))
+PERMISSION: Final = ValueFormat(_permission)
+QUEUE_ENTRIES: Final = ValueFormat(_number, _queue_entries, lambda count: str(count * ENTRY_SIZE))

@@ -1,0 +1,58 @@
+import pytest
+
+from roquet.broker.settings.definitions import OWN_NAMES, setting_of
+from roquet.model.errors import ConfigError
+
+
+def value_of(key: str, text: str) -> object:
+    """Value of a key's text, in the unit of our key or of Apache's."""
+    _, parse = setting_of(key, key)
+    return parse(text, key)
+
+
+@pytest.mark.parametrize(
+    ("ours", "genuine"),
+    [
+        (("flush_interval", "1s"), ("flushIntervalCommitLog", "1000")),
+        (("retention", "2d"), ("fileReservedTime", "48")),
+        (("expire_ratio", "0.75"), ("diskMaxUsedSpaceRatio", "75")),
+        (("sync_flush", "yes"), ("flushDiskType", "SYNC_FLUSH")),
+        (("queue_file_entries", "300"), ("mappedFileSizeConsumeQueue", "6000")),
+        (("log_file_size", "1MiB"), ("mapedFileSizeCommitLog", "1048576")),
+        (("register_interval", "30s"), ("registerNameServerPeriod", "30000")),
+    ],
+)
+def test_both_spellings_mean_the_same(ours: tuple[str, str], genuine: tuple[str, str]) -> None:
+    assert OWN_NAMES[genuine[0]] == ours[0]
+    assert value_of(*ours) == value_of(*genuine)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        ("flush_interval = 10", "flush_interval: '10' is not a number with a unit"),
+        ("flushIntervalCommitLog = 10s", "flushIntervalCommitLog: '10s' is not a whole number"),
+        ("flushIntervalCommitLog =", "'' is not a whole number"),
+        ("flushDiskType = FAST", "'FAST' is neither ASYNC_FLUSH nor SYNC_FLUSH"),
+        ("listenPort = 70000", "70000 is no port"),
+        ("deleteWhen = 25", "'25' is no hour"),
+        ("deleteWhen = 04;05", "'04;05' is not a whole number"),
+        ("diskMaxUsedSpaceRatio = 120", "120 is no percentage"),
+        ("expire_ratio = 75", "'75' is not between 0 and 1"),
+        ("expire_ratio = much", "'much' is not a number"),
+        ("maxMessageSize = 17MiB", "does not fit a frame"),
+        ("maxMessageSize = 4MX", "is not a number with a unit"),
+        ("autoCreateTopicEnable = maybe", "'maybe' is neither true nor false"),
+        ("namesrvAddr = nowhere", "'nowhere' is not HOST:PORT"),
+        ("brokerName =", "a value is wanted"),
+        ("mappedFileSizeCommitLog = 0", "is too small"),
+        ("brokerPermission = 15", "is none of 2"),
+        ("defaultMessageRequestMode = PUSH", "'PUSH' is neither PULL nor POP"),
+        ("defaultPopShareQueueNum = -2", "-2"),
+    ],
+)
+def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None:
+    key, _, text = line.partition("=")
+    with pytest.raises(ConfigError, match=complaint) as caught:
+        value_of(key.strip(), text.strip())
+    assert str(caught.value).startswith(key.strip())
