@@ -169,9 +169,9 @@ class TimerHarness:
         """The next second with something in it, when the timer would only look whether there is."""
         if self.timer.behind:  # it waits for a place
             return at
-        while at <= end and at % 1_000 == 0 and self.timers.slot(at) is None:
-            at += 1_000
-        return at
+        if at > end or at % 1_000:
+            return at
+        return self.timers.next_used_ms(at, end - end % 1_000 + 1_000)
 
     def skip(self, ms: int) -> None:
         """Let time pass at once, as for a process that was away."""

@@ -9,7 +9,7 @@ import pytest
 from roquet.broker.services.timer import deliveries, intake
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
-from roquet.store.timer.layout import TimerUnit
+from roquet.store.timer.layout import TimerSlot, TimerUnit
 
 if TYPE_CHECKING:
     from tests.broker.services.conftest import TimerHarness
@@ -105,6 +105,25 @@ def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(
     harness.open()
     harness.settle()
     assert harness.bodies() == [b"2", b"0", b"3", b"1"]
+
+
+def test_empty_seconds_of_a_long_pause_are_not_examined_one_by_one(
+    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined, slot = list[int](), harness.timers.slot
+
+    def counted(time_ms: int) -> TimerSlot | None:
+        examined.append(time_ms)
+        return slot(time_ms)
+
+    monkeypatch.setattr(harness.timers, "slot", counted)
+    harness.after(b"one", 9 * HOUR_MS)
+    harness.settle()
+    harness.skip(24 * HOUR_MS)
+    harness.settle()
+    assert harness.bodies() == [b"one"]
+    assert len(examined) < 100
+    assert harness.timers.read_ms == START + 24 * HOUR_MS
 
 
 def test_what_was_taken_back_in_time_is_not_delivered_however_much_waits(

@@ -128,10 +128,9 @@ class TimerDeliveries:
         """The first second up to now that is not empty; None without one."""
         timers = self._timers
         read_ms = timers.read_ms
-        for _ in range(EMPTY_COUNT):
-            if read_ms + PRECISION_MS > now_ms or timers.slot(read_ms) is not None:
-                break
-            read_ms += PRECISION_MS
+        end_ms = min(floor_ms(now_ms), read_ms + EMPTY_COUNT * PRECISION_MS)
+        if end_ms > read_ms:
+            read_ms = timers.next_used_ms(read_ms, end_ms)
         if read_ms != timers.read_ms:
             timers.advance_to(read_ms)
         slot = timers.slot(read_ms)
