@@ -277,9 +277,11 @@ class Ingest:
     ) -> Draft:
         """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
-            found = decode_properties(draft.properties)
-            found = dead_letter_properties(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
-            text = properties_text(found).encode("utf-8", "surrogatepass")
+            properties = decode_properties(draft.properties)
+            properties = dead_letter_properties(
+                properties, draft.topic, properties.get(names.UNIQUE_KEY, "")
+            )
+            text = properties_text(properties).encode("utf-8", "surrogatepass")
             return replace(draft, topic=topic, queue_id=0, properties=text)
         # A client may send a failed message back as it got it, with its transaction properties.
         if normalized.is_half and not (draft.reconsume_times > 0 and normalized.delay_level > 0):
@@ -309,17 +311,17 @@ class Ingest:
         """The draft in the queue of its delay level; unchanged without one."""
         if not (level := effective_level(asked, self._levels)):
             return draft
-        found = decode_properties(draft.properties)
+        properties = decode_properties(draft.properties)
         for name in DELIVERY_TIME_PROPERTIES:
-            found.pop(name, None)
-        found[names.DELAY] = str(level)
-        found[names.REAL_TOPIC] = draft.topic
-        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
+            properties.pop(name, None)
+        properties[names.DELAY] = str(level)
+        properties[names.REAL_TOPIC] = draft.topic
+        properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
         return replace(
             draft,
             topic=SCHEDULE_TOPIC,
             queue_id=level - 1,
-            properties=properties_text(found).encode("utf-8", "surrogatepass"),
+            properties=properties_text(properties).encode("utf-8", "surrogatepass"),
             tag_code=due_ms(level, now_ms, self._levels),
         )
 
@@ -328,16 +330,16 @@ class Ingest:
 
         MessageIllegal for a time that is no number or too far away.
         """
-        found = decode_properties(draft.properties)
-        out = out_ms(found, now_ms, max_delay_ms)
+        properties = decode_properties(draft.properties)
+        out = out_ms(properties, now_ms, max_delay_ms)
         if out is None:
-            if names.TIMER_DELETE_UNIQUE_KEY in found:
+            if names.TIMER_DELETE_UNIQUE_KEY in properties:
                 raise MessageIllegal("the message to be taken back is already delivered")
             return draft
-        found[names.TIMER_OUT_MS] = str(out)
-        found[names.REAL_TOPIC] = draft.topic
-        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
-        text = properties_text(found).encode("utf-8", "surrogatepass")
+        properties[names.TIMER_OUT_MS] = str(out)
+        properties[names.REAL_TOPIC] = draft.topic
+        properties[names.REAL_QUEUE_ID] = str(draft.queue_id)
+        text = properties_text(properties).encode("utf-8", "surrogatepass")
         return replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=text)
 
     def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
