@@ -70,13 +70,13 @@ async def broker(server: BrokerServer) -> Broker:
 @pytest.fixture
 def message() -> Callable[..., Send]:
     def make(body: bytes = b"body", **fields: Any) -> Send:
-        given = {
+        arguments = {
             "producer_group": "pg",
             "topic": "orders",
             "queue_id": 0,
             "born_timestamp": 1_700_000_000_000,
             **fields,
         }
-        return Send(body=body, **given)
+        return Send(body=body, **arguments)
 
     return make

@@ -59,5 +59,5 @@ def test_the_limits_follow_the_settings_also_later() -> None:
 
 
 def test_without_fast_failure_nobody_waits_too_long() -> None:
-    found = limits_of(read("brokerFastFailureEnable=false", "", {}))
-    assert {limits.wait_ms for limits in found.values()} == {None}
+    by_kind = limits_of(read("brokerFastFailureEnable=false", "", {}))
+    assert {limits.wait_ms for limits in by_kind.values()} == {None}

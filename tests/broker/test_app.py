@@ -31,8 +31,8 @@ from roquet.wire.codes import ResponseCode
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
     small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    given = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **given)
+    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_what_was_stored_is_there_after_a_restart(
@@ -175,10 +175,10 @@ async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
 
 
 async def test_several_brokers_live_in_one_process(peer: Any, message: Any) -> None:
-    async with BrokerServer(config_of()) as one, BrokerServer(config_of()) as two:
-        one.broker.bind(send)(message(), peer)
-        assert two.broker.tables.topics.get("orders") is None
-        assert one.port != two.port
+    async with BrokerServer(config_of()) as first, BrokerServer(config_of()) as second:
+        first.broker.bind(send)(message(), peer)
+        assert second.broker.tables.topics.get("orders") is None
+        assert first.port != second.port
 
 
 async def test_a_broker_with_tls_registers_and_serves_by_it() -> None:
@@ -234,7 +234,7 @@ async def test_there_is_no_port_two_below_one_that_has_none(
     asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
-    monkeypatch.setattr(app_module, "Server", lambda *_, **given: made.append(given["also"]))
+    monkeypatch.setattr(app_module, "Server", lambda *_, **settings: made.append(settings["also"]))
     with pytest.raises(AttributeError):  # nothing listens
         await BrokerServer(config_of(port=asked)).__aenter__()
     assert made == [None]
@@ -256,11 +256,11 @@ async def test_a_broker_whose_port_two_below_is_taken_says_so_and_serves(
 def free_pair() -> int:
     """A port that is free, and the one two below."""
     while True:
-        with socket.socket() as one, socket.socket() as other:
-            one.bind(("127.0.0.1", 0))
-            port: int = one.getsockname()[1]
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
             try:
-                other.bind(("127.0.0.1", port - 2))
+                second.bind(("127.0.0.1", port - 2))
             except OSError:
                 continue
             return port

@@ -12,8 +12,8 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
     small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    given = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **given)
+    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_a_broker_without_a_directory_keeps_everything_in_memory(

@@ -17,8 +17,8 @@ from roquet.testing.clock import in_virtual_time, this_loop
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
     small = {"log_file_size": 1 << 20, "queue_file_entries": 1000, "index_slots": 100}
-    given = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
-    return BrokerConfig(store_dir=directory, **given)
+    arguments = {"host": "127.0.0.1", "port": 0, "index_entries": 1000, **small, **settings}
+    return BrokerConfig(store_dir=directory, **arguments)
 
 
 async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(

@@ -17,8 +17,8 @@ def later(statistics: Statistics, ticks: int, now_ms: int = NOW) -> None:
 
 
 def minute(statistics: Statistics, name: str, key: str) -> StatsItem | None:
-    found = statistics.view(name, key)
-    return found.stats_minute if found else None
+    stats = statistics.view(name, key)
+    return stats.stats_minute if stats else None
 
 
 def test_what_was_put_and_got_is_told_once_a_sample_was_taken() -> None:
@@ -55,8 +55,8 @@ def test_messages_sent_back_are_counted_by_topic_and_group() -> None:
     statistics.sent_back("orders", "billing")
     statistics.sent_back("orders", "billing")
     later(statistics, 1)
-    found = minute(statistics, "SNDBCK_PUT_NUMS", "orders@billing")
-    assert found == StatsItem(sum=2, tps=0.2, avgpt=1.0)
+    stats = minute(statistics, "SNDBCK_PUT_NUMS", "orders@billing")
+    assert stats == StatsItem(sum=2, tps=0.2, avgpt=1.0)
 
 
 def test_reading_takes_no_time_worth_telling() -> None:
@@ -70,18 +70,18 @@ def test_a_minute_an_hour_and_a_day_are_forgotten_in_their_turn() -> None:
     statistics = Statistics(NOW)
     statistics.put("orders", 60, 60)
     later(statistics, 7)
-    found = statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert found == statistics.spans(statistics.puts["orders"], COUNT)
-    assert found.stats_minute == StatsItem()
-    assert found.stats_hour == StatsItem(), "its first sample comes after ten minutes"
+    stats = statistics.view("TOPIC_PUT_NUMS", "orders")
+    assert stats == statistics.spans(statistics.puts["orders"], COUNT)
+    assert stats.stats_minute == StatsItem()
+    assert stats.stats_hour == StatsItem(), "its first sample comes after ten minutes"
     later(statistics, 53, NOW + 7 * SAMPLE_MS)
-    found = statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert found is not None
-    assert found.stats_hour == StatsItem(sum=60, tps=0.1, avgpt=1.0)
+    stats = statistics.view("TOPIC_PUT_NUMS", "orders")
+    assert stats is not None
+    assert stats.stats_hour == StatsItem(sum=60, tps=0.1, avgpt=1.0)
     later(statistics, 360, NOW + 60 * SAMPLE_MS)
-    found = statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert found is not None
-    assert (found.stats_hour, found.stats_day) == (
+    stats = statistics.view("TOPIC_PUT_NUMS", "orders")
+    assert stats is not None
+    assert (stats.stats_hour, stats.stats_day) == (
         StatsItem(),
         StatsItem(sum=60, tps=1 / 60, avgpt=1),
     )
@@ -95,10 +95,10 @@ def test_a_minute_holds_what_was_counted_in_its_six_samples(counts: list[int]) -
         statistics.put("orders", count, 3 * count)
         list(statistics.tick(NOW + tick * SAMPLE_MS))
     for name, factor in (("TOPIC_PUT_NUMS", 1), ("TOPIC_PUT_SIZE", 3)):
-        found = minute(statistics, name, "orders")
-        assert found is not None
-        assert found.sum == factor * sum(counts[-6:])
-        assert found.tps == found.sum * 1000 / (min(len(counts), 6) * SAMPLE_MS)
+        stats = minute(statistics, name, "orders")
+        assert stats is not None
+        assert stats.sum == factor * sum(counts[-6:])
+        assert stats.tps == stats.sum * 1000 / (min(len(counts), 6) * SAMPLE_MS)
 
 
 def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
@@ -106,8 +106,8 @@ def test_a_key_that_comes_late_is_measured_from_the_sample_before_it() -> None:
     later(statistics, 3)
     statistics.put("orders", 5, 5)
     list(statistics.tick(NOW + 4 * SAMPLE_MS))
-    found = minute(statistics, "TOPIC_PUT_NUMS", "orders")
-    assert found == StatsItem(sum=5, tps=0.5, avgpt=1.0)
+    stats = minute(statistics, "TOPIC_PUT_NUMS", "orders")
+    assert stats == StatsItem(sum=5, tps=0.5, avgpt=1.0)
     assert statistics.consume_tps("orders", "billing") == 0.0
 
 

@@ -181,12 +181,12 @@ class Statistics:
 
     def _of(self, table: dict[K, StatsCounter], key: K) -> StatsCounter:
         """The counter of a key, created if the table has room."""
-        found = table.get(key)
-        if found is None:
+        counter = table.get(key)
+        if counter is None:
             if len(table) >= KEYS_MAX:
                 return self._spare
-            found = table[key] = StatsCounter()
-        return found
+            counter = table[key] = StatsCounter()
+        return counter
 
     # -- samples -----------------------------------------------------------------------------
 
@@ -218,8 +218,8 @@ class Statistics:
         return self.puts, self.gets, self.returns
 
     def _tallies(self) -> list[StatsCounter]:
-        found = [tally for table in self._tables for tally in table.values()]
-        return [*found, self.broker_puts, self.broker_gets, self.misses]
+        counters = [tally for table in self._tables for tally in table.values()]
+        return [*counters, self.broker_puts, self.broker_gets, self.misses]
 
     def _forget_idle(self) -> None:
         for table in self._tables:

@@ -27,9 +27,9 @@ def matches(filters: FilterCache, expression: str, properties: Mapping[str, str]
 def refused(
     filters: FilterCache, config: BrokerConfig = CONFIG, **subscription: Any
 ) -> CallRefused:
-    given = {"topic": "orders", "expression_type": SQL92, **subscription}
+    arguments = {"topic": "orders", "expression_type": SQL92, **subscription}
     with pytest.raises(CallRefused) as error:
-        filters.of_subscription(config, Subscription(**given))
+        filters.of_subscription(config, Subscription(**arguments))
     return error.value
 
 
@@ -41,9 +41,9 @@ def test_an_expression_looks_at_properties_as_they_are_stored(filters: FilterCac
 
 
 def test_an_expression_is_compiled_once(filters: FilterCache) -> None:
-    found = filters.find(CONFIG, SQL92, "a > 5")
-    assert filters.find(CONFIG, SQL92, "a > 5") is found
-    assert found.terms == 2
+    compiled = filters.find(CONFIG, SQL92, "a > 5")
+    assert filters.find(CONFIG, SQL92, "a > 5") is compiled
+    assert compiled.terms == 2
     assert len(filters) == 1
 
 
@@ -75,8 +75,8 @@ def test_what_the_genuine_grammar_misreads_is_misread_only_where_that_is_wanted(
     filters: FilterCache,
 ) -> None:
     config = BrokerConfig(sql_compatibility=True)
-    found = filters.find(config, SQL92, "a = 0x10")
-    assert found.matches(encode_properties({"a": "0"}))
+    compiled = filters.find(config, SQL92, "a = 0x10")
+    assert compiled.matches(encode_properties({"a": "0"}))
     with pytest.raises(CallRefused):
         filters.find(CONFIG, SQL92, "a = 0x10")
 
@@ -134,7 +134,7 @@ def test_long_expressions_push_others_out(filters: FilterCache) -> None:
 
 
 def test_an_expression_comes_with_what_its_matches_show(filters: FilterCache) -> None:
-    found = filters.find(CONFIG, SQL92, "a = 'x' OR b = 'y'")
-    [way] = found.prefilter.patterns
+    compiled = filters.find(CONFIG, SQL92, "a = 'x' OR b = 'y'")
+    [way] = compiled.prefilter.patterns
     assert [bool(pattern.search(b"a\x01x")) for pattern in way] == [True, False]
     assert filters.find(CONFIG, SQL92, "a = b").prefilter.patterns == ()

@@ -60,35 +60,35 @@ def look(
     return scan_once(store, ("orders", 0, at), wanted(expression), (look, count, size))
 
 
-def bodies(found: Slice) -> list[str]:
-    return [record.body.decode() for part in found.parts for record in decode_many(bytes(part))]
+def bodies(messages: Slice) -> list[str]:
+    return [record.body.decode() for part in messages.parts for record in decode_many(bytes(part))]
 
 
 @pytest.mark.parametrize("between", [0, 3])
 def test_what_is_wanted_is_found_wherever_it_lies(store: Store, fill: Fill, between: int) -> None:
     fill(*range(20), between=between)
-    found = look(store, "a > 16 OR a = 3")
-    assert bodies(found) == ["3", "17", "18", "19"]
-    assert (found.count, found.next_offset) == (4, 20)
-    assert found.size == sum(map(len, found.parts))
+    messages = look(store, "a > 16 OR a = 3")
+    assert bodies(messages) == ["3", "17", "18", "19"]
+    assert (messages.count, messages.next_offset) == (4, 20)
+    assert messages.size == sum(map(len, messages.parts))
     assert bodies(look(store, "a IS NULL OR a < 2")) == ["0", "1"]
 
 
 def test_a_look_ends_behind_what_it_looked_at(store: Store, fill: Fill) -> None:
     fill(*range(20))
-    found = look(store, "a >= 15", look=10)
-    assert (found.count, found.next_offset) == (0, 10)
-    assert bodies(look(store, "a >= 15", at=found.next_offset, look=6)) == ["15"]
+    messages = look(store, "a >= 15", look=10)
+    assert (messages.count, messages.next_offset) == (0, 10)
+    assert bodies(look(store, "a >= 15", at=messages.next_offset, look=6)) == ["15"]
 
 
 @pytest.mark.parametrize("expression", ["a >= 5", "a IS NULL OR a >= 5"])
 def test_what_does_not_fit_comes_next_time(store: Store, fill: Fill, expression: str) -> None:
     fill(*range(10))
-    found = look(store, expression, count=2)
-    assert (bodies(found), found.next_offset) == (["5", "6"], 7)
-    size = len(found.parts[0])
-    found = look(store, expression, size=2 * size + 1)
-    assert (bodies(found), found.next_offset) == (["5", "6"], 7)
+    messages = look(store, expression, count=2)
+    assert (bodies(messages), messages.next_offset) == (["5", "6"], 7)
+    size = len(messages.parts[0])
+    messages = look(store, expression, size=2 * size + 1)
+    assert (bodies(messages), messages.next_offset) == (["5", "6"], 7)
 
 
 def test_one_message_always_fits(store: Store, fill: Fill) -> None:
@@ -110,14 +110,14 @@ def test_a_look_goes_on_block_by_block(
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_COUNT_MIN", 3)
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_SIZE", 2_000)
     fill(*range(200))
-    found = look(store, expression, look=195)
-    assert bodies(found) == ["3", "190", "191", "192", "193", "194"]
-    assert found.next_offset == 195
-    one = found.size // found.count
-    found = look(store, expression, size=3 * one)
-    assert (bodies(found), found.next_offset) == (["3", "190", "191"], 192)
-    found = look(store, expression, count=2)
-    assert (bodies(found), found.next_offset) == (["3", "190"], 191)
+    messages = look(store, expression, look=195)
+    assert bodies(messages) == ["3", "190", "191", "192", "193", "194"]
+    assert messages.next_offset == 195
+    size = messages.size // messages.count
+    messages = look(store, expression, size=3 * size)
+    assert (bodies(messages), messages.next_offset) == (["3", "190", "191"], 192)
+    messages = look(store, expression, count=2)
+    assert (bodies(messages), messages.next_offset) == (["3", "190"], 191)
 
 
 def test_a_look_at_long_messages_is_at_fewer_of_them(
@@ -126,8 +126,8 @@ def test_a_look_at_long_messages_is_at_fewer_of_them(
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_SIZE", 10_000)
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_SIZE", 5_000)
     fill(*range(60), body=bytes(1_000))
-    found = look(store, "a = 1")
-    assert (found.count, found.next_offset) == (1, 12)
+    messages = look(store, "a = 1")
+    assert (messages.count, messages.next_offset) == (1, 12)
     assert look(store, "a = 1", at=12).next_offset == 24
 
 
@@ -150,14 +150,14 @@ def test_looks_find_each_message_once(
     for value in values:
         properties = encode_properties({"a": str(value), "b": "x"})
         store.append(Draft("orders", 0, str(value).encode(), properties), 1)
-    found, at = list[str](), 0
+    matching, at = list[str](), 0
     while at < len(values):
-        one = look(store, expression, at, look=step, count=count)
-        assert one.next_offset > at
-        found += bodies(one)
-        at = one.next_offset
+        messages = look(store, expression, at, look=step, count=count)
+        assert messages.next_offset > at
+        matching += bodies(messages)
+        at = messages.next_offset
     by_itself = wanted(expression)
-    assert found == [
+    assert matching == [
         str(value) for value in values
         if by_itself.matches(encode_properties({"a": str(value), "b": "x"}))
     ]  # fmt: skip
@@ -174,27 +174,27 @@ class TestLookByLook:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 7)
         fill(*range(50))
         assert bodies(await self.ask(store, "a > 20", 3)) == ["21", "22", "23"]
-        found = await self.ask(store, "a > 20", 99)
-        assert (found.count, found.next_offset) == (29, 50)
-        assert found.size == sum(map(len, found.parts))
+        messages = await self.ask(store, "a > 20", 99)
+        assert (messages.count, messages.next_offset) == (29, 50)
+        assert messages.size == sum(map(len, messages.parts))
 
     async def test_bytes_are_a_limit_over_all_looks(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
         fill(*[5] * 60)
-        one = (await self.ask(store, "a = 5", 1)).size
-        found = await self.ask(store, "a = 5", 99, 20 * one + 1)
-        assert (found.count, found.next_offset) == (20, 20)
-        assert (await self.ask(store, "a = 5", 99, 16 * one + 1)).count == 16
+        size = (await self.ask(store, "a = 5", 1)).size
+        messages = await self.ask(store, "a = 5", 99, 20 * size + 1)
+        assert (messages.count, messages.next_offset) == (20, 20)
+        assert (await self.ask(store, "a = 5", 99, 16 * size + 1)).count == 16
 
     async def test_an_answer_comes_even_when_nothing_is_found(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 30)
         fill(*range(50))
-        found = await self.ask(store, "a > 40", 99)
-        assert (found.count, found.next_offset) == (0, 30)
+        messages = await self.ask(store, "a > 40", 99)
+        assert (messages.count, messages.next_offset) == (0, 30)
         assert SCAN_MAX > 10 * STEP_MAX
 
     async def test_others_have_their_turn_between_two_looks(
@@ -224,6 +224,6 @@ class TestLookByLook:
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         store.delete_topic("orders")
-        found = await asyncio.wait_for(search, 2)
-        assert 0 < found.count < 90
-        assert found.next_offset < 100
+        messages = await asyncio.wait_for(search, 2)
+        assert 0 < messages.count < 90
+        assert messages.next_offset < 100

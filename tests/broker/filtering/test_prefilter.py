@@ -59,7 +59,7 @@ PROPERTIES = st.builds(
 
 
 def block_of(properties: list[bytes], body: bytes = b"", sys_flag: int = 0) -> bytes:
-    return b"".join(record_of(one, body, sys_flag) for one in properties)
+    return b"".join(record_of(text, body, sys_flag) for text in properties)
 
 
 def record_of(properties: bytes, body: bytes = b"", sys_flag: int = 0) -> bytes:
@@ -68,7 +68,7 @@ def record_of(properties: bytes, body: bytes = b"", sys_flag: int = 0) -> bytes:
 
 
 def edges_of(properties: list[bytes], body: bytes = b"", sys_flag: int = 0) -> list[int]:
-    sizes = [len(record_of(one, body, sys_flag)) for one in properties]
+    sizes = [len(record_of(text, body, sys_flag)) for text in properties]
     return list(accumulate(sizes, initial=0))
 
 
@@ -91,10 +91,10 @@ def test_each_message_that_matches_is_among_the_candidates(
     plain, quick = sql92.matcher(node, sql92.of_mapping), sql92.matcher(node, property_finder)
     matching = {
         number
-        for number, one in enumerate(properties)
-        if plain(decode_properties(one.decode("utf-8", "replace")))
+        for number, text in enumerate(properties)
+        if plain(decode_properties(text.decode("utf-8", "replace")))
     }
-    assert {number for number, one in enumerate(properties) if quick(one)} == matching
+    assert {number for number, text in enumerate(properties) if quick(text)} == matching
     block, edges = block_of(properties, body, sys_flag), edges_of(properties, body, sys_flag)
     prefilter = build_prefilter(node)
     assert matching <= set(prefilter.candidates(block, edges))
@@ -120,9 +120,9 @@ def test_a_few_messages_of_many_are_found_by_a_rare_sign() -> None:
 def test_of_two_signs_the_messages_say_which_is_rare() -> None:
     messages = [{"a": str(number), "b": str(number % 10), "c": "x"} for number in range(100)]
     for expression in ("a = 42 AND b = 2", "b = 2 AND a = 42", "b = '2' AND a = 42 AND c = 'x'"):
-        found = candidates(expression, *messages)
-        assert 42 in found
-        assert len(found) <= 10
+        numbers = candidates(expression, *messages)
+        assert 42 in numbers
+        assert len(numbers) <= 10
     # At first only one of them is seen, so that it is the other one that is rare.
     messages = [{"a": "5", "b": "1"}] * SAMPLE_COUNT + [{"a": "1", "b": "5"}] * 10
     assert candidates("a = 5 AND b = 5", *messages) == list(range(SAMPLE_COUNT, SAMPLE_COUNT + 10))

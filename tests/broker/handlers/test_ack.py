@@ -24,10 +24,10 @@ def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., ReceiptHand
     def take(**fields: Any) -> ReceiptHandle:
         for n in range(3):
             broker.bind(send)(message(b"%d" % n), peer)
-        given: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
+        arguments: dict[str, Any] = {"invisible_time": 60_000, "order": False, **fields}
         reply: Any = broker.bind(pop)(Pop(
                 consumer_group="g", topic="orders", queue_id=0, max_msg_nums=32, poll_time=0,
-                born_time=broker.control.clock.now_ms(), init_mode=0, **given,
+                born_time=broker.control.clock.now_ms(), init_mode=0, **arguments,
             ),
             peer,
         )  # fmt: skip
@@ -39,11 +39,11 @@ def popped(broker: Broker, peer: Any, message: Any) -> Callable[..., ReceiptHand
 
 
 def acknowledge(broker: Broker, peer: Any, handle: ReceiptHandle, **fields: Any) -> int:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return broker.bind(ack)(Ack(**given), peer).code
+    return broker.bind(ack)(Ack(**arguments), peer).code
 
 
 def change(broker: Broker, peer: Any, handle: ReceiptHandle, invisible_ms: int) -> Any:
@@ -82,8 +82,8 @@ async def test_a_handle_of_another_message_is_refused(
     with pytest.raises(CallRefused) as refused:
         broker.bind(ack)(call, peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    (found,) = broker.delivery.revive.in_flight
-    assert found.left == 0b111
+    (checkpoint,) = broker.delivery.revive.in_flight
+    assert checkpoint.left == 0b111
 
 
 @pytest.mark.parametrize(
@@ -127,8 +127,8 @@ async def test_a_handle_that_only_says_that_it_is_ordered_loses_no_message(
                 acknowledge(broker, peer, replace(ordered, offset=offset))
             assert refused.value.code == ResponseCode.MESSAGE_ILLEGAL
     assert broker.tables.offsets.get("g", "orders", 0) == before == 3
-    (found,) = broker.delivery.revive.in_flight
-    assert found.left == 0b111
+    (checkpoint,) = broker.delivery.revive.in_flight
+    assert checkpoint.left == 0b111
 
 
 async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
@@ -138,8 +138,8 @@ async def test_a_handle_of_another_group_or_pop_takes_nothing_from_this_one(
     # Code 0 as from the genuine broker, which looks no checkpoint up either.
     assert acknowledge(broker, peer, handle, consumer_group="other") == 0
     assert acknowledge(broker, peer, replace(handle, pop_ms=handle.pop_ms + 1)) == 0
-    (found,) = broker.delivery.revive.in_flight
-    assert found.left == 0b111
+    (checkpoint,) = broker.delivery.revive.in_flight
+    assert checkpoint.left == 0b111
     assert broker.tables.offsets.get("other", "orders", 0) is None
 
 
@@ -166,7 +166,7 @@ async def test_an_old_handle_is_told_so_and_changes_nothing(
 
 async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popped: Any) -> None:
     handle = popped()
-    one = PopAck(
+    acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0,
         revive_queue=handle.revive_queue, pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BQ==",
     )  # fmt: skip
@@ -174,11 +174,11 @@ async def test_a_batch_acknowledges_many_at_once(broker: Broker, peer: Any, popp
         {"start": 2**62}, {"start": 1}, {"group": "other"}, {"queue_id": 1}, {"topic": "nowhere"},
         {"pop_ms": handle.pop_ms + 1}, {"revive_queue": ORDER_QUEUE}, {"retry": "1"},
     ]  # fmt: skip
-    forged = [replace(one, bits="////", **change) for change in changes]
-    body = encode_acks(AckBatch(acks=[*forged, one]))
+    forged = [replace(acked, bits="////", **change) for change in changes]
+    body = encode_acks(AckBatch(acks=[*forged, acked]))
     assert broker.bind(batch_ack)(BatchAck(body=body), peer).code == 0
-    (found,) = broker.delivery.revive.in_flight
-    assert found.left == 0b010
+    (checkpoint,) = broker.delivery.revive.in_flight
+    assert checkpoint.left == 0b010
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
     assert broker.bind(batch_ack)(empty, peer).code == ResponseCode.NO_MESSAGE
@@ -222,11 +222,11 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
     assert broker.tables.offsets.get("g", "orders", 0) == 2
     reply = change(broker, peer, replace(handle, offset=2), 5_000)
     assert (reply.code, reply.revive_qid) == (0, 999)
-    one = PopAck(
+    acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[one])))
+    batch = BatchAck(body=encode_acks(AckBatch(acks=[acked])))
     assert broker.bind(batch_ack)(batch, peer).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
@@ -236,12 +236,12 @@ async def test_what_is_too_late_of_an_ordered_batch_is_left_out(
     broker: Broker, peer: Any, popped: Any
 ) -> None:
     handle = popped(order=True)
-    one = PopAck(
+    acked = PopAck(
         group="g", topic="orders", retry="0", start=0, queue_id=0, revive_queue=999,
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="Bw==",
     )  # fmt: skip
-    stale = replace(one, pop_ms=handle.pop_ms - 5)
-    batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, one])))
+    stale = replace(acked, pop_ms=handle.pop_ms - 5)
+    batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, acked])))
     assert broker.bind(batch_ack)(batch, peer).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None

@@ -37,8 +37,8 @@ def join(broker: Broker, peer: Any, client_id: str, group: str = "billing") -> A
 async def asked(
     broker: Broker, member: str, strategy: str = "AVG", **fields: Any
 ) -> list[QueueAssignment] | None:
-    given = {"topic": "orders", "consumer_group": "billing", **fields}
-    body = AssignmentQuery(client_id=member, strategy_name=strategy, **given)
+    arguments = {"topic": "orders", "consumer_group": "billing", **fields}
+    body = AssignmentQuery(client_id=member, strategy_name=strategy, **arguments)
     answer = broker.bind(assignment.query)(QueryAssignment(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     reply = await answer if inspect.isawaitable(answer) else answer
     assert reply is not None
@@ -46,14 +46,14 @@ async def asked(
 
 
 async def numbers(broker: Broker, member: str, strategy: str = "AVG", **fields: Any) -> list[int]:
-    found = await asked(broker, member, strategy, **fields)
-    assert found is not None
-    return [one.message_queue.queue_id for one in found]
+    assignments = await asked(broker, member, strategy, **fields)
+    assert assignments is not None
+    return [assignment.message_queue.queue_id for assignment in assignments]
 
 
 async def set_mode(broker: Broker, mode: str, shared: int = 0, **fields: str) -> int:
-    given = {"topic": "orders", "consumer_group": "billing", **fields}
-    body = RequestMode(mode=mode, pop_share_queue_num=shared, **given)
+    arguments = {"topic": "orders", "consumer_group": "billing", **fields}
+    body = RequestMode(mode=mode, pop_share_queue_num=shared, **arguments)
     reply = await broker.bind(assignment.set_mode)(SetRequestMode(body=codec.dumps(body)), None)  # type: ignore[arg-type]
     return reply.code
 
@@ -73,10 +73,10 @@ class TestGenuineStrategies:
         assert sorted(number for share in shares for number in share) == list(range(8))
 
     async def test_an_answer_as_the_genuine_broker_writes_it(self, broker: Broker) -> None:
-        found = await asked(broker, "c3")
+        assignments = await asked(broker, "c3")
         queue = MessageQueue("orders", broker.control.settings.config.broker_name, 6)
-        assert found is not None
-        assert found[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
+        assert assignments is not None
+        assert assignments[0] == QueueAssignment(message_queue=queue, mode="PULL", attachments=None)
 
     async def test_broadcast_topics_go_to_everybody_known_or_not(self, broker: Broker) -> None:
         everything = list(range(8))
@@ -104,10 +104,10 @@ class TestBrokerDecided:
     async def test_all_who_ask_get_the_same_numbered_answer(
         self, broker: Broker, strategy: str
     ) -> None:
-        found = [await asked(broker, f"c{n}", strategy) or [] for n in (1, 2, 3)]
-        assert sorted(len(share) for share in found) == [2, 3, 3]
-        assert sorted(x.message_queue.queue_id for share in found for x in share) == list(range(8))
-        assert {str(x.attachments) for share in found for x in share} == {"{'snapshot': '1'}"}
+        shares = [await asked(broker, f"c{n}", strategy) or [] for n in (1, 2, 3)]
+        assert sorted(len(share) for share in shares) == [2, 3, 3]
+        assert sorted(x.message_queue.queue_id for share in shares for x in share) == list(range(8))
+        assert {str(x.attachments) for share in shares for x in share} == {"{'snapshot': '1'}"}
 
     async def test_few_queues_move_when_somebody_joins(self, broker: Broker, new_peer: Any) -> None:
         before = {f"c{n}": await numbers(broker, f"c{n}", "STICKY") for n in (1, 2, 3)}
@@ -115,16 +115,16 @@ class TestBrokerDecided:
         after = {f"c{n}": await numbers(broker, f"c{n}", "STICKY") for n in (1, 2, 3, 4)}
         assert sum(len(set(after[m]) - set(before[m])) for m in before) == 0
         assert len(after["c4"]) == 2
-        found = await asked(broker, "c4", "STICKY") or []
-        assert found[0].attachments == {"snapshot": "2"}
+        assignments = await asked(broker, "c4", "STICKY") or []
+        assert assignments[0].attachments == {"snapshot": "2"}
 
 
 @pytest.mark.usefixtures("group")
 class TestPopping:
     async def test_everybody_pops_everything_unless_told_otherwise(self, broker: Broker) -> None:
         assert await set_mode(broker, "POP") == 0
-        found = await asked(broker, "c1") or []
-        assert [(x.message_queue.queue_id, x.mode) for x in found] == [(-1, "POP")]
+        assignments = await asked(broker, "c1") or []
+        assert [(x.message_queue.queue_id, x.mode) for x in assignments] == [(-1, "POP")]
 
     async def test_with_one_to_share_a_member_works_on_the_next_ones_queues(
         self, broker: Broker
@@ -133,8 +133,8 @@ class TestPopping:
         assert await numbers(broker, "c3") == [6, 7, 0, 1, 2]
 
     async def test_retry_topics_are_pulled(self, broker: Broker) -> None:
-        found = await asked(broker, "c1", topic="%RETRY%billing") or []
-        assert [x.mode for x in found] == ["PULL"]
+        assignments = await asked(broker, "c1", topic="%RETRY%billing") or []
+        assert [x.mode for x in assignments] == ["PULL"]
 
     async def test_who_is_not_in_the_group_pops_nothing(self, broker: Broker) -> None:
         await set_mode(broker, "POP")
@@ -164,8 +164,8 @@ class TestDefaults:
 
     @pytest.mark.usefixtures("group")
     async def test_a_broker_may_have_all_groups_pop(self, broker: Broker) -> None:
-        found = await asked(broker, "c1") or []
-        assert [(x.message_queue.queue_id, x.mode) for x in found] == [(-1, "POP")]
+        assignments = await asked(broker, "c1") or []
+        assert [(x.message_queue.queue_id, x.mode) for x in assignments] == [(-1, "POP")]
         retries = await asked(broker, "c1", topic="%RETRY%billing") or []
         assert [x.mode for x in retries] == ["PULL"]
 
@@ -185,9 +185,9 @@ class TestBadInput:
     async def test_a_question_that_cannot_be_answered_says_why(
         self, broker: Broker, fields: dict[str, str], remark: str
     ) -> None:
-        given = {"member": "c1", **fields}
+        arguments = {"member": "c1", **fields}
         with pytest.raises(CallRefused, match=remark) as refused:
-            await asked(broker, given.pop("member"), **given)
+            await asked(broker, arguments.pop("member"), **arguments)
         assert refused.value.code == ResponseCode.INVALID_PARAMETER
 
     @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"topic":{}}'])
@@ -210,8 +210,8 @@ class TestBadInput:
     async def test_a_mode_that_cannot_be_is_refused(
         self, broker: Broker, fields: dict[str, str], code: ResponseCode
     ) -> None:
-        given: dict[str, Any] = {"mode": "POP", **fields}
+        arguments: dict[str, Any] = {"mode": "POP", **fields}
         with pytest.raises(CallRefused) as refused:
-            await set_mode(broker, given.pop("mode"), **given)
+            await set_mode(broker, arguments.pop("mode"), **arguments)
         assert refused.value.code == code
         assert [x.mode for x in await asked(broker, "c1") or []] == ["PULL"] * 3

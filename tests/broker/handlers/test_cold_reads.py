@@ -18,7 +18,7 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 
-def told(broker: Broker, peer: Any) -> ColdReadLimitTable:
+def read_limits(broker: Broker, peer: Any) -> ColdReadLimitTable:
     return codec.loads(
         broker.bind(handlers.limits)(GetColdReadLimits(), peer).body, ColdReadLimitTable
     )
@@ -29,15 +29,15 @@ async def test_limits_are_kept_and_told_and_said_to_have_no_effect(
 ) -> None:
     reply = broker.bind(handlers.put_limits)(SetColdReadLimits(body=b"gg=1000\nhh=-1\n"), peer)
     assert (reply.code, "without effect" in (reply.remark or "")) == (0, True)
-    assert told(broker, peer).config_table == {"gg": 1000, "hh": -1}
+    assert read_limits(broker, peer).config_table == {"gg": 1000, "hh": -1}
     broker.bind(handlers.remove_limit)(RemoveColdReadLimit(body=b"gg"), peer)
-    assert told(broker, peer).config_table == {"hh": -1}
+    assert read_limits(broker, peer).config_table == {"hh": -1}
 
 
 async def test_limits_of_the_settings_are_told(broker: Broker, peer: Any) -> None:
-    assert told(broker, peer).cg_cold_read_threshold == 3 * 1024 * 1024
+    assert read_limits(broker, peer).cg_cold_read_threshold == 3 * 1024 * 1024
     broker.bind(update)(UpdateSettings(body=b"globalColdReadThreshold=7"), peer)
-    assert told(broker, peer).global_cold_read_threshold == 7
+    assert read_limits(broker, peer).global_cold_read_threshold == 7
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ async def test_limits_that_are_none_are_refused(broker: Broker, peer: Any, body:
     with pytest.raises(CallRefused) as refused:
         broker.bind(handlers.put_limits)(SetColdReadLimits(body=b"ok=1\n" + body), peer)
     assert refused.value.code == ResponseCode.INVALID_PARAMETER
-    assert told(broker, peer).config_table == {}
+    assert read_limits(broker, peer).config_table == {}
 
 
 async def test_modes_of_reading_ahead_are_taken_and_others_refused_as_the_genuine_broker_does(

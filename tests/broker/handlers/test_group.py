@@ -59,23 +59,23 @@ def stats(broker: Broker, **fields: Any) -> ConsumeStats:
 
 @pytest.mark.usefixtures("billing")
 async def test_the_members_of_a_group_are_told(broker: Broker) -> None:
-    found = connections(broker)
-    assert [(c.client_id, c.client_addr) for c in found.connection_set] == [
+    body = connections(broker)
+    assert [(c.client_id, c.client_addr) for c in body.connection_set] == [
         ("c1", "10.0.0.7:5000"),
         ("c2", "10.0.0.7:5000"),
     ]
-    assert found.connection_set[0].language is Language.JAVA
-    assert found.connection_set[0].wishes is None, "nobody asked"
-    assert found.subscription_table["orders"].sub_string == "*"
-    assert found.consume_type is ConsumeType.CONSUME_PASSIVELY
+    assert body.connection_set[0].language is Language.JAVA
+    assert body.connection_set[0].wishes is None, "nobody asked"
+    assert body.subscription_table["orders"].sub_string == "*"
+    assert body.consume_type is ConsumeType.CONSUME_PASSIVELY
 
 
 async def test_what_each_listens_to_is_told_to_who_asks(
     broker: Broker, billing: dict[str, Any]
 ) -> None:
     join(broker, billing["c2"], "c2", "paid")
-    found = connections(broker, with_wishes=True).connection_set
-    assert [c.wishes for c in found] == [{"orders": "*"}, {"orders": "paid"}]
+    members = connections(broker, with_wishes=True).connection_set
+    assert [c.wishes for c in members] == [{"orders": "*"}, {"orders": "paid"}]
 
 
 async def test_how_each_shares_the_queues_is_told_to_who_asks(
@@ -84,8 +84,8 @@ async def test_how_each_shares_the_queues_is_told_to_who_asks(
     data = ConsumerData(group_name="billing", strategy="AVG_BY_CIRCLE")
     body = codec.dumps(HeartbeatData(client_id="c2", consumer_data_set=[data]))
     broker.bind(heartbeat)(Heartbeat(body=body), billing["c2"])
-    found = connections(broker, with_wishes=True).connection_set
-    assert [c.strategy for c in found] == [None, "AVG_BY_CIRCLE"]
+    members = connections(broker, with_wishes=True).connection_set
+    assert [c.strategy for c in members] == [None, "AVG_BY_CIRCLE"]
     assert [c.strategy for c in connections(broker).connection_set] == [None, None]
 
 
@@ -122,12 +122,12 @@ async def test_what_was_given_out_and_how_quickly_is_told(broker: Broker) -> Non
     broker.control.statistics.got("orders", "billing", 2, 99).pulled[0] = 2
     assert stats(broker).consume_tps == 0.0
     list(broker.control.statistics.tick(broker.control.statistics.boot_ms + 10_000))
-    found = stats(broker)
-    progress = found.offset_table[
+    body = stats(broker)
+    progress = body.offset_table[
         MessageQueue("orders", broker.control.settings.config.broker_name, 0)
     ]
     assert (progress.consumer_offset, progress.pull_offset) == (1, 2)
-    assert found.consume_tps == 0.2
+    assert body.consume_tps == 0.2
 
 
 @pytest.mark.usefixtures("billing")

@@ -43,8 +43,8 @@ def members(broker: Broker, peer: Any, group: str) -> list[str]:
 
 
 def queues_of(broker: Broker, topic: str) -> int:
-    found = broker.tables.topics.get(topic)
-    return found.read_queue_nums if found else 0
+    config = broker.tables.topics.get(topic)
+    return config.read_queue_nums if config else 0
 
 
 async def test_a_heartbeat_makes_group_and_retry_topic(broker: Broker, peer: Any) -> None:
@@ -143,9 +143,9 @@ async def test_heartbeats_of_other_clients_are_understood(
         reply = broker.bind(handlers.heartbeat)(Heartbeat(body=row["body"].encode()), peer)
         assert reply.code == 0
     if group:
-        found = broker.tables.clients.consumers(group)
-        assert found is not None
-        assert found.subscriptions["T044"].sub_string == "tagA"
+        consumers = broker.tables.clients.consumers(group)
+        assert consumers is not None
+        assert consumers.subscriptions["T044"].sub_string == "tagA"
         assert members(broker, peer, group)[0].endswith("@DEFAULT")
 
 
@@ -254,10 +254,10 @@ async def test_an_expression_is_checked_whoever_asks_for_whatever_topic(
     broker: Broker, peer: Any, body: bytes, code: int
 ) -> None:
     try:
-        found = broker.bind(handlers.check_subscription)(CheckSubscription(body=body), peer).code
+        actual = broker.bind(handlers.check_subscription)(CheckSubscription(body=body), peer).code
     except CallRefused as refused:
-        found = refused.code
-    assert found == code
+        actual = refused.code
+    assert actual == code
 
 
 async def test_members_that_listen_to_different_things_are_logged_once(

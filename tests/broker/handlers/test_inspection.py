@@ -41,9 +41,9 @@ def orders(broker: Broker, peer: Any, message: Any) -> Broker:
 
 async def test_the_members_of_a_producer_group_are_told(shop: Broker, peer: Any) -> None:
     reply = shop.bind(handlers.producers)(calls.GetProducers(producer_group="shop"), peer)
-    (found,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
-    assert (found.client_id, found.client_addr) == ("c1", peer.address)
-    assert (found.language, found.version) == (Language.GO, 513)
+    (connection,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
+    assert (connection.client_id, connection.client_addr) == ("c1", peer.address)
+    assert (connection.language, connection.version) == (Language.GO, 513)
 
 
 async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: Any) -> None:
@@ -55,9 +55,9 @@ async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: Any) -
 async def test_all_producers_are_told_with_their_last_sign_of_life(shop: Broker, peer: Any) -> None:
     reply = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
     table = codec.loads(reply.body, calls.ProducerTable).data
-    (found,) = table["shop"]
-    assert (found.client_id, found.remote_ip) == ("c1", f"/{peer.address}")
-    assert abs(found.last_update_timestamp - shop.control.clock.now_ms()) < 60_000
+    (producer,) = table["shop"]
+    assert (producer.client_id, producer.remote_ip) == ("c1", f"/{peer.address}")
+    assert abs(producer.last_update_timestamp - shop.control.clock.now_ms()) < 60_000
 
 
 async def test_without_producers_the_table_is_empty(broker: Broker, peer: Any) -> None:
@@ -80,18 +80,18 @@ async def test_the_topics_of_a_groups_progress_are_told(broker: Broker, peer: An
     for topic in ("paid", "orders"):
         broker.tables.offsets.commit("billing", topic, 0, 1)
     reply = broker.bind(handlers.topics_of_group)(calls.GetTopicsOfGroup(group="billing"), peer)
-    found = codec.loads(reply.body, TopicList)
-    assert (found.topic_list, found.broker_addr) == (["orders", "paid"], broker.log.address)
+    body = codec.loads(reply.body, TopicList)
+    assert (body.topic_list, body.broker_addr) == (["orders", "paid"], broker.log.address)
 
 
 async def test_what_a_group_wants_of_a_topic_is_told(shop: Broker, peer: Any) -> None:
     reply = shop.bind(handlers.subscription)(
         calls.GetSubscription(group="billing", topic="orders"), peer
     )
-    found = codec.loads(reply.body, calls.SubscriptionAnswer)
-    assert (found.group, found.topic) == ("billing", "orders")
-    assert found.subscription_data is not None
-    assert found.subscription_data.sub_string == "new"
+    answer = codec.loads(reply.body, calls.SubscriptionAnswer)
+    assert (answer.group, answer.topic) == ("billing", "orders")
+    assert answer.subscription_data is not None
+    assert answer.subscription_data.sub_string == "new"
 
 
 async def test_a_group_that_is_not_online_wants_nothing(broker: Broker, peer: Any) -> None:
@@ -104,46 +104,46 @@ async def test_a_group_that_is_not_online_wants_nothing(broker: Broker, peer: An
 
 async def test_the_systems_topics_are_told(broker: Broker, peer: Any) -> None:
     reply = broker.bind(handlers.system_topics)(calls.GetSystemTopics(), peer)
-    found = codec.loads(reply.body, TopicList).topic_list
+    topics = codec.loads(reply.body, TopicList).topic_list
     assert {
         "TBW102",
         "SCHEDULE_TOPIC_XXXX",
         broker.control.settings.config.broker_name,
         "DefaultCluster",
-    } < {*found}
-    assert "CHECKPOINT_TOPIC" in found, "no broker of ours has it"
+    } < {*topics}
+    assert "CHECKPOINT_TOPIC" in topics, "no broker of ours has it"
 
 
 def entries(broker: Broker, **fields: Any) -> Any:
-    given = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
-    return broker.bind(handlers.entries)(calls.GetEntries(**given), None)  # type: ignore[arg-type]
+    arguments = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
+    return broker.bind(handlers.entries)(calls.GetEntries(**arguments), None)  # type: ignore[arg-type]
 
 
 async def test_the_entries_of_a_queue_are_told(orders: Broker) -> None:
-    found = codec.loads(entries(orders, index=1).body, calls.QueueEntries)
-    assert (found.min_queue_index, found.max_queue_index) == (0, 3)
+    body = codec.loads(entries(orders, index=1).body, calls.QueueEntries)
+    assert (body.min_queue_index, body.max_queue_index) == (0, 3)
     size = orders.log.store.end_position // 3
-    assert [(e.physic_offset, e.physic_size, e.tags_code) for e in found.queue_data or []] == [
+    assert [(e.physic_offset, e.physic_size, e.tags_code) for e in body.queue_data or []] == [
         (size, size, 108960), (2 * size, size, 108960),
     ]  # fmt: skip
-    assert found.filter_data is None
+    assert body.filter_data is None
 
 
 @pytest.mark.parametrize("count", [0, -2, -(2**31)])
 async def test_no_count_gives_no_entries(orders: Broker, count: int) -> None:
-    found = codec.loads(entries(orders, count=count).body, calls.QueueEntries)
-    assert found.queue_data == []
+    body = codec.loads(entries(orders, count=count).body, calls.QueueEntries)
+    assert body.queue_data == []
 
 
 async def test_an_absurd_count_gives_what_there_is(orders: Broker) -> None:
-    found = codec.loads(entries(orders, count=2**31 - 1).body, calls.QueueEntries)
-    assert len(found.queue_data or []) == 3
+    body = codec.loads(entries(orders, count=2**31 - 1).body, calls.QueueEntries)
+    assert len(body.queue_data or []) == 3
 
 
 async def test_an_answer_is_bounded(orders: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(handlers, "ENTRIES_MAX", 2)
-    found = codec.loads(entries(orders, count=1000).body, calls.QueueEntries)
-    assert len(found.queue_data or []) == 2
+    body = codec.loads(entries(orders, count=1000).body, calls.QueueEntries)
+    assert len(body.queue_data or []) == 2
 
 
 @pytest.mark.parametrize("index", [-5, 3, 999, 2**63 - 1])
@@ -163,13 +163,13 @@ async def test_a_queue_that_is_not_there_is_refused(orders: Broker, place: Any) 
 
 @pytest.mark.usefixtures("shop")
 async def test_with_a_group_its_subscription_is_told(orders: Broker) -> None:
-    found = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
-    assert found.filter_data == "null"
-    assert found.subscription_data is not None
-    assert found.subscription_data.sub_string == "new"
-    found = codec.loads(entries(orders, consumer_group="x").body, calls.QueueEntries)
-    assert found.filter_data == "x@orders is not online!"
-    assert found.subscription_data is None
+    body = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert body.filter_data == "null"
+    assert body.subscription_data is not None
+    assert body.subscription_data.sub_string == "new"
+    body = codec.loads(entries(orders, consumer_group="x").body, calls.QueueEntries)
+    assert body.filter_data == "x@orders is not online!"
+    assert body.subscription_data is None
 
 
 async def test_a_filter_by_properties_is_told_with_its_expression(
@@ -178,8 +178,8 @@ async def test_a_filter_by_properties_is_told_with_its_expression(
     wish = Subscription(topic="orders", sub_string="a > 1", expression_type="SQL92", sub_version=7)
     data = ConsumerData(group_name="billing", subscription_data_set=[wish])
     orders.tables.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
-    found = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
-    assert found.filter_data == (
+    body = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert body.filter_data == (
         '{\n\t"clientVersion":7,\n\t"consumerGroup":"billing",\n\t"dead":false,'
         '\n\t"expression":"a > 1",\n\t"expressionType":"SQL92",\n\t"topic":"orders"\n}'
     )
@@ -190,10 +190,10 @@ async def test_all_progress_is_told_with_what_was_given_out(broker: Broker, peer
     broker.control.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
     broker.control.statistics.got("orders", "popping", 1, 1)
     reply = await broker.bind(handlers.all_offsets)(calls.GetAllOffsets(), peer)
-    found = codec.loads(reply.body, calls.AllOffsets)
-    assert found.offset_table["orders@billing"] == {1: 5}
-    assert found.pull_offset_table == {"orders@billing": {1: 7}}
-    assert found.data_version is not None
+    body = codec.loads(reply.body, calls.AllOffsets)
+    assert body.offset_table["orders@billing"] == {1: 5}
+    assert body.pull_offset_table == {"orders@billing": {1: 7}}
+    assert body.data_version is not None
 
 
 async def test_the_delay_levels_in_use_are_told(broker: Broker, peer: Any) -> None:

@@ -24,14 +24,14 @@ from roquet.wire.codes import ResponseCode
 
 
 def commit(broker: Broker, peer: Any, **fields: Any) -> None:
-    given = {
+    arguments = {
         "consumer_group": "billing",
         "topic": "orders",
         "queue_id": 0,
         "commit_offset": 5,
         **fields,
     }
-    broker.bind(offset.update)(UpdateOffset(**given), peer)
+    broker.bind(offset.update)(UpdateOffset(**arguments), peer)
 
 
 def ask(**fields: Any) -> QueryOffset:
@@ -64,11 +64,11 @@ async def test_a_commit_beyond_the_end_is_not_noted_so_that_what_is_stored_there
     broker: Broker, peer: Any
 ) -> None:
     commit(broker, peer, commit_offset=1)
-    told = broker.bind(offset.update)(
+    reply = broker.bind(offset.update)(
         UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2),
         peer,
     )
-    assert (told.code, "beyond the queue's end" in (told.remark or "")) == (0, True)
+    assert (reply.code, "beyond the queue's end" in (reply.remark or "")) == (0, True)
     assert progress(broker, peer) == 1
 
 

@@ -20,7 +20,7 @@ from roquet.wire.records.record import decode_many
 
 
 def ask(broker: Broker, **fields: Any) -> Pop:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "consumer_group": "billing",
         "topic": "orders",
         "queue_id": -1,
@@ -31,7 +31,7 @@ def ask(broker: Broker, **fields: Any) -> Pop:
         "init_mode": 0,
         **fields,
     }
-    return Pop(**given)
+    return Pop(**arguments)
 
 
 def bodies(reply: PopReply) -> list[bytes]:

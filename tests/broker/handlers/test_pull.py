@@ -28,7 +28,7 @@ COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
 
 
 def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
-    given = {
+    arguments = {
         "consumer_group": "billing",
         "topic": "orders",
         "queue_id": 0,
@@ -40,7 +40,7 @@ def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
         "sub_version": 0,
         **fields,
     }
-    return kind(queue_offset=offset, **given)
+    return kind(queue_offset=offset, **arguments)
 
 
 def bodies(reply: PullReply) -> list[bytes]:
@@ -530,7 +530,7 @@ async def test_clients_in_other_languages_get_no_more_at_once_than_from_a_genuin
 async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     broker: Broker, peer: Any, stored: Any
 ) -> None:
-    def found(count: int = 50, size: int | None = None) -> int:
+    def pulled_count(count: int = 50, size: int | None = None) -> int:
         reply: Any = broker.bind(pull)(ask(max_msg_nums=count, max_msg_bytes=size), peer)
         return len(bodies(reply))
 
@@ -542,23 +542,23 @@ async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
     stored(*("red" for _ in range(50)))
     size = broker.log.store.end_position // 50
     set_limits(maxTransferCountOnMessageInMemory=40, maxTransferBytesOnMessageInMemory="4MiB")
-    assert found() == 40
+    assert pulled_count() == 40
     set_limits(maxTransferBytesOnMessageInMemory=10 * size)
-    assert found() == found(size=20 * size) == 10
-    assert found(size=5 * size) == 5
+    assert pulled_count() == pulled_count(size=20 * size) == 10
+    assert pulled_count(size=5 * size) == 5
     set_limits(maxTransferBytesOnMessageInMemory=1)
-    assert found() == 1
+    assert pulled_count() == 1
     msgspec.structs.force_setattr(broker.log, "memory", 25 * size)  # ten messages are 40 % of it
-    assert found() == 8, "the oldest ones are on the disk"
+    assert pulled_count() == 8, "the oldest ones are on the disk"
     set_limits(maxTransferCountOnMessageInDisk=9, maxTransferBytesOnMessageInDisk=3 * size)
-    assert found() == 3
+    assert pulled_count() == 3
     set_limits(maxTransferBytesOnMessageInDisk="1MiB")
-    assert found() == 9
+    assert pulled_count() == 9
     set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
     reply: Any = broker.bind(pull)(ask(30, max_msg_nums=50), peer)
     assert len(bodies(reply)) == 20, "the newest are in memory"
     peer.language = Language.PYTHON
-    assert found() == 50
+    assert pulled_count() == 50
 
 
 @pytest.mark.parametrize("expression", [" ", "|| ||"])
@@ -644,8 +644,8 @@ async def test_a_genuine_reader_of_a_deleted_topic_is_told_to_begin_the_new_one(
 ) -> None:
     stored("a", "b")
     broker.tables.former_readers.add("orders", [peer], ["billing"])
-    told: Any = broker.bind(pull)(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
-    assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    reply: Any = broker.bind(pull)(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
     assert broker.tables.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
     assert bodies(broker.bind(pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
 
@@ -655,8 +655,8 @@ async def test_a_reader_that_names_the_topics_id_is_believed(
 ) -> None:
     stored("a", "b")
     broker.tables.former_readers.add("orders", [peer], ["billing"])
-    found: Any = broker.bind(pull)(ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer)
-    assert (found.code, found.next_begin_offset) == (ResponseCode.SUCCESS, 2)
+    reply: Any = broker.bind(pull)(ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.SUCCESS, 2)
 
 
 async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(
@@ -664,8 +664,8 @@ async def test_a_reader_beyond_the_end_goes_on_at_its_groups_progress(
 ) -> None:
     stored("a", "b")
     broker.bind(pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
-    told: Any = broker.bind(pull)(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
-    assert (told.code, told.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    reply: Any = broker.bind(pull)(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
     assert broker.tables.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
 
 

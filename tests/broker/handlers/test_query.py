@@ -14,14 +14,14 @@ from roquet.wire.records.record import decode, decode_many
 
 
 def ask(key: str, **fields: Any) -> QueryByKey:
-    given = {
+    arguments = {
         "topic": "orders",
         "max_num": 32,
         "begin_timestamp": 0,
         "end_timestamp": 2**62,
         **fields,
     }
-    return QueryByKey(key=key, **given)
+    return QueryByKey(key=key, **arguments)
 
 
 def bodies(broker: Broker, peer: Any, call: QueryByKey) -> list[bytes]:

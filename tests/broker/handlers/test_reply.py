@@ -41,16 +41,16 @@ def beat(broker: Broker, peer: Any, group: str = "p") -> None:
 
 
 def answer(kind: Any = SendReplyMessage, **fields: Any) -> Any:
-    given = {
+    arguments = {
         "body": b"answer", "producer_group": "g", "topic": TOPIC, "queue_id": 0,
         "born_timestamp": 5, "properties": PROPERTIES, "flag": 3,
     }  # fmt: skip
-    return kind(**{**given, **fields})
+    return kind(**{**arguments, **fields})
 
 
-async def told(broker: Broker, call: Any, peer: Any) -> Any:
-    found: Any = broker.bind(reply)(call, peer)
-    return found if isinstance(found, Reply) else await found
+async def answered(broker: Broker, call: Any, peer: Any) -> Any:
+    outcome: Any = broker.bind(reply)(call, peer)
+    return outcome if isinstance(outcome, Reply) else await outcome
 
 
 def kept(broker: Broker) -> list[Record]:
@@ -64,7 +64,7 @@ async def test_the_requester_is_handed_the_answer_and_it_is_kept(
     asker = new_peer()
     requester = Requester(asker)
     beat(broker, asker)
-    sent = await told(broker, answer(kind), new_peer())
+    sent = await answered(broker, answer(kind), new_peer())
     assert sent.code == ResponseCode.SUCCESS
     ((pushed, timeout_ms),) = requester.pushed
     assert timeout_ms == PUSH_TIMEOUT_MS
@@ -83,7 +83,7 @@ async def test_the_requester_is_handed_the_answer_and_it_is_kept(
 async def test_one_that_is_not_there_is_told_in_genuine_words(
     broker: Broker, new_peer: Callable[..., Any]
 ) -> None:
-    sent = await told(broker, answer(), new_peer())
+    sent = await answered(broker, answer(), new_peer())
     assert sent.code == ResponseCode.SYSTEM_ERROR
     assert sent.remark == "push reply message fail, channel of <me> not found."
     assert sent.region == "DefaultRegion"
@@ -91,7 +91,7 @@ async def test_one_that_is_not_there_is_told_in_genuine_words(
 
 
 async def test_an_answer_to_nobody_is_refused(broker: Broker, new_peer: Callable[..., Any]) -> None:
-    sent = await told(broker, answer(properties="A\x01b\x02"), new_peer())
+    sent = await answered(broker, answer(properties="A\x01b\x02"), new_peer())
     assert sent.code == ResponseCode.SYSTEM_ERROR
     assert sent.remark == "reply message properties[REPLY_TO_CLIENT] is null"
 
@@ -103,7 +103,7 @@ async def test_a_requester_that_does_not_take_it_is_told_of(
     asker = new_peer()
     Requester(asker, error)
     beat(broker, asker)
-    sent = await told(broker, answer(), new_peer())
+    sent = await answered(broker, answer(), new_peer())
     assert sent.code == ResponseCode.SYSTEM_ERROR
     assert sent.remark.startswith("push reply message to me")
 
@@ -117,12 +117,12 @@ async def test_the_latest_connection_counts_and_one_that_left_is_nobody(
     beat(broker, new)
     beat(broker, new, "other")
     old.hang_up()
-    await told(broker, answer(), new_peer())
+    await answered(broker, answer(), new_peer())
     broker.bind(unregister)(Unregister(client_id="me", producer_group="p"), new)
-    assert (await told(broker, answer(), new_peer())).code == ResponseCode.SUCCESS
+    assert (await answered(broker, answer(), new_peer())).code == ResponseCode.SUCCESS
     assert (len(first.pushed), len(second.pushed)) == (0, 2)
     broker.bind(unregister)(Unregister(client_id="me", producer_group="other"), new)
-    assert (await told(broker, answer(), new_peer())).code == ResponseCode.SYSTEM_ERROR
+    assert (await answered(broker, answer(), new_peer())).code == ResponseCode.SYSTEM_ERROR
 
 
 @pytest.mark.parametrize("body", [b"", b"x" * (4 * 1024 * 1024 + 1)])
@@ -132,7 +132,7 @@ async def test_a_body_over_the_limits_goes_nowhere(
     asker = new_peer()
     requester = Requester(asker)
     beat(broker, asker)
-    sent = await told(broker, answer(body=body), new_peer())
+    sent = await answered(broker, answer(body=body), new_peer())
     assert sent.code == ResponseCode.MESSAGE_ILLEGAL
     assert not requester.pushed
     assert not kept(broker)
@@ -141,7 +141,7 @@ async def test_a_body_over_the_limits_goes_nowhere(
 async def test_topics_of_the_system_take_no_answers(
     broker: Broker, new_peer: Callable[..., Any]
 ) -> None:
-    sent = await told(broker, answer(topic="SCHEDULE_TOPIC_XXXX"), new_peer())
+    sent = await answered(broker, answer(topic="SCHEDULE_TOPIC_XXXX"), new_peer())
     assert sent.code == ResponseCode.NO_PERMISSION
 
 
@@ -156,7 +156,7 @@ class TestWithoutKeeping:
         asker = new_peer()
         requester = Requester(asker)
         beat(broker, asker)
-        sent = await told(broker, answer(), new_peer())
+        sent = await answered(broker, answer(), new_peer())
         assert (sent.code, sent.msg_id, sent.queue_offset) == (ResponseCode.SUCCESS, "0", 0)
         assert len(requester.pushed) == 1
         assert kept(broker) == []

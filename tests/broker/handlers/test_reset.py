@@ -45,17 +45,17 @@ def asked(**fields: Any) -> ResetOffset:
 
 
 def table(reply: Reply) -> dict[int, int]:
-    found = codec.loads(reply.body, ResetOffsetBody).offset_table
-    return {queue.queue_id: at for queue, at in found.items()}
+    offsets = codec.loads(reply.body, ResetOffsetBody).offset_table
+    return {queue.queue_id: at for queue, at in offsets.items()}
 
 
 def wanted(broker: Broker, peer: Any, at: int = 5, **fields: Any) -> PullReply:
-    given = {
+    arguments = {
         "consumer_group": "billing", "topic": "orders", "queue_id": 0, "queue_offset": at,
         "max_msg_nums": 32, "sys_flag": 4 | 1, "commit_offset": at, "suspend_timeout_millis": 0,
         "subscription": "*", "sub_version": 0, **fields,
     }  # fmt: skip
-    reply = broker.bind(pull)(Pull(**given), peer)
+    reply = broker.bind(pull)(Pull(**arguments), peer)
     assert isinstance(reply, PullReply)
     return reply
 
@@ -95,8 +95,8 @@ async def test_no_time_means_behind_everything(broker: Broker, peer: Any) -> Non
 async def test_one_queue_goes_to_an_offset(
     broker: Broker, peer: Any, offset: int, reached: int
 ) -> None:
-    found = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
-    assert table(found) == {0: reached}
+    reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
+    assert table(reply) == {0: reached}
     assert broker.tables.offsets.get("billing", "orders", 0) == reached
 
 
@@ -148,9 +148,9 @@ async def test_a_topic_without_queues_has_none_to_reset(broker: Broker, peer: An
 
 async def test_the_next_pull_is_told_once_and_commits_nothing(broker: Broker, peer: Any) -> None:
     await broker.bind(reset.reset)(asked(queue_id=0, offset=2), peer)
-    told = wanted(broker, peer)
-    assert (told.code, told.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
-    assert (told.next_begin_offset, told.min_offset, told.max_offset) == (2, 0, COUNT)
+    reply = wanted(broker, peer)
+    assert (reply.code, reply.remark) == (ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET")
+    assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (2, 0, COUNT)
     assert broker.tables.offsets.get("billing", "orders", 0) == 2
     assert wanted(broker, peer, 2).code == 0
 
@@ -226,12 +226,12 @@ class TestByMembers:
         join(broker, peer)
         join(broker, other, "c@2")
         other.language = Language.CPP
-        found = await broker.bind(reset.reset)(asked(timestamp=0, is_force=True), peer)
-        assert table(found) == {0: 0, 1: 0, 2: 0, 3: 0}
-        (told,), (listed,) = peer.told, other.told
-        assert isinstance(told, ResetClientOffset)
-        assert (told.group, told.topic, told.timestamp) == ("billing", "orders", 0)
-        assert codec.loads(told.body, ResetOffsetBody) == codec.loads(found.body, ResetOffsetBody)
+        reply = await broker.bind(reset.reset)(asked(timestamp=0, is_force=True), peer)
+        assert table(reply) == {0: 0, 1: 0, 2: 0, 3: 0}
+        (notice,), (listed,) = peer.told, other.told
+        assert isinstance(notice, ResetClientOffset)
+        assert (notice.group, notice.topic, notice.timestamp) == ("billing", "orders", 0)
+        assert codec.loads(notice.body, ResetOffsetBody) == codec.loads(reply.body, ResetOffsetBody)
         rows = codec.loads(listed.body, ResetOffsetList).offset_table
         assert [(row.queue_id, row.offset) for row in rows] == [(0, 0), (1, 0), (2, 0), (3, 0)]
         assert broker.tables.offsets.get("billing", "orders", 0) == 5
@@ -247,18 +247,18 @@ class TestByMembers:
         self, broker: Broker, peer: Any, offset: int, reached: int
     ) -> None:
         join(broker, peer)
-        found = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
-        assert table(found) == {0: reached}
-        (told,) = peer.told
-        assert table(Reply(body=told.body)) == {0: reached}
+        reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=offset), peer)
+        assert table(reply) == {0: reached}
+        (notice,) = peer.told
+        assert table(Reply(body=notice.body)) == {0: reached}
 
     async def test_one_queue_goes_to_a_time(self, broker: Broker, peer: Any) -> None:
         join(broker, peer)
-        found = await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)
-        assert table(found) == {0: 0}
+        reply = await broker.bind(reset.reset)(asked(queue_id=0, timestamp=0), peer)
+        assert table(reply) == {0: 0}
         assert table(await broker.bind(reset.reset)(asked(queue_id=0), peer)) == {0: 5}
-        found = await broker.bind(reset.reset)(asked(queue_id=0, offset=-1, is_force=True), peer)
-        assert table(found) == {0: COUNT}
+        reply = await broker.bind(reset.reset)(asked(queue_id=0, offset=-1, is_force=True), peer)
+        assert table(reply) == {0: COUNT}
 
     @pytest.mark.parametrize("fields", [{"queue_id": 4}, {"queue_id": 0, "offset": 12}])
     async def test_a_place_that_is_not_there_is_told_to_nobody(
@@ -352,8 +352,8 @@ async def test_a_group_without_members_is_named(broker: Broker, peer: Any) -> No
 
 
 async def clone(broker: Broker, peer: Any, **fields: Any) -> None:
-    given = {"src_group": "billing", "dest_group": "audit", **fields}
-    await broker.bind(reset.clone)(CloneOffsets(**given), peer)
+    arguments = {"src_group": "billing", "dest_group": "audit", **fields}
+    await broker.bind(reset.clone)(CloneOffsets(**arguments), peer)
 
 
 async def test_a_group_goes_on_where_another_one_is(broker: Broker, peer: Any) -> None:

@@ -39,18 +39,18 @@ GENUINE = {
 
 async def info(broker: Broker) -> dict[str, str]:
     reply = await broker.bind(handlers.runtime_info)(GetRuntimeInfo(), None)  # type: ignore[arg-type]
-    found: dict[str, str] = json.loads(reply.body)["table"]
-    return found
+    table: dict[str, str] = json.loads(reply.body)["table"]
+    return table
 
 
 async def test_a_new_broker_tells_what_a_genuine_one_tells(broker: Broker) -> None:
-    found = await info(broker)
-    assert found.keys() == GENUINE | {"roquetVersion"}, "besides, which Roquet it is"
-    assert found["roquetVersion"] == __version__
-    assert all(isinstance(value, str) for value in found.values())
-    assert found["earliestMessageTimeStamp"] == "-1"
-    assert found["putTps"] == "0.0 0.0 0.0"
-    assert found["putMessageAverageSize"] == "0.0"
+    table = await info(broker)
+    assert table.keys() == GENUINE | {"roquetVersion"}, "besides, which Roquet it is"
+    assert table["roquetVersion"] == __version__
+    assert all(isinstance(value, str) for value in table.values())
+    assert table["earliestMessageTimeStamp"] == "-1"
+    assert table["putTps"] == "0.0 0.0 0.0"
+    assert table["putMessageAverageSize"] == "0.0"
 
 
 def test_our_version_has_the_genuine_name() -> None:
@@ -66,15 +66,15 @@ async def test_what_was_put_and_got_is_counted(broker: Broker, peer: Any, messag
     broker.control.statistics.got("orders", "billing", 5, 500)
     broker.control.statistics.missed()
     await broker.control.sampler.step(broker.control.statistics.boot_ms + 10_000)
-    found = await info(broker)
-    assert (found["msgPutTotalTodayNow"], found["msgGetTotalTodayNow"]) == ("20", "5")
-    assert found["putMessageTimesTotal"] == "20"
-    assert found["putMessageSizeTotal"] == found["commitLogMaxOffset"]
-    assert found["putTps"] == "2.0 2.0 0.0"
-    assert found["getTransferredTps"] == "0.5 0.5 0.0"
-    assert found["getTotalTps"] == "0.2 0.2 0.0", "pulls that found something, and that did not"
-    assert int(found["earliestMessageTimeStamp"]) > 1_600_000_000_000
-    assert found["remainHowManyDataToFlush"] != "0 B"
+    table = await info(broker)
+    assert (table["msgPutTotalTodayNow"], table["msgGetTotalTodayNow"]) == ("20", "5")
+    assert table["putMessageTimesTotal"] == "20"
+    assert table["putMessageSizeTotal"] == table["commitLogMaxOffset"]
+    assert table["putTps"] == "2.0 2.0 0.0"
+    assert table["getTransferredTps"] == "0.5 0.5 0.0"
+    assert table["getTotalTps"] == "0.2 0.2 0.0", "pulls that found something, and that did not"
+    assert int(table["earliestMessageTimeStamp"]) > 1_600_000_000_000
+    assert table["remainHowManyDataToFlush"] != "0 B"
 
 
 async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: Any) -> None:
@@ -82,19 +82,19 @@ async def test_requests_that_wait_are_told_by_their_kind(broker: Broker, peer: A
     gates["send"].enter(peer, 100)
     gates["send"].late(7)
     gates["pull"].enter(peer, 100)
-    found = await info(broker)
-    assert found["sendThreadPoolQueueSize"] == "1"
-    assert found["sendThreadPoolQueueHeadWaitTimeMills"] == "7"
-    assert found["sendThreadPoolQueueCapacity"] == "10000"
-    assert found["pullThreadPoolQueueSize"] == "0", "it waits for messages, not for the broker"
+    table = await info(broker)
+    assert table["sendThreadPoolQueueSize"] == "1"
+    assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "7"
+    assert table["sendThreadPoolQueueCapacity"] == "10000"
+    assert table["pullThreadPoolQueueSize"] == "0", "it waits for messages, not for the broker"
 
 
 async def test_a_request_that_held_all_others_up_is_told(broker: Broker) -> None:
     broker.control.slow_requests.pause_ms(34, 700, "10.0.0.1:7", 80)
-    found = await info(broker)
-    assert found["slowRequestCount"] == "1"
-    assert found["slowRequestLongestMillis"] == "80"
-    assert found["slowRequestLatest"] == "code 34 of 10.0.0.1:7, body of 700 bytes, 80 ms"
+    table = await info(broker)
+    assert table["slowRequestCount"] == "1"
+    assert table["slowRequestLongestMillis"] == "80"
+    assert table["slowRequestLatest"] == "code 34 of 10.0.0.1:7, body of 700 bytes, 80 ms"
 
 
 async def test_delay_levels_are_told_once_they_are_used(
@@ -124,5 +124,5 @@ def test_a_time_that_has_passed_is_written_in_its_parts() -> None:
 async def test_messages_that_are_set_aside_are_told(broker: Broker) -> None:
     for _ in range(2):
         broker.delivery.set_aside.keep("timer", RecordLocation("t", 0, 0, 10**6), ValueError("odd"))
-    found = await info(broker)
-    assert (found["setAsideTotal"], found["setAside_timer"]) == ("2", "2")
+    table = await info(broker)
+    assert (table["setAsideTotal"], table["setAside_timer"]) == ("2", "2")

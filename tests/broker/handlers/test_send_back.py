@@ -37,11 +37,11 @@ async def test_a_failed_message_waits_ten_seconds_for_its_second_try(
 ) -> None:
     first = stored(broker, peer, message)
     assert back(broker, peer, first).code == 0
-    found = record(broker, SCHEDULE, 2)
-    assert (found.body, found.flag, found.reconsume_times) == (b"body", 7, 1)
-    assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
+    waiting = record(broker, SCHEDULE, 2)
+    assert (waiting.body, waiting.flag, waiting.reconsume_times) == (b"body", 7, 1)
+    assert (waiting.born_ms, waiting.born_host) == (first.born_ms, first.born_host)
     own_id = broker.log.ingest.message_id(first.position)
-    assert decode_properties(found.properties) == {
+    assert decode_properties(waiting.properties) == {
         "TAGS": "red", "KEYS": "k1 k2", "UNIQ_KEY": "k", "mine": "yes", "WAIT": "false",
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "CLUSTER": "DefaultCluster", "RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": own_id,
@@ -101,9 +101,9 @@ async def test_a_message_without_another_try_is_a_dead_letter(
 ) -> None:
     failed = stored(broker, peer, message, reconsume_times=times)
     back(broker, peer, failed, level, max_reconsume_times=asked)
-    found = record(broker, "%DLQ%g", 0)
-    properties = decode_properties(found.properties)
-    assert (found.body, found.reconsume_times) == (b"body", times + 1)
+    dead = record(broker, "%DLQ%g", 0)
+    properties = decode_properties(dead.properties)
+    assert (dead.body, dead.reconsume_times) == (b"body", times + 1)
     assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
     assert properties["DELAY"] == "0"
     topic = broker.tables.topics.get("%DLQ%g")
@@ -136,8 +136,13 @@ async def test_retries_are_spread_over_the_groups_queues(
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_queue_nums=4), 0)
     for _ in range(40):
         back(broker, peer, failed)
-    found = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
-    assert {decode_properties(one.properties)["REAL_QID"] for one in found} == {"0", "1", "2", "3"}
+    waiting = [record(broker, SCHEDULE, 2, offset) for offset in range(40)]
+    assert {decode_properties(retry.properties)["REAL_QID"] for retry in waiting} == {
+        "0",
+        "1",
+        "2",
+        "3",
+    }
 
 
 def refusal(broker: Broker, peer: Any, call: SendBack) -> int:
@@ -215,6 +220,6 @@ async def test_a_message_without_room_for_the_words_of_a_retry_is_a_dead_letter_
     reply: Any = broker.bind(send)(message(b"body", properties=text), peer)
     assert reply.code == 0
     assert back(broker, peer, record(broker, "orders", 0)).code == 0
-    found = record(broker, "%DLQ%g", 0)
-    assert (found.body, found.reconsume_times) == (b"body", 1)
-    assert len(decode_properties(found.properties)["long"]) == 32_650
+    dead = record(broker, "%DLQ%g", 0)
+    assert (dead.body, dead.reconsume_times) == (b"body", 1)
+    assert len(decode_properties(dead.properties)["long"]) == 32_650

@@ -23,28 +23,28 @@ def change(broker: Broker, peer: Any, text: str | bytes) -> None:
     broker.bind(handlers.update)(UpdateSettings(body=body), peer)
 
 
-def told(broker: Broker, peer: Any) -> tuple[dict[str, str], DataVersion]:
+def described(broker: Broker, peer: Any) -> tuple[dict[str, str], DataVersion]:
     reply = broker.bind(handlers.settings)(GetSettings(), peer)
     return read_properties(reply.body.decode()), codec.loads(reply.version, DataVersion)
 
 
 async def test_what_was_changed_is_told_and_in_force(broker: Broker, peer: Any) -> None:
-    before, version = told(broker, peer)
+    before, version = described(broker, peer)
     assert (before["maxMessageSize"], before["brokerPermission"]) == ("4194304", "6")
     change(broker, peer, "maxMessageSize=10\nlongPollingEnable=false\nclient_silence=1s\n")
-    after, newer = told(broker, peer)
+    after, newer = described(broker, peer)
     assert (after["maxMessageSize"], after["longPollingEnable"]) == ("10", "false")
     assert newer.counter == version.counter + 1
     assert broker.control.settings.config.client_silence == 1_000
 
 
 async def test_every_key_that_a_genuine_broker_tells_is_told(broker: Broker, peer: Any) -> None:
-    found, _ = told(broker, peer)
-    assert len(found) > 480
-    assert found["brokerIP1"] == found["brokerIP2"] == "127.0.0.1"
+    values, _ = described(broker, peer)
+    assert len(values) > 480
+    assert values["brokerIP1"] == values["brokerIP2"] == "127.0.0.1"
     change(broker, peer, "haListenPort=1\nfetchNamesrvAddrInterval=5")
-    after, _ = told(broker, peer)
-    assert after == found | {"haListenPort": "1", "fetchNamesrvAddrInterval": "5"}
+    after, _ = described(broker, peer)
+    assert after == values | {"haListenPort": "1", "fetchNamesrvAddrInterval": "5"}
 
 
 async def test_a_smaller_limit_counts_from_the_next_message_on(
@@ -75,8 +75,8 @@ async def test_no_permission_to_write_or_to_read_is_said_in_genuine_words(
         consumer_group="g", topic="orders", queue_id=0, queue_offset=0, max_msg_nums=1,
         sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
     )  # fmt: skip
-    found: Any = broker.bind(pull)(asked, peer)
-    assert found.remark == f"the broker[{name}] pulling message is forbidden"
+    reply: Any = broker.bind(pull)(asked, peer)
+    assert reply.remark == f"the broker[{name}] pulling message is forbidden"
 
 
 async def test_name_servers_hear_of_a_new_permission(broker: Broker, peer: Any) -> None:

@@ -95,9 +95,9 @@ async def test_a_group_that_has_handled_all_is_not_late(orders: Broker) -> None:
 
 
 async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: Broker) -> None:
-    found = spans(orders, "unknown")[0]
-    assert found.consume_time_stamp == found.min_time_stamp
-    assert 0 <= found.delay_time < 60_000
+    span = spans(orders, "unknown")[0]
+    assert span.consume_time_stamp == span.min_time_stamp
+    assert 0 <= span.delay_time < 60_000
 
 
 async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
@@ -118,8 +118,8 @@ async def test_where_the_compared_group_is_behind_all_there_is_nothing_to_correc
     orders: Broker,
 ) -> None:
     orders.tables.offsets.commit("audit", "orders", 0, 1)
-    found = await corrections(orders, compare_group="audit", filter_groups="audit")
-    assert found == {0: 2**63 - 1}
+    offsets = await corrections(orders, compare_group="audit", filter_groups="audit")
+    assert offsets == {0: 2**63 - 1}
     assert await corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
 
 
@@ -130,17 +130,17 @@ async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
 
 async def test_what_was_counted_is_viewed_by_name_and_key(orders: Broker, peer: Any) -> None:
     get_all(orders, peer)
-    found = await view(orders, "TOPIC_PUT_NUMS", "orders")
-    assert found.stats_minute == calls.StatsItem(), "no sample was taken yet"
+    body = await view(orders, "TOPIC_PUT_NUMS", "orders")
+    assert body.stats_minute == calls.StatsItem(), "no sample was taken yet"
     await orders.control.sampler.step(orders.control.clock.now_ms() + 10_000)
     for name, key in [
         ("TOPIC_PUT_NUMS", "orders"), ("GROUP_GET_NUMS", "orders@billing"),
         ("BROKER_PUT_NUMS", "DefaultCluster"), ("BROKER_GET_NUMS", "DefaultCluster"),
     ]:  # fmt: skip
-        found = await view(orders, name, key)
-        assert found.stats_minute is not None
-        assert found.stats_minute.sum == 3
-        assert (found.stats_minute.avgpt == 0) == name.startswith("BROKER")
+        body = await view(orders, name, key)
+        assert body.stats_minute is not None
+        assert body.stats_minute.sum == 3
+        assert (body.stats_minute.avgpt == 0) == name.startswith("BROKER")
 
 
 @pytest.mark.parametrize(
@@ -161,14 +161,14 @@ async def all_progress(broker: Broker, **fields: Any) -> calls.ConsumeStatsList:
 
 async def test_the_progress_of_all_groups_is_told(orders: Broker, peer: Any) -> None:
     get_all(orders, peer)
-    found = await all_progress(orders)
-    by_group = {g: stats for groups in found.consume_stats_list for g, stats in groups.items()}
+    body = await all_progress(orders)
+    by_group = {g: stats for groups in body.consume_stats_list for g, stats in groups.items()}
     assert by_group["TOOLS_CONSUMER"] == []
     (progress,) = by_group["billing"]
     first = progress.offset_table[queue(orders, 0)]
     assert (first.broker_offset, first.consumer_offset, first.pull_offset) == (3, 2, 3)
-    assert (found.total_diff, found.total_inflight_diff) == (1, 1)
-    assert found.broker_addr == orders.log.address
+    assert (body.total_diff, body.total_inflight_diff) == (1, 1)
+    assert body.broker_addr == orders.log.address
 
 
 async def test_only_ordered_topics_are_told_when_asked_for(orders: Broker) -> None:
@@ -182,8 +182,8 @@ async def test_only_ordered_topics_are_told_when_asked_for(orders: Broker) -> No
 async def test_topics_that_are_gone_or_left_are_passed_over(orders: Broker, peer: Any) -> None:
     orders.tables.offsets.commit("billing", "gone", 0, 5)
     listen(orders, peer, "other")
-    found = await all_progress(orders)
-    assert {"billing": []} in found.consume_stats_list
+    body = await all_progress(orders)
+    assert {"billing": []} in body.consume_stats_list
 
 
 async def test_while_thousands_of_groups_are_told_others_have_their_turn(orders: Broker) -> None:
@@ -209,10 +209,10 @@ async def test_while_thousands_of_groups_are_told_others_have_their_turn(orders:
 
 async def test_a_broker_without_followers_says_so(orders: Broker, peer: Any) -> None:
     reply = orders.bind(handlers.ha_status)(calls.GetHaStatus(), peer)
-    told = json.loads(reply.body)
-    assert told["master"] is True
-    assert told["masterCommitLogMaxOffset"] == orders.log.store.end_position
-    assert (told["haConnectionInfo"], told["inSyncSlaveNums"]) == ([], 0)
+    status = json.loads(reply.body)
+    assert status["master"] is True
+    assert status["masterCommitLogMaxOffset"] == orders.log.store.end_position
+    assert (status["haConnectionInfo"], status["inSyncSlaveNums"]) == ([], 0)
 
 
 async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> None:
@@ -222,5 +222,5 @@ async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: Any) -> 
 
 async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: Any) -> None:
     reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
-    found = codec.loads(reply.body, calls.TopicStats)
-    assert found.topic_id == orders.tables.topics.ids["orders"]
+    body = codec.loads(reply.body, calls.TopicStats)
+    assert body.topic_id == orders.tables.topics.ids["orders"]

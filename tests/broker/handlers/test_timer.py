@@ -41,16 +41,16 @@ def later(broker: Broker, peer: Any, message: Any) -> Later:
 
 
 def answer(broker: Broker, peer: Any, handle: str | None, topic: str = "orders") -> RecallReply:
-    found = broker.bind(recall)(
+    reply = broker.bind(recall)(
         Recall(producer_group="pg", topic=topic, recall_handle=handle or ""), peer
     )
-    assert isinstance(found, RecallReply)
-    return found
+    assert isinstance(reply, RecallReply)
+    return reply
 
 
 def records(broker: Broker, topic: str = TIMER) -> list[Record]:
-    found = broker.log.store.read(topic, 0, 0)
-    return [record for part in found.parts for record in decode_many(part)]
+    messages = broker.log.store.read(topic, 0, 0)
+    return [record for part in messages.parts for record in decode_many(part)]
 
 
 def test_the_answer_to_a_message_with_a_time_carries_its_handle(
@@ -82,10 +82,10 @@ def test_a_message_is_taken_back_by_a_note_in_its_own_second(
     reply = answer(broker, peer, handle)
     assert (reply.code, reply.msg_id, reply.region) == (0, "one", "DefaultRegion")
     waiting, note = records(broker)
-    found, asked = map(decode_properties, (note.properties, waiting.properties))
-    assert found["TIMER_OUT_MS"] == asked["TIMER_OUT_MS"]
-    assert (found["TIMER_DEL_UNIQKEY"], found["UNIQ_KEY"]) == ("one", "one")
-    assert (found["TAGS"], found["PGROUP"], note.body) == ("_RECALL_TAG_", "pg", b"0")
+    properties, asked = map(decode_properties, (note.properties, waiting.properties))
+    assert properties["TIMER_OUT_MS"] == asked["TIMER_OUT_MS"]
+    assert (properties["TIMER_DEL_UNIQKEY"], properties["UNIQ_KEY"]) == ("one", "one")
+    assert (properties["TAGS"], properties["PGROUP"], note.body) == ("_RECALL_TAG_", "pg", b"0")
     assert note.born_host == peer.host_bytes
 
 
@@ -96,8 +96,8 @@ def test_the_note_names_its_topic_where_the_settings_say_so(
         {"appendTopicForTimerDeleteKey": "true"}, broker.control.clock.now_ms()
     )
     assert answer(broker, peer, later().recall_handle).code == 0
-    found = decode_properties(records(broker)[1].properties)
-    assert (found["TIMER_DEL_UNIQKEY"], found["UNIQ_KEY"]) == ("orders+one", "one")
+    properties = decode_properties(records(broker)[1].properties)
+    assert (properties["TIMER_DEL_UNIQKEY"], properties["UNIQ_KEY"]) == ("orders+one", "one")
 
 
 async def test_it_is_on_the_disk_where_acknowledged_messages_are(
@@ -196,8 +196,8 @@ def test_the_checkpoint_and_the_metrics_are_told(broker: Broker, peer: Any, late
     broker.delivery.timer.step(broker.control.clock.now_ms())
     body = broker.bind(checkpoint)(GetTimerCheckpoint(), peer).body
     assert len(body) == 56
-    found = unpack_checkpoint(body)
-    assert (found.offset, found.master_offset, found.log_end) == (1, 1, 52)
+    unpacked = unpack_checkpoint(body)
+    assert (unpacked.offset, unpacked.master_offset, unpacked.log_end) == (1, 1, 52)
     table = json.loads(broker.bind(metrics)(GetTimerMetrics(), peer).body)
     assert table["timingCount"]["orders"]["count"] == 1
     assert set(table["dataVersion"]) == {"counter", "stateVersion", "timestamp"}

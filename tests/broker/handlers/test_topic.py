@@ -28,8 +28,8 @@ from roquet.wire.fastjson import codec
 
 
 async def create(broker: Broker, peer: Any, topic: str = "orders", **fields: Any) -> None:
-    given = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
-    await broker.bind(handlers.create_topic)(calls.CreateTopic(topic=topic, **given), peer)
+    arguments = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
+    await broker.bind(handlers.create_topic)(calls.CreateTopic(topic=topic, **arguments), peer)
 
 
 def get(broker: Broker, peer: Any, topic: str = "orders") -> TopicConfig:
@@ -140,8 +140,8 @@ async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Any)
     await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
     reply = broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
     assert codec.loads(reply.body, SubscriptionGroup) == group
-    told: Any = broker.bind(handlers.groups)(calls.GetGroups(), peer)
-    table = codec.loads(told.body, GroupTable)
+    groups: Any = broker.bind(handlers.groups)(calls.GetGroups(), peer)
+    table = codec.loads(groups.body, GroupTable)
     assert table.subscription_group_table["billing"] == group
 
     broker.tables.offsets.commit("billing", "orders", 0, 1)
@@ -244,25 +244,25 @@ async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
 
 
 async def test_many_groups_are_made_at_once_or_none(broker: Broker, peer: Any) -> None:
-    one = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
+    first = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
     two = SubscriptionGroup(group_name="two", retry_max_times=2)
-    made = SubscriptionGroups(group_config_list=[one, two])
+    made = SubscriptionGroups(group_config_list=[first, two])
     await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
-    found = broker.tables.groups.get("one")
-    assert found is not None
-    assert found.attributes == {"a": "1", "b": "2"}
+    group = broker.tables.groups.get("one")
+    assert group is not None
+    assert group.attributes == {"a": "1", "b": "2"}
     assert broker.tables.groups.get("two") == two
 
-    changed = msgspec.structs.replace(one, attributes={"-a": "", "+b": "3"})
+    changed = msgspec.structs.replace(first, attributes={"-a": "", "+b": "3"})
     bad = SubscriptionGroup(group_name="no good name")
     made = SubscriptionGroups(group_config_list=[changed, bad])
     with pytest.raises(CallRefused):
         await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
-    assert broker.tables.groups.get("one") == found
+    assert broker.tables.groups.get("one") == group
     await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
-    found = broker.tables.groups.get("one")
-    assert found is not None
-    assert found.attributes == {"b": "3"}
+    group = broker.tables.groups.get("one")
+    assert group is not None
+    assert group.attributes == {"b": "3"}
 
 
 # -- what a deleted topic takes along ------------------------------------------------------------
@@ -393,8 +393,8 @@ async def test_a_topic_shrinks_first_for_writers_then_for_readers(
     assert anywhere == {0, 1, 2, 3}
     on_its_way: Any = broker.bind(send)(message(queue_id=7), peer)
     assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
-    found: Any = broker.bind(pull)(pulling(queue_id=7), peer)
-    assert (found.code, found.max_offset) == (0, 2)
+    reply: Any = broker.bind(pull)(pulling(queue_id=7), peer)
+    assert (reply.code, reply.max_offset) == (0, 2)
 
     await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
     late: Any = broker.bind(send)(message(queue_id=7), peer)

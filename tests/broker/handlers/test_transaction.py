@@ -24,8 +24,8 @@ def prepare(broker: Broker, peer: Any, message: Any) -> Prepare:
     def half(body: bytes = b"m", extra: str = "", **fields: Any) -> EndTransaction:
         text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
         now_ms = broker.control.clock.now_ms()
-        given = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
-        reply: Any = broker.bind(send)(message(body, **given), peer)
+        arguments = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
+        reply: Any = broker.bind(send)(message(body, **arguments), peer)
         assert isinstance(reply, SendReply)
         assert reply.code == ResponseCode.SUCCESS
         return EndTransaction(
@@ -40,13 +40,13 @@ def prepare(broker: Broker, peer: Any, message: Any) -> Prepare:
 
 
 def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
-    found = broker.log.store.read(topic, 0, 0, count_max=100)
-    return [record.body for part in found.parts for record in decode_many(part)]
+    messages = broker.log.store.read(topic, 0, 0, count_max=100)
+    return [record.body for part in messages.parts for record in decode_many(part)]
 
 
 def changed(call: EndTransaction, **fields: Any) -> EndTransaction:
-    given = {name: getattr(call, name) for name in call.__struct_fields__}
-    return EndTransaction(**{**given, **fields})
+    values = {name: getattr(call, name) for name in call.__struct_fields__}
+    return EndTransaction(**{**values, **fields})
 
 
 def refusal(act: Any, *args: Any) -> CallRefused:
@@ -228,8 +228,8 @@ async def test_a_disk_that_takes_nothing_puts_nothing_back(
     half = broker.delivery.transactions.queue.find(prepare().position)
     assert half is not None
     broker.delivery.transactions.give_up(half)
-    found = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
-    (record,) = [record for part in found.parts for record in decode_many(part)]
+    messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    (record,) = [record for part in messages.parts for record in decode_many(part)]
     message_id = broker.log.ingest.message_id(record.position)
 
     def full(*_: object, **__: object) -> None:

@@ -54,8 +54,8 @@ class IngestHarness:
         )  # fmt: skip
 
     def record(self, topic: str = "orders", offset: int = 0) -> Record:
-        found = self.store.read(topic, 0, offset, count_max=1)
-        return decode(found.parts[0])
+        messages = self.store.read(topic, 0, offset, count_max=1)
+        return decode(messages.parts[0])
 
 
 @pytest.fixture
@@ -124,8 +124,8 @@ def test_the_message_id_is_the_address_of_the_record(
 ) -> None:
     harness.ingest.append(message(), 0, peer)
     stored = harness.ingest.append(message(), 0, peer)
-    found = parse_offset_message_id(harness.ingest.message_id(stored.appended.position))
-    assert found == (HOST, stored.appended.position)
+    place = parse_offset_message_id(harness.ingest.message_id(stored.appended.position))
+    assert place == (HOST, stored.appended.position)
 
 
 def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> None:
@@ -216,9 +216,13 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
     call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
     stored = harness.ingest.append(call, 2, peer)
     record = harness.record(WHEEL)
-    found = properties_of(record)
-    assert (found["TIMER_OUT_MS"], found["REAL_TOPIC"], found["REAL_QID"]) == (out, "orders", "2")
-    assert (found["TAGS"], found["UNIQ_KEY"], record.body) == ("red", "u", b"hello")
+    properties = properties_of(record)
+    assert (properties["TIMER_OUT_MS"], properties["REAL_TOPIC"], properties["REAL_QID"]) == (
+        out,
+        "orders",
+        "2",
+    )
+    assert (properties["TAGS"], properties["UNIQ_KEY"], record.body) == ("red", "u", b"hello")
     assert harness.arrived == [(WHEEL, 0, 0, [hash_code("red")])]
     handle = decode_recall_handle(stored.recall_handle)
     assert (handle.topic, handle.deliver_ms, handle.unique_key) == ("orders", int(out) + 1, "u")
@@ -281,9 +285,11 @@ def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
         message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer
     )
     half = harness.record(HALVES)
-    found = properties_of(half)
-    assert "TIMER_OUT_MS" not in found
-    harness.ingest.reappend(half, topic="orders", queue_id=1, properties=found, reconsume_times=0)
+    properties = properties_of(half)
+    assert "TIMER_OUT_MS" not in properties
+    harness.ingest.reappend(
+        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
+    )
     assert properties_of(harness.record(WHEEL))["REAL_QID"] == "1"
 
 
@@ -294,14 +300,14 @@ def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sen
         message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer
     )
     half = harness.record(HALVES)
-    found = properties_of(half)
+    properties = properties_of(half)
     harness.ingest.configure(BrokerConfig(timer_max_delay=10_000))
     with pytest.raises(MessageIllegal, match="10 s at most"):
         harness.ingest.reappend(
-            half, topic="orders", queue_id=1, properties=found, reconsume_times=0
+            half, topic="orders", queue_id=1, properties=properties, reconsume_times=0
         )
     harness.ingest.reappend(
-        half, topic="orders", queue_id=1, properties=found, reconsume_times=0, settles=9
+        half, topic="orders", queue_id=1, properties=properties, reconsume_times=0, settles=9
     )
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
@@ -311,9 +317,9 @@ def test_what_was_delivered_is_not_sent_to_the_wheel_again(
 ) -> None:
     harness.ingest.append(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
     waiting = harness.record(WHEEL)
-    found = properties_of(waiting)
+    properties = properties_of(waiting)
     harness.ingest.reappend(
-        waiting, topic="orders", queue_id=0, properties=found, reconsume_times=1
+        waiting, topic="orders", queue_id=0, properties=properties, reconsume_times=1
     )
     assert harness.record().reconsume_times == 1
 
@@ -366,8 +372,8 @@ def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
 ) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
     harness.ingest.append(message(properties=text), 1, peer)
-    found = properties_of(harness.record(HALVES))
-    place = found["REAL_TOPIC"], found["REAL_QID"], found["__transactionId__"]
+    properties = properties_of(harness.record(HALVES))
+    place = properties["REAL_TOPIC"], properties["REAL_QID"], properties["__transactionId__"]
     assert place == ("orders", "1", "u")
 
 
@@ -437,9 +443,9 @@ def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them
     for _ in range(2):  # the second text is known from the first
         harness.ingest.append(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
     harness.ingest.append_batch(message(batch_of(b"a", properties=b"UNIQ_KEY\x01k\x02")), 0, peer)
-    told = {"UNIQ_KEY": "k", "CLUSTER": "C"}
-    alone = {**told, "MSG_REGION": "north", "TRACE_ON": "false"}
-    assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, told]
+    in_batch = {"UNIQ_KEY": "k", "CLUSTER": "C"}
+    alone = {**in_batch, "MSG_REGION": "north", "TRACE_ON": "false"}
+    assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, in_batch]
 
 
 def test_a_sender_may_not_want_to_wait(harness: IngestHarness, peer: Any, message: Any) -> None:
@@ -476,7 +482,7 @@ def test_a_batch_becomes_messages_of_its_own(
     )
     first, second = harness.record(), harness.record(offset=1)
     assert stored.appended.queue_offset == 0
-    ids = [harness.ingest.message_id(one.position) for one in (first, second)]
+    ids = [harness.ingest.message_id(result.position) for result in (first, second)]
     assert harness.ingest.message_ids(stored.appended.positions) == ",".join(ids)
     assert (first.body, first.flag, second.body, second.flag) == (b"one", 1, b"two", 2)
     assert properties_of(first) == {"TAGS": "red", "UNIQ_KEY": "k1", "WAIT": "true", "CLUSTER": "C"}
@@ -537,9 +543,11 @@ def test_a_delayed_message_waits_at_its_level(
     harness.ingest.append(call, 5, peer)
     due = 1_700_000_000_123 + delay_ms
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", level - 1, 0, [due])]
-    found = harness.store.read("SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due)
-    assert found.count == 1
-    assert properties_of(decode(found.parts[0])) == {
+    messages = harness.store.read(
+        "SCHEDULE_TOPIC_XXXX", level - 1, 0, wanted=lambda code: code == due
+    )
+    assert messages.count == 1
+    assert properties_of(decode(messages.parts[0])) == {
         "MSG_REGION": "DefaultRegion", "TRACE_ON": "true",
         "DELAY": str(level), "TAGS": "red", "UNIQ_KEY": "k", "CLUSTER": "C",
         "REAL_TOPIC": "orders", "REAL_QID": "5",
@@ -573,12 +581,12 @@ def test_a_stored_message_is_stored_again_with_its_past(
     appended = harness.ingest.reappend(
         first, topic="%RETRY%g", queue_id=0, properties=properties, reconsume_times=3
     )
-    found = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
-    assert (found.position, found.body, found.flag) == (appended.position, b"squeezed", 9)
-    assert (found.sys_flag, found.reconsume_times) == (first.sys_flag, 3)
-    assert (found.born_ms, found.born_host) == (first.born_ms, first.born_host)
-    assert found.stored_ms == first.stored_ms + 5_000
-    assert properties_of(found) == properties
+    record = decode(harness.store.read("%RETRY%g", 0, 0).parts[0])
+    assert (record.position, record.body, record.flag) == (appended.position, b"squeezed", 9)
+    assert (record.sys_flag, record.reconsume_times) == (first.sys_flag, 3)
+    assert (record.born_ms, record.born_host) == (first.born_ms, first.born_host)
+    assert record.stored_ms == first.stored_ms + 5_000
+    assert properties_of(record) == properties
     assert harness.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
 
 
@@ -589,8 +597,8 @@ def test_what_is_stored_again_may_wait_first(
     harness.ingest.reappend(
         harness.record(), topic="%RETRY%g", queue_id=2, properties={"DELAY": "3"}, reconsume_times=1
     )
-    found = decode(harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
-    assert properties_of(found) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
+    record = decode(harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts[0])
+    assert properties_of(record) == {"DELAY": "3", "REAL_TOPIC": "%RETRY%g", "REAL_QID": "2"}
 
 
 def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
@@ -602,8 +610,8 @@ def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
         other.record(), topic="orders", queue_id=0, properties={}, reconsume_times=0
     )
     assert (harness.record().body, harness.record().store_host) == (b"moved", HOST)
-    for one in (other, harness):
-        one.store.close(0)
+    for broker in (other, harness):
+        broker.store.close(0)
 
 
 def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: Any) -> None:
@@ -619,9 +627,9 @@ def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: A
         )
     assert harness.store.bounds("SCHEDULE_TOPIC_XXXX", 2) == (0, 1)
     dead = decode(harness.store.read("%DLQ%g", 0, 0).parts[0])
-    found = properties_of(dead)
-    assert (dead.reconsume_times, found["DELAY"]) == (17, "0")
-    assert (found["DLQ_ORIGIN_TOPIC"], found["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
+    properties = properties_of(dead)
+    assert (dead.reconsume_times, properties["DELAY"]) == (17, "0")
+    assert (properties["DLQ_ORIGIN_TOPIC"], properties["DLQ_ORIGIN_MESSAGE_ID"]) == ("orders", "k")
     harness.store.close(0)
 
 

@@ -15,8 +15,8 @@ def text(key: str, more: str = "TAGS\x01red\x02") -> bytes:
 
 
 def texts(odd: bytes | None = None) -> list[bytes]:
-    found = [text(f"7F{number:04}") for number in range(COUNT)]
-    return found if odd is None else [*found[:4], odd, *found[4:]]
+    texts = [text(f"7F{number:04}") for number in range(COUNT)]
+    return texts if odd is None else [*texts[:4], odd, *texts[4:]]
 
 
 def test_keys_of_all_kinds_may_differ() -> None:
@@ -48,11 +48,11 @@ def test_anything_else_that_differs_is_seen() -> None:
 
 def test_one_more_and_one_less_are_not_taken_for_two() -> None:
     """Two texts in one, and none in the next, have as many parts as two."""
-    found = texts()
-    found[3:5] = [found[3] + found[4], b""]
-    assert not have_one_shape(found)
-    found[3:5] = [found[3] + b"\0" + found[4], b""]
-    assert not have_one_shape(found)
+    batch = texts()
+    batch[3:5] = [batch[3] + batch[4], b""]
+    assert not have_one_shape(batch)
+    batch[3:5] = [batch[3] + b"\0" + batch[4], b""]
+    assert not have_one_shape(batch)
 
 
 def test_few_and_long_ones_are_left_to_be_looked_at_alone() -> None:
@@ -62,12 +62,12 @@ def test_few_and_long_ones_are_left_to_be_looked_at_alone() -> None:
     )
 
 
-def outcome(found: list[bytes], *, together: bool) -> object:
+def outcome(batch: list[bytes], *, together: bool) -> object:
     normalizer = PropertyNormalizer("Cluster", iter(f"NEW{n}" for n in range(99)).__next__)
     try:
         if together:
-            return normalizer.normalize_batch(found)
-        normalized = [normalizer.normalize(one) for one in found]
+            return normalizer.normalize_batch(batch)
+        normalized = [normalizer.normalize(text) for text in batch]
         return [s.text for s in normalized], [s.tag_code for s in normalized], normalized[0].waits
     except MessageIllegal as error:
         return str(error)
@@ -85,10 +85,10 @@ shapes = st.lists(pieces, max_size=4).map("".join)
 @given(shapes, st.lists(shapes, max_size=1), st.integers(0, COUNT))
 @example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02DELAY\x013\x02"], 5)
 def test_a_batch_is_stamped_as_its_messages_are(shape: str, odd: list[str], at: int) -> None:
-    found = [shape.replace("\x01k\x02", f"\x01k{n}\x02") for n in range(COUNT)]
-    found[at:at] = odd
+    batch = [shape.replace("\x01k\x02", f"\x01k{n}\x02") for n in range(COUNT)]
+    batch[at:at] = odd
     given_ = [
-        one if not one or one.endswith(b"\x02") else one + b"\x02"
-        for one in (text.encode() for text in found)
+        raw if not raw or raw.endswith(b"\x02") else raw + b"\x02"
+        for raw in (text.encode() for text in batch)
     ]
     assert outcome(given_, together=True) == outcome(given_, together=False)

@@ -28,28 +28,28 @@ def test_a_message_goes_to_its_queue_or_to_one_that_takes_messages(
 
 
 def test_a_topic_that_is_gone_is_made_again_with_room_for_the_queue() -> None:
-    found = homes()
-    assert found.queue("bills", "11") == 11
-    made = found.topics.get("bills")
+    destinations = homes()
+    assert destinations.queue("bills", "11") == 11
+    made = destinations.topics.get("bills")
     assert made is not None
     assert (made.read_queue_nums, made.write_queue_nums) == (12, 12)
 
 
 @pytest.mark.parametrize("topic", ["%RETRY%g", "%DLQ%g"])
 def test_a_group_s_topic_comes_again_even_where_others_do_not(topic: str) -> None:
-    found = homes(auto_create=False)
-    assert found.queue(topic, "0") == 0
-    assert found.topics.get(topic) is not None
+    destinations = homes(auto_create=False)
+    assert destinations.queue(topic, "0") == 0
+    assert destinations.topics.get(topic) is not None
 
 
 def test_settings_change_while_messages_wait() -> None:
-    found = homes()
-    found.configure(BrokerConfig(auto_create_topic=False))
-    found.queue("bills", "0")
-    assert found.topics.get("bills") is None
-    found.configure(BrokerConfig(default_queue_count=3))
-    found.queue("bills", "0")
-    made = found.topics.get("bills")
+    destinations = homes()
+    destinations.configure(BrokerConfig(auto_create_topic=False))
+    destinations.queue("bills", "0")
+    assert destinations.topics.get("bills") is None
+    destinations.configure(BrokerConfig(default_queue_count=3))
+    destinations.queue("bills", "0")
+    made = destinations.topics.get("bills")
     assert made is not None
     assert made.write_queue_nums == 3
 
@@ -57,8 +57,8 @@ def test_settings_change_while_messages_wait() -> None:
 def test_where_topics_do_not_come_by_themselves_its_messages_wait_for_who_creates_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    found = homes(auto_create=False)
+    destinations = homes(auto_create=False)
     with caplog.at_level(logging.WARNING):
-        assert found.queue("bills", "3") == 3
-    assert found.topics.get("bills") is None
+        assert destinations.queue("bills", "3") == 3
+    assert destinations.topics.get("bills") is None
     assert "create it" in caplog.text

@@ -166,8 +166,8 @@ NAMES = st.text(st.characters(exclude_characters="\x01\x02\x00"), min_size=1, ma
 @given(st.dictionaries(NAMES.map(lambda name: f"u{name}"), NAMES, max_size=6), st.booleans())
 def test_properties_survive(properties: dict[str, str], ends: bool) -> None:
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-    found = decode_properties(normalize(text if ends else text.removesuffix("\x02")).text)
-    assert found == {**properties, "UNIQ_KEY": "key1", "CLUSTER": "C"}
+    stored = decode_properties(normalize(text if ends else text.removesuffix("\x02")).text)
+    assert stored == {**properties, "UNIQ_KEY": "key1", "CLUSTER": "C"}
 
 
 @given(st.text("ab\x01\x02\x00", max_size=20))

@@ -39,13 +39,13 @@ class SetAsideHarness:
 
     def stored(self, body: bytes = b"body", topic: str = "orders", **fields: object) -> Record:
         draft = Draft(topic, 3, body, b"UNIQ_KEY\x01u\x02", **fields)  # type: ignore[arg-type]
-        found = self.store.message_at(self.store.append(draft, 5).position)
-        assert found is not None
-        return decode(found)
+        raw = self.store.message_at(self.store.append(draft, 5).position)
+        assert raw is not None
+        return decode(raw)
 
     def records(self, topic: str = SET_ASIDE_TOPIC, queue_id: int = 0) -> list[Record]:
-        found = self.store.read(topic, queue_id, 0)
-        return [record for part in found.parts for record in decode_many(part)]
+        messages = self.store.read(topic, queue_id, 0)
+        return [record for part in messages.parts for record in decode_many(part)]
 
 
 @pytest.fixture
@@ -104,9 +104,9 @@ def test_hostile_text_reaches_neither_log_nor_properties(
         "delay", place, ValueError("\x1b]0;evil\x07\n\x02" + "y" * 40_000), b"raw"
     )
     (kept,) = harness.records()
-    found = decode_properties(kept.properties)
-    assert found["SET_ASIDE_PLACE"].startswith(r"\x1b[2J\r\nERROR forged\x01\x02\ud800xxx")
-    assert found["SET_ASIDE_REASON"].startswith(r"ValueError: \x1b]0;evil\x07\n\x02yyy")
+    properties = decode_properties(kept.properties)
+    assert properties["SET_ASIDE_PLACE"].startswith(r"\x1b[2J\r\nERROR forged\x01\x02\ud800xxx")
+    assert properties["SET_ASIDE_REASON"].startswith(r"ValueError: \x1b]0;evil\x07\n\x02yyy")
     assert len(kept.properties) < 1_000
     assert "\x1b" not in caplog.text
     assert caplog.text.count("\n") == 1
@@ -125,11 +125,11 @@ def test_a_record_too_large_to_be_copied_is_kept_as_a_reference(harness: SetAsid
 def test_what_is_tried_again_goes_back_as_it_was(harness: SetAsideHarness) -> None:
     record = harness.stored(flag=9, sys_flag=1, born_ms=8, reconsume_times=2, tag_code=4)
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
-    told: list[Record] = []
-    harness.set_aside.on_retry["orders"] = told.append
+    retried: list[Record] = []
+    harness.set_aside.on_retry["orders"] = retried.append
     (kept,) = harness.records()
     harness.set_aside.retry(kept)
-    (again,) = told
+    (again,) = retried
     assert harness.records("orders", 3) == [record, again]
     for field in ("body", "properties", "flag", "sys_flag", "born_ms", "reconsume_times"):
         assert getattr(again, field) == getattr(record, field)
@@ -142,7 +142,7 @@ def test_it_goes_where_its_service_wants_it(harness: SetAsideHarness) -> None:
     harness.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))
     (kept,) = harness.records()
     harness.set_aside.retry(kept)
-    assert [one.body for one in harness.records("%RETRY%g_a", 2)] == [b"body"]
+    assert [message.body for message in harness.records("%RETRY%g_a", 2)] == [b"body"]
     assert len(harness.records("orders", 3)) == 1
 
 

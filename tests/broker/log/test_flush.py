@@ -223,8 +223,8 @@ async def test_who_waits_when_the_disk_fails_is_told_at_once(disk: Disk, flush: 
     disk.break_down()
     disk.may_finish.set()
     async with asyncio.timeout(1):
-        found = await asyncio.gather(*waiting, return_exceptions=True)
-    assert [type(one) for one in found] == [StoreFailed, StoreFailed]
+        outcomes = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [StoreFailed, StoreFailed]
     serving.cancel()
 
 

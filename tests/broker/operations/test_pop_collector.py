@@ -13,19 +13,19 @@ from roquet.wire.records.record import decode_many, to_message
 
 
 def asked(**fields: Any) -> PopRequest:
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "group": "g", "topic": "t", "queue_id": -1, "queue_count": 4, "count": 32,
         "invisible_ms": 60_000, "init_mode": 0, "wanted": None, **fields,
     }  # fmt: skip
-    return PopRequest(**given)
+    return PopRequest(**arguments)
 
 
 def look(broker: Broker, **fields: Any) -> PopCollector:
-    found = PopCollector(
+    collector = PopCollector(
         broker.log, broker.delivery, broker.tables, broker.control, asked(**fields)
     )
-    found.look()
-    return found
+    collector.look()
+    return collector
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ def put_again(broker: Broker, body: bytes, properties: bytes = b"KEYS\x01k\x02")
 
 @pytest.mark.usefixtures("stored")
 async def test_no_more_is_taken_than_asked_for_and_the_rest_is_counted(broker: Broker) -> None:
-    found = look(broker, count=3)
-    assert (found.count, found.rest) == (3, 5)
+    collector = look(broker, count=3)
+    assert (collector.count, collector.rest) == (3, 5)
     assert len(broker.delivery.revive.in_flight) == 2, "one checkpoint for each queue"
     assert look(broker).count == 5
 
@@ -55,13 +55,13 @@ async def test_the_retry_topic_fills_up_and_its_messages_bear_the_topics_name(
     broker: Broker,
 ) -> None:
     put_again(broker, b"again")
-    found = look(broker)
-    messages = [to_message(one) for part in found.parts for one in decode_many(part)]
+    collector = look(broker)
+    messages = [to_message(record) for part in collector.parts for record in decode_many(part)]
     (again,) = [message for message in messages if message.reconsume_times]
     assert (again.topic, again.body, len(messages)) == ("t", b"again", 9)
     handle = decode_receipt_handle(again.properties["POP_CK"])
     assert (handle.retry, handle.queue_id, handle.offset) == ("1", 0, 0)
-    assert "1 0 0" in found.offsets
+    assert "1 0 0" in collector.offsets
     assert again.properties["KEYS"] == "k"
 
 
@@ -70,16 +70,16 @@ async def test_the_retry_topic_goes_first_now_and_then(broker: Broker) -> None:
     first = 0
     for _ in range(200):
         put_again(broker, b"again")
-        found = look(broker, count=1, peek=True)
-        first += found.offsets[0].startswith("1 ")
+        collector = look(broker, count=1, peek=True)
+        first += collector.offsets[0].startswith("1 ")
     assert 15 <= first <= 70
 
 
 @pytest.mark.usefixtures("stored")
 async def test_a_message_without_room_for_a_handle_keeps_its_own_topic(broker: Broker) -> None:
     put_again(broker, b"again", b"KEYS\x01" + b"k" * 32_745 + b"\x02")
-    found = look(broker)
-    topics = {record.topic for part in found.parts for record in decode_many(part)}
+    collector = look(broker)
+    topics = {record.topic for part in collector.parts for record in decode_many(part)}
     assert topics == {"t", "%RETRY%g_t"}
 
 
@@ -102,9 +102,9 @@ async def test_progress_that_the_queue_does_not_hold_is_mended(broker: Broker) -
 @pytest.mark.usefixtures("stored")
 async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Broker) -> None:
     assert look(broker, order=True, attempt="a", queue_id=0, count=1).count == 1
-    found = look(broker, order=True, attempt="b", queue_id=0)
-    assert (found.count, found.rest) == (0, 2)
-    assert found.blocked_until_ms is not None
+    collector = look(broker, order=True, attempt="b", queue_id=0)
+    assert (collector.count, collector.rest) == (0, 2)
+    assert collector.blocked_until_ms is not None
     assert not PopCollector(
         broker.log,
         broker.delivery,

@@ -54,7 +54,7 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
     peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at any step: the numbers of deleted messages are given to others."""
-    files, found = MemoryFiles(), list[MemoryFiles]()
+    files, states = MemoryFiles(), list[MemoryFiles]()
     config = BrokerConfig(
         host="127.0.0.1", port=0, store_dir=Path("/data"), log_file_size=1024 * 1024
     )
@@ -67,10 +67,10 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
         topic_id = broker.tables.topics.ids["orders"]
         with monkeypatch.context() as patch:
             for name in ("replace", "remove", "sync"):
-                patch.setattr(files, name, _noting(files, getattr(files, name), found))
+                patch.setattr(files, name, _noting(files, getattr(files, name), states))
             delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
-    assert len(found) > 3
-    for left in found:
+    assert len(states) > 3
+    for left in states:
         async with BrokerServer(config, files=left) as again:
             broker = again.broker
             is_there = broker.log.store.bounds("orders", 0) == (0, 3)
@@ -81,10 +81,10 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
             )
 
 
-def _noting(files: MemoryFiles, act: Any, found: list[MemoryFiles]) -> Any:
+def _noting(files: MemoryFiles, act: Any, states: list[MemoryFiles]) -> Any:
     def noting(*args: Any, **more: Any) -> Any:
         done = act(*args, **more)
-        found.append(files.copy())
+        states.append(files.copy())
         return done
 
     return noting

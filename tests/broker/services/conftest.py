@@ -121,8 +121,8 @@ class TimerHarness:
     ) -> IngestResult:
         text = "".join(f"{name}\x01{value}\x02" for name, value in (properties or {}).items())
         text += f"UNIQ_KEY\x01{body.decode()}\x02"
-        given = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
-        call = Send(producer_group="pg", properties=text, body=body, **given)
+        arguments = {"topic": "orders", "queue_id": queue_id, "born_timestamp": 5, **more}
+        call = Send(producer_group="pg", properties=text, body=body, **arguments)
         return self.ingest.append(call, queue_id, _Peer())  # type: ignore[arg-type]
 
     def after(self, body: bytes, delay_ms: int, **more: Any) -> IngestResult:
@@ -169,23 +169,23 @@ class TimerHarness:
         """The next second with something in it, when the timer would only look whether there is."""
         if self.timer.behind:  # it waits for a place
             return at
-        while at <= end and at % 1_000 == 0 and self.timers.slot(at) is None:
-            at += 1_000
-        return at
+        if at > end or at % 1_000:
+            return at
+        return self.timers.next_used_ms(at, end - end % 1_000 + 1_000)
 
     def skip(self, ms: int) -> None:
         """Let time pass at once, as for a process that was away."""
         self.clock.jump(ms)
 
     def records(self, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-        found = self.store.read(topic, queue_id, 0, count_max=200_000, bytes_max=1 << 30)
-        return [record for part in found.parts for record in decode_many(part)]
+        messages = self.store.read(topic, queue_id, 0, count_max=200_000, bytes_max=1 << 30)
+        return [record for part in messages.parts for record in decode_many(part)]
 
     def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
         return [record.body for record in self.records(topic, queue_id)]
 
     def properties(self, topic: str = "orders", queue_id: int = 0) -> list[dict[str, str]]:
-        return [decode_properties(one.properties) for one in self.records(topic, queue_id)]
+        return [decode_properties(record.properties) for record in self.records(topic, queue_id)]
 
 
 @pytest.fixture(scope="session")

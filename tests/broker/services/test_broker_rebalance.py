@@ -13,11 +13,11 @@ from roquet.model.topic import TopicConfig
 
 
 @pytest.fixture
-def told(broker: Broker) -> list[Sequence[str]]:
+def announced(broker: Broker) -> list[Sequence[str]]:
     """The groups whose members had to ask again."""
-    found: list[Sequence[str]] = []
-    broker.coordination.rebalance.on_change.append(found.append)
-    return found
+    changes: list[Sequence[str]] = []
+    broker.coordination.rebalance.on_change.append(changes.append)
+    return changes
 
 
 def join(broker: Broker, peer: Any, client_id: str) -> None:
@@ -36,9 +36,9 @@ def here(broker: Broker, count: int) -> TopicLocation:
 async def decided(
     broker: Broker, home: TopicLocation, strategy: str = "LAG_WEIGHTED"
 ) -> AssignmentSnapshot:
-    found = await broker.coordination.rebalance.decide("g", "orders", strategy, home)
-    assert found is not None
-    return found
+    decision = await broker.coordination.rebalance.decide("g", "orders", strategy, home)
+    assert decision is not None
+    return decision
 
 
 async def test_the_same_decision_until_something_changes(broker: Broker, new_peer: Any) -> None:
@@ -66,7 +66,11 @@ async def test_a_group_without_members_or_queues_has_no_decision(
 
 
 async def test_what_waits_is_looked_at_again_and_all_are_told(
-    broker: Broker, new_peer: Any, message: Any, told: list[Any], monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    new_peer: Any,
+    message: Any,
+    announced: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     peer = new_peer()
     join(broker, peer, "c1")
@@ -82,11 +86,15 @@ async def test_what_waits_is_looked_at_again_and_all_are_told(
     after = await decided(broker, home)
     assert after.number == 2
     assert [len(mine & {q.queue_id for q in share}) for share in after.shares.values()] == [1, 1]
-    assert told == [["g"]]
+    assert announced == [["g"]]
 
 
 async def test_a_review_that_gains_little_changes_nothing(
-    broker: Broker, new_peer: Any, message: Any, told: list[Any], monkeypatch: pytest.MonkeyPatch
+    broker: Broker,
+    new_peer: Any,
+    message: Any,
+    announced: list[Any],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_rebalance, "REVIEW_MS", 0)
     peer = new_peer()
@@ -97,7 +105,7 @@ async def test_a_review_that_gains_little_changes_nothing(
         broker.log.ingest.append(message(queue_id=0), 0, peer)
     after = await decided(broker, here(broker, 4))
     assert (after.number, after.shares) == (before.number, before.shares)
-    assert told == []
+    assert announced == []
 
 
 async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(

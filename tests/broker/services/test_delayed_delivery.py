@@ -73,8 +73,8 @@ class DelayHarness:
         return self.delay.step(level, self.clock.now_ms())
 
     def records(self, topic: str = "orders", queue_id: int = 0) -> list[Record]:
-        found = self.store.read(topic, queue_id, 0, count_max=1_000)
-        return [record for part in found.parts for record in decode_many(part)]
+        messages = self.store.read(topic, queue_id, 0, count_max=1_000)
+        return [record for part in messages.parts for record in decode_many(part)]
 
     def bodies(self, topic: str = "orders", queue_id: int = 0) -> list[bytes]:
         return [record.body for record in self.records(topic, queue_id)]
@@ -120,9 +120,9 @@ def test_what_is_delivered_is_the_message_that_was_sent(
     later(b"one", flag=5, reconsume_times=2)
     harness.clock.jump(10_000)
     harness.step()
-    (found,) = harness.records()
-    assert (found.flag, found.reconsume_times, found.born_ms) == (5, 2, 1_700_000_000_000)
-    properties = decode_properties(found.properties)
+    (record,) = harness.records()
+    assert (record.flag, record.reconsume_times, record.born_ms) == (5, 2, 1_700_000_000_000)
+    properties = decode_properties(record.properties)
     assert properties["DELAY"] == "3"  # its consumers may ask for it, as genuine ones can
     assert (properties["TAGS"], properties["UNIQ_KEY"]) == ("red", "one")
     red = hash_code("red")
@@ -326,8 +326,8 @@ def test_who_waits_at_a_level_that_the_settings_lost_comes_nevertheless(
     harness.config = BrokerConfig(message_delay_levels=(1_000,))
     harness.delay = harness.serving()
     loops = list(harness.delay.work())
-    for one in loops:
-        one.close()
+    for loop in loops:
+        loop.close()
     assert len(loops) == 2, "level 1, which there is, and the one where it waits"
     harness.clock.jump(10_000)
     harness.step()

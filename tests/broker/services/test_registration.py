@@ -60,11 +60,11 @@ class NameServer:
 @pytest.fixture
 async def name_servers() -> AsyncIterator[list[NameServer]]:
     servers = [NameServer(), NameServer()]
-    for one in servers:
-        await one.server.start()
+    for server in servers:
+        await server.server.start()
     yield servers
-    for one in servers:
-        await one.server.stop()
+    for server in servers:
+        await server.server.stop()
 
 
 def registration_at(
@@ -77,10 +77,10 @@ def registration_at(
 
 
 async def test_every_name_server_is_told_all_topics(name_servers: list[NameServer]) -> None:
-    ours = registration_at(*(one.address for one in name_servers))
+    ours = registration_at(*(server.address for server in name_servers))
     await ours.step()
-    for one in name_servers:
-        (call,) = one.registered
+    for server in name_servers:
+        (call,) = server.registered
         body = registration.decode(call.body, compressed=call.compressed)
         assert (call.broker_name, call.cluster_name, call.broker_id) == ("b", "c", 0)
         assert call.broker_addr == "10.0.0.5:10911"
@@ -91,26 +91,26 @@ async def test_every_name_server_is_told_all_topics(name_servers: list[NameServe
 
 
 async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[NameServer]) -> None:
-    one, news = name_servers[0], RegistrationTrigger()
-    ours = registration_at(one.address, news=news)
+    server, news = name_servers[0], RegistrationTrigger()
+    ours = registration_at(server.address, news=news)
     serving = asyncio.create_task(ours.serve())
     for _ in range(100):
         news.add()
-    await one.told(1)
+    await server.told(1)
     await asyncio.sleep(0.05)
-    assert len(one.registered) == 1
+    assert len(server.registered) == 1
     serving.cancel()
     await ours.unregister()
 
 
 async def test_who_made_news_is_answered_once_it_is_known(name_servers: list[NameServer]) -> None:
     news = RegistrationTrigger()
-    ours = registration_at(*(one.address for one in name_servers), news=news)
+    ours = registration_at(*(server.address for server in name_servers), news=news)
     serving = asyncio.create_task(ours.serve())
     for times in range(1, 4):
         news.add()
         await news.told()
-        assert [len(one.registered) for one in name_servers] == [times, times]
+        assert [len(server.registered) for server in name_servers] == [times, times]
     await news.told()
     assert len(name_servers[0].registered) == 3, "there was nothing new"
     serving.cancel()
@@ -183,7 +183,7 @@ async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
     await ours.step()
     serving = asyncio.create_task(ours.serve())
     for away_s in (0.0, 0.5, 8.0):
-        told = len(other.registered)
+        count = len(other.registered)
         await first.server.stop()
         await asyncio.sleep(away_s)
         anew = NameServer()
@@ -193,7 +193,7 @@ async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
         await anew.server.start()
         await asyncio.sleep(4.1)
         assert len(anew.registered) == 1
-        assert len(other.registered) <= told + 1, "who is there need not hear it all the time"
+        assert len(other.registered) <= count + 1, "who is there need not hear it all the time"
         first = anew
     serving.cancel()
     await ours.unregister()
@@ -203,9 +203,9 @@ async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
 
 @in_virtual_time
 async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
-    clock, one = this_loop().clock, NameServer()
-    await one.server.start()
-    address = one.address
+    clock, server = this_loop().clock, NameServer()
+    await server.server.start()
+    address = server.address
     ours = NameServerRegistration(
         BrokerConfig(name_servers=(address,)),
         clock,
@@ -215,7 +215,7 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())
-    await one.server.stop()
+    await server.server.stop()
     await asyncio.sleep(5)
     ours.configure(BrokerConfig())
     await asyncio.sleep(5)
@@ -230,13 +230,13 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
 
 
 async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameServer]) -> None:
-    one = name_servers[0]
-    ours = registration_at(one.address)
+    server = name_servers[0]
+    ours = registration_at(server.address)
     await ours.step()
     await ours.unregister()
     await ours.step()
-    assert len(one.registered) == 1
-    assert [call.broker_addr for call in one.unregistered] == ["10.0.0.5:10911"]
+    assert len(server.registered) == 1
+    assert [call.broker_addr for call in server.unregistered] == ["10.0.0.5:10911"]
 
 
 async def test_without_name_servers_nothing_is_told() -> None:
@@ -246,13 +246,13 @@ async def test_without_name_servers_nothing_is_told() -> None:
 
 
 async def test_everything_is_told_again_at_intervals(name_servers: list[NameServer]) -> None:
-    one = name_servers[0]
-    config = BrokerConfig(name_servers=(one.address,), register_interval=20)
+    server = name_servers[0]
+    config = BrokerConfig(name_servers=(server.address,), register_interval=20)
     ours = NameServerRegistration(
         config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
     )
     serving = asyncio.create_task(ours.serve())
-    await one.told(3)
+    await server.told(3)
     serving.cancel()
     await ours.unregister()
 
@@ -273,11 +273,11 @@ async def test_other_name_servers_are_told_once_the_settings_name_them(
 async def test_what_the_broker_does_not_allow_no_topic_promises(
     name_servers: list[NameServer],
 ) -> None:
-    one = name_servers[0]
-    ours = registration_at(one.address)
-    ours.configure(BrokerConfig(name_servers=(one.address,), permission=4))
+    server = name_servers[0]
+    ours = registration_at(server.address)
+    ours.configure(BrokerConfig(name_servers=(server.address,), permission=4))
     await ours.step()
-    (call,) = one.registered
+    (call,) = server.registered
     body = registration.decode(call.body, compressed=call.compressed)
     assert body.topic_config_serialize_wrapper.topic_config_table["orders"].perm == 4
     assert TABLE.topic_config_table["orders"].perm == 6

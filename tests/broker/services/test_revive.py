@@ -25,11 +25,11 @@ RETRY = "%RETRY%g_t"
 
 
 def config(**settings: Any) -> BrokerConfig:
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "host": "127.0.0.1", "port": 0, "store_dir": Path("/memory"), "log_file_size": 1 << 19,
         "queue_file_entries": 2_000, "index_slots": 500, "index_entries": 2_000, **settings,
     }  # fmt: skip
-    return BrokerConfig(**given)
+    return BrokerConfig(**values)
 
 
 def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> PopCheckpoint:
@@ -39,21 +39,21 @@ def give(broker: Broker, count: int = 3, topic: str = "t", **fields: Any) -> Pop
     for n in range(count):
         broker.log.store.append(Draft(topic, 0, b"%d" % n, b"KEYS\x01k\x02TAGS\x01a\x02", 97), 5)
     bits = (1 << count) - 1
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "group": "g", "topic": topic, "queue_id": 0, "start": start,
         "pop_ms": broker.control.clock.now_ms(), "invisible_ms": 1_000,
         "delivered": bits, "left": bits,
         "revive_queue_id": 0, "revive_offset": 0, **fields,
     }  # fmt: skip
-    found = PopCheckpoint(**given)
-    broker.delivery.revive.give(found)
+    checkpoint = PopCheckpoint(**arguments)
+    broker.delivery.revive.give(checkpoint)
     broker.tables.offsets.commit("g", topic, 0, start + count)
-    return found
+    return checkpoint
 
 
 def stored(broker: Broker, topic: str) -> list[Any]:
-    found = broker.log.store.read(topic, 0, 0, count_max=1_000)
-    return [to_message(one) for part in found.parts for one in decode_many(part)]
+    messages = broker.log.store.read(topic, 0, 0, count_max=1_000)
+    return [to_message(record) for part in messages.parts for record in decode_many(part)]
 
 
 async def later(broker: Broker, ms: int) -> None:
@@ -61,15 +61,15 @@ async def later(broker: Broker, ms: int) -> None:
 
 
 async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> None:
-    found = give(broker)
-    broker.delivery.revive.settle(found, 0b010)
+    checkpoint = give(broker)
+    broker.delivery.revive.settle(checkpoint, 0b010)
     await later(broker, 900)
     assert broker.tables.topics.get(RETRY) is None
     await later(broker, 1_000)
     first, last = stored(broker, RETRY)
     assert (first.body, last.body) == (b"0", b"2")
     assert first.reconsume_times == 1
-    assert first.properties["1ST_POP_TIME"] == str(found.pop_ms)
+    assert first.properties["1ST_POP_TIME"] == str(checkpoint.pop_ms)
     assert (first.tag, first.properties["KEYS"]) == ("a", "k")
     assert len(broker.delivery.revive.in_flight) == 0
     await later(broker, 10_000)
@@ -131,22 +131,22 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
 ) -> None:
     broker.tables.groups.find("g", 1)
     broker.log.store.append(Draft("t", 0, b"x", b"KEYS\x01" + b"k" * 32_750 + b"\x02"), 5)
-    found = PopCheckpoint(
+    checkpoint = PopCheckpoint(
         group="g", topic="t", queue_id=0, start=0, pop_ms=1, invisible_ms=1, delivered=1, left=1,
         revive_queue_id=0, revive_offset=0,
     )  # fmt: skip
-    broker.delivery.revive.give(found)
+    broker.delivery.revive.give(checkpoint)
     await later(broker, 0)
     (again,) = stored(broker, RETRY)
     assert again.reconsume_times == 1
 
 
 async def test_notes_are_the_genuine_ones(broker: Broker) -> None:
-    found = give(broker)
-    broker.delivery.revive.settle(found, 0b001)
-    broker.delivery.revive.settle(found, 0b110)
+    checkpoint = give(broker)
+    broker.delivery.revive.settle(checkpoint, 0b001)
+    broker.delivery.revive.settle(checkpoint, 0b110)
     notes = [(message.tag, json.loads(message.body)) for message in stored(broker, NOTES)]
-    key = {"c": "g", "t": "t", "q": 0, "so": 0, "pt": found.pop_ms, "bn": "broker-a"}
+    key = {"c": "g", "t": "t", "q": 0, "so": 0, "pt": checkpoint.pop_ms, "bn": "broker-a"}
     assert notes == [
         ("ck", {**key, "it": 1_000, "n": 3, "d": [0, 1, 2]}),
         ("ack", {**key, "ao": 0}),
@@ -177,23 +177,25 @@ async def test_progress_in_the_notes_stops_at_what_is_not_over(
 
 
 async def test_two_notes_never_have_one_key(broker: Broker) -> None:
-    found = give(broker, 1)
-    place = ("g", "t", 0, found.start)
-    assert broker.delivery.revive.fresh_pop_ms(place, found.pop_ms) == found.pop_ms + 1
-    assert broker.delivery.revive.fresh_pop_ms(place, found.pop_ms + 9) == found.pop_ms + 9
+    checkpoint = give(broker, 1)
+    place = ("g", "t", 0, checkpoint.start)
+    assert broker.delivery.revive.fresh_pop_ms(place, checkpoint.pop_ms) == checkpoint.pop_ms + 1
+    assert (
+        broker.delivery.revive.fresh_pop_ms(place, checkpoint.pop_ms + 9) == checkpoint.pop_ms + 9
+    )
 
 
 @in_virtual_time
 async def test_after_a_kill_what_was_given_out_is_so_still() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
-        found = give(server.broker, invisible_ms=60_000)
-        server.broker.delivery.revive.settle(found, 0b100)
+        checkpoint = give(server.broker, invisible_ms=60_000)
+        server.broker.delivery.revive.settle(checkpoint, 0b100)
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
         broker = server.broker
         (again,) = broker.delivery.revive.in_flight
-        assert (again.key, again.left, again.due_ms) == (found.key, 0b011, found.due_ms)
+        assert (again.key, again.left, again.due_ms) == (checkpoint.key, 0b011, checkpoint.due_ms)
         assert broker.tables.offsets.get("g", "t", 0) == 3, (
             "progress that was not saved is made up for"
         )
@@ -224,8 +226,8 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
         broker.log.store.append(Draft(NOTES, 0, wild, revive_properties("bAck", 1), 1), 1)
         copy = files.copy()
     async with BrokerServer(config(), clock, files=copy) as server:
-        (found,) = server.broker.delivery.revive.in_flight
-        assert found.left == 0b111
+        (checkpoint,) = server.broker.delivery.revive.in_flight
+        assert checkpoint.left == 0b111
 
 
 async def test_many_in_flight_are_not_noted_anew_for_ever(
@@ -247,12 +249,12 @@ async def test_only_some_are_noted_anew_in_one_stroke(
     monkeypatch.setattr(broker.delivery.revive, "_queue_count", 1)
     first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
     for _ in range(20):
-        broker.delivery.revive.settle(found := give(broker, 1), found.left)
+        broker.delivery.revive.settle(checkpoint := give(broker, 1), checkpoint.left)
     assert broker.log.store.bounds(NOTES, 0)[1] == 45
     broker.delivery.revive.commit()
     assert broker.log.store.bounds(NOTES, 0)[1] == 48
     broker.delivery.revive.commit()
-    assert [found.revive_offset for found in first] == [45, 46, 47, 48, 49]
+    assert [checkpoint.revive_offset for checkpoint in first] == [45, 46, 47, 48, 49]
 
 
 async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter(
@@ -330,7 +332,7 @@ async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
     for part in broker.log.store.read("rmq_sys_roquet_set_aside", 0, 0).parts:
         for kept in decode_many(part):
             broker.delivery.set_aside.retry(kept)
-    assert [one.body for one in stored(broker, RETRY)] == [b"0", b"1"]
+    assert [message.body for message in stored(broker, RETRY)] == [b"0", b"1"]
 
 
 @in_virtual_time
@@ -338,8 +340,8 @@ async def test_nothing_of_a_deleted_topic_comes_again() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         broker = server.broker
-        found, other = give(broker), give(broker, topic="u")
-        broker.delivery.revive.settle(found, 0b001)
+        checkpoint, other = give(broker), give(broker, topic="u")
+        broker.delivery.revive.settle(checkpoint, 0b001)
         broker.delivery.revive.forget(["t"])
         assert list(broker.delivery.revive.in_flight) == [other]
         broker.log.store.delete_topic("t")
@@ -354,15 +356,15 @@ async def test_nothing_of_a_deleted_topic_comes_again() -> None:
 
 
 async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broker: Broker) -> None:
-    found = give(broker, 2)
-    broker.delivery.revive.settle(found, 0b11)
+    checkpoint = give(broker, 2)
+    broker.delivery.revive.settle(checkpoint, 0b11)
     before = broker.control.clock.now_ms() - 60_000
-    given = CheckpointBody(
+    noted = CheckpointBody(
         group="g", topic="t", queue_id=0, start=0, pop_ms=before, invisible_ms=5_000, count=2,
         steps=[0, 1],
     )  # fmt: skip
     acked = AckBody(group="g", topic="t", queue_id=0, start=0, pop_ms=before, offset=0)
-    for offset, (tag, body) in enumerate((("ck", given), ("ack", acked), ("ck", None))):
+    for offset, (tag, body) in enumerate((("ck", noted), ("ack", acked), ("ck", None))):
         raw = b"spoilt" if body is None else encode_body(body)
         record = make_record(raw, revive_properties(tag, before))
         broker.delivery.revive.noted(record, 3, 70 + offset)
@@ -370,7 +372,7 @@ async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broke
     await later(broker, 2_000)
     assert broker.tables.topics.get(RETRY) is None  # an acknowledgement may still be on its way
     await later(broker, 4_000)
-    assert [one.body for one in stored(broker, RETRY)] == [b"1"]
+    assert [message.body for message in stored(broker, RETRY)] == [b"1"]
 
 
 def make_record(body: bytes, properties: bytes) -> Record:

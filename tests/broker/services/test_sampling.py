@@ -63,10 +63,10 @@ async def test_those_who_look_at_one_time_count_everything_once(
 async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> None:
     put(4)
     await broker.control.sampler.step(broker.control.clock.now_ms() + 10_000)
-    found = broker.control.statistics.view("TOPIC_PUT_NUMS", "orders")
-    assert found is not None
-    assert found.stats_minute is not None
-    assert found.stats_minute.sum == 4
+    stats = broker.control.statistics.view("TOPIC_PUT_NUMS", "orders")
+    assert stats is not None
+    assert stats.stats_minute is not None
+    assert stats.stats_minute.sum == 4
 
 
 async def test_one_topic_can_be_looked_at_alone(broker: Broker, put: Any) -> None:

@@ -169,9 +169,9 @@ def test_who_listens_to_a_topic_and_how_is_told(new_peer: Callable[[], Any]) -> 
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))
     assert sorted(clients.listeners("topic0")) == ["audit", "billing"]
     assert clients.listeners("topic1") == ["billing"]
-    found = clients.subscription("billing", "topic1")
-    assert found is not None
-    assert found.sub_string == "b"
+    wish = clients.subscription("billing", "topic1")
+    assert wish is not None
+    assert wish.sub_string == "b"
     assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
 
 

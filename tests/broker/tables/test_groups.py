@@ -25,9 +25,9 @@ def groups_of(files: MemoryFiles | None = None, **settings: Any) -> Groups:
 def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     path.write_bytes((GENUINE / version / "subscriptionGroup.json").read_bytes())
-    found = Groups(TableFile(RealFiles(), path), BrokerConfig(), NOW).get("CG_main")
-    assert found is not None
-    assert (found.retry_max_times, found.retry_queue_nums, found.consume_enable) == (16, 1, True)
+    group = Groups(TableFile(RealFiles(), path), BrokerConfig(), NOW).get("CG_main")
+    assert group is not None
+    assert (group.retry_max_times, group.retry_queue_nums, group.consume_enable) == (16, 1, True)
 
 
 def test_the_system_groups_are_there() -> None:
@@ -46,9 +46,9 @@ def test_a_group_is_made_at_first_sight_and_kept() -> None:
 def test_a_known_group_is_found_as_it_is_set() -> None:
     groups = groups_of()
     groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3), NOW)
-    found = groups.find("billing", NOW)
-    assert found is not None
-    assert found.retry_max_times == 3
+    group = groups.find("billing", NOW)
+    assert group is not None
+    assert group.retry_max_times == 3
 
 
 def test_no_group_is_made_where_that_is_off_but_for_the_systems_own() -> None:

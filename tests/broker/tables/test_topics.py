@@ -22,9 +22,9 @@ def topics_of(files: MemoryFiles | None = None, **settings: Any) -> Topics:
     return Topics(file, BrokerConfig(**settings), NOW)
 
 
-def create(topics: Topics, topic: str, **given: Any) -> TopicConfig | None:
+def create(topics: Topics, topic: str, **wanted: Any) -> TopicConfig | None:
     asked = {"default_topic": names.AUTO_CREATE_TOPIC, "queue_count": 4, "unit_mode": False}
-    return topics.create_for_send(topic, **{**asked, **given}, now_ms=NOW)
+    return topics.create_for_send(topic, **{**asked, **wanted}, now_ms=NOW)
 
 
 def test_the_system_topics_are_the_genuine_ones() -> None:
@@ -45,8 +45,8 @@ def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None
     path = tmp_path / "topics.json"
     path.write_bytes((GENUINE / version / "topics.json").read_bytes())
     topics = Topics(TableFile(RealFiles(), path), BrokerConfig(), NOW)
-    found = topics.get("TopicA")
-    assert found == TopicConfig(topic_name="TopicA", read_queue_nums=4, write_queue_nums=4)
+    config = topics.get("TopicA")
+    assert config == TopicConfig(topic_name="TopicA", read_queue_nums=4, write_queue_nums=4)
     assert topics.get("%RETRY%CG_main") is not None
     assert "TopicB" in topics.sendable
 
@@ -129,15 +129,15 @@ def test_a_topic_that_cannot_be_saved_is_not_made() -> None:
 
 
 def test_every_change_is_told_and_counted() -> None:
-    topics, told = topics_of(), []
-    topics.on_change.append(lambda: told.append(topics.version.counter))
+    topics, counters = topics_of(), []
+    topics.on_change.append(lambda: counters.append(topics.version.counter))
     before = topics.version.counter
     create(topics, "orders")
     topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), NOW)
     topics.put(TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), NOW)
     topics.remove("orders", NOW)
     topics.remove("orders", NOW)
-    assert told == [before + 1, before + 2, before + 3], "what changes nothing is no news"
+    assert counters == [before + 1, before + 2, before + 3], "what changes nothing is no news"
 
 
 def test_clients_may_not_send_to_what_the_broker_writes_itself() -> None:
@@ -200,18 +200,18 @@ def test_a_change_of_settings_is_news_and_brings_topics_that_it_needs() -> None:
 
 def test_system_topics_have_names_whether_or_not_they_are_here() -> None:
     config = BrokerConfig(auto_create_topic=False)
-    found = system_topic_names(config)
-    assert {"TBW102", "CHECKPOINT_TOPIC", "broker-a", "rmq_sys_wheel_timer"} < found
-    assert "orders" not in found
+    topics = system_topic_names(config)
+    assert {"TBW102", "CHECKPOINT_TOPIC", "broker-a", "rmq_sys_wheel_timer"} < topics
+    assert "orders" not in topics
 
 
 def test_a_topic_without_a_name_of_its_own_has_that_of_its_key() -> None:
     files = MemoryFiles()
     path = Path("/config/topics.json")
     files.contents[path] = b'{"topicConfigTable":{"orders":{"readQueueNums":3}}}'
-    found = Topics(TableFile(files, path), BrokerConfig(), 0).get("orders")
-    assert found is not None
-    assert (found.topic_name, found.read_queue_nums) == ("orders", 3)
+    config = Topics(TableFile(files, path), BrokerConfig(), 0).get("orders")
+    assert config is not None
+    assert (config.topic_name, config.read_queue_nums) == ("orders", 3)
 
 
 def test_a_topic_made_anew_has_another_id_within_the_same_millisecond_too() -> None:
@@ -257,9 +257,9 @@ def test_topics_of_a_directory_without_ids_get_some_that_stay(tmp_path: Path) ->
     path = tmp_path / "topics.json"
     path.write_bytes((GENUINE / "5.5.0" / "topics.json").read_bytes())
     file = TableFile(RealFiles(), path)
-    found = Topics(file, BrokerConfig(), NOW).ids["TopicA"]
-    assert found.startswith("adopted-")
-    assert Topics(file, BrokerConfig(), NOW + 5).ids["TopicA"] == found
+    topic_id = Topics(file, BrokerConfig(), NOW).ids["TopicA"]
+    assert topic_id.startswith("adopted-")
+    assert Topics(file, BrokerConfig(), NOW + 5).ids["TopicA"] == topic_id
 
 
 def test_a_table_that_was_lost_makes_no_other_topics_of_those_with_messages() -> None:

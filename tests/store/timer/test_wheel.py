@@ -1,4 +1,5 @@
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -6,7 +7,7 @@ from roquet.model.errors import StoreFull
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.timer.layout import TimerSlot
-from roquet.store.timer.wheel import TimerWheel
+from roquet.store.timer.wheel import EMPTIED_SLOT, TimerWheel
 
 PATH = Path("/data/timerwheel")
 SLOTS = 256
@@ -30,6 +31,7 @@ def test_there_is_no_file_before_the_first_write() -> None:
     wheel.load(None)
     assert not wheel.exists
     assert wheel.slot(SECOND) is None
+    assert wheel.next_used_ms(SECOND, SECOND + 9_000) == SECOND + 9_000
     assert list(wheel.used()) == []
     assert files.contents == {}
     wheel.prepare()
@@ -51,6 +53,26 @@ def test_after_a_turn_of_the_wheel_a_place_is_another_second_s(wheel: TimerWheel
     wheel.put(SECOND + wheel.span_ms, TimerSlot(52, 52, 1))
     assert wheel.slot(SECOND) is None
     assert [time for time, _ in wheel.used()] == [SECOND + wheel.span_ms]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("slots", [256, 300])
+def test_the_next_used_second_is_the_first_whose_slot_is_not_empty(slots: int, seed: int) -> None:
+    """Slots of earlier and later turns of the wheel, and emptied ones, do not count."""
+    random = Random(seed)
+    wheel = TimerWheel(MapPool(MemoryFiles(), 4), PATH, slots)
+    wheel.prepare()
+    for _ in range(random.choice((3, 30))):
+        wheel.put(SECOND + random.randrange(-slots, 2 * slots) * 1_000, TimerSlot(0, 0, 1))
+    for _ in range(10):
+        time_ms = SECOND + random.randrange(slots) * 1_000
+        random.choice((wheel.blank, lambda at: wheel.put(at, EMPTIED_SLOT)))(time_ms)
+    for begin in range(0, slots, 3):
+        for end in (begin - 1, begin, begin + 1, begin + random.randrange(slots), begin + slots):
+            seconds = [SECOND + number * 1_000 for number in range(begin, end)]
+            used = [time_ms for time_ms in seconds if wheel.slot(time_ms)]
+            begin_ms, end_ms = SECOND + begin * 1_000, SECOND + end * 1_000
+            assert wheel.next_used_ms(begin_ms, end_ms) == (used or [end_ms])[0]
 
 
 def test_a_slot_can_be_emptied(wheel: TimerWheel) -> None:

@@ -74,10 +74,10 @@ class FilterCache:
             )
         if kind != SQL92:
             _unparsed(f"the kind of expression {kind!r} is unknown: {TAG} or {SQL92}")
-        found = self._find(expression or "", genuine=config.sql_compatibility)
-        if not isinstance(found, CompiledFilter):
-            _unparsed(str(found))
-        return found
+        compiled = self._find(expression or "", genuine=config.sql_compatibility)
+        if not isinstance(compiled, CompiledFilter):
+            _unparsed(str(compiled))
+        return compiled
 
     def of_subscription(self, config: BrokerConfig, subscription: Subscription) -> CompiledFilter:
         """The filter of a subscription that a heartbeat sent. Raises CallRefused."""
@@ -110,9 +110,9 @@ class FilterCache:
                 continue
             if (text, config.sql_compatibility) not in self._known and len(text) <= left:
                 left -= len(text)
-                found = self._find(text, genuine=config.sql_compatibility)
-                if not isinstance(found, CompiledFilter):
-                    log.warning("group %s, topic %s: %s", group, subscription.topic, found)
+                compiled = self._find(text, genuine=config.sql_compatibility)
+                if not isinstance(compiled, CompiledFilter):
+                    log.warning("group %s, topic %s: %s", group, subscription.topic, compiled)
         return left
 
     def _find(self, expression: str, *, genuine: bool) -> CompiledFilter | sql92.ExpressionError:

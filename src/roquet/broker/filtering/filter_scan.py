@@ -58,12 +58,12 @@ async def scan(
         async with turn:
             look = min(scan_count(wanted), stop - at)
             left = count_max - len(parts), bytes_max - size
-            found = scan_once(store, (topic, queue_id, at), wanted, (look, *left))
-            is_over = parts and size + found.size > bytes_max
-            if is_over or found.next_offset <= at:  # or the queue has gone meanwhile
+            matches = scan_once(store, (topic, queue_id, at), wanted, (look, *left))
+            is_over = parts and size + matches.size > bytes_max
+            if is_over or matches.next_offset <= at:  # or the queue has gone meanwhile
                 break
-            parts += found.parts
-            at, size = found.next_offset, size + found.size
+            parts += matches.parts
+            at, size = matches.next_offset, size + matches.size
             await asyncio.sleep(0)
     return Slice(parts, len(parts), size, at)
 
@@ -88,9 +88,9 @@ def scan_once(
         count = min(step, stop - at)
         block = store.read_block(topic, queue_id, at, count_max=count, bytes_max=BLOCK_SIZE)
         left = count_max - len(parts), bytes_max - size
-        found, behind = _found(block, wanted, left, is_first=not parts)
-        parts += found
-        size += sum(map(len, found))
+        matching, behind = _found(block, wanted, left, is_first=not parts)
+        parts += matching
+        size += sum(map(len, matching))
         if behind is not None or block.next_offset <= at:
             return Slice(parts, len(parts), size, block.next_offset if behind is None else behind)
         step = _next_count(block.next_offset - at, len(block.data))

@@ -79,7 +79,7 @@ def _hits(alternatives: AlternativePatterns, block: bytes, stop: int) -> int:
 def _record_indexes(
     alternatives: AlternativePatterns, block: bytes, edges: Sequence[int]
 ) -> list[int]:
-    places = [found.start() for pattern in alternatives for found in pattern.finditer(block)]
+    places = [match.start() for pattern in alternatives for match in pattern.finditer(block)]
     return sorted({bisect_right(edges, at) - 1 for at in places})
 
 

@@ -59,12 +59,12 @@ def ack(
             handle.pop_ms,
         )
         return Reply()
-    found = delivery.revive.in_flight.find(_key(call, handle))
-    if found is None:
+    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
+    if checkpoint is None:
         return _too_late(control, handle)
-    if not found.bit(call.offset):
+    if not checkpoint.bit(call.offset):
         _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
-    delivery.revive.settle(found, found.bit(call.offset))
+    delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
     return Reply()
 
 
@@ -81,15 +81,15 @@ def batch_ack(
         return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
     if len(asked.acks) > ACKS_MAX:
         _refuse(ResponseCode.INVALID_PARAMETER, f"{len(asked.acks)} pops: {ACKS_MAX} are allowed")
-    bits = [decode_bits(one.bits) for one in asked.acks]  # all can be decoded, or none counts
-    for one, its_bits in zip(asked.acks, bits, strict=True):
-        topic = stored_topic(one.topic, one.group, one.retry)
-        if one.revive_queue == ORDER_QUEUE:
-            _ack_many_ordered(message_log, tables, one, topic, its_bits)
+    bits = [decode_bits(acked.bits) for acked in asked.acks]  # all can be decoded, or none counts
+    for acked, its_bits in zip(asked.acks, bits, strict=True):
+        topic = stored_topic(acked.topic, acked.group, acked.retry)
+        if acked.revive_queue == ORDER_QUEUE:
+            _ack_many_ordered(message_log, tables, acked, topic, its_bits)
             continue
-        key = (one.group, topic, one.queue_id, one.start, one.pop_ms)
-        if (found := delivery.revive.in_flight.find(key)) is not None:
-            delivery.revive.settle(found, its_bits & found.delivered)
+        key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
+        if (checkpoint := delivery.revive.in_flight.find(key)) is not None:
+            delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
     return Reply()
 
 
@@ -112,9 +112,9 @@ def change_invisible(
         )
     if handle.revive_queue == ORDER_QUEUE:
         return _change_ordered(message_log, tables, call, handle, now_ms)
-    found = delivery.revive.in_flight.find(_key(call, handle))
-    bit = found.bit(call.offset) if found else 0
-    if found is None or not found.left & bit:
+    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
+    bit = checkpoint.bit(call.offset) if checkpoint else 0
+    if checkpoint is None or not checkpoint.left & bit:
         return ChangeInvisibleReply(
             code=ResponseCode.NO_MESSAGE,
             remark="the message is acknowledged, or its time has passed: it comes again",
@@ -133,7 +133,7 @@ def change_invisible(
         revive_offset=0,
     )
     delivery.revive.give(fresh)
-    delivery.revive.settle(found, bit)
+    delivery.revive.settle(checkpoint, bit)
     return ChangeInvisibleReply(
         pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
     )
@@ -157,15 +157,15 @@ def _too_late(control: ControlPlane, handle: ReceiptHandle) -> Reply:
 
 
 def _ack_many_ordered(
-    message_log: MessageLog, tables: BrokerTables, one: PopAck, topic: str, bits: int
+    message_log: MessageLog, tables: BrokerTables, acked: PopAck, topic: str, bits: int
 ) -> None:
-    place = (one.group, topic, one.queue_id)
+    place = (acked.group, topic, acked.queue_id)
     held = tables.ordered_pops.get(*place)
-    if held is None or held.pop_ms != one.pop_ms:
+    if held is None or held.pop_ms != acked.pop_ms:
         return  # too late
     for offset in held.offsets:
-        if offset >= one.start and bits >> offset - one.start & 1:
-            _ack_ordered(message_log, tables, place, offset, one.pop_ms)
+        if offset >= acked.start and bits >> offset - acked.start & 1:
+            _ack_ordered(message_log, tables, place, offset, acked.pop_ms)
 
 
 def _ack_ordered(

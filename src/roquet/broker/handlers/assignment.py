@@ -93,10 +93,10 @@ async def _answer(
     mode = coordination.request_mode(asked.topic, asked.consumer_group)
     if asked.message_model is MessageModel.BROADCASTING:
         return _reply(home.queues, mode.mode)
-    found = tables.clients.consumers(asked.consumer_group)
-    if found is None or asked.message_model is not MessageModel.CLUSTERING:
+    group = tables.clients.consumers(asked.consumer_group)
+    if group is None or asked.message_model is not MessageModel.CLUSTERING:
         return _reply(None)
-    members = found.client_ids
+    members = group.client_ids
     if asked.client_id in members:
         coordination.rebalance.assignments.asked(
             asked.consumer_group, asked.client_id, asked.strategy_name
@@ -155,11 +155,11 @@ def _reply(
     queues: Sequence[MessageQueue] | None, mode: str = PULL, number: int | None = None
 ) -> Reply:
     attachments = None if number is None else {SNAPSHOT: str(number)}
-    found = [
+    assignments = [
         QueueAssignment(message_queue=queue, mode=mode, attachments=attachments)
         for queue in queues or ()
     ]
-    body = QueueAssignments(message_queue_assignments=None if queues is None else found)
+    body = QueueAssignments(message_queue_assignments=None if queues is None else assignments)
     return Reply(body=codec.dumps(body))
 
 

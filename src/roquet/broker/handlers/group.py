@@ -39,18 +39,18 @@ def connections(
             ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
         )
     strategies = coordination.rebalance.assignments.strategies(name) if call.with_wishes else {}
-    found = [
+    members = [
         _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
         for member in group.members.values()
     ]
     body = ConsumerConnection(
-        connection_set=sorted(found, key=lambda connection: connection.client_id),
+        connection_set=sorted(members, key=lambda connection: connection.client_id),
         subscription_table=dict(group.subscriptions),
         consume_type=group.consume_type,
         message_model=group.message_model,
         consume_from_where=group.consume_from_where,
     )
-    rows = len(found) + len(group.subscriptions)
+    rows = len(members) + len(group.subscriptions)
     if call.with_wishes:
         rows += sum(len(member.wishes) for member in group.members.values())
     return written(rows, body, lambda data: Reply(body=data))
@@ -81,8 +81,8 @@ def stats(
         lambda queue: _progress(
             message_log, tables, coordination, control, call, queue.topic, queue.queue_id
         ),
-        lambda found: ConsumeStats(
-            offset_table=dict(zip(queues, found, strict=True)),
+        lambda progress: ConsumeStats(
+            offset_table=dict(zip(queues, progress, strict=True)),
             consume_tps=tps,
             decisions=decisions,
         ),
@@ -111,12 +111,12 @@ def _topics(
     own commands also get topics that it subscribes to without progress.
     """
     wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
-    found = wanted or set(tables.offsets.topics(call.consumer_group))
+    topics = wanted or set(tables.offsets.topics(call.consumer_group))
     if members is not None and members.subscriptions:
-        found = {t for t in found if not has_unsubscribed(tables, call.consumer_group, t)}
+        topics = {t for t in topics if not has_unsubscribed(tables, call.consumer_group, t)}
         if call.with_owners and not wanted:
-            found.update(members.subscriptions)
-    return sorted(found)
+            topics.update(members.subscriptions)
+    return sorted(topics)
 
 
 def _queue_count(tables: BrokerTables, topic: str) -> int:
@@ -134,10 +134,10 @@ def _progress(
     number: int,
 ) -> QueueProgress:
     group = call.consumer_group
-    found = queue_progress(message_log, tables, control, group, topic, number)
+    progress = queue_progress(message_log, tables, control, group, topic, number)
     if not call.with_owners:
-        return found
-    return msgspec.structs.replace(found, owners=_owners(coordination, group, topic, number))
+        return progress
+    return msgspec.structs.replace(progress, owners=_owners(coordination, group, topic, number))
 
 
 def _owners(

@@ -119,7 +119,9 @@ def _check_names(data: HeartbeatData) -> None:
     consuming = [consumer.group_name for consumer in data.consumer_data_set]
     if not all(producing) or not all(consuming):
         raise FieldError("HeartbeatData: $.groupName of a group is missing")
-    if not all(wish.topic for one in data.consumer_data_set for wish in one.subscription_data_set):
+    if not all(
+        wish.topic for group in data.consumer_data_set for wish in group.subscription_data_set
+    ):
         raise FieldError("HeartbeatData: $.topic of a subscription is missing")
 
 
@@ -138,17 +140,17 @@ def _look_for_factions(tables: BrokerTables, name: str) -> None:
 def _difference(group: ConsumerGroup) -> str:
     """The differences of the two most common subscriptions, and the members of each."""
     by_client = {member.client_id: member for member in group.members.values()}
-    found = members_by_value(
+    by_wish = members_by_value(
         {client_id: member.own_wish for client_id, member in by_client.items()}
     )[:2]
-    one, other = (without_retry_topics(by_client[members[0]].wishes) for _, members in found)
-    topics = sorted(t for t in {**one, **other} if one.get(t) != other.get(t))
-    told = [
+    ours, theirs = (without_retry_topics(by_client[members[0]].wishes) for _, members in by_wish)
+    topics = sorted(t for t in {**ours, **theirs} if ours.get(t) != theirs.get(t))
+    differences = [
         f"{_told(wish, topics[:TOPICS_TOLD])} ({len(members)} members)"
-        for wish, (_, members) in zip((one, other), found, strict=True)
+        for wish, (_, members) in zip((ours, theirs), by_wish, strict=True)
     ]
     more = len(topics) - TOPICS_TOLD
-    return " against ".join(told) + (f", and {more} more topics" if more > 0 else "")
+    return " against ".join(differences) + (f", and {more} more topics" if more > 0 else "")
 
 
 def _told(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
@@ -168,13 +170,13 @@ def _check_counts(tables: BrokerTables, data: HeartbeatData, peer: Peer) -> None
     """CallRefused for a heartbeat over the limits, before any work is done for it."""
     wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
     producers, consumers = tables.clients.group_counts(peer, data)
-    for found, limit, what in (
+    for count, limit, what in (
         (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
         (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
         (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
     ):
-        if found > limit:
+        if count > limit:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR,
-                f"heartbeat refused: {found} {what}, the limit is {limit}; use more clients",
+                f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients",
             )

@@ -31,7 +31,7 @@ def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Re
         raise CallRefused(
             ResponseCode.SYSTEM_ERROR, f"the producer group[{call.producer_group}] not exist"
         )
-    found = [
+    connections = [
         ClientConnection(
             client_id=client_id,
             client_addr=peer.address,
@@ -40,7 +40,7 @@ def producers(tables: BrokerTables, call: calls.GetProducers, _peer: Peer) -> Re
         )
         for peer, client_id in members.items()
     ]
-    return Reply(body=codec.dumps(calls.ProducerConnection(connection_set=found)))
+    return Reply(body=codec.dumps(calls.ProducerConnection(connection_set=connections)))
 
 
 def all_producers(
@@ -67,29 +67,29 @@ def all_producers(
 
 def groups_of_topic(tables: BrokerTables, call: calls.GetGroupsOfTopic, _peer: Peer) -> Reply:
     """Return the groups that subscribe to a topic or have progress in it."""
-    found = {*tables.clients.listeners(call.topic), *tables.offsets.groups_of(call.topic)}
-    return Reply(body=codec.dumps(calls.GroupList(group_list=sorted(found))))
+    groups = {*tables.clients.listeners(call.topic), *tables.offsets.groups_of(call.topic)}
+    return Reply(body=codec.dumps(calls.GroupList(group_list=sorted(groups))))
 
 
 def topics_of_group(
     message_log: MessageLog, tables: BrokerTables, call: calls.GetTopicsOfGroup, _peer: Peer
 ) -> Reply:
     """Return the topics in which a group has progress."""
-    found = sorted(tables.offsets.topics(call.group))
-    return Reply(body=codec.dumps(TopicList(topic_list=found, broker_addr=message_log.address)))
+    topics = sorted(tables.offsets.topics(call.group))
+    return Reply(body=codec.dumps(TopicList(topic_list=topics, broker_addr=message_log.address)))
 
 
 def subscription(tables: BrokerTables, call: calls.GetSubscription, _peer: Peer) -> Reply:
     """Return the subscription of an online group to a topic."""
-    found = tables.clients.subscription(call.group, call.topic)
-    answer = calls.SubscriptionAnswer(group=call.group, topic=call.topic, subscription_data=found)
+    wish = tables.clients.subscription(call.group, call.topic)
+    answer = calls.SubscriptionAnswer(group=call.group, topic=call.topic, subscription_data=wish)
     return Reply(body=codec.dumps(answer))
 
 
 def system_topics(control: ControlPlane, _call: calls.GetSystemTopics, _peer: Peer) -> Reply:
     """Return the system topics."""
-    found = sorted(system_topic_names(control.settings.config))
-    return Reply(body=codec.dumps(TopicList(topic_list=found)))
+    topics = sorted(system_topic_names(control.settings.config))
+    return Reply(body=codec.dumps(TopicList(topic_list=topics)))
 
 
 def entries(
@@ -106,13 +106,13 @@ def entries(
     if not least <= call.index < end:
         return Reply(remark=f"Index {call.index} of {queue_id}@{topic} is not exist!")
     count = min(max(call.count, 0), ENTRIES_MAX)
-    found = queue_stats.entries(topic, queue_id, call.index, count)
+    rows = queue_stats.entries(topic, queue_id, call.index, count)
     answer = calls.QueueEntries(
         min_queue_index=least,
         max_queue_index=end,
         queue_data=[
             calls.QueueEntry(physic_offset=position, physic_size=size, tags_code=code)
-            for position, size, code in found
+            for position, size, code in rows
         ],
         filter_data=_filter_data(tables, call),
         subscription_data=tables.clients.subscription(call.consumer_group or "", topic),
@@ -124,20 +124,20 @@ def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
     """The genuine broker's text for a group's filter: "null" when it filters by tags."""
     if call.consumer_group is None:
         return None
-    found = tables.clients.subscription(call.consumer_group, call.topic)
-    if found is None:
+    wish = tables.clients.subscription(call.consumer_group, call.topic)
+    if wish is None:
         return f"{call.consumer_group}@{call.topic} is not online!"
-    if found.expression_type != SQL92:
+    if wish.expression_type != SQL92:
         return "null"
-    told = {
-        "clientVersion": found.sub_version,
+    filter_data = {
+        "clientVersion": wish.sub_version,
         "consumerGroup": call.consumer_group,
         "dead": False,
-        "expression": found.sub_string,
-        "expressionType": found.expression_type,
+        "expression": wish.sub_string,
+        "expressionType": wish.expression_type,
         "topic": call.topic,
     }
-    return codec.dumps(told, pretty=True).decode()
+    return codec.dumps(filter_data, pretty=True).decode()
 
 
 async def all_offsets(

@@ -52,19 +52,19 @@ def _progress(
 ) -> calls.OffsetReply:
     committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
     minimum, _ = message_log.store.bounds(call.topic, call.queue_id)
-    found = rules.queried_progress(
+    offset = rules.queried_progress(
         committed,
         minimum,
         zero_if_absent=call.set_zero_if_not_found is not False,
         is_in_page_cache=committed is not None
         or is_start_in_memory(message_log, control, call.topic, call.queue_id),
     )
-    if found is None:
+    if offset is None:
         raise CallRefused(
             ResponseCode.QUERY_NOT_FOUND,
             "Not found, V3_0_6_SNAPSHOT maybe this group consumer boot first",
         )
-    return _reply(tables, call.topic, found)
+    return _reply(tables, call.topic, offset)
 
 
 def _reply(tables: BrokerTables, topic: str, offset: int) -> calls.OffsetReply:
@@ -130,8 +130,10 @@ def by_time(
 ) -> calls.OffsetReply:
     """Return the offset of the first message stored at a time or later."""
     upper = (call.boundary_type or "").lower() == "upper"
-    found = message_log.store.offset_by_time(call.topic, call.queue_id, call.timestamp, upper=upper)
-    return _reply(tables, call.topic, found)
+    offset = message_log.store.offset_by_time(
+        call.topic, call.queue_id, call.timestamp, upper=upper
+    )
+    return _reply(tables, call.topic, offset)
 
 
 def earliest_time(

@@ -50,12 +50,12 @@ def pop(
     if call.born_time and control.clock.now_ms() - call.born_time - call.poll_time > LATE_MS:
         return PopReply(code=ResponseCode.POLLING_TIMEOUT, remark="the pop came too late")
     asked = _asked(message_log, delivery, tables, control, call)
-    found = _look(message_log, delivery, tables, control, asked)
-    if found.count or call.poll_time <= 0:
-        return _reply(asked, found)
+    collector = _look(message_log, delivery, tables, control, asked)
+    if collector.count or call.poll_time <= 0:
+        return _reply(asked, collector)
     if message_log.arrivals.waiters.is_full(asked.group, asked.topic):
         return PopReply(code=ResponseCode.POLLING_FULL, remark="too many pops of the group wait")
-    return _hold(message_log, delivery, tables, control, call, asked, found)
+    return _hold(message_log, delivery, tables, control, call, asked, collector)
 
 
 def peek(
@@ -80,9 +80,9 @@ def peek(
         wanted=None,
         peek=True,
     )
-    found = _look(message_log, delivery, tables, control, asked)
-    reply = _reply(asked, found)
-    if found.count:
+    collector = _look(message_log, delivery, tables, control, asked)
+    reply = _reply(asked, collector)
+    if collector.count:
         return reply
     return msgspec.structs.replace(reply, code=ResponseCode.PULL_NOT_FOUND, remark="no message")
 
@@ -97,14 +97,14 @@ def notification(
 ) -> HandlerReply:
     """Return whether there is a message to pop, or wait for one."""
     asked = _asked_by_notification(message_log, delivery, tables, control, call)
-    found = PopCollector(message_log, delivery, tables, control, asked)
-    if found.has_any():
+    collector = PopCollector(message_log, delivery, tables, control, asked)
+    if collector.has_any():
         return NotificationReply(has_msg=True)
     if call.poll_time <= 0:
         return NotificationReply()
     if message_log.arrivals.waiters.is_full(asked.group, asked.topic):
         return NotificationReply(polling_full=True)
-    return _watch(message_log, delivery, tables, control, call, asked, found)
+    return _watch(message_log, delivery, tables, control, call, asked, collector)
 
 
 def polling_info(
@@ -129,23 +129,23 @@ async def _hold(
     control: ControlPlane,
     call: Pop,
     asked: PopRequest,
-    found: PopCollector,
+    collector: PopCollector,
 ) -> PopReply:
     """The reply once there are messages, or at the deadline."""
     deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
-    while not found.count:
-        if found.moved and not _is_over(message_log, control, deadline_ms):
+    while not collector.count:
+        if collector.moved and not _is_over(message_log, control, deadline_ms):
             await asyncio.sleep(0)  # one step does not scan all messages that do not match
             came = not message_log.arrivals.waiters.is_closed
         else:
-            came = await _wait(message_log, control, asked, found, deadline_ms)
+            came = await _wait(message_log, control, asked, collector, deadline_ms)
         if not came and _is_over(message_log, control, deadline_ms):
             break
         _check(
             delivery, tables, control, call
         )  # the topic may have been deleted or forbidden meanwhile
-        found = _look(message_log, delivery, tables, control, asked)
-    return _reply(asked, found)
+        collector = _look(message_log, delivery, tables, control, asked)
+    return _reply(asked, collector)
 
 
 async def _watch(
@@ -155,17 +155,17 @@ async def _watch(
     control: ControlPlane,
     call: Notification,
     asked: PopRequest,
-    found: PopCollector,
+    collector: PopCollector,
 ) -> NotificationReply:
     """The reply once there is a message, or at the deadline."""
     deadline_ms = control.clock.monotonic_ms() + min(call.poll_time, SUSPEND_MS_MAX)
     has_any = came = False
     while not has_any and (came or not _is_over(message_log, control, deadline_ms)):
-        came = await _wait(message_log, control, asked, found, deadline_ms)
-        found = PopCollector(message_log, delivery, tables, control, asked)
-        has_any = found.has_any()
+        came = await _wait(message_log, control, asked, collector, deadline_ms)
+        collector = PopCollector(message_log, delivery, tables, control, asked)
+        has_any = collector.has_any()
     if came:
-        _wake_others(message_log, asked, found)  # it was not taken: another pop can have it
+        _wake_others(message_log, asked, collector)  # it was not taken: another pop can have it
     return NotificationReply(has_msg=has_any)
 
 
@@ -173,13 +173,13 @@ async def _wait(
     message_log: MessageLog,
     control: ControlPlane,
     asked: PopRequest,
-    found: PopCollector,
+    collector: PopCollector,
     deadline_ms: int,
 ) -> bool:
     """Wait until messages may be available, or the lock of an ordered queue ends."""
     until_ms, clock = deadline_ms, control.clock
-    if found.blocked_until_ms is not None:
-        left_ms = max(1, found.blocked_until_ms - clock.now_ms())
+    if collector.blocked_until_ms is not None:
+        left_ms = max(1, collector.blocked_until_ms - clock.now_ms())
         until_ms = min(until_ms, clock.monotonic_ms() + left_ms)
     return await message_log.arrivals.waiters.wait(
         asked.group, asked.topic, asked.queue_id, until_ms
@@ -190,8 +190,8 @@ def _is_over(message_log: MessageLog, control: ControlPlane, deadline_ms: int) -
     return message_log.arrivals.waiters.is_closed or control.clock.monotonic_ms() >= deadline_ms
 
 
-def _wake_others(message_log: MessageLog, asked: PopRequest, found: PopCollector) -> None:
-    for queue_id in found.others:
+def _wake_others(message_log: MessageLog, asked: PopRequest, collector: PopCollector) -> None:
+    for queue_id in collector.others:
         message_log.arrivals.waiters.wake(asked.group, asked.topic, queue_id)
 
 
@@ -202,30 +202,30 @@ def _look(
     control: ControlPlane,
     asked: PopRequest,
 ) -> PopCollector:
-    found = PopCollector(message_log, delivery, tables, control, asked)
-    found.look()
-    if found.count and not asked.peek:
-        _wake_others(message_log, asked, found)
-    return found
+    collector = PopCollector(message_log, delivery, tables, control, asked)
+    collector.look()
+    if collector.count and not asked.peek:
+        _wake_others(message_log, asked, collector)
+    return collector
 
 
-def _reply(asked: PopRequest, found: PopCollector) -> PopReply:
-    if not found.count:
+def _reply(asked: PopRequest, collector: PopCollector) -> PopReply:
+    if not collector.count:
         return PopReply(
             code=ResponseCode.POLLING_TIMEOUT,
             remark="NO_MESSAGE_IN_QUEUE",
-            rest_num=found.rest,
+            rest_num=collector.rest,
         )
     return PopReply(
         remark="FOUND",
-        pop_time=found.pop_ms,
+        pop_time=collector.pop_ms,
         invisible_time=asked.invisible_ms,
-        revive_qid=found.revive_queue_id,
-        rest_num=found.rest,
-        start_offset_info=";".join(found.starts),
-        msg_offset_info=";".join(found.offsets),
-        order_count_info=";".join(found.times) if asked.order else None,
-        body=b"".join(found.parts),
+        revive_qid=collector.revive_queue_id,
+        rest_num=collector.rest,
+        start_offset_info=";".join(collector.starts),
+        msg_offset_info=";".join(collector.offsets),
+        order_count_info=";".join(collector.times) if asked.order else None,
+        body=b"".join(collector.parts),
     )
 
 

@@ -229,7 +229,7 @@ def _found(
     """The reply with the next records that match the tags."""
     count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
     together = _together(message_log, tables, call, size) if call.body and wanted is None else None
-    found = together or message_log.store.read(
+    messages = together or message_log.store.read(
         call.topic,
         call.queue_id,
         call.queue_offset,
@@ -238,23 +238,25 @@ def _found(
         wanted=wanted,
         scan_max=SCAN_MAX,
     )
-    return _given(control, call, found, minimum, maximum)
+    return _given(control, call, messages, minimum, maximum)
 
 
 def _given(
-    control: ControlPlane, call: Pull, found: Slice, minimum: int, maximum: int
+    control: ControlPlane, call: Pull, messages: Slice, minimum: int, maximum: int
 ) -> PullReply:
     """The reply with a slice of records and the next offset."""
-    if found.count:
-        tally = control.statistics.got(call.topic, call.consumer_group, found.count, found.size)
-        tally.pulled[call.queue_id] = found.next_offset
+    if messages.count:
+        tally = control.statistics.got(
+            call.topic, call.consumer_group, messages.count, messages.size
+        )
+        tally.pulled[call.queue_id] = messages.next_offset
     return PullReply(
-        code=SUCCESS if found.count else RETRY,
-        remark="FOUND" if found.count else NO_MATCH,
-        next_begin_offset=found.next_offset,
+        code=SUCCESS if messages.count else RETRY,
+        remark="FOUND" if messages.count else NO_MATCH,
+        next_begin_offset=messages.next_offset,
         min_offset=minimum,
         max_offset=maximum,
-        body=_body(found.parts),
+        body=_body(messages.parts),
     )
 
 
@@ -309,8 +311,8 @@ async def _sift(
         return _elsewhere(tables, control, call, asked, minimum, maximum)
     place = call.topic, call.queue_id, asked
     size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    found = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
-    return _given(control, call, found, minimum, maximum)
+    messages = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
+    return _given(control, call, messages, minimum, maximum)
 
 
 def _together(message_log: MessageLog, tables: BrokerTables, call: Pull, size: int) -> Slice | None:

@@ -49,7 +49,7 @@ def by_key(
             message_log.store, call, min(wished, control.settings.config.query_count_max)
         )
     message_log.store.dispatch()  # messages that were just acknowledged are found
-    found = message_log.store.query(
+    matches = message_log.store.query(
         call.topic,
         call.key,
         count_max=min(wished, control.settings.config.query_count_max),
@@ -57,7 +57,7 @@ def by_key(
         begin_ms=call.begin_timestamp,
         end_ms=call.end_timestamp,
     )
-    return _answer(found.records, found.last_update_ms, found.last_update_position)
+    return _answer(matches.records, matches.last_update_ms, matches.last_update_position)
 
 
 def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Reply:
@@ -72,20 +72,20 @@ def by_position(message_log: MessageLog, call: ViewMessage, _peer: Peer) -> Repl
 
 async def _by_tag(store: Store, call: QueryByKey, count_max: int) -> QueryReply:
     """The newest messages of a topic with a tag, in the order of the log."""
-    found: dict[int, bytes] = {}
+    raw_by_position: dict[int, bytes] = {}
     last_ms = size = 0
     positions = await _tagged(store, call.topic, hash_code(call.key))
     for number, position in enumerate(sorted(positions, reverse=True), 1):
-        if len(found) >= count_max or size >= BYTES_MAX:
+        if len(raw_by_position) >= count_max or size >= BYTES_MAX:
             break
         raw = store.message_at(position)
         if raw is not None and (record := _wanted(raw, call)) is not None:
-            found[position] = raw
+            raw_by_position[position] = raw
             last_ms, size = max(last_ms, record.stored_ms), size + len(raw)
         if number % MATCH_COUNT == 0:
             await asyncio.sleep(0)
-    records = [found[position] for position in sorted(found)]
-    return _answer(records, last_ms, max(found, default=0))
+    records = [raw_by_position[position] for position in sorted(raw_by_position)]
+    return _answer(records, last_ms, max(raw_by_position, default=0))
 
 
 async def _tagged(store: Store, topic: str, code: int) -> list[int]:

@@ -58,12 +58,12 @@ async def _reply(
         if control.settings.config.store_reply_messages
         else None
     )
-    told = SendReply(
+    answer = SendReply(
         region=control.settings.config.region, trace_on=control.settings.config.trace_on
     )
     if fault is not None:
-        return replace(told, code=ResponseCode.SYSTEM_ERROR, remark=fault)
-    return stored or replace(told, msg_id="0", queue_id=call.queue_id)
+        return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
+    return stored or replace(answer, msg_id="0", queue_id=call.queue_id)
 
 
 async def _push(
@@ -97,7 +97,7 @@ def _pushed(
     peer: Peer,
 ) -> PushReply:
     now_ms = control.clock.now_ms()
-    told = {**properties, names.PUSH_REPLY_TIME: str(now_ms)}
+    pushed = {**properties, names.PUSH_REPLY_TIME: str(now_ms)}
     return PushReply(
         body=call.body,
         producer_group=call.producer_group,
@@ -108,7 +108,7 @@ def _pushed(
         sys_flag=call.sys_flag,
         born_timestamp=call.born_timestamp,
         flag=call.flag,
-        properties=properties_text(told),
+        properties=properties_text(pushed),
         reconsume_times=call.reconsume_times,
         unit_mode=call.unit_mode,
         born_host=peer.address,

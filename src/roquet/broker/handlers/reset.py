@@ -67,12 +67,12 @@ async def _reset(
 ) -> Mapping[int, int]:
     """Set the offsets; returns them by queue. Nothing changes when the save fails."""
     group, topic = call.group, call.topic
-    found = await _wanted(message_log, call, _topic_of(tables, call))
-    if not found:
+    targets = await _wanted(message_log, call, _topic_of(tables, call))
+    if not targets:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "No queues to reset.")
     _topic_of(tables, call)  # the topic may have been deleted meanwhile
-    before = {queue_id: tables.offsets.get(group, topic, queue_id) for queue_id in found}
-    for queue_id, offset in found.items():
+    before = {queue_id: tables.offsets.get(group, topic, queue_id) for queue_id in targets}
+    for queue_id, offset in targets.items():
         tables.offsets.commit(group, topic, queue_id, offset)
         tables.offset_resets.put(group, topic, queue_id, offset)
         tables.ordered_pops.free(group, topic, queue_id)
@@ -82,7 +82,7 @@ async def _reset(
         _undo(tables, call, before)
         raise
     message_log.arrivals.look_again([topic])
-    return found
+    return targets
 
 
 def _topic_of(tables: BrokerTables, call: calls.ResetOffset) -> TopicConfig:
@@ -155,7 +155,7 @@ async def _tell(
             ResponseCode.SYSTEM_ERROR,
             f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
         )
-    found = await _targets(message_log, tables, call, config)
+    targets = await _targets(message_log, tables, call, config)
     members = _members(tables, group)
     if not members:
         raise CallRefused(
@@ -167,7 +167,7 @@ async def _tell(
         _check_version(member.peer)
     name = control.settings.config.broker_name
     # Encoded once for all members: there may be thousands, and as many queues.
-    bodies = {as_list: _body(found, topic, name, as_list=as_list) for as_list in (False, True)}
+    bodies = {as_list: _body(targets, topic, name, as_list=as_list) for as_list in (False, True)}
     for member in members:
         member.peer.oneway(
             calls.ResetClientOffset(
@@ -178,7 +178,7 @@ async def _tell(
                 body=bodies[member.peer.language == Language.CPP],
             )
         )
-    return found
+    return targets
 
 
 async def _targets(
@@ -194,23 +194,23 @@ async def _targets(
     ]
     if all(committed is None for committed in progress):
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"THe consumer group <{call.group}> not exist")
-    found = await _wanted(message_log, call, config)
+    targets = await _wanted(message_log, call, config)
     if call.is_force or (call.queue_id >= 0 and _is_offset(call.offset)):
-        return found
-    for queue_id, wanted in found.items():
+        return targets
+    for queue_id, wanted in targets.items():
         if (committed := progress[queue_id]) is not None:
-            found[queue_id] = min(wanted, committed)
-    return found
+            targets[queue_id] = min(wanted, committed)
+    return targets
 
 
-def _body(found: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -> bytes:
+def _body(targets: Mapping[int, int], topic: str, broker: str, *, as_list: bool) -> bytes:
     if as_list:
         rows = [
             OffsetOfQueue(topic=topic, broker_name=broker, queue_id=queue_id, offset=offset)
-            for queue_id, offset in found.items()
+            for queue_id, offset in targets.items()
         ]
         return codec.dumps(ResetOffsetList(offset_table=rows))
-    table = {MessageQueue(topic, broker, queue_id): at for queue_id, at in found.items()}
+    table = {MessageQueue(topic, broker, queue_id): at for queue_id, at in targets.items()}
     return codec.dumps(ResetOffsetBody(offset_table=table))
 
 
@@ -229,8 +229,8 @@ async def status(tables: BrokerTables, call: calls.GetGroupStatus, _peer: Peer) 
     for member in asked:
         _check_version(member.peer)
     answers = await asyncio.gather(*(_ask(member, call) for member in asked))
-    told = zip((member.client_id for member in asked), answers, strict=True)
-    table = {client_id: answer for client_id, answer in told if answer is not None}
+    by_client = zip((member.client_id for member in asked), answers, strict=True)
+    table = {client_id: answer for client_id, answer in by_client if answer is not None}
     return Reply(body=codec.dumps(ClientStatus(consumer_table=table)))
 
 
@@ -238,16 +238,16 @@ async def _ask(member: GroupMember, call: calls.GetGroupStatus) -> dict[MessageQ
     question = calls.GetClientStatus(topic=call.topic, group=call.group)
     try:
         reply = await member.peer.call(question, STATUS_TIMEOUT_MS)
-        found = decode_body(reply.body, ClientStatus) if reply.body else ClientStatus()
+        client_status = decode_body(reply.body, ClientStatus) if reply.body else ClientStatus()
     except (CallError, FieldError) as error:
         log.info("%s does not say how far it is: %s", member.client_id, error)
         return None
-    return found.message_queue_table or {}
+    return client_status.message_queue_table or {}
 
 
 def _members(tables: BrokerTables, group: str) -> Sequence[GroupMember]:
-    found = tables.clients.consumers(group)
-    return list(found.members.values()) if found else []
+    consumers = tables.clients.consumers(group)
+    return list(consumers.members.values()) if consumers else []
 
 
 def _check_version(peer: Peer) -> None:

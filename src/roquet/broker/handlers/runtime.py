@@ -80,8 +80,8 @@ def _rates(control: ControlPlane) -> dict[str, str]:
     puts, gets, misses = statistics.broker_puts, statistics.broker_gets, statistics.misses
 
     def texts(*tallies: StatsCounter, number: int = TIMES) -> str:
-        found = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
-        return " ".join(str(sum(rates)) for rates in found)
+        by_span = zip(*(statistics.rates(tally, number) for tally in tallies), strict=True)
+        return " ".join(str(sum(rates)) for rates in by_span)
 
     return {
         "putTps": texts(puts, number=COUNT),

@@ -101,10 +101,10 @@ def _stored(
 
 
 def _record(message_log: MessageLog, position: int) -> Record:
-    found = message_log.store.message_at(position) if position >= 0 else None
-    if found is None:
+    raw = message_log.store.message_at(position) if position >= 0 else None
+    if raw is None:
         _refuse(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {position}")
-    record = decode(found)
+    record = decode(raw)
     # No member got these: they would be delivered too early, or with an open transaction.
     if record.topic in names.INTERNAL_TOPICS or record.topic.startswith(names.REVIVE_PREFIX):
         _refuse(ResponseCode.SYSTEM_ERROR, f"the message at {position} was not given to anybody")

@@ -27,8 +27,8 @@ def settings(
 ) -> SettingsReply:
     """Return all settings, by Apache's keys where there are any."""
     ip = message_log.address.rpartition(":")[0].strip("[]")
-    found = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
+    values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
     return SettingsReply(
         version=codec.dumps(control.settings.version).decode(),
-        body=write_properties(dict(sorted(found.items()))).encode(),
+        body=write_properties(dict(sorted(values.items()))).encode(),
     )

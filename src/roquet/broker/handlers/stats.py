@@ -40,8 +40,8 @@ def topic_stats(
     return each_queue(
         queues,
         lambda queue: _queue_stats(message_log, call.topic, queue.queue_id),
-        lambda found: calls.TopicStats(
-            offset_table=dict(zip(queues, found, strict=True)), topic_id=known_as
+        lambda offsets: calls.TopicStats(
+            offset_table=dict(zip(queues, offsets, strict=True)), topic_id=known_as
         ),
     )
 
@@ -58,7 +58,7 @@ def time_span(
     return each_queue(
         range(config.write_queue_nums),
         lambda number: _time_span(message_log, tables, control, call.topic, call.group, number),
-        lambda found: calls.TimeSpans(consume_time_span_set=found),
+        lambda spans: calls.TimeSpans(consume_time_span_set=spans),
     )
 
 
@@ -84,8 +84,8 @@ async def corrections(
     for number, offset in tables.offsets.queues(call.compare_group, call.topic).items():
         if least.get(number, 0) > offset:
             least[number] = OFFSET_MAX
-    found = calls.Corrections(correction_offsets=least)
-    return Reply(body=await dumped(len(least), found))
+    body = calls.Corrections(correction_offsets=least)
+    return Reply(body=await dumped(len(least), body))
 
 
 async def view(control: ControlPlane, call: calls.ViewStats, _peer: Peer) -> Reply:
@@ -94,15 +94,15 @@ async def view(control: ControlPlane, call: calls.ViewStats, _peer: Peer) -> Rep
     statistics = control.statistics
     if (whole := _WHOLE.get(name)) and key == control.settings.config.cluster_name:
         await control.sampler.look()
-        found = _without_average(statistics.spans(getattr(statistics, whole), COUNT))
+        body = _without_average(statistics.spans(getattr(statistics, whole), COUNT))
     else:
         if name.startswith("TOPIC_PUT"):
             await control.sampler.look(key)
         counted = statistics.view(name, key)
         if counted is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, f"The stats <{name}> <{key}> not exist")
-        found = counted
-    return Reply(body=codec.dumps(found))
+        body = counted
+    return Reply(body=codec.dumps(body))
 
 
 _WHOLE: Final = {"BROKER_PUT_NUMS": "broker_puts", "BROKER_GET_NUMS": "broker_gets"}
@@ -120,15 +120,15 @@ async def all_consume_stats(
     topics, parts = tables.offsets.by_group(), []
     total = inflight = count = 0
     for group in [settings.group_name for settings in tables.groups]:
-        found: list[ConsumeStats] = []
+        group_stats: list[ConsumeStats] = []
         for topic in topics.get(group, []):
             queues = _group_queues(tables, control, group, topic, call)
             check_queues(count := count + len(queues))
-            found += await _topic_progress(message_log, tables, control, group, topic, queues)
-        table = [queue for one in found for queue in one.offset_table.values()]
+            group_stats += await _topic_progress(message_log, tables, control, group, topic, queues)
+        table = [queue for stats in group_stats for queue in stats.offset_table.values()]
         total += sum(queue.broker_offset - queue.consumer_offset for queue in table)
         inflight += sum(queue.pull_offset - queue.consumer_offset for queue in table)
-        parts.append(await dumped(len(table), {group: found}))
+        parts.append(await dumped(len(table), {group: group_stats}))
         await asyncio.sleep(0)
     whole = codec.dumps(
         calls.ConsumeStatsList(
@@ -184,13 +184,13 @@ async def _topic_progress(
 ) -> list[ConsumeStats]:
     if not queues:
         return []
-    found = await in_slices(
+    progress = await in_slices(
         queues,
         lambda queue: queue_progress(message_log, tables, control, group, topic, queue.queue_id),
     )
     return [
         ConsumeStats(
-            offset_table=dict(zip(queues, found, strict=True)),
+            offset_table=dict(zip(queues, progress, strict=True)),
             consume_tps=control.statistics.consume_tps(topic, group),
         )
     ]
@@ -243,9 +243,9 @@ def _queue(control: ControlPlane, topic: str, number: int) -> MessageQueue:
     return MessageQueue(topic, control.settings.config.broker_name, number)
 
 
-def _without_average(found: calls.StatsData) -> calls.StatsData:
+def _without_average(stats: calls.StatsData) -> calls.StatsData:
     """Without the average per operation, which the genuine broker lacks for the whole broker."""
-    parts = [found.stats_minute, found.stats_hour, found.stats_day]
+    parts = [stats.stats_minute, stats.stats_hour, stats.stats_day]
     minute, hour, day = (
         calls.StatsItem(sum=part.sum, tps=part.tps) if part else None for part in parts
     )

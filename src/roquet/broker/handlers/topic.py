@@ -141,13 +141,13 @@ def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerR
 
 def topic(tables: BrokerTables, call: calls.GetTopic, _peer: Peer) -> Reply:
     """One topic's settings."""
-    found = tables.topics.get(call.topic)
-    if found is None:
+    config = tables.topics.get(call.topic)
+    if config is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,
             f"No topic in this broker. topic: {call.topic}",
         )
-    return Reply(body=codec.dumps(found))
+    return Reply(body=codec.dumps(config))
 
 
 async def create_group(
@@ -212,12 +212,12 @@ async def forbid_group(
         )
         if not readable:
             message_log.arrivals.look_again([call.topic])
-    found = GroupForbidden(
+    body = GroupForbidden(
         group=call.group,
         topic=call.topic,
         readable=tables.groups.may_read(call.group, call.topic),
     )
-    return Reply(remark="", body=codec.dumps(found))
+    return Reply(remark="", body=codec.dumps(body))
 
 
 def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
@@ -244,15 +244,15 @@ def group(tables: BrokerTables, call: calls.GetGroup, peer: Peer) -> Reply:
     For a group that its first consumer would create, clients in other languages get the defaults,
     as from a genuine broker, which creates it at this request. Ours ask whether it exists.
     """
-    found = tables.groups.get(call.group)
-    if found is None and peer.language != Language.PYTHON:
-        found = tables.groups.default(call.group)
-    if found is None:
+    config = tables.groups.get(call.group)
+    if config is None and peer.language != Language.PYTHON:
+        config = tables.groups.default(call.group)
+    if config is None:
         raise CallRefused(
             ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
             f"No group in this broker. group: {call.group}",
         )
-    return Reply(body=codec.dumps(found))
+    return Reply(body=codec.dumps(config))
 
 
 def _check_topic(control: ControlPlane, topic: str) -> None:
@@ -279,10 +279,10 @@ def _checked(
     if topic.topic_filter_type not in FILTER_TYPES:
         raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
     try:
-        found = topic_attributes.apply_changes(known.attributes if known else None, changes)
+        attributes = topic_attributes.apply_changes(known.attributes if known else None, changes)
     except UsageError as error:
         raise _invalid(str(error)) from error
-    return msgspec.structs.replace(topic, attributes=found)
+    return msgspec.structs.replace(topic, attributes=attributes)
 
 
 def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> SubscriptionGroup:
@@ -292,13 +292,13 @@ def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> Subscripti
     if not any(key[:1] in ("+", "-") for key in group.attributes):
         return group
     known = tables.groups.get(group.group_name)
-    found = dict(known.attributes) if known else {}
+    attributes = dict(known.attributes) if known else {}
     for key, value in group.attributes.items():
         if key.startswith("-"):
-            found.pop(key[1:], None)
+            attributes.pop(key[1:], None)
         else:
-            found[key.removeprefix("+")] = value
-    return msgspec.structs.replace(group, attributes=found)
+            attributes[key.removeprefix("+")] = value
+    return msgspec.structs.replace(group, attributes=attributes)
 
 
 def _invalid(remark: str) -> CallRefused:

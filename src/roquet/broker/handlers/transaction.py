@@ -128,8 +128,8 @@ def _put_away(message_log: MessageLog, message_id: str) -> Record:
         _, position = parse_offset_message_id(message_id)
     except RecordError as error:
         _refuse(ResponseCode.SYSTEM_ERROR, str(error))
-    found = message_log.store.message_at(position) if position >= 0 else None
-    record = decode(found) if found is not None else None
+    raw = message_log.store.message_at(position) if position >= 0 else None
+    record = decode(raw) if raw is not None else None
     if record is None or record.topic not in PUT_AWAY:
         _refuse(
             ResponseCode.SYSTEM_ERROR,

@@ -111,6 +111,16 @@ class IngestBatchResult(msgspec.Struct, frozen=True, gc=False):
     waits: bool
 
 
+class WaitingPlace(msgspec.Struct, frozen=True, gc=False):
+    """Topic and queue in which a message waits, and its properties there."""
+
+    topic: str
+    queue_id: int
+    properties: Mapping[str, str]
+    due_ms: int | None = None
+    """Takes the place of the tag code at a delay level; None in the timer topic."""
+
+
 class Ingest:
     """Stores messages of clients, and messages that the broker stores again."""
 
@@ -194,16 +204,21 @@ class Ingest:
         broker's own topics. `settles` is the position of the half message that this ends: its
         delivery time was checked when that was sent. Raises StoreError or MessageIllegal.
         """
-        draft = self._copy(record, topic, queue_id, properties)
-        draft = replace(draft, reconsume_times=reconsume_times, prepared_position=settles or 0)
-        now_ms = self._clock.now_ms()
+        now_ms, place = self._clock.now_ms(), None
         if topic not in BROKER_ONLY_TOPICS:
             level = delay_level(properties)
-            if not level and is_timed(properties):
+            if level or is_timed(properties):
                 max_delay_ms = self._config.timer_max_delay if settles is None else ANY_DELAY_MS
-                draft = self._timed(draft, now_ms, max_delay_ms)
-            else:
-                draft = self._waiting(draft, level, now_ms)
+                stored = {name: value for name, value in properties.items() if name and value}
+                place = self._place(topic, queue_id, stored, level, now_ms, max_delay_ms)
+        place = place or WaitingPlace(topic, queue_id, properties)
+        draft = self._copy(record, place.topic, place.queue_id, place.properties)
+        draft = replace(
+            draft,
+            tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
+            reconsume_times=reconsume_times,
+            prepared_position=settles or 0,
+        )
         return self._kept(draft, now_ms)
 
     def append_due(
@@ -228,7 +243,7 @@ class Ingest:
             topic=topic,
             queue_id=queue_id,
             body=record.body,
-            properties=properties_text(properties).encode("utf-8", "surrogatepass"),
+            properties=_encoded(properties),
             tag_code=hash_code(tag) if tag else 0,
             flag=record.flag,
             sys_flag=record.sys_flag & ~STORE_HOST_V6 | self._store_flag,
@@ -277,19 +292,34 @@ class Ingest:
     ) -> Draft:
         """The draft of a message that is a dead letter, half, delayed or timed."""
         if is_retry(draft.topic) and (topic := self._dead_letters(call)):
-            found = decode_properties(draft.properties)
-            found = dead_letter_properties(found, draft.topic, found.get(names.UNIQUE_KEY, ""))
-            text = properties_text(found).encode("utf-8", "surrogatepass")
-            return replace(draft, topic=topic, queue_id=0, properties=text)
+            properties = decode_properties(draft.properties)
+            properties = dead_letter_properties(
+                properties, draft.topic, properties.get(names.UNIQUE_KEY, "")
+            )
+            return replace(draft, topic=topic, queue_id=0, properties=_encoded(properties))
+        level, place = normalized.delay_level, None
+        if level or normalized.timed:
+            # A bad delivery time of a half message is refused now: at the commit it could not be.
+            place = self._place(
+                draft.topic,
+                draft.queue_id,
+                decode_properties(draft.properties),
+                level,
+                now_ms,
+                self._config.timer_max_delay,
+            )
         # A client may send a failed message back as it got it, with its transaction properties.
-        if normalized.is_half and not (draft.reconsume_times > 0 and normalized.delay_level > 0):
-            if normalized.timed:
-                # A bad delivery time is refused now: at the commit it could not be.
-                self._timed(draft, now_ms, self._config.timer_max_delay)
+        if normalized.is_half and not (draft.reconsume_times > 0 and level > 0):
             return self._half(draft, call, normalized.unique_key)
-        if normalized.timed:
-            return self._timed(draft, now_ms, self._config.timer_max_delay)
-        return self._waiting(draft, normalized.delay_level, now_ms)
+        if place is None:
+            return draft
+        return replace(
+            draft,
+            topic=place.topic,
+            queue_id=place.queue_id,
+            properties=_encoded(place.properties),
+            tag_code=draft.tag_code if place.due_ms is None else place.due_ms,
+        )
 
     def _half(self, draft: Draft, call: SendCall, key: bytes) -> Draft:
         """The draft in the topic of half messages, until its transaction ends."""
@@ -305,40 +335,40 @@ class Ingest:
         text.append(b"%b%d\x02" % (_REAL_QUEUE_ID, draft.queue_id))
         return replace(draft, topic=HALF_TOPIC, queue_id=0, properties=b"".join(text))
 
-    def _waiting(self, draft: Draft, asked: int, now_ms: int) -> Draft:
-        """The draft in the queue of its delay level; unchanged without one."""
-        if not (level := effective_level(asked, self._levels)):
-            return draft
-        found = decode_properties(draft.properties)
-        for name in DELIVERY_TIME_PROPERTIES:
-            found.pop(name, None)
-        found[names.DELAY] = str(level)
-        found[names.REAL_TOPIC] = draft.topic
-        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
-        return replace(
-            draft,
-            topic=SCHEDULE_TOPIC,
-            queue_id=level - 1,
-            properties=properties_text(found).encode("utf-8", "surrogatepass"),
-            tag_code=due_ms(level, now_ms, self._levels),
-        )
+    def _place(
+        self,
+        topic: str,
+        queue_id: int,
+        properties: dict[str, str],
+        requested_level: int,
+        now_ms: int,
+        max_delay_ms: int,
+    ) -> WaitingPlace | None:
+        """Where a message waits; changes its properties. None for one that does not wait.
 
-    def _timed(self, draft: Draft, now_ms: int, max_delay_ms: int) -> Draft:
-        """The draft in the timer topic; unchanged when its delivery time has come.
-
-        MessageIllegal for a time that is no number or too far away.
+        It waits at its delay level; at 0, for its delivery time: MessageIllegal for one that is no
+        number or too far away.
         """
-        found = decode_properties(draft.properties)
-        out = out_ms(found, now_ms, max_delay_ms)
-        if out is None:
-            if names.TIMER_DELETE_UNIQUE_KEY in found:
-                raise MessageIllegal("the message to be taken back is already delivered")
-            return draft
-        found[names.TIMER_OUT_MS] = str(out)
-        found[names.REAL_TOPIC] = draft.topic
-        found[names.REAL_QUEUE_ID] = str(draft.queue_id)
-        text = properties_text(found).encode("utf-8", "surrogatepass")
-        return replace(draft, topic=TIMER_TOPIC, queue_id=0, properties=text)
+        if not requested_level:
+            out = out_ms(properties, now_ms, max_delay_ms)
+            if out is None:
+                if names.TIMER_DELETE_UNIQUE_KEY in properties:
+                    raise MessageIllegal("the message to be taken back is already delivered")
+                return None
+            properties[names.TIMER_OUT_MS] = str(out)
+            place = WaitingPlace(TIMER_TOPIC, 0, properties)
+        else:
+            level = effective_level(requested_level, self._levels)
+            if not level:
+                return None
+            for name in DELIVERY_TIME_PROPERTIES:
+                properties.pop(name, None)
+            properties[names.DELAY] = str(level)
+            due = due_ms(level, now_ms, self._levels)
+            place = WaitingPlace(SCHEDULE_TOPIC, level - 1, properties, due)
+        properties[names.REAL_TOPIC] = topic
+        properties[names.REAL_QUEUE_ID] = str(queue_id)
+        return place
 
     def _recall_handle(self, draft: Draft, topic: str, key: bytes) -> str:
         """Handle that recalls a message which goes to the wheel; empty for one that does not."""
@@ -404,6 +434,11 @@ def _is_half(properties: bytes) -> bool:
     return (property_value(properties, _PREPARED_NAME) or b"").lower() == b"true"
 
 
+def _encoded(properties: Mapping[str, str]) -> bytes:
+    """The bytes of a property text."""
+    return properties_text(properties).encode("utf-8", "surrogatepass")
+
+
 def _ended(text: bytes) -> bytes:
     """The text with a separator at its end, so that properties can be appended."""
     return text if not text or text[-1] == PAIR_END else text + b"\x02"
@@ -413,4 +448,4 @@ def _shared_text(text: str) -> bytes:
     """The properties of a whole batch, which every message gets, without its unique key."""
     shared = decode_properties(text)
     shared.pop(names.UNIQUE_KEY, None)
-    return properties_text(shared).encode("utf-8", "surrogatepass")
+    return _encoded(shared)

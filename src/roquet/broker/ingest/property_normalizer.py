@@ -98,8 +98,8 @@ class PropertyNormalizer:
 
     def configure(self, region: str, *, traced: bool) -> None:
         """Set the region and the trace flag that single messages get."""
-        told = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
-        self._tail = self._cluster + told.encode("utf-8", "surrogatepass")
+        tail = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
+        self._tail = self._cluster + tail.encode("utf-8", "surrogatepass")
         self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
 
     def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
@@ -143,7 +143,11 @@ class PropertyNormalizer:
             stored = [text + cluster for text in texts]
             return stored, [first.tag_code] * len(texts), first.waits
         normalized = [first, *map(self.normalize, texts[1:])]
-        return [one.text for one in normalized], [one.tag_code for one in normalized], first.waits
+        return (
+            [message.text for message in normalized],
+            [message.tag_code for message in normalized],
+            first.waits,
+        )
 
     def _normalize_text(self, raw: bytes, alone: bool) -> NormalizedProperties:
         """Normalize a text that is not cached; it ends with a separator."""
@@ -152,23 +156,23 @@ class PropertyNormalizer:
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
         if PAIRS.fullmatch(text):
-            found = _pairs(text)
+            properties = _pairs(text)
         else:  # stored unchanged, a part without a name would look like a torn record
-            found = _readable(text)
-            text = properties_text(found)
+            properties = _readable(text)
+            text = properties_text(properties)
         level, half, timed = 0, False, False
-        if not SPECIAL.isdisjoint(found):
-            found, text = _special(found, text)
-            level, half = delay_level(found), is_half(found)
+        if not SPECIAL.isdisjoint(properties):
+            properties, text = _special(properties, text)
+            level, half = delay_level(properties), is_half(properties)
             if half and not alone:
                 raise half_message_refusal()
-            timed = not level and is_timed(found)
+            timed = not level and is_timed(properties)
             if (level or timed) and not alone:
                 wishes = [
-                    name for name in (names.DELAY, *DELIVERY_TIME_PROPERTIES) if name in found
+                    name for name in (names.DELAY, *DELIVERY_TIME_PROPERTIES) if name in properties
                 ]
                 raise MessageIllegal(DELAYED_BATCH.format(", ".join(wishes)))
-        key = found.get(names.UNIQUE_KEY)
+        key = properties.get(names.UNIQUE_KEY)
         if not key:
             key = self._new_key()
             text = f"{text}{names.UNIQUE_KEY}\x01{key}\x02"
@@ -177,7 +181,7 @@ class PropertyNormalizer:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        code, waits = self._facts(found)
+        code, waits = self._facts(properties)
         key_raw = key.encode("utf-8", "surrogatepass")
         is_special = half or timed or level > 0
         return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
@@ -193,16 +197,16 @@ class PropertyNormalizer:
         text = decode_text(before + _UNIQUE_KEY + _END + behind)
         if text.count(f"{names.UNIQUE_KEY}\x01") != 1 or not PAIRS.fullmatch(text):
             return
-        found = _pairs(text)
-        if names.UNIQUE_KEY in found and SPECIAL.isdisjoint(found.keys() - HALF):
+        properties = _pairs(text)
+        if names.UNIQUE_KEY in properties and SPECIAL.isdisjoint(properties.keys() - HALF):
             if len(self._known) >= CACHE_MAX:
                 self._known.clear()
-            self._known[before, behind] = *self._facts(found), is_half(found)
+            self._known[before, behind] = *self._facts(properties), is_half(properties)
 
-    def _facts(self, found: dict[str, str]) -> tuple[int, bool]:
+    def _facts(self, properties: dict[str, str]) -> tuple[int, bool]:
         """The tag code, and whether the sender waits."""
-        tag = found.get(names.TAGS)
-        return self._tag_code(tag) if tag else 0, found.get(names.WAIT) != "false"
+        tag = properties.get(names.TAGS)
+        return self._tag_code(tag) if tag else 0, properties.get(names.WAIT) != "false"
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -213,11 +217,11 @@ def _pairs(text: str) -> dict[str, str]:
 
 def _readable(text: str) -> dict[str, str]:
     """The properties of any text. MessageIllegal for a value that readers parse differently."""
-    found = decode_properties(text)
-    for name, value in found.items():
+    properties = decode_properties(text)
+    for name, value in properties.items():
         if names.NAME_VALUE_SEPARATOR in value:
             raise MessageIllegal(f"property {name} holds U+0001, which separates name and value")
-    return found
+    return properties
 
 
 def _without_keys(text: bytes) -> bytes:
@@ -243,24 +247,24 @@ def half_message_refusal() -> MessageIllegal:
     )
 
 
-def is_half(found: Mapping[str, str]) -> bool:
+def is_half(properties: Mapping[str, str]) -> bool:
     """Whether a message belongs to a transaction."""
-    return found.get(names.TRANSACTION_PREPARED, "").lower() == "true"
+    return properties.get(names.TRANSACTION_PREPARED, "").lower() == "true"
 
 
-def _special(found: dict[str, str], text: str) -> tuple[dict[str, str], str]:
+def _special(properties: dict[str, str], text: str) -> tuple[dict[str, str], str]:
     """Properties and text without those that only brokers set. MessageIllegal for a recall."""
-    if RECALL_KEY in found:
+    if RECALL_KEY in properties:
         raise MessageIllegal(RECALL_REFUSED)
-    if BROKER_ONLY.isdisjoint(found):
-        return found, text
-    found = {name: value for name, value in found.items() if name not in BROKER_ONLY}
-    return found, properties_text(found)
+    if BROKER_ONLY.isdisjoint(properties):
+        return properties, text
+    properties = {name: value for name, value in properties.items() if name not in BROKER_ONLY}
+    return properties, properties_text(properties)
 
 
-def delay_level(found: Mapping[str, str]) -> int:
+def delay_level(properties: Mapping[str, str]) -> int:
     """The requested delay level; 0 without one. MessageIllegal if it is no number."""
-    text = found.get(names.DELAY, "0")
+    text = properties.get(names.DELAY, "0")
     try:
         return max(0, int(text))
     except ValueError:

@@ -29,12 +29,12 @@ class RetryTopics(msgspec.Struct, frozen=True, kw_only=True):
 
     def group(self, name: str) -> SubscriptionGroup:
         """A group's settings, created if allowed; CallRefused for an unknown group."""
-        found = self.groups.find(name, self.clock.now_ms())
-        if found is None:
+        config = self.groups.find(name, self.clock.now_ms())
+        if config is None:
             raise CallRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {name}"
             )
-        return found
+        return config
 
     def retry_topic(self, group: SubscriptionGroup, unit_mode: bool = False) -> TopicConfig:
         """The retry topic of a group, created if it does not exist."""

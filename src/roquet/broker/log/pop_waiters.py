@@ -85,12 +85,12 @@ class PopWaiters:
                 _give_up(woken)
 
     def _queue(self, key: tuple[str, str]) -> deque[PopWaiter]:
-        found = self._waiting.get(key)
-        if found is None:
-            found = self._waiting[key] = deque()
+        queue = self._waiting.get(key)
+        if queue is None:
+            queue = self._waiting[key] = deque()
             for topic, is_retry in _topics(key):
                 self.watched.setdefault(topic, {})[key] = is_retry
-        return found
+        return queue
 
     def _leave(self, key: tuple[str, str], place: PopWaiter) -> None:
         queue = self._waiting[key]

@@ -133,13 +133,13 @@ class PopCollector:
         progress, maximum = self._progress(topic, queue_id)
         wanted = self._asked.wanted
         if progress < maximum and isinstance(wanted, CompiledFilter) and topic == self._asked.topic:
-            found = scan_once(
+            matches = scan_once(
                 self._log.store,
                 (topic, queue_id, progress),
                 wanted,
                 (NOTIFICATION_SCAN_MAX, 1, 1),
             )
-            return found.count > 0 or found.next_offset < maximum
+            return matches.count > 0 or matches.next_offset < maximum
         return progress < maximum
 
     def _take(self, topic: str, queue_id: int) -> None:
@@ -156,13 +156,13 @@ class PopCollector:
         if asked.order and self._is_blocked(topic, queue_id):
             self.rest += maximum - progress
             return
-        found = self._read(topic, queue_id, progress, left)
-        self._leave(topic, maximum - found.next_offset)
-        if found.count:
-            self._keep(topic, queue_id, progress, found)
-        elif not asked.peek and found.next_offset > progress:
-            self._tables.offsets.commit(asked.group, topic, queue_id, found.next_offset)
-            self.moved = self.moved or found.next_offset < maximum
+        messages = self._read(topic, queue_id, progress, left)
+        self._leave(topic, maximum - messages.next_offset)
+        if messages.count:
+            self._keep(topic, queue_id, progress, messages)
+        elif not asked.peek and messages.next_offset > progress:
+            self._tables.offsets.commit(asked.group, topic, queue_id, messages.next_offset)
+            self.moved = self.moved or messages.next_offset < maximum
 
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
         """Read the next messages that match the filter; those of the retry topic all match."""
@@ -170,9 +170,9 @@ class PopCollector:
         wanted = self._asked.wanted if topic == self._asked.topic else None
         if isinstance(wanted, CompiledFilter):
             place = (topic, queue_id, progress)
-            found = scan_once(self._log.store, place, wanted, (self._looks, count, size))
-            self._looks -= found.next_offset - progress
-            return found
+            messages = scan_once(self._log.store, place, wanted, (self._looks, count, size))
+            self._looks -= messages.next_offset - progress
+            return messages
         return self._log.store.read(
             topic,
             queue_id,
@@ -188,10 +188,10 @@ class PopCollector:
         if count > 0:
             self.others.add(self._asked.queue_id if topic == self._asked.topic else ANY_QUEUE)
 
-    def _keep(self, topic: str, queue_id: int, start: int, found: Slice) -> None:
+    def _keep(self, topic: str, queue_id: int, start: int, messages: Slice) -> None:
         """Deliver messages: the checkpoint is stored first, then the progress advances."""
         asked = self._asked
-        offsets = _offsets(found, start)
+        offsets = _offsets(messages, start)
         if not asked.peek:
             if asked.order:
                 self._hold(topic, queue_id, offsets)
@@ -199,20 +199,20 @@ class PopCollector:
                 checkpoint = PopCheckpoint(
                     group=asked.group, topic=topic, queue_id=queue_id, start=start,
                     pop_ms=self.pop_ms, invisible_ms=asked.invisible_ms,
-                    delivered=(given := _bits(offsets, start)), left=given,
+                    delivered=(bits := _bits(offsets, start)), left=bits,
                     revive_queue_id=self.revive_queue_id, revive_offset=0,
                 )  # fmt: skip
                 self._delivery.revive.give(checkpoint)
-                self._tables.offsets.commit(asked.group, topic, queue_id, found.next_offset)
+                self._tables.offsets.commit(asked.group, topic, queue_id, messages.next_offset)
         self.starts.append(start_info(topic, queue_id, start))
         self.offsets.append(offset_info(topic, queue_id, offsets))
-        self.count += found.count
-        self.size += found.size
-        self._control.statistics.got(topic, asked.group, found.count, found.size)
+        self.count += messages.count
+        self.size += messages.size
+        self._control.statistics.got(topic, asked.group, messages.count, messages.size)
         if topic == asked.topic:
-            self.parts += found.parts
+            self.parts += messages.parts
         else:
-            self.parts += [self._renamed(part, start) for part in found.parts]
+            self.parts += [self._renamed(part, start) for part in messages.parts]
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The group's next offset in a queue, and the queue's end."""
@@ -231,9 +231,9 @@ class PopCollector:
             committed = maximum if from_max else minimum
             if not asked.peek:
                 self._tables.offsets.commit(asked.group, topic, queue_id, committed)
-        found = pull_outcome(committed, minimum, maximum)
-        if isinstance(found, OffsetCorrected):
-            committed = found.offset
+        outcome = pull_outcome(committed, minimum, maximum)
+        if isinstance(outcome, OffsetCorrected):
+            committed = outcome.offset
             if not asked.peek:
                 self._tables.offsets.commit(asked.group, topic, queue_id, committed)
         return committed, maximum
@@ -274,24 +274,24 @@ class PopCollector:
         asked = self._asked
         (size,) = LENGTH.unpack_from(part, at)
         try:
-            found = decode(part[at : at + size])
+            record = decode(part[at : at + size])
             handle = ReceiptHandle(
                 start=start,
                 pop_ms=self.pop_ms,
                 invisible_ms=asked.invisible_ms,
                 revive_queue=self.revive_queue_id,
-                retry=retry_kind(found.topic),
+                retry=retry_kind(record.topic),
                 broker=self._control.settings.config.broker_name,
-                queue_id=found.queue_id,
-                offset=found.queue_offset,
+                queue_id=record.queue_id,
+                offset=record.queue_offset,
             )
-            properties = decode_properties(found.properties)
+            properties = decode_properties(record.properties)
             if not asked.peek:
                 properties[props.POP_CK] = handle.text()
             return pack(
-                found.queue_id, found.flag, found.queue_offset, found.position, found.sys_flag,
-                found.born_ms, found.born_host, found.stored_ms, found.store_host,
-                found.reconsume_times, found.prepared_position, found.body,
+                record.queue_id, record.flag, record.queue_offset, record.position, record.sys_flag,
+                record.born_ms, record.born_host, record.stored_ms, record.store_host,
+                record.reconsume_times, record.prepared_position, record.body,
                 asked.topic.encode(), encode_properties(properties),
             )  # fmt: skip
         except (MessageIllegal, RecordError):  # no room for another property, or odd ones
@@ -300,18 +300,18 @@ class PopCollector:
 
 def _places(part: memoryview) -> list[int]:
     """Positions at which the records of a part begin."""
-    found, at = [], 0
+    places, at = [], 0
     while at < len(part):
-        found.append(at)
+        places.append(at)
         at += LENGTH.unpack_from(part, at)[0]
-    return found
+    return places
 
 
-def _offsets(found: Slice, start: int) -> Sequence[int]:
+def _offsets(messages: Slice, start: int) -> Sequence[int]:
     """The offsets of the records of a slice."""
-    if found.next_offset - start == found.count:
-        return range(start, found.next_offset)
-    return [HEAD.unpack_from(part, at)[5] for part in found.parts for at in _places(part)]
+    if messages.next_offset - start == messages.count:
+        return range(start, messages.next_offset)
+    return [HEAD.unpack_from(part, at)[5] for part in messages.parts for at in _places(part)]
 
 
 def _bits(offsets: Sequence[int], start: int) -> int:

@@ -105,8 +105,8 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
         return known.strategy
 
     def _members(self, group: str) -> tuple[str, ...]:
-        found = self.tables.clients.consumers(group)
-        return tuple(found.client_ids) if found else ()
+        consumers = self.tables.clients.consumers(group)
+        return tuple(consumers.client_ids) if consumers else ()
 
     async def _decide(
         self, group: str, topic: str, strategy: str, home: TopicLocation
@@ -142,13 +142,13 @@ class BrokerRebalance(msgspec.Struct, frozen=True, kw_only=True):
 
     def _seen(self, group: str, home: TopicLocation) -> dict[MessageQueue, str]:
         """Observed owners of our queues: the former assignment for a broker without a decision."""
-        found = {}
+        owner_of = {}
         for queue in home.queues:
             if queue.broker_name == self.peer_brokers.own_name:
                 owners = self.handover.owners(group, queue.topic, queue.queue_id)
                 if len(owners) == 1:
-                    found[queue] = owners[0]
-        return found
+                    owner_of[queue] = owners[0]
+        return owner_of
 
     async def _lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
         """The lag of each queue."""

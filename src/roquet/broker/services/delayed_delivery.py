@@ -102,7 +102,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         """Deliver some due messages; returns when the next one is due, None when none waits."""
         queue_id, offset = level - 1, self._offset(level)
         due: list[int] = []
-        found = self.message_log.store.read(
+        messages = self.message_log.store.read(
             names.SCHEDULE_TOPIC,
             queue_id,
             offset,
@@ -114,7 +114,7 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
         def unreadable(raw: bytes, error: RecordError) -> None:
             self.set_aside.keep(DELAY, location_in(raw, names.SCHEDULE_TOPIC, queue_id), error, raw)
 
-        for record in decode_records(found.parts, unreadable):
+        for record in decode_records(messages.parts, unreadable):
             if (at := self._due(level, record, due[record.queue_offset - offset], now_ms)) > now_ms:
                 return at
             try:
@@ -122,8 +122,10 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
             except Exception as error:  # the others must not wait behind it
                 self.set_aside.keep_record(DELAY, record, error)
             self.delay_offsets.advance(level, record.queue_offset + 1)
-        self.delay_offsets.advance(level, found.next_offset)  # past what cannot be read
-        more = found.next_offset < self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+        self.delay_offsets.advance(level, messages.next_offset)  # past what cannot be read
+        more = (
+            messages.next_offset < self.message_log.store.bounds(names.SCHEDULE_TOPIC, queue_id)[1]
+        )
         return now_ms if more else None
 
     async def _round(self, level: int) -> None:
@@ -161,23 +163,25 @@ class DelayedDelivery(msgspec.Struct, frozen=True, kw_only=True):
 
     def _deliver(self, record: Record) -> None:
         """Store a message in the queue that it was sent to."""
-        found = decode_properties(record.properties)
-        topic = found.get(property_names.REAL_TOPIC, "")
+        properties = decode_properties(record.properties)
+        topic = properties.get(property_names.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS:
             raise MessageIllegal(f"a delayed message cannot be delivered to topic {topic!r}")
         self.message_log.ingest.append_due(
             record,
             topic=topic,
-            queue_id=self.destinations.queue(topic, found.get(property_names.REAL_QUEUE_ID, "0")),
-            properties=found,
+            queue_id=self.destinations.queue(
+                topic, properties.get(property_names.REAL_QUEUE_ID, "0")
+            ),
+            properties=properties,
         )
 
 
-def _noting(found: list[int]) -> Callable[[int], bool]:
+def _noting(codes: list[int]) -> Callable[[int], bool]:
     """A filter that accepts every message and collects its tag code."""
 
     def note(code: int) -> bool:
-        found.append(code)
+        codes.append(code)
         return True
 
     return note

@@ -116,8 +116,10 @@ class PeerBrokers:
     async def lag(self, group: str, topic: str, home: TopicLocation) -> dict[MessageQueue, int]:
         """The lag of the queues of other brokers, without those of brokers that do not answer."""
         addresses = {n: a for n, a in home.addresses.items() if n != self.own_name}
-        found = await asyncio.gather(*(self._lag(a, group, topic) for a in addresses.values()))
-        return {queue: count for lags in found for queue, count in lags.items()}
+        broker_lags = await asyncio.gather(
+            *(self._lag(a, group, topic) for a in addresses.values())
+        )
+        return {queue: count for lags in broker_lags for queue, count in lags.items()}
 
     async def close(self) -> None:
         """Close the connections."""

@@ -58,8 +58,8 @@ class RegistrationTrigger:
     def heard(self, latest: int) -> None:
         """Note that the changes up to `latest` are registered at all reachable name servers."""
         self._heard = latest
-        told, self._told = self._told, asyncio.Event()
-        told.set()
+        event, self._told = self._told, asyncio.Event()
+        event.set()
 
     async def told(self) -> None:
         """Wait until the changes so far are registered, HEARD_MS at most."""

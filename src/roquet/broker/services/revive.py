@@ -114,59 +114,65 @@ class PopRevive:
         self._turn = revive_queue_id = (self._turn + 1) % self._queue_count
         return revive_queue_id
 
-    def give(self, found: PopCheckpoint) -> None:
+    def give(self, checkpoint: PopCheckpoint) -> None:
         """Store a checkpoint. After a StoreError its messages must not be delivered."""
-        self._note(found)
-        self.in_flight.add(found)
+        self._note(checkpoint)
+        self.in_flight.add(checkpoint)
 
-    def settle(self, found: PopCheckpoint, bits: int) -> None:
+    def settle(self, checkpoint: PopCheckpoint, bits: int) -> None:
         """Store an acknowledgement. After a StoreError it does not count."""
-        bits &= found.left
+        bits &= checkpoint.left
         if not bits:
             return
         is_one = not bits & (bits - 1)
-        offset = found.start + bits.bit_length() - 1
+        offset = checkpoint.start + bits.bit_length() - 1
         body = AckBody(
             offset=offset if is_one else None,
-            offsets=None if is_one else offsets_of(bits, found.start),
+            offsets=None if is_one else offsets_of(bits, checkpoint.start),
             broker=self._broker_name,
-            group=found.group,
-            pop_ms=found.pop_ms,
-            queue_id=found.queue_id,
-            start=found.start,
-            topic=found.topic,
+            group=checkpoint.group,
+            pop_ms=checkpoint.pop_ms,
+            queue_id=checkpoint.queue_id,
+            start=checkpoint.start,
+            topic=checkpoint.topic,
         )
-        self._append(found.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body))
-        self.in_flight.settle(found, bits)
+        self._append(
+            checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body)
+        )
+        self.in_flight.settle(checkpoint, bits)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drop the checkpoints of deleted topics."""
         gone = set(topics)
-        for found in [found for found in self.in_flight if found.topic in gone]:
-            self.in_flight.settle(found, found.left)
+        for checkpoint in [checkpoint for checkpoint in self.in_flight if checkpoint.topic in gone]:
+            self.in_flight.settle(checkpoint, checkpoint.left)
 
-    def fresh_pop_ms(self, found: tuple[str, str, int, int], now_ms: int) -> int:
+    def fresh_pop_ms(self, place: tuple[str, str, int, int], now_ms: int) -> int:
         """A pop time from `now_ms` on that makes the key of a new checkpoint unique."""
-        while self.in_flight.find((*found, now_ms)) is not None:
+        while self.in_flight.find((*place, now_ms)) is not None:
             now_ms += 1
         return now_ms
 
-    def _note(self, found: PopCheckpoint) -> None:
-        offsets = offsets_of(found.delivered, found.start)
-        acked = bits_of((n for n, o in enumerate(offsets) if not found.left & found.bit(o)), 0)
+    def _note(self, checkpoint: PopCheckpoint) -> None:
+        offsets = offsets_of(checkpoint.delivered, checkpoint.start)
+        acked = bits_of(
+            (n for n, o in enumerate(offsets) if not checkpoint.left & checkpoint.bit(o)), 0
+        )
         body = CheckpointBody(
             acked=acked,
             broker=self._broker_name,
-            group=found.group,
-            steps=[offset - found.start for offset in offsets],
-            invisible_ms=found.invisible_ms,
+            group=checkpoint.group,
+            steps=[offset - checkpoint.start for offset in offsets],
+            invisible_ms=checkpoint.invisible_ms,
             count=len(offsets),
-            pop_ms=found.pop_ms,
-            queue_id=found.queue_id,
-            start=found.start,
-            topic=found.topic,
+            pop_ms=checkpoint.pop_ms,
+            queue_id=checkpoint.queue_id,
+            start=checkpoint.start,
+            topic=checkpoint.topic,
         )
-        found.revive_offset = self._append(found.revive_queue_id, CHECKPOINT_TAG, encode_body(body))
+        checkpoint.revive_offset = self._append(
+            checkpoint.revive_queue_id, CHECKPOINT_TAG, encode_body(body)
+        )
 
     def _append(self, revive_queue_id: int, tag: str, body: bytes) -> int:
         now_ms = self._clock.now_ms()
@@ -182,18 +188,18 @@ class PopRevive:
     async def step(self, now_ms: int) -> None:
         """Give out again what was not acknowledged in time, and note how far all is settled."""
         self._watch_clock(now_ms)
-        while (found := self.in_flight.take_due(now_ms)) is not None:
+        while (checkpoint := self.in_flight.take_due(now_ms)) is not None:
             try:
-                self._revive(found)
+                self._revive(checkpoint)
             except StoreError as error:
-                self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
+                self.in_flight.retry(checkpoint, now_ms + FAILURE_PAUSE_MS)
                 self._complain(error)
                 break
             except Exception as error:  # whatever is wrong with it: the others come again
-                self._give_up(found, now_ms, error)
+                self._give_up(checkpoint, now_ms, error)
             else:
-                if found.left:
-                    self.in_flight.retry(found, now_ms)
+                if checkpoint.left:
+                    self.in_flight.retry(checkpoint, now_ms)
             await asyncio.sleep(0)
         self.commit()
 
@@ -203,25 +209,25 @@ class PopRevive:
             self.in_flight.clock_set_back(now_ms)
         self._seen_ms = now_ms
 
-    def _give_up(self, found: PopCheckpoint, now_ms: int, error: Exception) -> None:
+    def _give_up(self, checkpoint: PopCheckpoint, now_ms: int, error: Exception) -> None:
         """Set the messages of a checkpoint aside that cannot come again, each with its goal."""
         try:
-            for offset in offsets_of(found.left, found.start):
-                self._keep(found, offset, error)
-                self.in_flight.settle(found, found.bit(offset))
+            for offset in offsets_of(checkpoint.left, checkpoint.start):
+                self._keep(checkpoint, offset, error)
+                self.in_flight.settle(checkpoint, checkpoint.bit(offset))
         except Exception as refused:
-            self.in_flight.retry(found, now_ms + FAILURE_PAUSE_MS)
+            self.in_flight.retry(checkpoint, now_ms + FAILURE_PAUSE_MS)
             self._complain(refused)
 
-    def _keep(self, found: PopCheckpoint, offset: int, error: Exception) -> None:
+    def _keep(self, checkpoint: PopCheckpoint, offset: int, error: Exception) -> None:
         """Set one message aside; when it is tried again it goes to the group's retry topic."""
-        raw = self._raw(found.topic, found.queue_id, offset)
+        raw = self._raw(checkpoint.topic, checkpoint.queue_id, offset)
         if raw is None:
             return
-        topic = found.topic
+        topic = checkpoint.topic
         if not names.is_retry(topic):
-            topic = names.pop_retry_topic(found.group, topic)
-        place = location_in(raw, found.topic, found.queue_id)
+            topic = names.pop_retry_topic(checkpoint.group, topic)
+        place = location_in(raw, checkpoint.topic, checkpoint.queue_id)
         self._set_aside.keep(REVIVE, place, error, raw, (topic, 0))
 
     def commit(self) -> None:
@@ -247,50 +253,52 @@ class PopRevive:
         if offset > 0:
             self._offsets.commit(names.REVIVE_GROUP, self._topic, revive_queue_id, offset - 1)
 
-    def _revive(self, found: PopCheckpoint) -> None:
+    def _revive(self, checkpoint: PopCheckpoint) -> None:
         """Redeliver some of the open messages of a checkpoint."""
         done = 0
         try:
-            for offset in offsets_of(found.left, found.start)[:REVIVE_COUNT]:
+            for offset in offsets_of(checkpoint.left, checkpoint.start)[:REVIVE_COUNT]:
                 try:
-                    self._again(found, offset)
+                    self._again(checkpoint, offset)
                 except Exception as error:  # the others must not wait behind it
                     if is_transient(error):
                         raise
-                    self._bury(found, offset, error)
-                done |= found.bit(offset)
+                    self._bury(checkpoint, offset, error)
+                done |= checkpoint.bit(offset)
         finally:
-            self.settle(found, done)
+            self.settle(checkpoint, done)
 
-    def _again(self, found: PopCheckpoint, offset: int) -> None:
+    def _again(self, checkpoint: PopCheckpoint, offset: int) -> None:
         """Redeliver one message or make it a dead letter.
 
         One that retention has deleted is skipped.
         """
         # A kill may have lost a group that was created by a heartbeat or pop.
-        group = self._groups.get(found.group) or self._groups.default(found.group)
-        record = self._record(found.topic, found.queue_id, offset)
+        group = self._groups.get(checkpoint.group) or self._groups.default(checkpoint.group)
+        record = self._record(checkpoint.topic, checkpoint.queue_id, offset)
         if group is None or record is None:
-            log.info("offset %d of %s queue %d is gone", offset, found.topic, found.queue_id)
+            log.info(
+                "offset %d of %s queue %d is gone", offset, checkpoint.topic, checkpoint.queue_id
+            )
             return
-        given = decode_properties(record.properties)
-        kept = _without_delays(given)
-        kept.setdefault(props.FIRST_POP_TIME, str(found.pop_ms))
+        properties = decode_properties(record.properties)
+        kept = _without_delays(properties)
+        kept.setdefault(props.FIRST_POP_TIME, str(checkpoint.pop_ms))
         if record.reconsume_times >= group.retry_max_times:
-            topic = names.dlq_topic(found.group)
+            topic = names.dlq_topic(checkpoint.group)
             message_id = offset_message_id(record.store_host, record.position)
-            origin = found.topic.removeprefix(names.pop_retry_topic(found.group, ""))
+            origin = checkpoint.topic.removeprefix(names.pop_retry_topic(checkpoint.group, ""))
             kept = dead_letter_properties(kept, origin, message_id)
             kept.pop(props.DELAY, None)
-        elif names.is_retry(found.topic):
-            topic = found.topic
+        elif names.is_retry(checkpoint.topic):
+            topic = checkpoint.topic
         else:
-            topic = names.pop_retry_topic(found.group, found.topic)
+            topic = names.pop_retry_topic(checkpoint.group, checkpoint.topic)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
-        self._store_again(record, topic, kept, given)
+        self._store_again(record, topic, kept, properties)
 
     def _store_again(
-        self, record: Record, topic: str, kept: dict[str, str], given: dict[str, str]
+        self, record: Record, topic: str, kept: dict[str, str], properties: dict[str, str]
     ) -> None:
         times = times_after(record.reconsume_times)
         try:
@@ -298,27 +306,27 @@ class PopRevive:
                 record, topic=topic, queue_id=0, properties=kept, reconsume_times=times
             )
         except MessageIllegal:  # no room for another property: those it has do fit
-            plain = _without_delays(given)
+            plain = _without_delays(properties)
             self._ingest.reappend(
                 record, topic=topic, queue_id=0, properties=plain, reconsume_times=times
             )
 
-    def _bury(self, found: PopCheckpoint, offset: int, why: Exception) -> None:
+    def _bury(self, checkpoint: PopCheckpoint, offset: int, why: Exception) -> None:
         """Make a message that cannot be redelivered a dead letter, without further properties."""
         log.error(
             "offset %d of %s queue %d cannot come again: %s",
-            offset, found.topic, found.queue_id, why,
+            offset, checkpoint.topic, checkpoint.queue_id, why,
         )  # fmt: skip
         try:
-            self._store_among_dead(found, offset)
+            self._store_among_dead(checkpoint, offset)
         except Exception as error:  # it cannot be a dead letter either
-            self._keep(found, offset, error)
+            self._keep(checkpoint, offset, error)
 
-    def _store_among_dead(self, found: PopCheckpoint, offset: int) -> None:
-        record = self._record(found.topic, found.queue_id, offset)
+    def _store_among_dead(self, checkpoint: PopCheckpoint, offset: int) -> None:
+        record = self._record(checkpoint.topic, checkpoint.queue_id, offset)
         if record is None:
             raise RecordError("the message is gone")
-        topic, times = names.dlq_topic(found.group), times_after(record.reconsume_times)
+        topic, times = names.dlq_topic(checkpoint.group), times_after(record.reconsume_times)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         try:
             plain = _without_delays(decode_properties(record.properties))
@@ -337,8 +345,8 @@ class PopRevive:
         return record if record is not None and record.queue_offset == offset else None
 
     def _raw(self, topic: str, queue_id: int, offset: int) -> bytes | None:
-        found = self._store.read(topic, queue_id, offset, count_max=1)
-        return bytes(found.parts[0]) if found.count else None
+        messages = self._store.read(topic, queue_id, offset, count_max=1)
+        return bytes(messages.parts[0]) if messages.count else None
 
     def _complain(self, error: Exception) -> None:
         if type(error) not in self._complained:
@@ -356,13 +364,13 @@ class PopRevive:
             noted = self._offsets.get(NOTED_GROUP, self._topic, revive_queue_id) or 0
             at = begin if settled is None else max(begin, settled + 1)
             while at < end:
-                found = self._store.read(
+                messages = self._store.read(
                     self._topic, revive_queue_id, at, count_max=1_000, bytes_max=READ_BYTES
                 )
                 unreadable = partial(self._unreadable, revive_queue_id)
-                for record in decode_records(found.parts, unreadable):
+                for record in decode_records(messages.parts, unreadable):
                     self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
-                at = max(found.next_offset, at + 1)
+                at = max(messages.next_offset, at + 1)
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
 
@@ -406,35 +414,35 @@ class PopRevive:
         offsets = body.offsets()
         if max(offsets) >= end:
             raise FieldError(f"it gives out messages up to {max(offsets)}, there are {end}")
-        given = bits_of(offsets, body.start)
+        delivered = bits_of(offsets, body.start)
         acked = bits_of((o for n, o in enumerate(offsets) if body.acked >> n & 1), body.start)
-        found = PopCheckpoint(
+        checkpoint = PopCheckpoint(
             group=body.group,
             topic=body.topic,
             queue_id=body.queue_id,
             start=body.start,
             pop_ms=body.pop_ms,
             invisible_ms=max(body.invisible_ms, waits_until_ms - body.pop_ms),
-            delivered=given,
-            left=given & ~acked,
+            delivered=delivered,
+            left=delivered & ~acked,
             revive_queue_id=revive_queue_id,
             revive_offset=record.queue_offset,
         )
-        self.in_flight.add(found)
+        self.in_flight.add(checkpoint)
         progress = self._offsets.get(body.group, body.topic, body.queue_id)
-        if is_new and (progress is None or progress < found.next_offset):
+        if is_new and (progress is None or progress < checkpoint.next_offset):
             # Its messages were delivered after the progress of all groups was saved.
-            self._offsets.commit(body.group, body.topic, body.queue_id, found.next_offset)
+            self._offsets.commit(body.group, body.topic, body.queue_id, checkpoint.next_offset)
 
     def _take_ack(self, body: AckBody) -> None:
         key = (body.group, body.topic, body.queue_id, body.start, body.pop_ms)
-        found = self.in_flight.find(key)
-        if found is None:
+        checkpoint = self.in_flight.find(key)
+        if checkpoint is None:
             return
         offsets = [body.offset or 0] if body.offsets is None else body.offsets
         wanted = [offset for offset in offsets if 0 <= offset - body.start <= STEP_MAX]
-        self.in_flight.settle(found, bits_of(wanted, body.start))
+        self.in_flight.settle(checkpoint, bits_of(wanted, body.start))
 
 
-def _without_delays(given: dict[str, str]) -> dict[str, str]:
-    return {name: value for name, value in given.items() if name not in DELAYS}
+def _without_delays(properties: dict[str, str]) -> dict[str, str]:
+    return {name: value for name, value in properties.items() if name not in DELAYS}

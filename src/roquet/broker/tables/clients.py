@@ -97,8 +97,8 @@ class Clients:
     def member(self, group: str, peer: Peer) -> str | None:
         """The id of the member of a group that is on a connection."""
         members = self._consumers.get(group)
-        found = members.members.get(peer) if members else None
-        return found.client_id if found else None
+        member = members.members.get(peer) if members else None
+        return member.client_id if member else None
 
     def memberships(self, peer: Peer) -> list[tuple[str, str]]:
         """The consumer groups that the client on a connection is in, and its id in each."""
@@ -238,6 +238,6 @@ def _discard(groups: dict[Peer, dict[str, None]], peer: Peer, name: str) -> None
         del groups[peer]
 
 
-def _newer(known: Subscription | None, given: Subscription) -> Subscription:
+def _newer(known: Subscription | None, update: Subscription) -> Subscription:
     """The subscription with the higher version: members switch to a new one at different times."""
-    return known if known is not None and known.sub_version > given.sub_version else given
+    return known if known is not None and known.sub_version > update.sub_version else update

@@ -36,10 +36,10 @@ class DelayOffsets(SavedTable[DelayOffsetTable]):
         """The levels of which messages have been delivered, and how far they are."""
         return {level: offset for level, offset in self._offsets.items() if offset}
 
-    def take(self, found: DelayOffsetTable) -> None:
+    def take(self, table: DelayOffsetTable) -> None:
         """Take the content of the file."""
-        self.version = found.data_version
-        self._offsets = dict(found.offset_table)
+        self.version = table.data_version
+        self._offsets = dict(table.offset_table)
 
     def content(self) -> DelayOffsetTable:
         """The content to save."""

@@ -35,9 +35,9 @@ class FormerReaders:
     def add(self, topic: str, peers: Iterable[Peer], groups: Iterable[str]) -> None:
         """Remember connections and groups that may be reading a topic that is deleted."""
         self.pending.pop(topic, None)
-        found = _Former(peers, groups)
-        if found.peers or found.groups:
-            self.pending[topic] = found
+        former = _Former(peers, groups)
+        if former.peers or former.groups:
+            self.pending[topic] = former
             if len(self.pending) > TOPICS_MAX:
                 del self.pending[next(iter(self.pending))]
 
@@ -46,19 +46,19 @@ class FormerReaders:
         former = self.pending.get(topic)
         if former is None:
             return False
-        told = former.peers.get(peer)
-        if told is None:
-            told = former.groups.get(group)
-        return told is not None and queue_id not in told
+        queues = former.peers.get(peer)
+        if queues is None:
+            queues = former.groups.get(group)
+        return queues is not None and queue_id not in queues
 
     def tell(self, topic: str, group: str, queue_id: int, peer: Peer) -> bool:
         """Whether to send a reader back to the first offset; afterwards it counts as sent back."""
         if not self.is_late(topic, group, queue_id, peer):
             return False
         former = self.pending[topic]
-        for told in (former.peers.get(peer), former.groups.get(group)):
-            if told is not None:
-                told.add(queue_id)
+        for queues in (former.peers.get(peer), former.groups.get(group)):
+            if queues is not None:
+                queues.add(queue_id)
         return True
 
     def forget(self, peer: Peer) -> None:

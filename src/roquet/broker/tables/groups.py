@@ -39,9 +39,9 @@ class Groups(SavedTable[GroupTable]):
 
         A new one is saved with the next save: a group that a crash loses is created again.
         """
-        found = self._configs.get(group)
-        if found is not None:
-            return found
+        config = self._configs.get(group)
+        if config is not None:
+            return config
         made = self.announce([group], now_ms)
         return made[0] if made else None
 
@@ -142,14 +142,14 @@ class Groups(SavedTable[GroupTable]):
         """Apply changed settings."""
         self._auto_create = config.auto_create_group
 
-    def take(self, found: GroupTable) -> None:
+    def take(self, table: GroupTable) -> None:
         """Take the content of the file."""
-        self.version = found.data_version
+        self.version = table.data_version
         self._configs = {
             name: config if config.group_name else replace(config, group_name=name)
-            for name, config in found.subscription_group_table.items()
+            for name, config in table.subscription_group_table.items()
         }
-        self.forbidden = {group: dict(topics) for group, topics in found.forbidden_table.items()}
+        self.forbidden = {group: dict(topics) for group, topics in table.forbidden_table.items()}
 
     def content(self) -> GroupTable:
         """The content to save."""

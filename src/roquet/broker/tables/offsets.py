@@ -75,11 +75,11 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
 
     def by_group(self) -> dict[str, list[str]]:
         """The topics of each group that has progress."""
-        found: dict[str, list[str]] = {}
+        topics: dict[str, list[str]] = {}
         for key in self._offsets:
             topic, _, group = key.rpartition(SEPARATOR)
-            found.setdefault(group, []).append(topic)
-        return found
+            topics.setdefault(group, []).append(topic)
+        return topics
 
     def groups(self) -> list[str]:
         """The groups that have progress."""
@@ -106,10 +106,10 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
         """Remove all progress of a group."""
         self._remove([k for k in self._offsets if k.rpartition(SEPARATOR)[2] == group])
 
-    def take(self, found: OffsetTable) -> None:
+    def take(self, table: OffsetTable) -> None:
         """Take the content of the file."""
-        self.version = found.data_version
-        self._offsets = {key: dict(queues) for key, queues in found.offset_table.items()}
+        self.version = table.data_version
+        self._offsets = {key: dict(queues) for key, queues in table.offset_table.items()}
 
     def content(self) -> OffsetTable:
         """The content to save."""

@@ -65,11 +65,11 @@ class OrderedPops(SavedTable[OrderTable]):
                 del self._held[key]
                 self.unsaved = True
 
-    def take(self, found: OrderTable) -> None:
+    def take(self, table: OrderTable) -> None:
         """Take the content of the file."""
         self._held = {
             key: {queue_id: _held(info) for queue_id, info in queues.items() if info.offsets}
-            for key, queues in found.table.items()
+            for key, queues in table.table.items()
         }
 
     def content(self) -> OrderTable:

@@ -48,9 +48,9 @@ class RequestModes(SavedTable[RequestModeTable]):
 
         return TableChange(undo, NO_CHANGE.done)
 
-    def take(self, found: RequestModeTable) -> None:
+    def take(self, table: RequestModeTable) -> None:
         """Take the content of the file."""
-        self._modes = {t: dict(groups) for t, groups in found.message_request_mode_map.items()}
+        self._modes = {t: dict(groups) for t, groups in table.message_request_mode_map.items()}
 
     def content(self) -> RequestModeTable:
         """The content to save."""

@@ -48,7 +48,7 @@ class TableFile:
         newer than its `.bak`.
         """
         try:
-            found = self._parse(self.path, wanted)
+            table = self._parse(self.path, wanted)
         except _Unreadable:
             raise
         except StoreError as error:
@@ -57,12 +57,12 @@ class TableFile:
                 raise
             log.warning("%s (now its .bak is used)", error)
             return saved
-        if found is None:
-            found = self._parse(self._backup, wanted)
-            if found is not None:
+        if table is None:
+            table = self._parse(self._backup, wanted)
+            if table is not None:
                 log.warning("%s is missing: its .bak is used", self.path)
-            self._has_backup = found is not None
-        return found
+            self._has_backup = table is not None
+        return table
 
     def writing(self, value: msgspec.Struct) -> Callable[[], None]:
         """The work of replacing the file's content; it may be done in another thread.
@@ -94,14 +94,14 @@ class TableFile:
         # Another table is JSON as well: all its keys would be ignored, and the table be empty.
         key = wanted.__struct_encode_fields__[0]
         try:
-            found, fault = codec.loads(data, wanted), f"there is no {key} in it"
+            table, fault = codec.loads(data, wanted), f"there is no {key} in it"
         except FieldError as error:
-            found, fault = None, str(error)
-        if found is None or key.encode() not in data:
+            table, fault = None, str(error)
+        if table is None or key.encode() not in data:
             raise StoreError(
                 f"{path} cannot be read: {fault}; mend it, or delete it to begin with none"
             )
-        return found
+        return table
 
 
 class TableChange(NamedTuple):
@@ -132,13 +132,13 @@ class SavedTable(Generic[S]):
         self._changing = asyncio.Lock()
         self._threads = 0
         """Saves running in threads: what they write is not on the disk yet."""
-        found = file.read(self.kind) if file else None
-        self.is_new = file is not None and found is None
+        table = file.read(self.kind) if file else None
+        self.is_new = file is not None and table is None
         """Whether there was no file: the broker is new, or the file was lost."""
-        if found is not None:
-            self.take(found)
+        if table is not None:
+            self.take(table)
 
-    def take(self, found: S) -> None:
+    def take(self, table: S) -> None:
         """Take the content of a file."""
         raise NotImplementedError
 

@@ -10,7 +10,7 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
     kind = TimerMetricsBody
 
     def __init__(self, file: TableFile | None) -> None:
-        self._found: dict[str, TopicTimerCount] = {}
+        self._counts: dict[str, TopicTimerCount] = {}
         self.leaps: tuple[tuple[int, int], ...] = ()
         """Leaps of the clock that were not set back yet: (from, to) in wall-clock ms."""
         super().__init__(file)
@@ -22,11 +22,11 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
     @property
     def total(self) -> int:
         """Waiting messages of all topics."""
-        return sum(max(0, found.count) for found in self._found.values())
+        return sum(max(0, metric.count) for metric in self._counts.values())
 
     def add(self, topic: str, count: int, now_ms: int) -> None:
         """Add `count`, which may be negative; for a while more may be recalled than wait."""
-        self._found[topic] = TopicTimerCount(count=self._count(topic) + count, time_stamp=now_ms)
+        self._counts[topic] = TopicTimerCount(count=self._count(topic) + count, time_stamp=now_ms)
         self.unsaved = True
 
     def leapt(self, leaps: tuple[tuple[int, int], ...]) -> None:
@@ -36,19 +36,19 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
             self.unsaved = True
 
     def _count(self, topic: str) -> int:
-        found = self._found.get(topic)
-        return found.count if found else 0
+        metric = self._counts.get(topic)
+        return metric.count if metric else 0
 
-    def take(self, found: TimerMetricsBody) -> None:
+    def take(self, table: TimerMetricsBody) -> None:
         """Take the content of the file."""
-        self.version = found.data_version
-        self._found = dict(found.timing_count)
-        self.leaps = found.clock_leaps or ()
+        self.version = table.data_version
+        self._counts = dict(table.timing_count)
+        self.leaps = table.clock_leaps or ()
 
     def content(self) -> TimerMetricsBody:
         """The content to save."""
         return TimerMetricsBody(
-            timing_count=dict(self._found),
+            timing_count=dict(self._counts),
             data_version=self.version,
             clock_leaps=self.leaps or None,
         )

@@ -147,9 +147,9 @@ class Topics(SavedTable[TopicTable]):
         if names.is_retry(topic):
             flag = UNIT_SUBSCRIPTION if unit_mode else 0
             return self.create_for_group(topic, 1, now_ms, flag)
-        if (found := self._configs.get(topic)) is not None and topic in self._provisional:
+        if (config := self._configs.get(topic)) is not None and topic in self._provisional:
             self._save_provisional()
-            return found
+            return config
         parent = self._configs.get(default_topic)
         if parent is None or not parent.perm & Permission.INHERIT:
             return None
@@ -171,13 +171,13 @@ class Topics(SavedTable[TopicTable]):
         self, topic: str, queue_count: int, now_ms: int, sys_flag: int = 0
     ) -> TopicConfig:
         """A topic of a group (retry or dead-letter), created if it does not exist."""
-        found = self._configs.get(topic)
-        if found is None:
-            found = _retry_topic(topic, queue_count, sys_flag)
-            self.put(found, now_ms)
+        config = self._configs.get(topic)
+        if config is None:
+            config = _retry_topic(topic, queue_count, sys_flag)
+            self.put(config, now_ms)
         elif topic in self._provisional:
             self._save_provisional()
-        return found
+        return config
 
     def announce_for_groups(self, queue_counts: Mapping[str, int], now_ms: int) -> None:
         """Create the retry topics of new groups; they are saved with the next save of the table.
@@ -195,12 +195,12 @@ class Topics(SavedTable[TopicTable]):
         self.touch(now_ms)
         self._tell()
 
-    def take(self, found: TopicTable) -> None:
+    def take(self, table: TopicTable) -> None:
         """Take the content of the file."""
-        self.version = found.data_version
-        for name, config in found.topic_config_table.items():
+        self.version = table.data_version
+        for name, config in table.topic_config_table.items():
             self._keep(config if config.topic_name else replace(config, topic_name=name))
-        self.ids = dict(found.topic_ids or {})
+        self.ids = dict(table.topic_ids or {})
 
     def content(self) -> TopicTable:
         """The content to save, and to register at name servers."""
@@ -283,7 +283,7 @@ class Topics(SavedTable[TopicTable]):
 def system_topics(config: BrokerConfig) -> list[TopicConfig]:
     """The topics that exist on every broker."""
     cluster, broker = config.cluster_name, config.broker_name
-    found = [
+    topics = [
         _topic(cluster, 16, INHERITABLE),
         _topic(broker, 1, INHERITABLE),
         _topic(names.SELF_TEST_TOPIC, 1),
@@ -298,10 +298,10 @@ def system_topics(config: BrokerConfig) -> list[TopicConfig]:
         _topic(names.TIMER_TOPIC, 1),
     ]
     if config.auto_create_topic:
-        found.append(_topic(names.AUTO_CREATE_TOPIC, config.default_queue_count, INHERITABLE))
+        topics.append(_topic(names.AUTO_CREATE_TOPIC, config.default_queue_count, INHERITABLE))
     if config.trace_topic:
-        found.append(_topic(names.TRACE_TOPIC, 1))
-    return found
+        topics.append(_topic(names.TRACE_TOPIC, 1))
+    return topics
 
 
 def system_topic_names(config: BrokerConfig) -> frozenset[str]:

@@ -136,6 +136,10 @@ class TimerStore:
         """The slot of a time's second; None if nothing waits then."""
         return self._wheel.slot(time_ms)
 
+    def next_used_ms(self, begin_ms: int, end_ms: int) -> int:
+        """The first second of [begin_ms, end_ms) in which something waits; else end_ms."""
+        return self._wheel.next_used_ms(begin_ms, end_ms)
+
     def seconds_from(self, begin_ms: int) -> Iterator[int | None]:
         """Each used second from a time on, in ms; None now and then, for a pause."""
         for number, (time_ms, _) in enumerate(self._wheel.used(), 1):

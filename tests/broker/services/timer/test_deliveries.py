@@ -9,7 +9,7 @@ import pytest
 from roquet.broker.services.timer import deliveries, intake
 from roquet.model.errors import StoreFull
 from roquet.model.topic import TopicConfig
-from roquet.store.timer.layout import TimerUnit
+from roquet.store.timer.layout import TimerSlot, TimerUnit
 
 if TYPE_CHECKING:
     from tests.broker.services.conftest import TimerHarness
@@ -42,8 +42,8 @@ def test_what_is_delivered_says_what_the_genuine_broker_says(harness: "TimerHarn
     harness.wait(2_000)
     (record,) = harness.records(queue_id=2)
     assert (record.flag, record.reconsume_times, record.born_ms) == (5, 2, 5)
-    (found,) = harness.properties(queue_id=2)
-    assert found == {
+    (properties,) = harness.properties(queue_id=2)
+    assert properties == {
         "KEYS": "k",
         "TAGS": "red",
         "TIMER_DELAY_MS": "2000",
@@ -75,7 +75,7 @@ def test_a_message_that_comes_in_the_second_it_is_due_is_in_time(harness: "Timer
     harness.after(b"between", 200)
     harness.wait(600)
     assert harness.bodies() == [b"first", b"between", b"last"]
-    assert [one.stored_ms - START for one in harness.records()] == [300, 600, 900]
+    assert [record.stored_ms - START for record in harness.records()] == [300, 600, 900]
 
 
 def test_large_messages_come_a_few_at_a_time(
@@ -105,6 +105,25 @@ def test_overdue_messages_come_at_once_after_a_rest_in_the_order_of_their_times(
     harness.open()
     harness.settle()
     assert harness.bodies() == [b"2", b"0", b"3", b"1"]
+
+
+def test_empty_seconds_of_a_long_pause_are_not_examined_one_by_one(
+    harness: "TimerHarness", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined, slot = list[int](), harness.timers.slot
+
+    def counted(time_ms: int) -> TimerSlot | None:
+        examined.append(time_ms)
+        return slot(time_ms)
+
+    monkeypatch.setattr(harness.timers, "slot", counted)
+    harness.after(b"one", 9 * HOUR_MS)
+    harness.settle()
+    harness.skip(24 * HOUR_MS)
+    harness.settle()
+    assert harness.bodies() == [b"one"]
+    assert len(examined) < 100
+    assert harness.timers.read_ms == START + 24 * HOUR_MS
 
 
 def test_what_was_taken_back_in_time_is_not_delivered_however_much_waits(
@@ -198,7 +217,7 @@ def test_any_time_is_reached_in_stages(new_harness: "type[TimerHarness]") -> Non
     assert harness.bodies() == []
     harness.wait(1)
     assert harness.bodies() == [b"one"]
-    times = [one.stored_ms for one in harness.records(TIMER) if one.body == b"one"]
+    times = [record.stored_ms for record in harness.records(TIMER) if record.body == b"one"]
     assert max(later - sooner for sooner, later in pairwise(times)) <= 2 * HOUR_MS
     assert harness.properties()[0]["TIMER_ROLL_TIMES"] == str(len(times) - 1) == "7"
     assert harness.timings.get("orders") == 1
@@ -318,9 +337,9 @@ def test_properties_that_leave_no_room_for_more_are_delivered_as_they_are(
     big = "x" * (32_767 - 180)
     harness.send(b"one", {"P": big, "TIMER_DELIVER_MS": str(START + 1_000)})
     harness.wait(1_000)
-    (found,) = harness.properties()
-    assert found["P"] == big
-    assert "TIMER_DEQUEUE_MS" not in found
+    (properties,) = harness.properties()
+    assert properties["P"] == big
+    assert "TIMER_DEQUEUE_MS" not in properties
 
 
 def test_a_message_that_cannot_be_stored_again_is_told_and_left_out(
@@ -335,20 +354,20 @@ def test_a_message_that_cannot_be_stored_again_is_told_and_left_out(
 
 
 @pytest.mark.parametrize(
-    ("unit", "told"),
+    ("unit", "warning"),
     [
         (TimerUnit(1, START, START + 1_000, 10**9, 100, 0), "is gone"),
         (TimerUnit(1, START, START + 1_000, 0, 101, 0), "is gone"),
     ],
 )
 def test_a_unit_whose_message_is_gone_does_not_hold_up_the_others(
-    harness: "TimerHarness", unit: TimerUnit, told: str, caplog: pytest.LogCaptureFixture
+    harness: "TimerHarness", unit: TimerUnit, warning: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 2_000)
     harness.settle()
     harness.timers.add(unit)
     harness.wait(2_000)
-    assert told in caplog.text
+    assert warning in caplog.text
     assert harness.bodies() == [b"one"]
 
 
@@ -410,6 +429,6 @@ def test_a_hundred_thousand_of_one_minute_come_in_small_steps(harness: "TimerHar
         now = harness.store.bounds("orders", 0)[1]
         least, most, begun = min(least, now - begun), max(most, now - begun), now
     assert most <= 64
-    assert [one.stored_ms - START for one in harness.records()] == [
+    assert [record.stored_ms - START for record in harness.records()] == [
         10_000 + number * spread // count for number in range(count)
     ]

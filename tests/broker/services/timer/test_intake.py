@@ -49,12 +49,12 @@ def test_it_knows_until_when_all_is_taken_whatever_the_clock_does(harness: "Time
     for _ in range(10 * intake.STEP_COUNT):
         harness.after(b"one", 60_000)
     harness.skip(100)
-    found = []
+    taken_ms = []
     for skip in (10, 10, 10, -1_000, 10, 0):
         harness.step()
-        found.append(timer_intake.taken_ms - START)
+        taken_ms.append(timer_intake.taken_ms - START)
         harness.clock._start_ms += skip
-    assert found == [0, 0, 0, 0, -870, -870]
+    assert taken_ms == [0, 0, 0, 0, -870, -870]
     harness.settle()
     assert timer_intake.taken_ms == harness.clock.now_ms()
 

@@ -30,10 +30,10 @@ def test_a_day_of_delivery_times(new_harness: "type[TimerHarness]") -> None:
         if random.random() < 0.02:
             harness.restart()
     harness.wait(20_000_000)
-    found = {one.body: one.stored_ms for one in harness.records()}
+    stored_ms = {record.body: record.stored_ms for record in harness.records()}
     assert len(harness.records()) == len(wanted)
-    assert min(found[body] - wanted[body] for body in wanted) >= 0
-    assert max(found[body] - wanted[body] for body in wanted) <= 1
+    assert min(stored_ms[body] - wanted[body] for body in wanted) >= 0
+    assert max(stored_ms[body] - wanted[body] for body in wanted) <= 1
     assert harness.timer.behind == harness.timings.total == 0
 
 
@@ -56,9 +56,9 @@ def test_kills_at_any_step_lose_nothing_and_deliver_nothing_early(
         if random.random() < 0.25:
             harness.kill()
     harness.wait(10_000)
-    found = harness.records()
-    assert {one.body for one in found} == set(wanted)
-    assert all(one.stored_ms >= wanted[one.body] for one in found)
+    records = harness.records()
+    assert {record.body for record in records} == set(wanted)
+    assert all(record.stored_ms >= wanted[record.body] for record in records)
 
 
 HOUR_MS = 3_600_000
@@ -140,9 +140,9 @@ def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
         if random.random() < 0.25:
             harness.kill()
     harness.wait(2_000_000)
-    found = harness.records()
-    assert {one.body for one in found} == set(wanted)
-    assert all(one.stored_ms >= wanted[one.body] for one in found)
+    records = harness.records()
+    assert {record.body for record in records} == set(wanted)
+    assert all(record.stored_ms >= wanted[record.body] for record in records)
 
 
 class Running:
@@ -184,7 +184,7 @@ def test_it_wakes_for_what_comes_and_for_what_is_due(idle: "TimerHarness") -> No
         idle.after(b"two", 234)
         await asyncio.sleep(5)
         await running.stop()
-        return [one.stored_ms - began for one in idle.records()]
+        return [record.stored_ms - began for record in idle.records()]
 
     assert live() == [1_234, 2_345]
     assert idle.bodies() == [b"two", b"one"]
@@ -224,7 +224,7 @@ def test_a_running_timer_follows_a_clock_that_was_set_back(
         idle.after(b"two", 5_000)
         await asyncio.sleep(10)
         await running.stop()
-        return [one.stored_ms - began for one in idle.records()][1:]
+        return [record.stored_ms - began for record in idle.records()][1:]
 
     assert live() == [5_000]
     assert caplog.text.count("the clock was set back by 3599000") == 1

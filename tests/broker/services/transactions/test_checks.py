@@ -41,13 +41,13 @@ class ChecksHarness(TransactionsHarness):
 
     def open(self) -> list[bytes]:
         """The bodies of those that nobody has ended, in their order."""
-        halves, found = self.transactions.halves, []
+        halves, bodies = self.transactions.halves, []
         offset, end = halves.start, self.transactions.queue.bounds()[1]
         while (offset := halves.next_open(offset)) < end:
             half = self.transactions.queue.at(offset)
-            found.append(half.record.body if half else b"?")
+            bodies.append(half.record.body if half else b"?")
             offset += 1
-        return found
+        return bodies
 
 
 @pytest.fixture
@@ -138,8 +138,8 @@ async def test_after_the_last_check_it_is_given_up(
         await harness.checks.step()
         harness.clock.jump(30_000)
     assert len(peer.told) == 15
-    (found,) = harness.records(GIVEN_UP)
-    assert decode_properties(found.properties)["TRANSACTION_CHECK_TIMES"] == "15"
+    (record,) = harness.records(GIVEN_UP)
+    assert decode_properties(record.properties)["TRANSACTION_CHECK_TIMES"] == "15"
     assert harness.open() == []
     (line,) = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
     assert "after 15 checks" in line
@@ -213,8 +213,8 @@ async def test_what_has_no_room_for_the_count_is_asked_about_where_it_stands(
     assert harness.open() == [b"plain", b"quiet", b"probe"]
     harness.clock.jump(73 * 3_600_000)
     await harness.checks.step()
-    found = harness.records(GIVEN_UP)
-    assert sorted(record.body for record in found) == [b"plain", b"probe", b"quiet"]
+    records = harness.records(GIVEN_UP)
+    assert sorted(record.body for record in records) == [b"plain", b"probe", b"quiet"]
 
 
 async def test_what_an_earlier_life_has_ended_is_not_asked_about(

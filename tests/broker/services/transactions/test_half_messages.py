@@ -37,9 +37,9 @@ class HalfQueueHarness:
         extra = fields.pop("extra", "")
         text = f"PGROUP\x01g\x02REAL_TOPIC\x01t\x02REAL_QID\x013\x02UNIQ_KEY\x01{key}\x02{extra}"
         draft = Draft(topic, 0, body, text.encode(), **fields)
-        found = self.store.message_at(self.store.append(draft, 1_000).position)
-        assert found is not None
-        return decode(found)
+        raw = self.store.message_at(self.store.append(draft, 1_000).position)
+        assert raw is not None
+        return decode(raw)
 
     def half(self, **fields: Any) -> HalfMessage:
         half = self.queue.find(self.append(**fields).position)

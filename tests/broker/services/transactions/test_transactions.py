@@ -81,15 +81,15 @@ class TransactionsHarness:
             f"{fields.pop('extra', '')}REAL_TOPIC\x01{fields.pop('topic', 't')}\x02"
             f"REAL_QID\x01{queue_id}\x02"
         )
-        given = {"born_ms": 5, "flag": 3, "reconsume_times": 1, **fields}
-        draft = Draft(HALF, 0, body, text.encode(), hash_code("red"), **given)
+        fields_of_draft = {"born_ms": 5, "flag": 3, "reconsume_times": 1, **fields}
+        draft = Draft(HALF, 0, body, text.encode(), hash_code("red"), **fields_of_draft)
         half = self.transactions.queue.find(self.store.append(draft, self.clock.now_ms()).position)
         assert half is not None
         return half
 
     def records(self, topic: str, queue_id: int = 0) -> list[Record]:
-        found = self.store.read(topic, queue_id, 0, count_max=1_000)
-        return [record for part in found.parts for record in decode_many(part)]
+        messages = self.store.read(topic, queue_id, 0, count_max=1_000)
+        return [record for part in messages.parts for record in decode_many(part)]
 
     def ops(self) -> bytes:
         return b"".join(record.body for record in self.records(OPS))
@@ -108,11 +108,11 @@ def harness() -> Iterator[TransactionsHarness]:
 def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> None:
     half = harness.half(sys_flag=1)
     harness.transactions.commit(half)
-    (found,) = harness.records("t", 2)
-    assert (found.body, found.flag, found.reconsume_times, found.born_ms) == (b"m", 3, 1, 5)
-    assert found.sys_flag == 1 | 8
-    assert found.prepared_position == half.record.position
-    assert decode_properties(found.properties) == {
+    (record,) = harness.records("t", 2)
+    assert (record.body, record.flag, record.reconsume_times, record.born_ms) == (b"m", 3, 1, 5)
+    assert record.sys_flag == 1 | 8
+    assert record.prepared_position == half.record.position
+    assert decode_properties(record.properties) == {
         "TAGS": "red", "PGROUP": "g", "UNIQ_KEY": "m", "TRAN_MSG": "true",
     }  # fmt: skip
     red = hash_code("red")
@@ -131,8 +131,8 @@ def test_a_commit_goes_to_a_queue_that_exists(harness: TransactionsHarness) -> N
 def test_a_commit_may_wait_for_its_time(harness: TransactionsHarness) -> None:
     harness.transactions.commit(harness.half(extra="DELAY\x013\x02"))
     assert harness.store.bounds("t", 2) == (0, 0)
-    (found,) = harness.records("SCHEDULE_TOPIC_XXXX", 2)
-    properties = decode_properties(found.properties)
+    (record,) = harness.records("SCHEDULE_TOPIC_XXXX", 2)
+    properties = decode_properties(record.properties)
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "2")
 
 
@@ -176,12 +176,12 @@ def test_a_half_message_that_was_put_back_stands_at_the_end(harness: Transaction
 def test_what_is_given_up_lies_in_a_topic_of_its_own(harness: TransactionsHarness) -> None:
     half = harness.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
     harness.transactions.give_up(half)
-    (found,) = harness.records(GIVEN_UP)
-    assert decode_properties(found.properties) == half.properties
+    (record,) = harness.records(GIVEN_UP)
+    assert decode_properties(record.properties) == half.properties
     topic = harness.topics.get(GIVEN_UP)
     assert topic is not None
     assert (topic.read_queue_nums, topic.perm) == (1, 6)
-    harness.transactions.resume(found)
+    harness.transactions.resume(record)
     resumed = harness.transactions.queue.at(1)
     assert resumed is not None
     assert resumed.properties["TRANSACTION_CHECK_TIMES"] == "0"
@@ -196,10 +196,10 @@ def test_ends_are_noted_in_op_messages_as_genuine_brokers_write_them(
     assert harness.ops() == b""
     harness.clock.jump(1)
     harness.transactions.step()
-    (found,) = harness.records(OPS)
-    assert (found.body, found.sys_flag, found.born_ms) == (b"0,1,2,", 0, harness.clock.now_ms())
-    assert (found.born_host, found.store_host) == (HOST, HOST)
-    assert decode_properties(found.properties) == {"TAGS": "d", "WAIT": "true"}
+    (record,) = harness.records(OPS)
+    assert (record.body, record.sys_flag, record.born_ms) == (b"0,1,2,", 0, harness.clock.now_ms())
+    assert (record.born_host, record.store_host) == (HOST, HOST)
+    assert decode_properties(record.properties) == {"TAGS": "d", "WAIT": "true"}
     assert harness.store.read(OPS, 0, 0, wanted=lambda code: code == 100).count == 1
     harness.transactions.step()
     assert len(harness.records(OPS)) == 1

@@ -52,8 +52,8 @@ class ClockLeaps:
         """Note the time, and a leap if there was one."""
         expected_ms = self._expected_ms()
         if self._seen_ms and now_ms - expected_ms > BACK_MS:
-            found = (*self._context.metrics.leaps, (expected_ms, now_ms))
-            self._context.metrics.leapt(found[-LEAPS_MAX:])
+            leaps = (*self._context.metrics.leaps, (expected_ms, now_ms))
+            self._context.metrics.leapt(leaps[-LEAPS_MAX:])
         self._seen_ms, self._stopwatch_ms = now_ms, self._clock.monotonic_ms()
 
     def set_back(self, now_ms: int) -> ClockSetBack | None:
@@ -88,9 +88,13 @@ class ClockLeaps:
         """Note that the wheel has followed the clock; the rest of a leap may be set back later."""
         if set_back is not None:
             before_ms = set_back.before_ms
-            ends = [(one, end) for one, end in self._context.metrics.leaps if one <= before_ms]
-            left = ((one, end - set_back.by_ms) for one, end in ends)
-            self._context.metrics.leapt(tuple(one for one in left if one[1] - one[0] > BACK_MS))
+            ends = [
+                (begin, end) for begin, end in self._context.metrics.leaps if begin <= before_ms
+            ]
+            left = ((begin, end - set_back.by_ms) for begin, end in ends)
+            self._context.metrics.leapt(
+                tuple(begin for begin in left if begin[1] - begin[0] > BACK_MS)
+            )
         self._seen_ms, self._stopwatch_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         self._written.clear()
         self.left.clear()
@@ -135,15 +139,15 @@ class ClockLeaps:
             return False
         try:
             record = decode(raw)
-            found = decode_properties(record.properties)
-            out = out_of(found)
-            moved = None if out is None else set_back.out_ms(found, out)
+            properties = decode_properties(record.properties)
+            out = out_of(properties)
+            moved = None if out is None else set_back.out_ms(properties, out)
             if moved is None:
                 return False
-            self._deliveries.write_again(record, found, moved)
+            self._deliveries.write_again(record, properties, moved)
         except (RecordError, MessageIllegal):  # it is set aside when its turn comes
             return False
-        topic = found.get(props.REAL_TOPIC, "")
+        topic = properties.get(props.REAL_TOPIC, "")
         self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, set_back.now_ms)
         self._written.add(position)
         return True

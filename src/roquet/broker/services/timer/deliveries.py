@@ -128,10 +128,9 @@ class TimerDeliveries:
         """The first second up to now that is not empty; None without one."""
         timers = self._timers
         read_ms = timers.read_ms
-        for _ in range(EMPTY_COUNT):
-            if read_ms + PRECISION_MS > now_ms or timers.slot(read_ms) is not None:
-                break
-            read_ms += PRECISION_MS
+        end_ms = min(floor_ms(now_ms), read_ms + EMPTY_COUNT * PRECISION_MS)
+        if end_ms > read_ms:
+            read_ms = timers.next_used_ms(read_ms, end_ms)
         if read_ms != timers.read_ms:
             timers.advance_to(read_ms)
         slot = timers.slot(read_ms)
@@ -199,50 +198,58 @@ class TimerDeliveries:
 
     def _message_due(self, second: DueQueue, unit: TimerUnit, record: Record, now_ms: int) -> None:
         """Deliver a due message, roll it on, or skip it if it was recalled."""
-        found = decode_properties(record.properties)
-        topic = found.get(props.REAL_TOPIC, "")
+        properties = decode_properties(record.properties)
+        topic = properties.get(props.REAL_TOPIC, "")
         if must_roll(unit.magic):
-            self._roll(record, found, unit, now_ms)
-        elif second.is_recalled(topic, found.get(props.UNIQUE_KEY, "")):
+            self._roll(record, properties, unit, now_ms)
+        elif second.is_recalled(topic, properties.get(props.UNIQUE_KEY, "")):
             return  # the recall has counted for both
         else:
-            self.deliver(record, found, unit.write_ms, now_ms)
+            self.deliver(record, properties, unit.write_ms, now_ms)
         self._context.metrics.add(topic, 1 if is_delete(unit.magic) else -1, now_ms)
 
-    def _roll(self, record: Record, found: dict[str, str], unit: TimerUnit, now_ms: int) -> None:
+    def _roll(
+        self, record: Record, properties: dict[str, str], unit: TimerUnit, now_ms: int
+    ) -> None:
         """Store a message again, for a second that is in reach now."""
-        text = found.get(props.TIMER_ROLL_TIMES, "0")
+        text = properties.get(props.TIMER_ROLL_TIMES, "0")
         times = int(text) + 1 if text.isascii() and text.isdecimal() and len(text) < 10 else 1
         more = {
             props.TIMER_ENQUEUE_MS: str(unit.write_ms),
             props.TIMER_ROLL_TIMES: str(times),
             props.TIMER_DEQUEUE_MS: str(now_ms),
         }
-        self._store_again(record, found, more, TIMER_PLACE)
+        self._store_again(record, properties, more, TIMER_PLACE)
 
-    def deliver(self, record: Record, found: dict[str, str], write_ms: int, now_ms: int) -> None:
+    def deliver(
+        self, record: Record, properties: dict[str, str], write_ms: int, now_ms: int
+    ) -> None:
         """Store a message in the queue that it was sent to."""
-        topic = found.get(props.REAL_TOPIC, "")
+        topic = properties.get(props.REAL_TOPIC, "")
         if not topic or topic in names.BROKER_ONLY_TOPICS or topic == names.TIMER_TOPIC:
             raise MessageIllegal(f"a timed message cannot be delivered to topic {topic!r}")
-        queue_id = self._context.destinations.queue(topic, found.get(props.REAL_QUEUE_ID, "0"))
+        queue_id = self._context.destinations.queue(topic, properties.get(props.REAL_QUEUE_ID, "0"))
         more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
-        offset = self._store_again(record, found, more, (topic, queue_id))
+        offset = self._store_again(record, properties, more, (topic, queue_id))
         if topic.startswith(names.REVIVE_PREFIX):
             self._context.on_revive_note(record, queue_id, offset)
 
-    def write_again(self, record: Record, found: dict[str, str], out: int) -> None:
+    def write_again(self, record: Record, properties: dict[str, str], out: int) -> None:
         """Store a message again, for another second than the one it names."""
-        self._store_again(record, found | {props.TIMER_OUT_MS: str(out)}, {}, TIMER_PLACE)
+        self._store_again(record, properties | {props.TIMER_OUT_MS: str(out)}, {}, TIMER_PLACE)
 
     def _store_again(
-        self, record: Record, found: dict[str, str], more: dict[str, str], place: tuple[str, int]
+        self,
+        record: Record,
+        properties: dict[str, str],
+        more: dict[str, str],
+        place: tuple[str, int],
     ) -> int:
         """Store a message again; returns its offset. Raises MessageIllegal."""
         try:
-            return self._append(record, found | more, place)
+            return self._append(record, properties | more, place)
         except MessageIllegal:  # there may be no room for further properties
-            return self._append(record, found, place)
+            return self._append(record, properties, place)
 
     def _append(self, record: Record, properties: dict[str, str], place: tuple[str, int]) -> int:
         appended = self._context.message_log.ingest.reappend(
@@ -257,34 +264,34 @@ class TimerDeliveries:
 
 def raw_of(store: Store, unit: TimerUnit) -> bytes | None:
     """The raw record of a unit; None when it is gone."""
-    found = store.record_at(unit.position, unit.size)
-    if found is None:
+    view = store.record_at(unit.position, unit.size)
+    if view is None:
         log.warning("timed message at %d is gone", unit.position)
         return None
-    return bytes(found)  # decoding bytes takes half the time of a view
+    return bytes(view)  # decoding bytes takes half the time of a view
 
 
 def _see(second: DueQueue, position: int, kind: int, record: Record) -> None:
     """Add a unit to the order of its second."""
-    found = decode_properties(record.properties)
-    topic = found.get(props.REAL_TOPIC, "")
+    properties = decode_properties(record.properties)
+    topic = properties.get(props.REAL_TOPIC, "")
     if is_recall_due(kind):
-        second.recall(topic, _target(found, topic))
+        second.recall(topic, _target(properties, topic))
         return
-    wanted = out_of(found) == second.begin_ms and not must_roll(kind)
-    due = due_ms(found, record.stored_ms, second.begin_ms) if wanted else second.begin_ms
+    wanted = out_of(properties) == second.begin_ms and not must_roll(kind)
+    due = due_ms(properties, record.stored_ms, second.begin_ms) if wanted else second.begin_ms
     second.add(due, position)
 
 
-def out_of(found: dict[str, str]) -> int | None:
+def out_of(properties: dict[str, str]) -> int | None:
     """The second that a message waits for; None if its property is no time."""
-    text = found.get(props.TIMER_OUT_MS, "")
+    text = properties.get(props.TIMER_OUT_MS, "")
     return floor_ms(int(text)) if text.isascii() and text.isdecimal() and len(text) < 19 else None
 
 
-def _target(found: dict[str, str], topic: str) -> str:
+def _target(properties: dict[str, str], topic: str) -> str:
     """The unique key of the message that this one recalls.
 
     The topic may precede it (the setting recall_key_with_topic, and brokers of 5.4).
     """
-    return found.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")
+    return properties.get(props.TIMER_DELETE_UNIQUE_KEY, "").removeprefix(f"{topic}+")

@@ -91,16 +91,16 @@ class TimerIntake:
         offset = min(max(timers.offset, least), end)
         self.is_held_up = False
         if offset < end:
-            found = store.read(
+            messages = store.read(
                 names.TIMER_TOPIC, 0, offset, count_max=STEP_COUNT, bytes_max=STEP_BYTES
             )
-            for record in decode_records(found.parts, self._unreadable):
+            for record in decode_records(messages.parts, self._unreadable):
                 if not self._taken(record, now_ms):
                     timers.advance_offset(record.queue_offset)
                     self.is_held_up = True
                     return
                 timers.advance_offset(record.queue_offset + 1)
-            offset = found.next_offset  # past what cannot be read
+            offset = messages.next_offset  # past what cannot be read
         timers.advance_offset(offset)
 
     def _taken(self, record: Record, now_ms: int) -> bool:
@@ -119,46 +119,51 @@ class TimerIntake:
 
         False if the wheel has no slot for it yet.
         """
-        timers, found = self._timers, decode_properties(record.properties)
-        out = out_of(found)
+        timers, properties = self._timers, decode_properties(record.properties)
+        out = out_of(properties)
         if out is None:
             raise MessageIllegal("a timed message has no delivery time")
         if out - now_ms > FAR_MS:
             raise MessageIllegal(f"a timed message is for {out}, years ahead")
-        if self._is_written_again(record, found, out):
+        if self._is_written_again(record, properties, out):
             return True
         offset, read_ms = timers.replayed
         if record.queue_offset < offset and out < read_ms:
             return True
         if out <= timers.read_ms:
-            due = due_ms(found, record.stored_ms, out)
+            due = due_ms(properties, record.stored_ms, out)
             if out < timers.read_ms or (due, timers.log_end) <= timers.cursor:
                 if due <= now_ms:
-                    self._too_late(record, found, now_ms)
+                    self._too_late(record, properties, now_ms)
                     return True
                 out = timers.read_ms + PRECISION_MS  # the clock was set back: never too early
-        return self._onto_wheel(record, found, out, now_ms)
+        return self._onto_wheel(record, properties, out, now_ms)
 
-    def _is_written_again(self, record: Record, found: dict[str, str], out: int) -> bool:
+    def _is_written_again(self, record: Record, properties: dict[str, str], out: int) -> bool:
         """Whether a message stored while the clock was ahead is stored again, for a nearer second.
 
         A recall is needed in both seconds.
         """
-        deletes = props.TIMER_DELETE_UNIQUE_KEY in found
+        deletes = props.TIMER_DELETE_UNIQUE_KEY in properties
         if self.set_back is None or not (deletes or record.queue_offset < self.set_back_end):
             return False
-        if (moved := self.set_back.out_ms(found, out)) is None:
+        if (moved := self.set_back.out_ms(properties, out)) is None:
             return False
-        self._deliveries.write_again(record, found, moved)
+        self._deliveries.write_again(record, properties, moved)
         return not deletes
 
-    def _onto_wheel(self, record: Record, found: dict[str, str], out: int, now_ms: int) -> bool:
+    def _onto_wheel(
+        self, record: Record, properties: dict[str, str], out: int, now_ms: int
+    ) -> bool:
         # After a set-back of the clock it must not wait in a second that is over.
         timers, write_ms = self._timers, max(floor_ms(now_ms), self._timers.read_ms)
         wanted, rolls = stop_ms(out, write_ms, self.window_ms)
         if (stop := timers.free_slot_ms(wanted)) is None:
             return False
-        deletes, topic = props.TIMER_DELETE_UNIQUE_KEY in found, found.get(props.REAL_TOPIC, "")
+        deletes, topic = (
+            props.TIMER_DELETE_UNIQUE_KEY in properties,
+            properties.get(props.REAL_TOPIC, ""),
+        )
         kind = magic(rolls=rolls, deletes=deletes)
         position = timers.add(
             TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
@@ -167,9 +172,9 @@ class TimerIntake:
         self._deliveries.came(stop, position, kind, record)
         return True
 
-    def _too_late(self, record: Record, found: dict[str, str], now_ms: int) -> None:
+    def _too_late(self, record: Record, properties: dict[str, str], now_ms: int) -> None:
         """Deliver a message whose second is over; a recall comes too late."""
-        if props.TIMER_DELETE_UNIQUE_KEY in found:
+        if props.TIMER_DELETE_UNIQUE_KEY in properties:
             log.info("message at %d came too late to take another back", record.position)
         else:
-            self._deliveries.deliver(record, found, NOT_ON_WHEEL_MS, now_ms)
+            self._deliveries.deliver(record, properties, NOT_ON_WHEEL_MS, now_ms)

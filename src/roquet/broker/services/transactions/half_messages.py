@@ -97,8 +97,8 @@ class HalfMessage(msgspec.Struct, frozen=True):
     @property
     def was_put_back(self) -> bool:
         """Whether it was put back from an earlier place in the queue."""
-        found = self.properties
-        return props.TRANSACTION_CHECK_TIMES in found or PREPARED_OFFSET in found
+        properties = self.properties
+        return props.TRANSACTION_CHECK_TIMES in properties or PREPARED_OFFSET in properties
 
 
 class HalfQueue:
@@ -116,14 +116,14 @@ class HalfQueue:
 
         It must be in its queue as well: a body may contain bytes that look like a half message.
         """
-        found = self._store.message_at(position) if position >= 0 else None
-        half = None if found is None else _half_of(found)
+        raw = self._store.message_at(position) if position >= 0 else None
+        half = None if raw is None else _half_of(raw)
         return half if half is not None and self._position(half.offset) == position else None
 
     def at(self, offset: int) -> HalfMessage | None:
         """The half message at an offset; None for one that cannot be read any more."""
-        found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
-        half = _half_of(bytes(found.parts[0])) if found.count else None
+        messages = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
+        half = _half_of(bytes(messages.parts[0])) if messages.count else None
         return half if half is not None and half.offset == offset else None
 
     def _position(self, offset: int) -> int | None:
@@ -132,8 +132,8 @@ class HalfQueue:
 
     def put_back_since(self, half: HalfMessage) -> list[HalfMessage]:
         """The later copies of a half message that was put back, the latest last."""
-        found = map(_parsed, self._behind(half, names.HALF_TOPIC))
-        return sorted((one for one in found if one.was_put_back), key=lambda one: one.offset)
+        halves = map(_parsed, self._behind(half, names.HALF_TOPIC))
+        return sorted((copy for copy in halves if copy.was_put_back), key=lambda copy: copy.offset)
 
     def was_delivered(self, half: HalfMessage) -> bool:
         """Whether its transaction was committed: the log holds the delivered message.
@@ -173,12 +173,12 @@ class HalfQueue:
             return
         if not self._index():
             raise IndexBehind
-        found = self._store.query(
+        matches = self._store.query(
             topic, half.unique_key, count_max=SAME_KEY_MAX, bytes_max=SAME_KEY_BYTES
         )
         # Equal messages of a Spark sink differ in their row.
         row = half.properties.get(props.SINK_ROW)
-        for raw in found.records:
+        for raw in matches.records:
             try:
                 record = decode(raw)
                 other_row = _row_of(record)

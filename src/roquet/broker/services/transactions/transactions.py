@@ -101,7 +101,9 @@ class Transactions:
         if not self.halves.is_ended(half.offset):
             return half
         newer = self.queue.put_back_since(half)
-        return next((one for one in reversed(newer) if not self.halves.is_ended(one.offset)), None)
+        return next(
+            (copy for copy in reversed(newer) if not self.halves.is_ended(copy.offset)), None
+        )
 
     def is_old(self, half: HalfMessage) -> bool:
         """Whether it was stored before this start: its end may not be recorded."""
@@ -148,9 +150,9 @@ class Transactions:
 
         Raises StoreError while the copy cannot be stored.
         """
-        found = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
-        if found.count:
-            raw = bytes(found.parts[0])
+        messages = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
+        if messages.count:
+            raw = bytes(messages.parts[0])
             place = location_in(raw, names.HALF_TOPIC, 0)
             self._set_aside.keep(TRANSACTIONS, place, error, raw)
         else:
@@ -229,12 +231,12 @@ class Transactions:
         at = self._progress(names.OP_HALF_TOPIC, op_least, op_end)
         self._ops = OpMessages(op_end)
         while at < op_end:
-            found = self._store.read(
+            messages = self._store.read(
                 names.OP_HALF_TOPIC, 0, at, count_max=READ_COUNT, bytes_max=READ_BYTES
             )
-            for record in decode_records(found.parts, self._unreadable):
+            for record in decode_records(messages.parts, self._unreadable):
                 self._take(record, end)
-            at = max(found.next_offset, at + 1)
+            at = max(messages.next_offset, at + 1)
         if (start := self.halves.advance()) < end:
             log.info("half messages are open, the first of them at offset %d of %d", start, end)
 
