@@ -38,7 +38,7 @@ def event(progress: Any) -> Any:
 
 
 class RecordingPublisher:
-    """Stands in for `progress.Publisher`."""
+    """Stands in for `ProgressPublisher`."""
 
     def __init__(self) -> None:
         self.published: list[Any] = []

@@ -114,7 +114,7 @@ class ReceivedMessage(InboundMessage):
         self._loop.call_soon_threadsafe(self._message.give_up)
 
     def reply(self, body: bytes, *, properties: Mapping[str, str] = _NONE) -> bool:
-        """Answer a request; return False when its producer has gone or wait no more."""
+        """Answer a request; return False when its producer has gone or waits no more."""
         message = cast("AsyncReceivedMessage", self._message)
         return self._thread.wait(message.reply(body, properties=properties))
 

@@ -37,7 +37,7 @@ from roquet.rules.consumption.pop import (
 from roquet.rules.consumption.pop_sharing import member_pop_queues
 
 COUNT_FIRST: Final = 1
-"""How many messages a member takes the first time, as `client.stock` does."""
+"""How many messages a member takes the first time, as `client.popping.prefetch_buffer` does."""
 
 RETRIES_MAX: Final = SubscriptionGroup(group_name="").retry_max_times
 """How often a message returns before it is a dead letter."""

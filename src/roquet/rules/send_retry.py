@@ -65,9 +65,9 @@ def needs_fresh_route(error: CallError) -> bool:
     return not isinstance(error, CallRefused) or error.code in STALE_ROUTE
 
 
-def backoff_ms(first_ms: int, longest_ms: int | None = None) -> Iterator[int]:
-    """Pauses before further tries at the same broker: they double, up to the longest if given."""
+def backoff_ms(first_ms: int) -> Iterator[int]:
+    """Pauses before further tries at the same broker: each is twice the one before, unbounded."""
     pause_ms = first_ms
     while True:
-        yield pause_ms if longest_ms is None else min(pause_ms, longest_ms)
+        yield pause_ms
         pause_ms *= 2

@@ -27,7 +27,7 @@ QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
 
 
 class SlowDelivery:
-    """Stands in for `Delivery`: takes its time, and notes what was under way together."""
+    """Stands in for `RequestDelivery`: takes its time, and notes what was under way together."""
 
     def __init__(self, *_: Any) -> None:
         self.in_flight: list[int] = []

@@ -534,7 +534,7 @@ def test_a_pattern_may_have_matched_the_topics_of_its_checkpoint(
 
 
 class RecordingPublisher:
-    """Stands in for `progress.Publisher`."""
+    """Stands in for `ProgressPublisher`."""
 
     def __init__(self, settings: Any, group: str) -> None:
         self.group = group

@@ -40,5 +40,8 @@ class BrokerTables(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def saved_at_intervals(self) -> tuple[SavedTable[Any], ...]:
-        """The tables that change with every message or client; others are saved at each change."""
+        """The tables that change with every message or client.
+
+        Request modes are saved at each change, delay offsets by `DelayedDelivery`.
+        """
         return self.topics, self.groups, self.offsets, self.ordered_pops

@@ -22,7 +22,11 @@ def balance(  # noqa: PLR0913 - the command's options
     brokers: Annotated[int, typer.Option(min=1, max=BROKERS_MAX, help="They hold the queues.")] = 1,
     rooms: Annotated[
         int | None,
-        typer.Option(min=1, help="Machine rooms; brokers and members are in them in turn."),
+        typer.Option(
+            min=1,
+            help="Machine rooms; brokers and members are in them in turn. Two by default, one for a "
+            "single broker.",
+        ),
     ] = None,
     strategy: Annotated[str, typer.Option(help="`all` or one name.")] = "all",
     then: Annotated[MemberChange | None, typer.Option(help="What happens to the members.")] = None,

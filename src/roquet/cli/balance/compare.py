@@ -27,7 +27,7 @@ from roquet.rules.balance import rebalance_cost
 from roquet.rules.balance.rebalance_cost import ShareSpread
 
 StrategyFunction: TypeAlias = Callable[[Situation, Sequence[str], GroupAssignment], GroupAssignment]
-"""Assigns queues to members, situation their shares before."""
+"""Assigns queues to members, given their shares before."""
 
 ALL: Final = "all"
 NEARBY: Final = "MACHINE_ROOM_NEARBY-"

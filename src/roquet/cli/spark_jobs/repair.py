@@ -36,7 +36,7 @@ IdsOption = Annotated[
 
 def repair(  # noqa: PLR0913 - each is an option
     group: GroupArgument,
-    directory: Annotated[str, typer.Argument(help="WhereOption the table is, or is to be.")],
+    directory: Annotated[str, typer.Argument(help="Where the table is, or is to be.")],
     *,
     retries: Annotated[bool, typer.Option("--retries", help="Also retry topics.")] = False,
     tries_max: TriesMaxOption = TRIES_MAX,

@@ -45,15 +45,11 @@ SameTopicOption = Annotated[
 KeysOption = Annotated[
     list[str] | None, typer.Option("--key", help="With this key; may be repeated.")
 ]
-OnlyTopicOption = Annotated[
-    str | None, typer.Option("--topic", help="OnlyTopicOption rows of this topic.")
-]
+OnlyTopicOption = Annotated[str | None, typer.Option("--topic", help="Only rows of this topic.")]
 RateOption = Annotated[str | None, typer.Option(metavar="N/s", help="Messages a second at most.")]
 TasksOption = Annotated[
     int | None,
-    typer.Option(
-        metavar="N", min=1, help="TasksOption that send; else as many as there are cores here."
-    ),
+    typer.Option(metavar="N", min=1, help="Tasks that send; else as many as there are cores here."),
 ]
 
 

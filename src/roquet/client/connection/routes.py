@@ -108,7 +108,7 @@ class Routes:
         return route.read_queues(topic) if route and topic not in self._borrowed else None
 
     def writable(self, topic: str) -> list[MessageQueue] | None:
-        """The queues to write to; None while there is none."""
+        """The queues to write to; None while no writable queue is known."""
         return self._writable.get(topic)
 
     async def find_readable(self, topic: str) -> list[MessageQueue]:

@@ -26,13 +26,13 @@ from roquet.wire.records.record import encode_properties
 log = logger(__name__)
 
 SEND_BACK_TIMEOUT_MS: Final = 5_000
-"""Timeout of one send-sender, as in Java."""
+"""Timeout of one send-back, as in Java."""
 
 LOCAL_RETRY_MS: Final = 5_000
 """Pause before a message that could not be sent back is tried again locally, as in Java."""
 
 BROKERS_TRIED: Final = 2
-"""Number of brokers to try when a message's own broker does not take it sender."""
+"""Number of brokers to try when a message's own broker does not take it back."""
 
 INNER_PRODUCER: Final = "CLIENT_INNER_PRODUCER"
 """The producer group under which RocketMQ's consumers send."""
@@ -66,7 +66,10 @@ class FailurePolicy(Protocol):
 
 
 def delay_level(delay_ms: int | None) -> int:
-    """The first delay level of at least this time; 0, the broker's choice, for None."""
+    """The first delay level of at least this time; 0, the broker's choice, for None.
+
+    DEAD_LETTER for a negative time.
+    """
     if delay_ms is None:
         return 0
     if delay_ms < 0:

@@ -18,7 +18,7 @@ from roquet.spark.tables.table import DataFile
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of one task, or the error that every further attempt would meet, too."""
+    """The result of one task, or the error that ended it, which Spark does not retry."""
 
     files: tuple[DataFile, ...] = ()
     """Files that it has written."""
@@ -46,8 +46,8 @@ class TaskSet(Protocol):
 def run_in_arrow(task_set: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: run the task of each number that comes in, and yield its result.
 
-    A CallError is raised, so that Spark tries again. Every other RoquetError would be the same each
-    time, so it is returned as a result.
+    A CallError is raised, so that Spark tries again. Every other RoquetError is returned as a
+    result: another attempt of Spark's would meet it again at once.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
