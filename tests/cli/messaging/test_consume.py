@@ -52,21 +52,21 @@ def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_nam
 def test_a_group_goes_on_where_it_was(namesrv: str) -> None:
     roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", text="a\nb\nc\n")
     read = ("consume", "grouped", "--group", "g", "-n", namesrv)
-    assert roquet(*read, "--count", "2").output.split() == ["a", "b"]
-    assert roquet(*read, "--count", "1").output.split() == ["c"]
+    assert roquet(*read, "--count", "2").stdout.split() == ["a", "b"]
+    assert roquet(*read, "--count", "1").stdout.split() == ["c"]
 
 
 def test_reading_without_a_group_begins_anew_each_time(namesrv: str) -> None:
     roquet("produce", "again", "-m", "x", "-q", "-n", namesrv)
     for _ in range(2):
-        assert roquet("consume", "again", "--count", "1", "-n", namesrv).output == "x\n"
+        assert roquet("consume", "again", "--count", "1", "-n", namesrv).stdout == "x\n"
 
 
 def test_only_the_wanted_tags_are_read(namesrv: str) -> None:
     for tag in ("red", "blue"):
         roquet("produce", "tagged", "-m", tag, "--tag", tag, "-q", "-n", namesrv)
     got = roquet("consume", "tagged", "--tags", "blue", "--count", "1", "-n", namesrv)
-    assert got.output == "blue\n"
+    assert got.stdout == "blue\n"
 
 
 def test_only_messages_with_wanted_properties_are_read(namesrv: str) -> None:
@@ -75,13 +75,13 @@ def test_only_messages_with_wanted_properties_are_read(namesrv: str) -> None:
     for group in ((), ("--group", "g")):
         wanted = ("--sql", "TAGS IN ('blue', 'green')", *group)
         got = roquet("consume", "chosen", *wanted, "--count", "1", "-n", namesrv)
-        assert got.output == "blue\n"
+        assert got.stdout == "blue\n"
 
 
 def test_a_time_can_be_the_beginning(namesrv: str) -> None:
     roquet("produce", "timed", "-m", "x", "-q", "-n", namesrv)
     got = roquet("consume", "timed", "--from", "2020-01-01", "--count", "1", "-n", namesrv)
-    assert got.output == "x\n"
+    assert got.stdout == "x\n"
 
 
 def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
@@ -90,7 +90,7 @@ def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
     now_ms = str(time.time_ns() // 1_000_000)
     roquet("produce", "since", "-m", "new", "-q", "-n", namesrv)
     got = roquet("consume", "since", "--from", now_ms, "--count", "1", "-n", namesrv)
-    assert got.output == "new\n"
+    assert got.stdout == "new\n"
 
 
 async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,7 +118,7 @@ def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
 
     with blocking.Producer(namesrv) as producer:
         producer.send("raw", b"\xff\x00")
-    got = json.loads(roquet("consume", "raw", "--count", "1", "--json", "-n", namesrv).output)
+    got = json.loads(roquet("consume", "raw", "--count", "1", "--json", "-n", namesrv).stdout)
     assert got["body_base64"] == "/wA="
 
 
@@ -148,7 +148,7 @@ def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: s
     with blocking.Producer(namesrv) as producer:
         producer.send("hostile", b"a\n\x1b[2Jb\xff")
     shown = roquet("consume", "hostile", "--count", "1", "-n", namesrv)
-    assert shown.output == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
+    assert shown.stdout == "a\\n\\x1b[2Jb\N{REPLACEMENT CHARACTER}\n"
     raw = roquet("consume", "hostile", "--raw", "--count", "1", "-n", namesrv)
     assert raw.stdout_bytes == b"a\n\x1b[2Jb\xff\n"
     with pytest.raises(UsageError, match="--raw or --json"):

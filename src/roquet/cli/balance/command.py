@@ -24,8 +24,8 @@ def balance(  # noqa: PLR0913 - the command's options
         int | None,
         typer.Option(
             min=1,
-            help="Machine rooms; brokers and members are in them in turn. Two by default, one for a "
-            "single broker.",
+            help="Machine rooms; brokers and members are in them in turn; two by default, "
+            "one for a single broker.",
         ),
     ] = None,
     strategy: Annotated[str, typer.Option(help="`all` or one name.")] = "all",

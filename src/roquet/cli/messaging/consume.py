@@ -93,7 +93,8 @@ async def _check_readable(addresses: str, topic: str) -> None:
     async with AdminClient(addresses) as admin:
         route = await admin.route(topic)
         if route is None:
-            hint = suggest(topic, await topics.list_names(admin))
+            others = set(await topics.list_names(admin)) - {topic}  # it may be there by now
+            hint = suggest(topic, others)
             waiting = f"waiting for the first message of {topic} (Ctrl-C stops){hint}"
             output.echo(waiting, err=True)
     if route is not None and not route.read_queues(topic):

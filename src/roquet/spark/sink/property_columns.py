@@ -37,7 +37,10 @@ _COUNTS: Final = 65_536
 
 
 def unique_keys(ip: bytes, pid: int, seed: int, since_month_ms: int) -> UniqueKeyMaker:
-    """A maker of keys as `wire.records.message_id` defines them; `seed` differs by task of a process."""
+    """A maker of keys as `wire.records.message_id` defines them.
+
+    `seed` differs by task of a process.
+    """
     head = ip + (pid & 0xFFFF).to_bytes(2) + (seed & 0xFFFF_FFFF).to_bytes(4)
 
     def make(first: int, count: int) -> pa.Array:
