@@ -524,6 +524,8 @@ def test_seconds_ahead_are_told_and_emptied_a_few_at_a_time(
     found = list(timers.seconds_from(NOW + 100_000))
     assert sorted(one for one in found if one) == [NOW + s * 1_000 for s in (100, 110, 120)]
     assert found.count(None) == 2
+    assert timers.next_used_ms(NOW + 6_000, NOW + 200_000) == NOW + 90_000
+    assert timers.next_used_ms(NOW + 121_000, NOW + 200_000) == NOW + 200_000
     with pytest.raises(AssertionError, match="are durable"):
         next(timers.clear_seconds([NOW + 100_000]))
     save(timers)
