@@ -7,6 +7,9 @@ DEMO_ARGS ?=
 CI_FLIGHTS ?= 40000
 CI_FLIGHTS_WITHOUT_JAVA ?= 2000
 HUNT_ROUNDS ?= 20
+FUZZ_SECONDS ?= 300
+FUZZ_ARGS ?=
+CI_FUZZ_SECONDS ?= 20
 KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 KILL_SPARK_ROUNDS ?= 50
@@ -21,17 +24,24 @@ ATTACK ?= full
 ATTACK_ARGS ?=
 CI_INTEROP_ARGS ?= -k "not 4.9.7"
 BENCH_ARGS ?=
+PYTHONS ?=
+SOAK_MINUTES ?= 60
+PROFILE_ARGS ?=
+# Each runs whether or not the one before it failed, and the report is made of what they have measured.
+BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py \
+	filters.py filter_scan.py timers.py "timers.py --level --waiting 1000 --out build/bench-timers-level.json" store.py spark.py sink.py \
+	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-docs test-spark wheel check lint types contracts coverage format hunt kill attack kill-spark sim interop bench \
-	ci demo-slice demo-without-java lock map clean
+.PHONY: help install demo test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill attack kill-spark sim interop bench \
+	soak profile ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s  %s\n", $$1, $$2 }' Makefile
 
 install: .venv/.installed ## .venv with everything in it
 
-.venv/.installed: tools/install.sh requirements/build.txt requirements/dev.txt pyproject.toml
+.venv/.installed: tools/install.sh requirements/build.txt requirements/dev.txt pyproject.toml src/roquet/wire/records/_speedups.pyx
 	@tools/install.sh
 
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
@@ -50,8 +60,8 @@ test-spark: install ## restarts, rates, options, tables and the sink, each on a 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install
 	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs $(PYTEST_ARGS)
 
-wheel: install ## dist/roquet-….whl
-	$(BIN)/python -m pip --disable-pip-version-check wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+wheel: install ## dist/roquet-….whl for the Python of .venv, or for several (PYTHONS="python3.11 python3.13")
+	$(BIN)/python tools/wheels.py $(PYTHONS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 
@@ -78,6 +88,9 @@ hunt: install ## what holds for all examples, with new ones in each round (HUNT_
 		$(BIN)/python -m pytest -m hypothesis --hypothesis-profile hunt \
 		  -n auto --maxprocesses 8 --dist loadgroup || exit 1; done
 
+fuzz: install ## compiled inner loops beside the Python forms, under gcc's address sanitizer (FUZZ_SECONDS)
+	$(BIN)/python tools/fuzz_speedups.py --sanitize --seconds $(FUZZ_SECONDS) $(FUZZ_ARGS)
+
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
@@ -96,16 +109,18 @@ interop: install ## against genuine clients and the genuine broker, where they c
 	$(BIN)/python -m pytest -m interop --timeout 600 -n 2 --dist loadfile tests/interop $(INTEROP_ARGS)
 
 bench: install ## the measured table; beside the genuine broker where Java and Maven are
-	$(BIN)/python bench/system.py $(BENCH_ARGS)
-	$(BIN)/python bench/clients.py
-	for work in produce pop takeover balance transactions filters timers spark sink spark_trigger spark_memory lab; do \
-		$(BIN)/python bench/$$work.py || exit 1; done
-	$(BIN)/python bench/timers.py --level --waiting 1000
-	$(BIN)/python bench/overload.py --seconds 60
-	$(BIN)/python bench/connections.py half
-	$(BIN)/python bench/connections.py scale
+	@failed=; for work in $(BENCH_WORKS); do \
+		echo "bench/$$work"; $(BIN)/python bench/$$work || failed="$$failed $${work%% *}"; done; \
+	$(BIN)/python bench/report.py --failed "$$failed" && test -z "$$failed"
+
+soak: install ## by hand: an hour of mixed load; memory, p99 and descriptors stay flat (SOAK_MINUTES)
+	$(BIN)/python bench/soak.py --minutes $(SOAK_MINUTES)
+
+profile: install ## by hand: flame graphs of the broker in bench/profile, by py-spy and perf where they are (PROFILE_ARGS)
+	$(BIN)/python bench/flame_graphs.py $(PROFILE_ARGS)
 
 ci: check test test-docs demo-slice demo-without-java ## what has to pass before a change goes in
+	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)

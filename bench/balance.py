@@ -1,4 +1,4 @@
-"""Cost of a whole group's assignment: milliseconds for each strategy, as one line of JSON.
+"""Cost of a whole group's assignment: milliseconds for each strategy, as JSON and as rows.
 
 10,000 queues on 20 brokers and 500 members (RENDEZVOUS: 1,000 and 50), shuffled as a route may be.
 STICKY and LAG_WEIGHTED answer to a member that joins, with a lag of which a tenth of the queues
@@ -16,10 +16,13 @@ from functools import partial
 from pathlib import Path
 from time import process_time
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 
-from roquet.model.queue import MessageQueue
-from roquet.rules.allocate import (
+from system import Row, bound, save  # noqa: E402
+
+from roquet.model.queue import MessageQueue  # noqa: E402
+from roquet.rules.allocate import (  # noqa: E402
     STRATEGIES,
     QueueOwners,
     allocate,
@@ -96,12 +99,23 @@ def measured(step: Callable[[], object], repeats: int) -> float:
     return round(min(seconds) * 1e3, 2)
 
 
+def rows(found: Mapping[str, float]) -> list[Row]:
+    """A line for each strategy; some have a goal."""
+    return [
+        bound(f"assignment of a group: {name}", "ms", value, GOALS[name])
+        if name in GOALS
+        else Row(f"assignment of a group: {name}", "ms", value)
+        for name, value in found.items()
+    ]
+
+
 def main() -> None:
     """Print one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--queues", type=int, default=10_000, help="RENDEZVOUS: a tenth")
     parser.add_argument("--members", type=int, default=500, help="RENDEZVOUS: a tenth")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=Path("build/bench-balance.json"))
     options = parser.parse_args()
     repeats = options.repeats
     large = steps(options.queues, options.members)
@@ -118,6 +132,7 @@ def main() -> None:
             }
         )
     )
+    save(rows(found), options.out)
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
 from filled import filled  # noqa: E402
-from system import REPORT, Row, cpu_seconds, show  # noqa: E402
+from system import REPORT, Row, cpu_seconds, save, show  # noqa: E402
 
 import genuine  # noqa: E402
 
@@ -200,10 +200,7 @@ def main() -> None:
         if "cpp" in only:
             table += beside_cpp(Path(folder) / "cpp", args.messages // 5)
     show(table)
-    args.out.parent.mkdir(parents=True, exist_ok=True)
-    args.out.write_text(
-        json.dumps([{"work": r.work, "ours": r.ours, "other": r.theirs} for r in table]) + "\n"
-    )
+    save(table, args.out, peer="other")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
 import re
 import resource
 import subprocess
@@ -27,6 +26,8 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+
+from system import cpu_seconds, percentile  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable  # noqa: E402
@@ -65,12 +66,6 @@ def _memory(pid: int) -> dict[str, float]:
         for name in ("VmRSS", "RssAnon", "RssFile")
         if (match := re.search(rf"{name}:\s+(\d+) kB", text))
     }
-
-
-def _cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _send(topic: str, queue_id: int = 0) -> Send:
@@ -114,17 +109,19 @@ async def _half_open(port: int, pid: int, count: int, sends: int) -> dict[str, A
         for transport in opened:
             transport.abort()
     own = after["RssAnon"] - before["RssAnon"]
-    middle, last = sends // 2, sends * 99 // 100
     return {
         "connections": count,
         "still open": alive,
         "seconds to connect": round(took_s, 1),
         "memory, MiB": {"before": before, "after": after},
         "bytes of a connection": round(own * 1024 * 1024 / count),
-        "ms of a send, median": {"before": alone[middle], "beside them": beside[middle]},
+        "ms of a send, median": {
+            "before": percentile(alone, 50),
+            "beside them": percentile(beside, 50),
+        },
         "ms of a send, p99": {
-            "before": alone[last],
-            "beside them": beside[last],
+            "before": percentile(alone, 99),
+            "beside them": percentile(beside, 99),
         },
     }
 
@@ -160,7 +157,7 @@ class Senders:
     async def rate(self, seconds: float) -> tuple[float, float]:
         """Sends a second, and microseconds of the broker's CPU for each."""
         until, sent = time.perf_counter() + seconds, 0
-        before = _cpu_seconds(self._pid)
+        before = cpu_seconds(self._pid)
 
         async def work() -> None:
             nonlocal sent
@@ -169,7 +166,7 @@ class Senders:
                 sent += 1
 
         await asyncio.gather(*(work() for _ in range(SENDERS)))
-        used = _cpu_seconds(self._pid) - before
+        used = cpu_seconds(self._pid) - before
         return round(sent / seconds), round(used / sent * 1e6, 1)
 
 
@@ -221,8 +218,8 @@ async def _scaled(
     }
 
 
-def _quantiles(found: list[float]) -> list[float]:
-    return [round(found[len(found) // 2], 2), round(found[len(found) * 99 // 100], 2)]
+def _quantiles(ordered: list[float]) -> list[float]:
+    return [round(percentile(ordered, percent), 2) for percent in (50, 99)]
 
 
 def scale(topics: int, connections: int, seconds: float) -> dict[str, Any]:

@@ -9,9 +9,7 @@ table of figures and ratios and writes one JSON of results. Linux only: CPU time
 
 import argparse
 import asyncio
-import contextlib
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +19,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from system import Row, Side, cpu_seconds, ours, save, show, theirs  # noqa: E402
+from system import Row, Side, cpu_seconds, running_sides, save, show  # noqa: E402
 
-import genuine  # noqa: E402
 from roquet.client import Message, Producer  # noqa: E402
 from roquet.client.config import ConsumerConfig  # noqa: E402
 from roquet.client.pull import PullConsumer  # noqa: E402
@@ -151,12 +148,7 @@ def main() -> None:
     parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
     parser.add_argument("--out", type=Path, default=Path("build/bench-filters.json"))
     given = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="roquet-bench-") as folder,
-        contextlib.ExitStack() as stack,
-    ):
-        starts = [ours] if given.ours_only or genuine.missing() else [ours, theirs]
-        sides = [stack.enter_context(one(Path(folder) / one.__name__)) for one in starts]
+    with running_sides(ours_only=given.ours_only) as sides:
         table = rows(measure(sides, given))
     show(table)
     save(table, given.out)

@@ -20,11 +20,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.connection.server_connection import ServerConnection
 from roquet.net.loop import run
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
-from roquet.net.server_connection import ServerConnection
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType
 from roquet.wire.fields import encode_call

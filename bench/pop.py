@@ -1,10 +1,11 @@
-"""Pop measured: four consumers of one group take and acknowledge messages that wait.
+"""Pop measured: four of our consumers drain a topic, of our broker and of Apache RocketMQ.
 
-    python bench/pop.py --messages 200000
+    python bench/pop.py --messages 1000000
 
-Our name server and broker are processes, and so are the consumers, one each or all in one
-(`--processes 1`). Prints messages per second and the CPU time that a message costs on either side.
-Linux only: CPU time is read from /proc.
+The consumers are of one group; they take and acknowledge messages that wait. They are processes,
+one each or all in one (`--processes 1`). One side runs at a time. Prints a table of messages per
+second and of the CPU time that a message costs broker and clients, and writes one JSON of results.
+The goal is one of four consumers. Linux only: CPU time is read from /proc.
 """
 
 import argparse
@@ -13,14 +14,17 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from system import cpu_seconds, ours  # noqa: E402
+from system import Row, Side, cpu_seconds, ours, save, show, theirs  # noqa: E402
 
+import genuine  # noqa: E402
 from roquet.client import ConsumeFrom, ConsumerConfig, Message, Producer  # noqa: E402
 from roquet.client.pop import PopConsumer  # noqa: E402
 from roquet.net import loop  # noqa: E402
@@ -86,33 +90,70 @@ async def _take(member: PopConsumer) -> tuple[float, int]:
     return last, done
 
 
+@dataclass
+class Seen:
+    """One drain of the topic."""
+
+    messages: int
+    seconds: float
+    broker_s: float
+    client_s: float
+
+
+def measure(side: Side, given: argparse.Namespace) -> Seen:
+    """Fill the topic of one side, and drain it."""
+    fill(side.namesrv, given.messages)
+    before = cpu_seconds(side.pid)
+    each = given.consumers // given.processes
+    with ProcessPoolExecutor(given.processes) as pool:
+        jobs = [pool.submit(drain, side.namesrv, each) for _ in range(given.processes)]
+        results = [job.result() for job in jobs]
+    seen = Seen(
+        messages=sum(r[2] for r in results),
+        seconds=max(r[1] for r in results) - min(r[0] for r in results),
+        broker_s=cpu_seconds(side.pid) - before,
+        client_s=sum(r[3] for r in results),
+    )
+    print(f"  {side.name:8} {seen}", flush=True)
+    if seen.messages < given.messages:
+        sys.exit(f"{side.name}: {given.messages - seen.messages} messages never came")
+    return seen
+
+
+def rows(seen: dict[str, Seen]) -> list[Row]:
+    """The results as lines of a table."""
+
+    def row(work: str, unit: str, figure: Callable[[Seen], float], goal: str = "") -> Row:
+        values = {side: figure(one) for side, one in seen.items()}
+        return Row(f"pop drain: {work}", unit, values["ours"], values.get("genuine"), goal)
+
+    rate = row("throughput", "msg/s", lambda one: one.messages / one.seconds, f">= {GOAL:,}")
+    rate.holds = lambda o, _t: o >= GOAL
+    return [
+        rate,
+        row("broker CPU a message", "us", lambda one: one.broker_s / one.messages * 1e6),
+        row("client CPU a message", "us", lambda one: one.client_s / one.messages * 1e6),
+    ]
+
+
 def main() -> None:
-    """One run, and what it showed."""
+    """Fill and drain each side, print, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--messages", type=int, default=200_000)
     parser.add_argument("--consumers", type=int, default=4)
     parser.add_argument("--processes", type=int, default=4)
+    parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-pop.json"))
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, ours(Path(folder)) as side:
-        fill(side.namesrv, given.messages)
-        before = cpu_seconds(side.pid)
-        each = given.consumers // given.processes
-        with ProcessPoolExecutor(given.processes) as pool:
-            jobs = [pool.submit(drain, side.namesrv, each) for _ in range(given.processes)]
-            results = [job.result() for job in jobs]
-        broker_s = cpu_seconds(side.pid) - before
-    seconds = max(r[1] for r in results) - min(r[0] for r in results)
-    done, client_s = sum(r[2] for r in results), sum(r[3] for r in results)
+    starts = [ours] if given.ours_only or genuine.missing() else [theirs, ours]
+    seen: dict[str, Seen] = {}
+    for start in starts:
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, start(Path(folder)) as side:
+            seen[side.name] = measure(side, given)
     print(f"{os.cpu_count()} cores, {given.consumers} consumers, {given.processes} processes")
-    verdict = "reached" if done / seconds >= GOAL else "missed"
-    print(f"{done} messages popped and acknowledged, {done / seconds:,.0f}/s")
-    print(f"goal {GOAL:,}/s, for 4 consumers: {verdict}")
-    broker_us, client_us = broker_s / done * 1e6, client_s / done * 1e6
-    print(f"CPU a message: broker {broker_us:.1f} us, client {client_us:.1f} us")
-    if done < given.messages:
-        sys.exit(f"{given.messages - done} of {given.messages} messages never came")
-    if verdict == "missed":
-        sys.exit(1)
+    table = rows(seen)
+    show(table)
+    save(table, given.out)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Our producer measured: awaited sends, the same gathered into batches, and `send_many`.
 
-A broker runs in a process of its own; the producer is this one. Prints one JSON: messages per
-second, and the client's CPU in microseconds a message, which other work on the machine disturbs
-less.
+A broker runs in a process of its own; the producer is this one. Prints one JSON and saves rows:
+messages per second, and the client's CPU in microseconds a message, which other work on the machine
+disturbs less.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from pathlib import Path
 from typing import Final
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
+
+from system import Row, reach, save  # noqa: E402
 
 from roquet.client import Message, Producer, ProducerConfig  # noqa: E402
 from roquet.net.loop import run  # noqa: E402
@@ -95,9 +97,11 @@ async def measure(sender: Producer, work: Work, count: int, rounds: int) -> dict
     return {"per_second": round(max(rates)), "cpu_us": round(min(costs), 2)}
 
 
-async def all_works(namesrv: str, only: set[str], scale: float, rounds: int) -> dict[str, object]:
+async def all_works(
+    namesrv: str, only: set[str], scale: float, rounds: int
+) -> dict[str, dict[str, float]]:
     """The works asked for."""
-    found: dict[str, object] = {}
+    found: dict[str, dict[str, float]] = {}
     works: dict[str, tuple[Work, int, int | None]] = {
         "awaited": (awaited(64), 64_000, None),
         "gathered": (awaited(1_000), 200_000, 1),
@@ -111,6 +115,18 @@ async def all_works(namesrv: str, only: set[str], scale: float, rounds: int) -> 
     return found
 
 
+def rows(found: dict[str, dict[str, float]]) -> list[Row]:
+    """The works as lines of the table."""
+    table: list[Row] = []
+    for name, seen in found.items():
+        title = f"Producer, {name}: "
+        table += [
+            reach(f"{title}throughput", "msg/s", seen["per_second"], GOALS[name]),
+            Row(f"{title}client CPU a message", "us", seen["cpu_us"]),
+        ]
+    return table
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -118,10 +134,12 @@ def main() -> None:
     parser.add_argument("--data", help="a directory for the broker's files; memory without it")
     parser.add_argument("--scale", type=float, default=1.0, help="of the number of messages")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path, default=Path("build/bench-produce.json"))
     args = parser.parse_args()
     with broker(args.data) as namesrv:
         found = run(all_works(namesrv, set(args.only.split(",")), args.scale, args.rounds))
     print(json.dumps({"python": platform.python_version(), **found}, indent=2))
+    save(rows(found), args.out)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
 os.environ["PYTHONPATH"] = str(HERE.parent / "src")
 
 from filled import filled  # noqa: E402
+from system import percentile  # noqa: E402
 
 TOPIC = "SparkTrigger"
 QUEUES = 8
@@ -104,7 +105,7 @@ def measured(namesrv: str, rows: int, folder: Path) -> dict[str, float]:
     found = sorted(latencies(sent, batches)[WARM_UP:])
     figures = {
         "latency_median_ms": statistics.median(found),
-        "latency_p95_ms": found[int(0.95 * len(found))],
+        "latency_p95_ms": percentile(found, 95),
         "spark_floor_ms": floor_ms(spark, folder),
     }
     for part in batches[-1]["durationMs"]:

@@ -1,4 +1,4 @@
-"""The store alone: append, read, index, recover; prints one JSON object.
+"""The store alone: append, read, index, recover; prints one JSON object and saves rows.
 
 python bench/store.py --count 300000 --body 128 --recover-gb 3
 """
@@ -13,8 +13,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from roquet.store.store import Draft, Store
-from roquet.wire.records.record import BatchColumns, encode_properties
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "src"), str(HERE)]
+
+from system import Row, save  # noqa: E402
+
+from roquet.store.store import Draft, Store  # noqa: E402
+from roquet.wire.records.record import BatchColumns, encode_properties  # noqa: E402
 
 BATCH = 32
 
@@ -138,6 +143,20 @@ def milliseconds(work: Callable[[], object]) -> float:
     return round((time.perf_counter() - start) * 1000, 1)
 
 
+def rows(results: dict[str, Any]) -> list[Row]:
+    """Microseconds of each step's CPU, and milliseconds of what is done once."""
+    table: list[Row] = []
+    for name, value in results.items():
+        if name == "after_kill":
+            title = f"store: open with {value['gigabytes']} GB after a kill"
+            table.append(Row(title, "ms", value["open_ms"]))
+        elif isinstance(value, dict):
+            table.append(Row(f"store: {name}, CPU a message", "us", value["cpu_us"]))
+        else:
+            table.append(Row(f"store: {name.removesuffix('_ms')}", "ms", value))
+    return table
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -146,6 +165,7 @@ def main() -> None:
     parser.add_argument("--directory", type=Path)
     parser.add_argument("--recover-gb", type=float, default=3)
     parser.add_argument("--recover-batches", type=int, default=100, help="between checkpoints")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-store.json"))
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.directory) as name:
         directory = Path(name)
@@ -154,6 +174,7 @@ def main() -> None:
             directory / "b", options.recover_gb, options.recover_batches
         )
     sys.stdout.write(json.dumps({"store": results}, indent=1) + "\n")
+    save(rows(results), options.out)
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ import os
 import re
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,6 +44,12 @@ class Row:
     theirs: float | None = None
     goal: str = ""
     holds: Callable[[float, float | None], bool] = field(default=lambda _o, _t: True)
+    cause: str = ""
+    """Why a goal is not reached; empty where it is, or where nobody knows."""
+    series: str = ""
+    """The plot of the report that this row is a point of, such as `connections: p99`."""
+    x: float | None = None
+    """Its place on the x axis of that plot."""
 
     @property
     def ratio(self) -> float | None:
@@ -63,6 +70,14 @@ def cpu_seconds(pid: int) -> float:
     """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def percentile(ordered: Sequence[float], percent: int) -> float:
+    """The value below which so many percent of the values are; `ordered` ascends.
+
+    Raises IndexError without values.
+    """
+    return ordered[min(len(ordered) * percent // 100, len(ordered) - 1)]
 
 
 def rss_mib(pid: int) -> float:
@@ -108,6 +123,17 @@ def theirs(folder: Path) -> Iterator[Side]:
     """Apache RocketMQ's name server and broker as processes."""
     with genuine.cluster(folder) as running:
         yield Side("genuine", running.namesrv, running.pid)
+
+
+@contextlib.contextmanager
+def running_sides(*, ours_only: bool) -> Iterator[list[Side]]:
+    """Ours and, where Java and Maven are, Apache RocketMQ, both running at the same time."""
+    starts = [ours] if ours_only or genuine.missing() else [ours, theirs]
+    with (
+        tempfile.TemporaryDirectory(prefix="roquet-bench-") as folder,
+        contextlib.ExitStack() as stack,
+    ):
+        yield [stack.enter_context(start(Path(folder) / start.__name__)) for start in starts]
 
 
 @dataclass
@@ -165,6 +191,33 @@ def loads(side: Side, seconds: int) -> dict[str, Load]:
     for work, seen in found.items():
         print(f"  {side.name:8} {work:7} {seen}", flush=True)
     return found
+
+
+def all_loads(args: argparse.Namespace, folder: Path) -> dict[str, dict[str, Load]]:
+    """The works on each side, in turn in each round; medians of the rounds."""
+    sides = {"genuine": theirs, "ours": ours}
+    if args.ours_only:
+        del sides["genuine"]
+    found: dict[str, list[dict[str, Load]]] = {side: [] for side in sides}
+    for _ in range(args.rounds):
+        for side, start in sides.items():
+            with start(folder / side) as running:
+                found[side].append(loads(running, args.seconds))
+            shutil.rmtree(folder / side, ignore_errors=True)
+    return {
+        side: {work: middle([one[work] for one in rounds]) for work in rounds[0]}
+        for side, rounds in found.items()
+    }
+
+
+def middle(rounds: Sequence[Load]) -> Load:
+    """The median of each figure."""
+    trips = [one.round_trip_ms for one in rounds if one.round_trip_ms is not None]
+    return Load(
+        rate=statistics.median(one.rate for one in rounds),
+        round_trip_ms=statistics.median(trips) if trips else None,
+        broker_cpu_us=statistics.median(one.broker_cpu_us for one in rounds),
+    )
 
 
 def start_seconds(data: Path) -> float:
@@ -232,13 +285,13 @@ def rows(found: dict[str, dict[str, Load]]) -> list[Row]:
     )
     cpu = "broker CPU a message"
     return [
-        line("send64", "broker_cpu_us", send + cpu, "us", 0.5, more=False),
+        line("send64", "broker_cpu_us", send + cpu, "us", 0.3, more=False),
         line("send64", "rate", send + "throughput", "msg/s", 1.2, more=True),
         line("send1", "round_trip_ms", one + "round trip", "ms", 1.0, more=False),
-        line("batch", "rate", batch + "throughput", "msg/s", 1.0, more=True),
-        line("batch", "broker_cpu_us", batch + cpu, "us", 1.0, more=False),
+        line("batch", "rate", batch + "throughput", "msg/s", 1.2, more=True),
+        line("batch", "broker_cpu_us", batch + cpu, "us", 0.7, more=False),
         line("drain", "broker_cpu_us", drain + cpu, "us", 0.5, more=False),
-        line("drain", "rate", drain + "throughput", "msg/s", 0.0, more=True),
+        line("drain", "rate", drain + "throughput", "msg/s", 1.2, more=True),
     ]  # fmt: skip
 
 
@@ -247,22 +300,20 @@ def bound(work: str, unit: str, value: float, most: float) -> Row:
     return Row(work, unit, value, None, f"<= {most}", lambda o, _t: o <= most)
 
 
+def reach(work: str, unit: str, value: float, least: float) -> Row:
+    """A line whose goal is a figure of its own, or more."""
+    return Row(work, unit, value, None, f">= {least:,}", lambda o, _t: o >= least)
+
+
 def measure(args: argparse.Namespace, folder: Path) -> list[Row]:
     """Everything asked for."""
     only = set(args.only.split(",")) if args.only else {"loads", "start", "idle"}
     table: list[Row] = []
     if "loads" in only:
-        found: dict[str, dict[str, Load]] = {}
         if lack := genuine.missing():
             print(f"the loads need the genuine benchmark clients; {lack}")
         else:
-            for side, start in (("genuine", theirs), ("ours", ours)):
-                if side == "genuine" and args.ours_only:
-                    continue
-                with start(folder / side) as running:
-                    found[side] = loads(running, args.seconds)
-                shutil.rmtree(folder / side, ignore_errors=True)
-            table += rows(found)
+            table += rows(all_loads(args, folder))
     if "start" in only:
         empty, full = starts(folder / "start", args.gigabytes)
         table += [
@@ -295,7 +346,8 @@ def save(table: list[Row], out: Path, peer: str = "genuine") -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     results = [
         {"work": r.work, "unit": r.unit, "ours": r.ours, peer: r.theirs, "ratio": r.ratio,
-         "goal": r.goal, "holds": r.verdict}
+         "goal": r.goal, "holds": r.verdict if r.goal else "", "cause": r.cause,
+         **({"series": r.series, "x": r.x} if r.series else {})}
         for r in table
     ]  # fmt: skip
     out.write_text(json.dumps(results, indent=2) + "\n")
@@ -305,6 +357,7 @@ def main() -> None:
     """Measure, print, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=30, help="of each load, after its warm-up")
+    parser.add_argument("--rounds", type=int, default=5, help="of the loads; medians count")
     parser.add_argument("--gigabytes", type=float, default=3.0, help="for the start after kill -9")
     parser.add_argument("--only", help="some of loads,start,idle")
     parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")

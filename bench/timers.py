@@ -27,7 +27,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from system import ROQUET, cpu_seconds, rss_mib  # noqa: E402
+from system import ROQUET, Row, bound, cpu_seconds, percentile, reach, rss_mib, save  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.client import Message, Producer, ProducerConfig, PullConsumer  # noqa: E402
@@ -144,8 +144,9 @@ async def on_wheel(port: int, count: int) -> float:
     return time.monotonic() - began
 
 
-async def waiting(broker: Broker, count: int) -> None:
+async def waiting(broker: Broker, count: int) -> list[Row]:
     """So many wait for hours: memory, and the start after a kill."""
+    title = f"{count:,} delayed messages: "
     began, cpu = datetime.now(UTC) + timedelta(hours=2), cpu_seconds(broker.pid)
     each = (
         Message(TOPIC, BODY, deliver_at=began + timedelta(hours=40 * n / count))
@@ -155,15 +156,24 @@ async def waiting(broker: Broker, count: int) -> None:
     behind_s = await on_wheel(broker.port, count)
     cpu = (cpu_seconds(broker.pid) - cpu) / count * 1e6
     print(f"{count} sent to wait: {rate:,.0f}/s, {cpu:.0f} us CPU each, {behind_s:.1f} s behind")
-    print(f"RSS {rss_mib(broker.pid):.0f} MiB ({memory(broker.pid)}; goal {RSS_GOAL})")
+    resident = rss_mib(broker.pid)
+    print(f"RSS {resident:.0f} MiB ({memory(broker.pid)}; goal {RSS_GOAL})")
     broker.end(signal.SIGKILL)
-    print(f"start after kill -9: {broker.start():.2f} s (goal {START_GOAL})")
+    start_s = broker.start()
+    print(f"start after kill -9: {start_s:.2f} s (goal {START_GOAL})")
     await asyncio.sleep(2)
     print(f"RSS then {rss_mib(broker.pid):.0f} MiB ({memory(broker.pid)})")
+    return [
+        Row(f"{title}sent", "msg/s", rate),
+        Row(f"{title}broker CPU a message", "us", cpu),
+        bound(f"{title}RSS", "MiB", resident, RSS_GOAL),
+        bound(f"{title}start after kill -9", "s", start_s, START_GOAL),
+    ]
 
 
-async def due(broker: Broker, count: int, *, by_level: bool) -> None:
+async def due(broker: Broker, count: int, *, by_level: bool) -> list[Row]:
     """So many are due in the same minute: how late, and what sends do meanwhile."""
+    title = f"{count:,} due in a minute, {'by level' if by_level else 'by time'}: "
     before = await send_all(broker.namesrv, plain_for(10))
     at = datetime.now(UTC) + timedelta(seconds=20 + count / 4_000)
     if by_level:
@@ -180,11 +190,17 @@ async def due(broker: Broker, count: int, *, by_level: bool) -> None:
     during = await send_all(broker.namesrv, plain_for(MINUTE_S))
     await asyncio.sleep(MINUTE_S if by_level else 10)
     late = sorted(await lateness(broker.namesrv, by_level=by_level))
-    p99 = late[len(late) * 99 // 100] if late else -1
-    print(f"{len(late)} of {count} delivered; late: p50 {late[len(late) // 2]} ms, p99 {p99} ms,")
+    p50, p99 = percentile(late, 50), percentile(late, 99)
+    print(f"{len(late)} of {count} delivered; late: p50 {p50} ms, p99 {p99} ms,")
     print(f"  earliest {late[0]} ms, latest {late[-1]} ms (goal: p99 {LATE_GOAL}, none below 0)")
     print(f"sends: {before:,.0f}/s before, {during:,.0f}/s during: {during / before:.2f} x")
     print(f"  (goal {SEND_GOAL})")
+    return [
+        bound(f"{title}messages lost", "", count - len(late), 0),
+        bound(f"{title}late, p99", "ms", p99, LATE_GOAL),
+        reach(f"{title}late, earliest", "ms", late[0], 0),
+        reach(f"{title}sends during to before", "times", during / before, SEND_GOAL),
+    ]
 
 
 async def lateness(namesrv: str, *, by_level: bool) -> list[int]:
@@ -203,10 +219,10 @@ async def lateness(namesrv: str, *, by_level: bool) -> list[int]:
     return found
 
 
-def run(folder: Path, work: Callable[[Broker], Coroutine[Any, Any, None]]) -> None:
+def run(folder: Path, work: Callable[[Broker], Coroutine[Any, Any, list[Row]]]) -> list[Row]:
     """One work on a broker of its own."""
     with running(folder) as broker, asyncio.Runner(loop_factory=loop.new_event_loop) as runner:
-        runner.run(work(broker))
+        return runner.run(work(broker))
 
 
 def main() -> None:
@@ -216,14 +232,17 @@ def main() -> None:
     parser.add_argument("--due", type=int, default=100_000)
     parser.add_argument("--level", action="store_true", help="due by delay level, not by time")
     parser.add_argument("--folder", default="/dev/shm", help="where the stores are made")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-timers.json"))
     given = parser.parse_args()
+    table: list[Row] = []
     print(f"{os.cpu_count()} cores")
     if given.waiting:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-            run(Path(folder), lambda broker: waiting(broker, given.waiting))
+            table += run(Path(folder), lambda broker: waiting(broker, given.waiting))
     if given.due:
         with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-            run(Path(folder), lambda broker: due(broker, given.due, by_level=given.level))
+            table += run(Path(folder), lambda broker: due(broker, given.due, by_level=given.level))
+    save(table, given.out)
 
 
 if __name__ == "__main__":

@@ -3,13 +3,16 @@
 import gc
 import os
 import signal
+import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+from roquet.wire.records.speedups import COMPILED, use_compiled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,6 +32,20 @@ settings.register_profile("roquet", parent=settings.get_profile("hunt"), derando
 settings.load_profile("roquet")
 
 
+ID_LENGTH_MAX = 200
+"""Characters of an argument in a test's id, which each report of the test repeats to xdist."""
+
+GC_THRESHOLD = 5_000, 10, 50
+"""Garbage collections are a tenth of the tests' time with Python's own (700, 10, 10)."""
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long text by its length: pytest would make a frame of 4 MB an id of 16 MB."""
+    if isinstance(val, str | bytes) and len(val) > ID_LENGTH_MAX:
+        return f"{argname} of {len(val)}"
+    return None
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Several processes share the tests, a file each; all that ask for Spark are one process's."""
@@ -37,16 +54,67 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.xdist_group("spark" if asks else item.nodeid.split("::")[0]))
 
 
+def pytest_collection() -> None:
+    """Collect no garbage while tests are collected: nearly all of it stays."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Freeze the collected tests: each garbage collection would walk ten thousand of them."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(*GC_THRESHOLD)
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
     """One process more than cores: tests wait for Java, for other processes and for clocks."""
     return (os.cpu_count() or 1) + 1
+
+
+NOT_COMPILED = "the inner loops are not compiled here: make install, with a C compiler"
+
+
+# For the module, since Hypothesis runs a test many times with one fixture.
+@pytest.fixture(scope="module", params=["python", "compiled"])
+def form(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Runs the tests of a module with the Python and with the compiled forms of inner loops."""
+    name: str = request.param
+    if name == "compiled" and not COMPILED:
+        pytest.skip(NOT_COMPILED)
+    before = use_compiled(name == "compiled")
+    yield name
+    use_compiled(before)
+
+
+def _outcome(call: Callable[[], object]) -> object:
+    """Value, or type and text of the error. Callers treat both errors of large numbers alike."""
+    try:
+        return call()
+    except (struct.error, OverflowError):
+        return OverflowError
+    except Exception as error:
+        return type(error), str(error)
+
+
+@pytest.fixture(scope="session")
+def outcome_of_both() -> Callable[[Callable[[], object]], object]:
+    """Gives what a call returns or raises, and asserts that both forms agree on it."""
+    if not COMPILED:
+        pytest.skip(NOT_COMPILED)
+
+    def compare(call: Callable[[], object]) -> object:
+        before = use_compiled(False)
+        try:
+            expected = _outcome(call)
+            use_compiled(True)
+            assert _outcome(call) == expected
+        finally:
+            use_compiled(before)
+        return expected
+
+    return compare
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,7 @@
 """Properties of the code itself: what the house style promises, and what grows crooked first."""
 
 import ast
+import gc
 import importlib
 import json
 import pkgutil
@@ -15,6 +16,7 @@ import pytest
 import architecture_map
 import house
 import worst_requests
+from roquet.broker.handlers.unserved import UNSERVED
 from roquet.wire import calls, codes
 from roquet.wire.call import Call
 
@@ -48,6 +50,15 @@ CAPTURED = {"RequestCode": "request", "ResponseCode": "response", "Language": "l
 NOT_CAPTURED = {"SerializeType": {"JSON": 0, "ROCKETMQ": 1}}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def syntax_trees() -> Iterator[None]:
+    """Parses each file once, and keeps the trees from garbage collections and from later tests."""
+    gc.disable()
+    yield
+    house.tree_of.cache_clear()
+    gc.enable()
+
+
 def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
@@ -75,7 +86,7 @@ def test_the_map_in_the_architecture_is_the_territory() -> None:
 
 
 def function_lengths(path: Path) -> Iterator[tuple[str, int]]:
-    waiting = [*ast.parse(path.read_text("utf-8")).body]
+    waiting = [*house.tree_of(path).body]
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -101,6 +112,49 @@ def test_a_public_name_has_one_meaning() -> None:
 
 def test_docstrings_begin_with_what_one_would_search_for() -> None:
     assert house.banned_beginnings() == {}
+
+
+PUBLIC_UNDERSCORES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace", "_exit"}
+"""Public names of named tuples and of `os` that begin with an underscore all the same."""
+
+BY_NAME = {"setattr", "getattr", "delattr", "object"}
+"""Functions that take an attribute's name, among them `monkeypatch.setattr` and `patch.object`."""
+
+
+def names_used(node: ast.AST) -> list[str]:
+    """Names of other objects in a node: attributes, also those given as text, and imports."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self" | "cls")):
+            return []
+        case ast.Attribute(attr=name):
+            return [name]
+        case ast.ImportFrom(names=aliases):
+            return [alias.name for alias in aliases]
+        case ast.Call(func=ast.Attribute(attr=name) | ast.Name(id=name)) if name in BY_NAME:
+            values = [one.value for one in node.args if isinstance(one, ast.Constant)]
+            return [value.rpartition(".")[2] for value in values if isinstance(value, str)]
+    return []
+
+
+def private_names(source: str) -> list[str]:
+    """Private names of other objects that a source text uses; those like `__init__` are not."""
+    used = [name for node in ast.walk(ast.parse(source)) for name in names_used(node)]
+    return [name for name in used if re.match("_(?!_)", name) and name not in PUBLIC_UNDERSCORES]
+
+
+def test_uses_of_private_names_are_recognized() -> None:
+    assert private_names("from a import _b; x._c; self.x._d") == ["_b", "_c", "_d"]
+    assert private_names("setattr(x, '_e', 1); patch.object(x, 'y._f')") == ["_e", "_f"]
+    assert private_names("self._g; cls._h; x.__class__; x._replace(); log('_i')") == []
+
+
+def test_tests_use_no_private_names() -> None:
+    used = [
+        f"{name_of(path)}: {name}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        for name in private_names(path.read_text("utf-8"))
+    ]
+    assert used == [], "test through public names, or pass the part to a constructor"
 
 
 def test_no_modules_import_each_other_not_even_for_type_checkers() -> None:
@@ -154,6 +208,7 @@ def test_every_call_is_served_or_known_not_to_be() -> None:
     broker = importlib.import_module("roquet.broker.handlers")
     namesrv = importlib.import_module("roquet.namesrv.handlers")
     served, not_served = {*broker.HANDLERS, *namesrv.HANDLERS}, {*broker.NOT_SERVED}
+    not_served |= {kind for kind in every_call() if kind.code in UNSERVED}
     assert {kind.__name__ for kind in every_call() - served - not_served} == set()
     assert {kind.__name__ for kind in served & not_served} == set()
 

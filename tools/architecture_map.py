@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import house
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "src" / "roquet"
 DOCUMENT = ROOT / "ARCHITECTURE.md"
@@ -32,7 +34,7 @@ PACKAGES = [package for layer in LAYERS for package in layer]
 @cache
 def summary(path: Path) -> str:
     """The first line of a module's docstring."""
-    return (ast.get_docstring(ast.parse(path.read_text("utf-8"))) or "").partition("\n")[0]
+    return (ast.get_docstring(house.tree_of(path)) or "").partition("\n")[0]
 
 
 def order(path: Path) -> tuple[int, str]:

@@ -19,6 +19,8 @@ from packaging.markers import default_environment
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from wheels import build_wheel
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -68,12 +70,6 @@ def link(package: Distribution, site: Path) -> None:
         elif source.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(source)
-
-
-def build_wheel(directory: Path) -> Path:
-    """Build Roquet's wheel into a directory; gives its path."""
-    _pip("wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(directory), str(ROOT))
-    return max(directory.glob("roquet-*.whl"))
 
 
 def make(directory: Path, line: str, wheel: Path) -> Path:

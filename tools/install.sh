@@ -46,6 +46,8 @@ echo "make install: downloading what requirements/dev.txt locks (some 600 MB, mo
 pip --require-hashes --only-binary :all: -r requirements/build.txt
 pip --require-hashes --only-binary :all: --no-binary "$sources" --no-build-isolation -r requirements/dev.txt
 pip --no-deps --no-index --no-build-isolation --editable .
+.venv/bin/python -c 'import sys; from roquet.wire.records.speedups import COMPILED; sys.exit(not COMPILED)' ||
+    echo "make install: the inner loops are not compiled, since there is no C compiler: Roquet runs as pure Python, slower" >&2
 # Compiled now, whatever PYTHONDONTWRITEBYTECODE says: each of Spark's workers would compile everything again.
 .venv/bin/python -m compileall -q -j 0 .venv/lib src || true
 touch .venv/.installed

@@ -1,6 +1,6 @@
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any, Protocol
 
 import pytest
 
@@ -34,7 +34,13 @@ async def cluster_with_admin(**settings: Any) -> AsyncIterator[ClusterWithAdmin]
         yield ClusterWithAdmin(running, admin)
 
 
-@pytest.fixture
-def open_cluster() -> Iterator[Any]:
+class OpenCluster(Protocol):
     """`async with open_cluster() as it:` in virtual time."""
-    return cluster_with_admin  # type: ignore[return-value]
+
+    def __call__(self, **settings: Any) -> AbstractAsyncContextManager[ClusterWithAdmin]:
+        """Two brokers with these settings."""
+
+
+@pytest.fixture
+def open_cluster() -> OpenCluster:
+    return cluster_with_admin

@@ -1,6 +1,7 @@
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from tests.admin.conftest import OpenCluster
 
 from roquet.admin import brokers
 from roquet.model.errors import CallRefused, UsageError
@@ -8,7 +9,7 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_every_broker_tells_how_it_does(open_cluster: Any) -> None:
+async def test_every_broker_reports_its_status(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         found = await brokers.statuses(it.admin)
         assert [(one.broker, one.broker_id, one.fault) for one in found] == [
@@ -20,15 +21,13 @@ async def test_every_broker_tells_how_it_does(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_broker_that_is_gone_is_told_with_the_reason(open_cluster: Any) -> None:
+async def test_a_broker_that_does_not_answer_is_shown_with_the_reason(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_cluster() as it:
         info = await it.admin.cluster()
         await it.running.stop_broker(1)
-
-        async def stale() -> Any:
-            return info
-
-        it.admin.cluster = stale
+        monkeypatch.setattr(it.admin, "cluster", AsyncMock(return_value=info))
         first, second = await brokers.statuses(it.admin)
         assert first.fault is None
         assert second.fault
@@ -36,7 +35,7 @@ async def test_a_broker_that_is_gone_is_told_with_the_reason(open_cluster: Any) 
 
 
 @in_virtual_time
-async def test_a_setting_is_changed_while_the_broker_runs(open_cluster: Any) -> None:
+async def test_a_setting_is_changed_while_the_broker_runs(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         before = await brokers.settings(it.admin, "broker-a")
         assert before["brokerName"] == "broker-a"
@@ -49,7 +48,7 @@ async def test_a_setting_is_changed_while_the_broker_runs(open_cluster: Any) -> 
 
 
 @in_virtual_time
-async def test_a_wrong_setting_changes_nothing(open_cluster: Any) -> None:
+async def test_a_wrong_setting_changes_nothing(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         with pytest.raises(CallRefused):
             await brokers.configure(

@@ -1,6 +1,5 @@
-from typing import Any
-
 import pytest
+from tests.admin.conftest import OpenCluster
 
 from roquet.admin import dead_letters, groups, topics
 from roquet.admin.brokers import statuses
@@ -28,7 +27,7 @@ async def test_all_brokers_are_found_and_asked() -> None:
 
 
 @in_virtual_time
-async def test_who_does_not_answer_is_named_with_the_reason() -> None:
+async def test_silent_brokers_are_named_with_the_reason() -> None:
     clock = this_loop().clock
     async with cluster(brokers=2, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
         brokers = await admin.brokers()
@@ -47,7 +46,7 @@ async def test_all_topics_are_known() -> None:
 
 
 @in_virtual_time
-async def test_without_a_broker_it_says_so_and_not_that_there_is_nothing() -> None:
+async def test_without_brokers_the_error_names_that_instead_of_an_empty_list() -> None:
     clock = this_loop().clock
     async with cluster(brokers=0, clock=clock) as running, reach_of(running.namesrv_addr) as admin:
         for ask in (
@@ -68,20 +67,20 @@ async def test_without_a_broker_it_says_so_and_not_that_there_is_nothing() -> No
 
 
 @in_virtual_time
-async def test_without_a_name_server_it_says_what_to_do() -> None:
+async def test_an_error_without_a_name_server_names_what_to_do() -> None:
     async with reach_of("127.0.0.1:1") as admin:
         with pytest.raises(ConnectFailed, match="no name server answered"):
             await admin.brokers()
 
 
-def test_nonsense_is_no_address() -> None:
+def test_an_invalid_address_is_refused() -> None:
     with pytest.raises(ConfigError):
         AdminClient("nowhere")
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_has_is_told_with_what_may_have_been_meant(
-    open_cluster: Any,
+async def test_an_unknown_topic_is_refused_with_a_similar_name(
+    open_cluster: OpenCluster,
 ) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", topics.TopicSettings())

@@ -92,8 +92,10 @@ async def test_a_wrong_group_is_told_from_one_without_letters(running: Cluster) 
         await dead_letters.check_group(running.namesrv_addr, "new")
 
 
-def test_a_topic_that_is_called_like_the_prefix_alone_is_no_groups() -> None:
-    assert dead_letters._groups({"%DLQ%", "%DLQ%billing", "orders"}) == ["billing"]
+async def test_a_topic_named_like_the_prefix_alone_is_not_a_groups(running: Cluster) -> None:
+    for topic in ("%DLQ%", "%DLQ%billing", "orders"):
+        running.brokers[0].broker.tables.topics.create_for_group(topic, 1, 0)
+    assert await dead_letters.groups(running.namesrv_addr) == ["billing"]
 
 
 async def test_a_letter_knows_its_past(running: Cluster, reader: PullConsumer) -> None:
@@ -115,7 +117,7 @@ async def test_a_letter_knows_its_past(running: Cluster, reader: PullConsumer) -
         (DeadLetterFilter(message_id="none"), []),
     ],
 )
-async def test_letters_are_chosen_by_what_they_say(
+async def test_dead_letters_are_chosen_by_their_fields(
     running: Cluster, reader: PullConsumer, choice: DeadLetterFilter, expected: list[bytes]
 ) -> None:
     await bury(running, 3, tag="red", keys=("k1", "k2"))
@@ -136,7 +138,7 @@ async def test_a_letter_is_chosen_by_either_of_its_ids(
         assert [letter.message.body for letter in letters] == [b"1"]
 
 
-async def test_what_is_sent_again_is_what_was_sent_and_says_where_it_is_from(
+async def test_a_resent_message_equals_the_original_and_names_its_origin(
     running: Cluster, reader: PullConsumer
 ) -> None:
     (own_id,) = await bury(
@@ -153,7 +155,7 @@ async def test_what_is_sent_again_is_what_was_sent_and_says_where_it_is_from(
     }  # fmt: skip
 
 
-async def test_all_are_sent_once_unless_asked_for_again(
+async def test_dead_letters_are_resent_once_unless_forced(
     running: Cluster, reader: PullConsumer
 ) -> None:
     await bury(running, 100)
@@ -173,7 +175,9 @@ async def test_all_are_sent_once_unless_asked_for_again(
     assert len(letters) == 102
 
 
-async def test_what_could_not_be_sent_is_named(running: Cluster, reader: PullConsumer) -> None:
+async def test_messages_that_could_not_be_resent_are_named(
+    running: Cluster, reader: PullConsumer
+) -> None:
     ids = await bury(running, 2)
     letters = await dead_letters.newest(reader, "billing", 2)
 

@@ -11,7 +11,7 @@ from roquet.admin.group_info import (
 )
 
 
-def test_a_group_can_be_told_as_json() -> None:
+def test_a_group_converts_to_json() -> None:
     member = GroupMemberInfo(
         client_id="c1",
         address="10.0.0.7:5000",

@@ -4,7 +4,7 @@ import pytest
 
 from roquet.admin import groups
 from roquet.admin.client import AdminClient
-from roquet.admin.group_info import GroupInfo, GroupQueueInfo
+from roquet.admin.group_info import GroupInfo
 from roquet.client.config import ClientConfig
 from roquet.model.errors import UsageError
 from roquet.model.flags import PullFlag
@@ -30,9 +30,10 @@ from roquet.wire.fastjson import codec
 
 
 class ScriptedGroup:
-    """Two brokers with two queues of a topic each, and members that follow a test."""
+    """Two brokers with some queues of a topic each, and members that follow a test."""
 
-    def __init__(self, running: Cluster) -> None:
+    def __init__(self, running: Cluster, queues: int = 2) -> None:
+        self.queues = queues
         self.running = running
         self.clock = this_loop().clock
         self.admin = AdminClient(running.namesrv_addr, ClientConfig(clock=self.clock))
@@ -107,7 +108,10 @@ class ScriptedGroup:
     async def __aenter__(self) -> "ScriptedGroup":
         for broker in range(2):
             create = CreateTopic(
-                topic="orders", read_queue_nums=2, write_queue_nums=2, perm=READ_WRITE
+                topic="orders",
+                read_queue_nums=self.queues,
+                write_queue_nums=self.queues,
+                perm=READ_WRITE,
             )
             await (await self.connect("operator", broker)).call(create)
         await self.clock.sleep(1_000)
@@ -210,7 +214,7 @@ async def test_a_decided_group_is_shown_as_it_was_decided() -> None:
 
 
 @in_virtual_time
-async def test_who_divides_by_itself_beside_a_broker_is_flagged() -> None:
+async def test_a_member_that_allocates_itself_in_a_broker_decided_group_is_flagged() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         for member in ("c1", "c2"):
             await story.join(member)
@@ -237,7 +241,7 @@ async def test_members_that_share_by_different_rules_of_their_own_are_flagged() 
 
 
 @in_virtual_time
-async def test_whoever_pops_or_gets_everything_owns_nothing() -> None:
+async def test_members_that_pop_or_broadcast_own_no_queue() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1", message_model=MessageModel.BROADCASTING)
         found = await story.show()
@@ -258,22 +262,19 @@ async def test_a_group_of_pop_consumers_owns_nothing() -> None:
         assert (owners(found), found.problems) == ([None] * 4, [])
 
 
-def test_many_queues_with_one_fault_are_counted() -> None:
-    faulty = [
-        GroupQueueInfo(
-            topic="orders",
-            broker="broker-a",
-            queue_id=number,
-            owners=[],
-            committed=0,
-            end=0,
-            lag=0,
-            fault="no owner",
-        )
-        for number in range(groups.NAMED_MAX + 1)
-    ]
-    assert list(groups._queue_problems(faulty)) == ["orders: 17 queues have no owner"]
-    assert len(list(groups._queue_problems(faulty[1:]))) == groups.NAMED_MAX
+@in_virtual_time
+async def test_many_queues_with_one_fault_are_counted() -> None:
+    assert groups.NAMED_MAX == 16
+    async with two_brokers() as running, ScriptedGroup(running, queues=9) as story:
+        await story.join("c1")
+        await story.pull("c1", 0, 0)
+        shown = await story.show()
+        assert [p for p in shown.problems if p.startswith("orders")] == [
+            "orders: 17 queues have no owner"
+        ]
+        await story.pull("c1", 0, 1)
+        shown = await story.show()
+        assert len([p for p in shown.problems if p.startswith("orders broker-")]) == 16
 
 
 @in_virtual_time
@@ -305,7 +306,7 @@ async def test_a_broker_that_does_not_answer_is_named() -> None:
 
 
 @in_virtual_time
-async def test_a_group_that_nobody_knows_is_a_wrong_name() -> None:
+async def test_an_unknown_group_is_a_usage_error() -> None:
     async with two_brokers() as running, ScriptedGroup(running) as story:
         await story.join("c1")
         with pytest.raises(UsageError, match="unknown to every broker; did you mean 'billing'"):

@@ -3,6 +3,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from tests.admin.conftest import OpenCluster
 
 from roquet.admin import messages, topics
 from roquet.admin.topics import TopicSettings
@@ -16,7 +17,7 @@ from roquet.testing.clock import in_virtual_time
 
 
 @asynccontextmanager
-async def six_orders(open_cluster: Any) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
+async def six_orders(open_cluster: OpenCluster) -> AsyncIterator[tuple[Any, list[SendReceipt]]]:
     """Six messages a second apart, on two brokers; the even ones have the key `even`."""
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
@@ -31,7 +32,7 @@ async def six_orders(open_cluster: Any) -> AsyncIterator[tuple[Any, list[SendRec
 
 
 @in_virtual_time
-async def test_a_message_is_found_by_either_of_its_ids(open_cluster: Any) -> None:
+async def test_a_message_is_found_by_either_of_its_ids(open_cluster: OpenCluster) -> None:
     async with six_orders(open_cluster) as (it, sent):
         (by_own,) = await messages.by_id(it.admin, sent[3].message_id, "orders")
         (by_place,) = await messages.by_id(it.admin, sent[3].offset_message_id)
@@ -42,7 +43,9 @@ async def test_a_message_is_found_by_either_of_its_ids(open_cluster: Any) -> Non
 
 
 @in_virtual_time
-async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(open_cluster: Any) -> None:
+async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(
+    open_cluster: OpenCluster,
+) -> None:
     async with six_orders(open_cluster) as (it, _sent):
         found = await messages.by_key(it.admin, "orders", "even")
         assert [message.body for message in found] == [b"0", b"2", b"4"]
@@ -56,7 +59,7 @@ async def test_messages_of_a_key_come_from_all_brokers_in_order_of_time(open_clu
 
 
 @in_virtual_time
-async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: Any) -> None:
+async def test_messages_of_a_time_are_read_from_every_queue(open_cluster: OpenCluster) -> None:
     async with six_orders(open_cluster) as (it, sent):
         config = ClientConfig(clock=it.clock)
         async with PullConsumer(it.namesrv, group="audit", config=_consumer(config)) as reader:
@@ -80,7 +83,9 @@ def _consumer(config: ClientConfig) -> Any:
 
 
 @in_virtual_time
-async def test_what_is_no_id_or_of_no_broker_here_is_told(open_cluster: Any) -> None:
+async def test_an_invalid_id_or_one_of_another_cluster_is_refused(
+    open_cluster: OpenCluster,
+) -> None:
     async with six_orders(open_cluster) as (it, sent):
         with pytest.raises(UsageError, match="not 32 or 56"):
             await messages.by_id(it.admin, "abc", "orders")
@@ -93,7 +98,9 @@ async def test_what_is_no_id_or_of_no_broker_here_is_told(open_cluster: Any) -> 
 
 
 @in_virtual_time
-async def test_a_silent_broker_is_no_empty_answer(open_cluster: Any) -> None:
+async def test_a_silent_broker_is_an_error_and_not_an_empty_result(
+    open_cluster: OpenCluster,
+) -> None:
     async with six_orders(open_cluster) as (it, _sent):
         route = await it.admin.route("orders")
         await it.running.stop_broker(0)
@@ -107,7 +114,9 @@ async def test_a_silent_broker_is_no_empty_answer(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_an_unknown_id_is_no_wrong_use_once_its_topic_was_said(open_cluster: Any) -> None:
+async def test_an_unknown_id_with_a_topic_is_not_a_usage_error(
+    open_cluster: OpenCluster,
+) -> None:
     async with six_orders(open_cluster) as (it, sent):
         other = sent[0].message_id[:-8] + "00000000"
         assert await messages.by_id(it.admin, other, "orders") == []

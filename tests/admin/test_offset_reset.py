@@ -1,25 +1,24 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
-from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
+from tests.admin.conftest import ClusterWithAdmin, OpenCluster
 
 from roquet.admin import groups, offset_reset, topics
+from roquet.admin.client import AdminClient
 from roquet.admin.offset_reset import QueueEdge, QueueReset
 from roquet.admin.topics import TopicSettings
-from roquet.broker.handlers import reset
-from roquet.broker.log.message_log import MessageLog
-from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.queue import MessageQueue
-from roquet.model.topic import TopicConfig
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, R, Reply
 from roquet.wire.calls.admin.offset_reset import ResetOffset
+from roquet.wire.calls.bodies import ResetOffsetBody
+from roquet.wire.fastjson import codec
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -28,14 +27,14 @@ def move(now: int | None, then: int, begin: int = 0, end: int = 10) -> QueueRese
     return QueueReset(queue=QUEUE, committed=now, target=then, begin=begin, end=end, time_ms=0)
 
 
-def test_a_move_says_what_comes_again_and_what_is_skipped() -> None:
+def test_a_reset_counts_redelivered_and_skipped_messages() -> None:
     assert (move(6, 2).redelivered, move(6, 2).skipped) == (4, 0)
     assert (move(2, 6).redelivered, move(2, 6).skipped) == (0, 4)
     assert (move(None, 10, begin=3).redelivered, move(None, 10, begin=3).skipped) == (0, 7)
     assert (move(1, 10, begin=4).skipped, move(5, 5).redelivered) == (6, 0)
 
 
-async def orders(it: Any) -> None:
+async def orders(it: ClusterWithAdmin) -> None:
     """Eight messages a second apart in four queues; a group has handled them all, and is gone."""
     await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
     await it.settle()
@@ -47,7 +46,7 @@ async def orders(it: Any) -> None:
         assert len(await bodies(consumer, 8)) == 8
 
 
-def member(it: Any) -> PushConsumer:
+def member(it: ClusterWithAdmin) -> PushConsumer:
     config = ConsumerConfig(clock=it.clock, consume_from=ConsumeFrom.FIRST)
     return PushConsumer(it.namesrv, group="billing", topic="orders", config=config)
 
@@ -61,7 +60,7 @@ async def bodies(consumer: PushConsumer, count: int) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_a_plan_changes_nothing(open_cluster: Any) -> None:
+async def test_a_plan_changes_nothing(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
@@ -70,7 +69,9 @@ async def test_a_plan_changes_nothing(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_group_without_members_goes_on_where_it_was_told(open_cluster: Any) -> None:
+async def test_a_group_without_members_goes_on_at_the_reset_offset(
+    open_cluster: OpenCluster,
+) -> None:
     async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
@@ -80,7 +81,7 @@ async def test_a_group_without_members_goes_on_where_it_was_told(open_cluster: A
 
 
 @in_virtual_time
-async def test_a_group_with_members_goes_on_where_it_was_told(open_cluster: Any) -> None:
+async def test_a_group_with_members_goes_on_at_the_reset_offset(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await orders(it)
         async with member(it) as consumer:
@@ -91,7 +92,7 @@ async def test_a_group_with_members_goes_on_where_it_was_told(open_cluster: Any)
 
 
 @in_virtual_time
-async def test_a_time_and_single_queues_can_be_chosen(open_cluster: Any) -> None:
+async def test_a_time_and_single_queues_can_be_chosen(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         began = it.clock.now_ms()
         await orders(it)
@@ -106,7 +107,7 @@ async def test_a_time_and_single_queues_can_be_chosen(open_cluster: Any) -> None
 
 
 @in_virtual_time
-async def test_a_new_group_can_be_given_a_place(open_cluster: Any) -> None:
+async def test_a_new_group_can_be_given_a_place(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "audit", "orders", QueueEdge.LAST)
@@ -117,7 +118,7 @@ async def test_a_new_group_can_be_given_a_place(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_what_is_not_there_is_told(open_cluster: Any) -> None:
+async def test_unknown_topics_and_queues_are_refused(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await orders(it)
         with pytest.raises(UsageError, match="no broker has a topic 'ordesr'"):
@@ -129,7 +130,9 @@ async def test_what_is_not_there_is_told(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_half_a_reset_says_how_far_it_went(open_cluster: Any) -> None:
+async def test_a_reset_that_fails_names_how_many_queues_were_reset(
+    open_cluster: OpenCluster,
+) -> None:
     async with open_cluster() as it:
         await orders(it)
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
@@ -144,7 +147,7 @@ BY_MEMBERS = {"server_side_reset": False}
 
 
 @asynccontextmanager
-async def slow_member(it: Any) -> AsyncIterator[PushConsumer]:
+async def slow_member(it: ClusterWithAdmin) -> AsyncIterator[PushConsumer]:
     """A member that has handled none of eight messages, while the broker has its progress at 1."""
     await orders(it)
     moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
@@ -154,13 +157,13 @@ async def slow_member(it: Any) -> AsyncIterator[PushConsumer]:
         yield consumer
 
 
-async def lag(it: Any) -> int:
+async def lag(it: ClusterWithAdmin) -> int:
     lag: int = (await groups.show(it.admin, "billing")).lag
     return lag
 
 
 @in_virtual_time
-async def test_members_that_move_themselves_skip_nothing(open_cluster: Any) -> None:
+async def test_members_that_move_themselves_skip_nothing(open_cluster: OpenCluster) -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it) as consumer:
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
         await offset_reset.reset(it.admin, "billing", moves)
@@ -171,7 +174,7 @@ async def test_members_that_move_themselves_skip_nothing(open_cluster: Any) -> N
 
 @in_virtual_time
 async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
-    open_cluster: Any,
+    open_cluster: OpenCluster,
 ) -> None:
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         for target, then in ((QueueEdge.LAST, 2), (QueueEdge.FIRST, 0)):
@@ -190,22 +193,36 @@ async def test_members_that_move_themselves_move_in_the_queues_that_are_named(
 
 
 def knows_times_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have brokers look at the time alone, and tell of all queues, as genuine ones do."""
-    targets = reset._targets
+    """Have brokers look at the time alone, and reset all queues, as Apache's do."""
+    ask = AdminClient.ask
 
-    async def by_time(
-        message_log: MessageLog, tables: BrokerTables, call: ResetOffset, config: TopicConfig
-    ) -> dict[int, int]:
-        call = replace(call, queue_id=-1, offset=None)
-        return await targets(message_log, tables, call, config)
+    async def by_time(admin: AdminClient, address: str, call: Call[Reply]) -> Reply:
+        if isinstance(call, ResetOffset):
+            return await ask(admin, address, replace(call, queue_id=-1, offset=None))
+        return await ask(admin, address, call)
 
-    monkeypatch.setattr(reset, "_targets", by_time)
+    monkeypatch.setattr(AdminClient, "ask", by_time)
+
+
+def answers_resets(monkeypatch: pytest.MonkeyPatch, offset: int | None) -> None:
+    """Have brokers answer resets with this offset of the queue; None: with no queue."""
+    ask = AdminClient.ask
+
+    async def answered(admin: AdminClient, address: str, call: Call[R]) -> Reply:
+        if not isinstance(call, ResetOffset):
+            return await ask(admin, address, call)
+        broker = {address: name for name, address in (await admin.brokers()).items()}[address]
+        queue = MessageQueue(call.topic, broker, call.queue_id)
+        table = {} if offset is None else {queue: offset}
+        return Reply(body=codec.dumps(ResetOffsetBody(offset_table=table)))
+
+    monkeypatch.setattr(AdminClient, "ask", answered)
 
 
 @in_virtual_time
 @pytest.mark.parametrize(("target", "left"), [(QueueEdge.FIRST, 8), (QueueEdge.LAST, 0)])
 async def test_brokers_that_know_times_alone_move_all_queues(
-    open_cluster: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge, left: int
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -218,7 +235,7 @@ async def test_brokers_that_know_times_alone_move_all_queues(
 @in_virtual_time
 @pytest.mark.parametrize("target", [QueueEdge.FIRST, QueueEdge.LAST])
 async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
-    open_cluster: Any, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch, target: QueueEdge
 ) -> None:
     knows_times_alone(monkeypatch)
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
@@ -230,16 +247,15 @@ async def test_brokers_that_know_times_alone_move_no_queue_that_is_not_named(
 
 
 @in_virtual_time
-async def test_a_broker_that_moves_elsewhere_is_told_of(
-    open_cluster: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_broker_that_resets_to_another_offset_is_an_error(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        reset, "_targets", AsyncMock(side_effect=lambda *given: {given[-2].queue_id: 2})
-    )
     async with open_cluster(**BY_MEMBERS) as it, slow_member(it):
         moves = await offset_reset.plan(it.admin, "billing", "orders", QueueEdge.FIRST)
+        answers_resets(monkeypatch, 2)
         with pytest.raises(RoquetError, match=r"0 of 4 .* go on at 2 of .*, not at 0"):
             await offset_reset.reset(it.admin, "billing", moves)
-        monkeypatch.setattr(reset, "_targets", AsyncMock(return_value={}))
+        monkeypatch.undo()
+        answers_resets(monkeypatch, None)
         with pytest.raises(RoquetError, match="does not say where the group goes on"):
             await offset_reset.reset(it.admin, "billing", moves)

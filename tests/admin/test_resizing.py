@@ -1,36 +1,42 @@
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 from msgspec.structs import replace
+from tests.admin.conftest import ClusterWithAdmin, OpenCluster
 
 from roquet.admin import resizing, topics
+from roquet.admin.client import AdminClient
 from roquet.admin.resizing import ResizeStep
 from roquet.admin.topics import TopicSettings
 from roquet.client.config import ConsumeFrom, ConsumerConfig, ProducerConfig
 from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
-from roquet.model.errors import ConnectFailed, UsageError
+from roquet.model.errors import CallError, CallTimeout, ConnectFailed, UsageError
 from roquet.model.subscription import MessageModel
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.group import GetConsumeStats
 
 
-async def counts(it: Any) -> set[tuple[int, int]]:
+async def counts(it: ClusterWithAdmin) -> set[tuple[int, int]]:
     await it.settle()
     places = (await topics.show(it.admin, "orders")).places
     return {(place.write_queues, place.read_queues) for place in places}
 
 
-async def resize(it: Any, count: int, **settings: Any) -> list[ResizeStep]:
+async def resize(it: ClusterWithAdmin, count: int, **settings: Any) -> list[ResizeStep]:
     steps = resizing.resize(it.admin, "orders", count, clock=it.clock, **settings)
     return [step async for step in steps]
 
 
 @in_virtual_time
 async def test_eight_become_four_under_load_and_no_message_is_left_behind(
-    open_cluster: Any,
+    open_cluster: OpenCluster,
 ) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=8, write_queues=8))
@@ -73,7 +79,7 @@ async def test_eight_become_four_under_load_and_no_message_is_left_behind(
 
 
 @in_virtual_time
-async def test_queues_stay_until_the_slowest_group_is_through(open_cluster: Any) -> None:
+async def test_queues_stay_until_the_slowest_group_is_through(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
@@ -101,7 +107,7 @@ async def test_queues_stay_until_the_slowest_group_is_through(open_cluster: Any)
 
 
 @in_virtual_time
-async def test_more_queues_can_be_read_before_they_are_written(open_cluster: Any) -> None:
+async def test_more_queues_can_be_read_before_they_are_written(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         await it.settle()
@@ -115,21 +121,32 @@ async def test_more_queues_can_be_read_before_they_are_written(open_cluster: Any
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(open_cluster: Any) -> None:
+async def test_a_broker_that_does_not_say_how_far_a_group_is_stops_it(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_cluster() as it:
-        brokers = await it.admin.brokers()
-        await it.running.stop_broker(1)
+        await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
+        await it.settle()
+        ask_each = AdminClient.ask_each
 
-        async def stale() -> Any:
-            return brokers
+        async def one_is_silent(
+            admin: AdminClient, brokers: Mapping[str, str], call: Call[Reply]
+        ) -> tuple[dict[str, Reply], dict[str, CallError]]:
+            answers, failed = await ask_each(admin, brokers, call)
+            if isinstance(call, GetConsumeStats):
+                failed["broker-b"] = CallTimeout("no answer")
+            return answers, failed
 
-        it.admin.brokers = stale
-        with pytest.raises(ConnectFailed, match="broker-b does not say how far billing is"):
-            await resizing._lag(it.admin, "orders", "billing", 1)
+        config = ConsumerConfig(clock=it.clock)
+        async with PushConsumer(it.namesrv, group="billing", topic="orders", config=config):
+            await it.clock.sleep(10_000)
+            monkeypatch.setattr(AdminClient, "ask_each", one_is_silent)
+            with pytest.raises(ConnectFailed, match="broker-b does not say how far billing is"):
+                await resizing.backlog(it.admin, "orders", 1)
 
 
 @in_virtual_time
-async def test_nonsense_is_refused(open_cluster: Any) -> None:
+async def test_nonsense_is_refused(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         for count in (0, -1, 16_385):
             with pytest.raises(UsageError, match="from 1 to 16384"):
@@ -140,7 +157,7 @@ async def test_nonsense_is_refused(open_cluster: Any) -> None:
 
 @in_virtual_time
 async def test_members_that_broadcast_are_named_and_not_waited_for(
-    open_cluster: Any, tmp_path: Path
+    open_cluster: OpenCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
@@ -162,8 +179,10 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
             groups = (await topics.show(it.admin, "orders")).groups
             assert groups == ["billing", "news"]
             assert await resizing.broadcasting_groups(it.admin, groups) == ["news"]
-            behind = await resizing._lag(it.admin, "orders", "news", 1)
-            assert behind == 4, "as far as the brokers know"
+            with monkeypatch.context() as patched:
+                patched.setattr(resizing, "broadcasting_groups", AsyncMock(return_value=[]))
+                backlog = await resizing.backlog(it.admin, "orders", 1)
+                assert backlog["news"] == 4, "as far as the brokers know"
             steps = await resize(it, 1, settle_ms=1_000)
         assert steps[0].doing == "producers get 1 queue"
         assert not any("news" in step.waiting for step in steps)
@@ -171,9 +190,12 @@ async def test_members_that_broadcast_are_named_and_not_waited_for(
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(open_cluster: Any) -> None:
+async def test_a_broker_that_does_not_say_who_broadcasts_stops_it(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_cluster() as it:
         brokers = await it.admin.brokers()
         await it.running.stop_broker(1)
+        monkeypatch.setattr(it.admin, "brokers", AsyncMock(return_value=brokers))
         with pytest.raises(ConnectFailed, match="broker-b does not say who is in billing"):
-            await resizing._models(it.admin, brokers, "billing")
+            await resizing.broadcasting_groups(it.admin, ["billing"])

@@ -1,6 +1,7 @@
-from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
+from tests.admin.conftest import OpenCluster
 
 from roquet.admin import topics
 from roquet.admin.topics import TopicBrokerInfo, TopicSettings
@@ -11,7 +12,7 @@ from roquet.testing.clock import in_virtual_time
 
 
 @in_virtual_time
-async def test_a_topic_is_made_on_all_brokers_and_shown(open_cluster: Any) -> None:
+async def test_a_topic_is_made_on_all_brokers_and_shown(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         made = await topics.create(it.admin, "orders", TopicSettings(read_queues=2, write_queues=2))
         assert made == ["broker-a", "broker-b"]
@@ -38,7 +39,7 @@ async def test_a_topic_is_made_on_all_brokers_and_shown(open_cluster: Any) -> No
 
 
 @in_virtual_time
-async def test_queues_that_can_only_be_read_are_counted_too(open_cluster: Any) -> None:
+async def test_queues_that_can_only_be_read_are_counted_too(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=4, write_queues=4))
         await it.settle()
@@ -56,21 +57,24 @@ async def test_queues_that_can_only_be_read_are_counted_too(open_cluster: Any) -
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_tell_of_them_is_a_problem_of_the_topic(
-    open_cluster: Any,
+async def test_a_broker_that_does_not_report_read_only_queues_is_a_problem_of_the_topic(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=1))
         await it.settle()
-        route = await it.admin.route("orders")
+        route = await it.admin.known_route("orders")
         await it.running.stop_broker(1)
-        queues, silent = await topics._read_only_queues(it.admin, "orders", route)
-        assert [(q.broker, q.queue_id) for q in queues] == [("broker-a", 1), ("broker-a", 2)]
-        assert list(silent) == ["broker-b"]
+        monkeypatch.setattr(it.admin, "known_route", AsyncMock(return_value=route))
+        shown = await topics.show(it.admin, "orders")
+        queues = [(queue.broker, queue.queue_id) for queue in shown.queues]
+        assert queues == [("broker-a", 0), ("broker-a", 1), ("broker-a", 2)]
+        (problem,) = shown.problems
+        assert problem.startswith("broker-b does not tell: ")
 
 
 @in_virtual_time
-async def test_what_is_not_given_stays(open_cluster: Any) -> None:
+async def test_settings_left_out_stay_as_they_are(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=3, write_queues=3))
         await it.settle()
@@ -85,7 +89,7 @@ async def test_what_is_not_given_stays(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_topic_that_is_there_is_not_made_again(open_cluster: Any) -> None:
+async def test_a_topic_that_is_there_is_not_made_again(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(), ["broker-a"])
         await it.settle()
@@ -97,7 +101,7 @@ async def test_a_topic_that_is_there_is_not_made_again(open_cluster: Any) -> Non
 
 
 @in_virtual_time
-async def test_a_deleted_topic_is_nowhere(open_cluster: Any) -> None:
+async def test_a_deleted_topic_is_nowhere(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
@@ -108,7 +112,7 @@ async def test_a_deleted_topic_is_nowhere(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_only_topics_of_users_are_listed_unless_asked_for(open_cluster: Any) -> None:
+async def test_system_topics_are_listed_only_on_request(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
@@ -119,7 +123,7 @@ async def test_only_topics_of_users_are_listed_unless_asked_for(open_cluster: An
 
 
 @in_virtual_time
-async def test_who_mistypes_is_told_the_nearest_name(open_cluster: Any) -> None:
+async def test_an_unknown_name_gets_the_nearest_one_as_a_hint(open_cluster: OpenCluster) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
@@ -132,38 +136,29 @@ async def test_who_mistypes_is_told_the_nearest_name(open_cluster: Any) -> None:
 
 
 @in_virtual_time
-async def test_half_a_change_says_where_it_was_made(open_cluster: Any) -> None:
+async def test_a_change_that_fails_on_one_broker_names_those_that_have_it(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         places = await it.admin.brokers()
         await it.running.stop_broker(1)
-        it.admin.brokers = _answering(places)
+        monkeypatch.setattr(it.admin, "brokers", AsyncMock(return_value=places))
         with pytest.raises(RoquetError, match=r"created on broker-a, but not everywhere: broker-b"):
             await topics.create(it.admin, "more", TopicSettings())
 
 
-def _answering(brokers: dict[str, str]) -> Any:
-    """A name server that has not noticed yet."""
-
-    async def answer() -> dict[str, str]:
-        return brokers
-
-    return answer
-
-
 @in_virtual_time
-async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(open_cluster: Any) -> None:
+async def test_a_broker_that_does_not_answer_is_a_problem_of_the_topic(
+    open_cluster: OpenCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings())
         await it.settle()
         route = await it.admin.route("orders")
         await it.running.stop_broker(1)
-
-        async def stale(_topic: str) -> Any:
-            return route
-
-        it.admin.route = stale
+        monkeypatch.setattr(it.admin, "route", AsyncMock(return_value=route))
         found = await topics.show(it.admin, "orders")
         assert [problem.split()[0] for problem in found.problems] == ["broker-b"]
         with pytest.raises(ConnectFailed):
@@ -182,7 +177,9 @@ def test_other_permissions_are_refused() -> None:
 
 
 @in_virtual_time
-async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(open_cluster: Any) -> None:
+async def test_the_brokers_of_a_topic_are_all_or_those_that_are_named(
+    open_cluster: OpenCluster,
+) -> None:
     async with open_cluster() as it:
         await topics.create(it.admin, "orders", TopicSettings(read_queues=1, write_queues=1))
         await it.settle()

@@ -44,13 +44,13 @@ def seen(*records: bytes) -> list[tuple[Any, ...]]:
         ({}, SysFlag.TRANSACTION_ROLLBACK, "normal"),
     ],
 )
-def test_a_message_of_a_users_topic_says_it_itself(
+def test_a_message_of_a_users_topic_has_its_own_topic_and_queue(
     properties: dict[str, Any], sys_flag: int, kind: str
 ) -> None:
     assert seen(packed("orders", int(sys_flag), **properties)) == [(kind, "orders", 3)]
 
 
-def test_what_waits_tells_where_it_belongs() -> None:
+def test_a_waiting_message_has_its_destination() -> None:
     real: dict[str, Any] = {"REAL_TOPIC": "orders", "REAL_QID": "7"}
     assert seen(
         packed(names.SCHEDULE_TOPIC, **real),
@@ -65,7 +65,7 @@ def test_what_waits_tells_where_it_belongs() -> None:
     ]
 
 
-def test_what_failed_tells_where_it_came_from_but_not_the_queue() -> None:
+def test_a_failed_message_has_its_original_topic_but_no_queue() -> None:
     assert seen(
         packed(names.retry_topic("g"), RETRY_TOPIC="orders"),
         packed(names.dlq_topic("g"), RETRY_TOPIC="orders"),
@@ -79,13 +79,13 @@ def test_what_failed_tells_where_it_came_from_but_not_the_queue() -> None:
     ]
 
 
-def test_topics_of_the_system_are_called_so() -> None:
+def test_system_topics_have_a_type_of_their_own() -> None:
     assert seen(packed(names.OP_HALF_TOPIC)) == [("op", names.OP_HALF_TOPIC, None)]
     assert seen(packed("rmq_sys_REVIVE_LOG_c"))[0][0] == "system"
     assert seen(packed(names.TRACE_TOPIC))[0][0] == "system"
 
 
-def test_a_queue_that_is_no_number_is_not_known() -> None:
+def test_a_queue_id_that_is_no_number_is_null() -> None:
     (row,) = seen(packed(names.SCHEDULE_TOPIC, REAL_TOPIC="orders", REAL_QID="99999999999"))
     assert row == ("delay", "orders", None)
 
@@ -98,9 +98,11 @@ SAYS: Any = st.dictionaries(
 
 
 @given(st.lists(st.tuples(TOPICS, SAYS), min_size=1, max_size=8))
-def test_mixed_topics_are_told_apart_row_by_row(said: list[tuple[str, dict[str, Any]]]) -> None:
-    assert seen(*(packed(topic, **says) for topic, says in said)) == [
-        expected(topic, says) for topic, says in said
+def test_mixed_topics_are_distinguished_row_by_row(
+    columns: list[tuple[str, dict[str, Any]]],
+) -> None:
+    assert seen(*(packed(topic, **says) for topic, says in columns)) == [
+        expected(topic, says) for topic, says in columns
     ]
 
 

@@ -14,27 +14,29 @@ from roquet.wire.records import record
 from roquet.wire.records.record import MAGIC_BLANK, pack
 
 V4, V6 = bytes(8), bytes(20)
+pytestmark = pytest.mark.usefixtures("form")
+
 EXAMPLE = pack(1, 2, 3, 4, 0, 5, V4, 6, V4, 7, 8, b"body", b"topic", b"a\x01b\x02")
 BODY_SIZE_AT = 84
 
 
 def test_parts_are_where_the_record_has_them() -> None:
-    found = RecordLayout.of(EXAMPLE + EXAMPLE)
+    layout = RecordLayout.of(EXAMPLE + EXAMPLE)
     for row, start in enumerate((0, len(EXAMPLE))):
-        assert found.starts[row] == start
-        assert EXAMPLE[found.body_at[row] - start : found.body_end[row] - start] == b"body"
-        assert EXAMPLE[found.topic_at[row] - start : found.topic_end[row] - start] == b"topic"
-        assert found.properties_end[row] - found.properties_at[row] == 4
+        assert layout.starts[row] == start
+        assert EXAMPLE[layout.body_at[row] - start : layout.body_end[row] - start] == b"body"
+        assert EXAMPLE[layout.topic_at[row] - start : layout.topic_end[row] - start] == b"topic"
+        assert layout.properties_end[row] - layout.properties_at[row] == 4
 
 
 def test_a_part_of_the_rows_keeps_its_places() -> None:
-    found = RecordLayout.of(EXAMPLE * 3).between(1, 2)
-    assert len(found) == 1
-    assert found.starts.tolist() == [len(EXAMPLE)]
+    layout = RecordLayout.of(EXAMPLE * 3).between(1, 2)
+    assert len(layout) == 1
+    assert layout.starts.tolist() == [len(EXAMPLE)]
 
 
 @given(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 255))
-def test_a_changed_byte_is_noticed_where_the_loop_notices_it(at: int, value: int) -> None:
+def test_a_changed_byte_is_detected_where_the_loop_detects_it(at: int, value: int) -> None:
     damaged = bytearray(EXAMPLE)
     damaged[at] = value
     try:
@@ -69,5 +71,5 @@ def test_a_blank_is_no_record() -> None:
 
 
 def test_rows_can_be_picked() -> None:
-    found = RecordLayout.of(EXAMPLE * 3).where(np.array([True, False, True]))
-    assert found.starts.tolist() == [0, 2 * len(EXAMPLE)]
+    layout = RecordLayout.of(EXAMPLE * 3).where(np.array([True, False, True]))
+    assert layout.starts.tolist() == [0, 2 * len(EXAMPLE)]

@@ -18,6 +18,8 @@ from roquet.wire.records import record
 from roquet.wire.records.compression import Compression, compress, with_compression
 from roquet.wire.records.property_text import encode_properties
 
+pytestmark = pytest.mark.usefixtures("form")
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 GENUINE = [
@@ -87,10 +89,10 @@ def row(message: StoredMessage) -> dict[str, Any]:
 
 
 def rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    found = batch.to_pylist()
-    for each in found:
+    rows = batch.to_pylist()
+    for each in rows:
         each["properties"] = sorted(each["properties"])
-    return found  # type: ignore[no-any-return]
+    return rows  # type: ignore[no-any-return]
 
 
 def assert_equals_wire(block: bytes) -> None:
@@ -112,13 +114,13 @@ def test_an_empty_block_is_an_empty_batch() -> None:
     assert (batch.num_rows, batch.schema) == (0, SCHEMA)
 
 
-def test_columns_are_those_asked_for_in_their_order() -> None:
+def test_columns_are_the_requested_ones_in_their_order() -> None:
     batch = RecordColumns.of(GENUINE[0]).batch(["body", "queue_offset"])
     assert batch.schema.names == ["body", "queue_offset"]
     assert RecordColumns.of(GENUINE[0]).batch().schema.names == list(COLUMNS)
 
 
-def test_the_types_are_what_spark_takes() -> None:
+def test_spark_accepts_the_types() -> None:
     batch = RecordColumns.of(GENUINE[0]).batch(ALL)
     assert batch.schema == SCHEMA
     for field in SCHEMA:
@@ -136,7 +138,7 @@ def test_a_part_of_the_rows() -> None:
     assert rows(records.batch(ALL))[0]["broker"] == "b"
 
 
-def test_compressed_bodies_stay_as_they_are_when_asked() -> None:
+def test_compressed_bodies_stay_compressed_on_request() -> None:
     squeezed = compress(b"body" * 9)
     raw = squeezed_record(squeezed)
     assert RecordColumns.of(raw).batch(["body"])["body"].to_pylist() == [b"body" * 9]
@@ -148,7 +150,7 @@ def test_a_body_that_cannot_be_restored_is_named() -> None:
         RecordColumns.of(squeezed_record(b"nonsense"), broker="b").batch(["body"])
 
 
-def test_which_bodies_cannot_be_restored_is_told() -> None:
+def test_bodies_that_cannot_be_restored_are_listed() -> None:
     packed = [squeezed_record(body) for body in (compress(b"one"), b"two", compress(b"three"))]
     records = RecordColumns.of(b"".join(packed))
     ((row, why),) = records.unreadable()
@@ -170,11 +172,11 @@ def test_places_and_picked_rows() -> None:
                     b"t", b"")
         for queue, offset, position in ((1, 5, 100), (2, 9, 200), (1, 6, 300))
     ]  # fmt: skip
-    found = RecordColumns.of(b"".join(packed), broker="b")
-    assert found.queue_ids.tolist() == [1, 2, 1]
-    assert found.queue_offsets.tolist() == [5, 9, 6]
-    assert found.positions.tolist() == [100, 200, 300]
-    picked = found.where(np.array([True, False, True])).batch(("broker", "body"))
+    columns = RecordColumns.of(b"".join(packed), broker="b")
+    assert columns.queue_ids.tolist() == [1, 2, 1]
+    assert columns.queue_offsets.tolist() == [5, 9, 6]
+    assert columns.positions.tolist() == [100, 200, 300]
+    picked = columns.where(np.array([True, False, True])).batch(("broker", "body"))
     assert picked.to_pydict() == {"broker": ["b", "b"], "body": [b"5", b"6"]}
 
 
@@ -186,12 +188,12 @@ def test_a_run_is_made_of_records_that_know_where_they_lie(
         return record.pack(0, 0, 0, at, 0, 0, bytes(8), 0, bytes(8), 0, 0, b"b", b"t", b"")
 
     size = len(one(0))
-    found = RecordColumns.of(one(7000) + one(7000 + position * size) + one(7000 + 2 * size))
-    assert found.is_contiguous is is_contiguous
+    columns = RecordColumns.of(one(7000) + one(7000 + position * size) + one(7000 + 2 * size))
+    assert columns.is_contiguous is is_contiguous
     assert RecordColumns.of(b"").is_contiguous
 
 
-def test_numbers_for_those_who_look_at_records_without_columns() -> None:
+def test_offsets_and_positions_are_available_without_columns() -> None:
     block = b"".join(GENUINE)
     messages = [record.to_message(r, broker="b") for r in record.decode_many(block)]
     records = RecordColumns.of(block)

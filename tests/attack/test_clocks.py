@@ -15,7 +15,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names
 from roquet.net.clock import Clock, SteadyClock
@@ -77,8 +77,8 @@ def config() -> BrokerConfig:
     )  # fmt: skip
 
 
-class Day:
-    """A broker under a clock that is set, and what was sent to it."""
+class ClockRun:
+    """A broker under a wrong clock, and the messages sent to it."""
 
     def __init__(self, broker: Broker, wall: WrongClock) -> None:
         self.broker = broker
@@ -88,15 +88,15 @@ class Day:
     def work(self, name: str, *, is_timed: bool = True) -> None:
         """Something for each service."""
         body = name.encode()
-        self._send(body + b" now", "")
-        self._send(body + b" level", "DELAY\x011\x02")
+        self.send(body + b" now", "")
+        self.send(body + b" level", "DELAY\x011\x02")
         if is_timed:
-            self._send(body + b" timed", "TIMER_DELAY_MS\x013000\x02")
+            self.send(body + b" timed", "TIMER_DELAY_MS\x013000\x02")
         half = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01half {name}\x02"
-        self._send(body + b" half", half, GIVEN_UP)
+        self.send(body + b" half", half, GIVEN_UP)
         self._pop(body + b" popped")
 
-    def _send(self, body: bytes, text: str, topic: str = "orders") -> None:
+    def send(self, body: bytes, text: str, topic: str = "orders") -> None:
         call = Send(
             producer_group="pg", topic="orders", queue_id=0, properties=text, body=body,
             born_timestamp=self.broker.control.clock.now_ms(),
@@ -120,19 +120,19 @@ class Day:
         """What was acknowledged and is not where it belongs."""
         found: set[bytes] = set()
         for topic, bodies in self.sent.items():
-            found |= bodies - self._bodies(topic)
+            found |= bodies - self.bodies(topic)
         return found
 
-    def _bodies(self, topic: str) -> set[bytes]:
+    def bodies(self, topic: str) -> set[bytes]:
         read = self.broker.log.store.read(topic, 0, 0, count_max=10_000, bytes_max=1 << 26)
         return {record.body for part in read.parts for record in decode_many(part)}
 
 
 @asynccontextmanager
-async def day(make: Callable[[Clock], Clock]) -> AsyncIterator[tuple[Day, WrongClock]]:
+async def day(make: Callable[[Clock], Clock]) -> AsyncIterator[tuple[ClockRun, WrongClock]]:
     wall = WrongClock(this_loop().clock)
     async with BrokerServer(config(), make(wall), files=MemoryFiles()) as server:
-        yield Day(server.broker, wall), wall
+        yield ClockRun(server.broker, wall), wall
 
 
 def plain(clock: Clock) -> Clock:
@@ -162,7 +162,7 @@ async def _jump(make: Callable[[Clock], Clock], jump_ms: int, lasts_ms: int) -> 
 @pytest.mark.parametrize("jump_ms", JUMPS_MS, ids=lambda ms: f"{ms / DAY_MS:+.2f}d")
 @pytest.mark.parametrize("make", [plain, SteadyClock], ids=["raw", "steady"])
 @pytest.mark.parametrize("lasts_ms", [MOMENT_MS, MINUTES_MS], ids=["moment", "minutes"])
-def test_after_a_jump_and_back_everything_comes(
+def test_all_messages_are_delivered_after_a_clock_jump_and_back(
     make: Callable[[Clock], Clock],
     jump_ms: int,
     lasts_ms: int,
@@ -203,8 +203,8 @@ def test_a_moment_of_a_wrong_clock_brings_nothing_early() -> None:
 
     async def scene(jump_ms: int) -> None:
         async with day(SteadyClock) as (found, wall):
-            found._send(b"far", "TIMER_DELAY_MS\x0160000\x02")
-            found._send(b"level", "DELAY\x015\x02")  # a minute
+            found.send(b"far", "TIMER_DELAY_MS\x0160000\x02")
+            found.send(b"level", "DELAY\x015\x02")  # a minute
             await wall.sleep(1_000)
             wall.wrong_ms = jump_ms
             await wall.sleep(MOMENT_MS)
@@ -247,7 +247,7 @@ def test_a_clock_that_is_ahead_for_a_while_does_not_empty_the_log(
             wall.wrong_ms = 0
             await wall.sleep(30_000)
             assert broker.log.store.begin_position == 0
-            assert len(found._bodies("orders")) == 1
+            assert len(found.bodies("orders")) == 1
 
     run(scene(plain))
     run(scene(SteadyClock))
@@ -263,11 +263,11 @@ def test_a_delay_of_a_clock_that_is_ahead_for_minutes_lasts_as_long_as_it_says(
 
     async def scene() -> None:
         async with day(make) as (found, wall):
-            found._send(b"first", "TIMER_DELAY_MS\x01500\x02")
+            found.send(b"first", "TIMER_DELAY_MS\x01500\x02")
             await wall.sleep(5_000)
             wall.wrong_ms = ahead_ms
             await wall.sleep(MINUTES_MS)
-            found._send(b"delayed", "TIMER_DELAY_MS\x0160000\x02")
+            found.send(b"delayed", "TIMER_DELAY_MS\x0160000\x02")
             await wall.sleep(1_000)
             wall.wrong_ms = 0
             await wall.sleep(58_000)

@@ -20,7 +20,7 @@ import pytest
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model import names

@@ -22,6 +22,7 @@ import msgspec
 import pytest
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import store_config
 from roquet.model.errors import CallError, StoreError
@@ -348,8 +349,8 @@ class _Whole(DiskSync):
 # -- the day ---------------------------------------------------------------------------------
 
 
-class Place(msgspec.Struct, frozen=True):
-    """Where a message was said to be."""
+class MessageLocation(msgspec.Struct, frozen=True):
+    """Where the broker said that a message was stored."""
 
     topic: str
     queue_id: int
@@ -361,7 +362,7 @@ class History:
     """What was asked of a broker, and what it answered."""
 
     def __init__(self) -> None:
-        self.stored: dict[bytes, Place] = {}
+        self.stored: dict[bytes, MessageLocation] = {}
         """Acknowledged: the message is at its place."""
         self.held: set[bytes] = set()
         """Acknowledged: the message waits somewhere, or is where it was sent to."""
@@ -373,7 +374,7 @@ class History:
         """Topics whose deletion was asked for, and nobody knows."""
         self.topics: set[str] = set()
         self.groups: set[str] = set()
-        self.progress: dict[int, int] = {}
+        self.progress: dict[int, int | None] = {}
         """Queue id to offset: what an operator set."""
         self.begin = 0
         """The log began there when it was last looked at."""
@@ -430,7 +431,7 @@ class Client:
                 zip(bodies, reply.msg_id.split(","), strict=True)
             ):
                 position = parse_offset_message_id(own_id)[1]
-                place = Place(topic, reply.queue_id, reply.queue_offset + step, position)
+                place = MessageLocation(topic, reply.queue_id, reply.queue_offset + step, position)
                 history.stored[body] = place
         return reply
 
@@ -460,7 +461,7 @@ def body(name: str, size: int = 300) -> bytes:
     return name.encode().ljust(size, b".")
 
 
-async def morning(client: Client, broker: Any) -> None:
+async def morning(client: Client, broker: Broker) -> None:
     """Topics, groups, messages one by one and in batches, delays, timers, transactions."""
     await client.create("T", 3)
     await client.create("U", 1)
@@ -481,7 +482,7 @@ async def morning(client: Client, broker: Any) -> None:
         client.history.progress[1] = broker.tables.offsets.get("G", "T", 1)
 
 
-async def waiting(client: Client, broker: Any) -> None:
+async def waiting(client: Client, broker: Broker) -> None:
     """Delays, delivery times and transactions."""
     now_ms = broker.control.clock.now_ms()
     for n in range(2):
@@ -512,7 +513,7 @@ async def transaction(client: Client, number: int, one: bytes) -> None:
     await client.ask(call)
 
 
-async def evening(client: Client, broker: Any) -> None:
+async def evening(client: Client, broker: Broker) -> None:
     """What comes after a checkpoint: a topic made anew, retention, more messages."""
     await client.delete("U")
     await client.create("U", 1)

@@ -26,8 +26,8 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import VirtualClock, run, this_loop
 from roquet.wire.java_hash import hash_code
-from roquet.wire.receipt_handle import revive_properties
 from roquet.wire.records.record import Record, decode_many
+from roquet.wire.revive_records import revive_properties
 
 pytestmark = pytest.mark.attack
 
@@ -354,7 +354,7 @@ def test_each_poison_alone_stops_nothing(depth: str, caplog: pytest.LogCaptureFi
         run(scene(kind))
 
 
-def test_what_every_service_set_aside_is_told_with_its_name() -> None:
+def test_set_aside_messages_name_their_service() -> None:
     async def scene() -> None:
         clock = this_loop().clock
         async with BrokerServer(config(), clock, files=MemoryFiles()) as server:

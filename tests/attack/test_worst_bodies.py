@@ -100,8 +100,8 @@ class Target(NamedTuple):
     question: Call[Any]
 
 
-class Victim(threading.Thread):
-    """Another client: asks, and notes the longest wait."""
+class LatencyProbe(threading.Thread):
+    """Another client, which measures the longest wait for a reply."""
 
     def __init__(self, target: Target) -> None:
         super().__init__(daemon=True)
@@ -121,7 +121,7 @@ class Victim(threading.Thread):
 
 def longest_wait_ms(target: Target, frames: list[bytes] | None) -> float:
     """Another client's longest wait while these requests are sent; None: while nothing is."""
-    victim = Victim(target)
+    victim = LatencyProbe(target)
     victim.start()
     time.sleep(0.05)
     if frames is None:

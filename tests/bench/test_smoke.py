@@ -20,14 +20,25 @@ COMMANDS = [path for path in FILES if 'if __name__ == "__main__":' in path.read_
 LIBRARIES = [path for path in FILES if path not in COMMANDS]
 
 SMALL = {
-    "balance": "--queues 40 --members 20 --repeats 1",
+    "balance": "--queues 40 --members 20 --repeats 1 --out DIRECTORY/balance.json",
     "codec": "--repeats 1",
     "connections": "half --connections 20 --sends 10",
     "fill": "DIRECTORY --messages 20",
+    "filter_scan": "--messages 100 --rounds 1 --directory DIRECTORY"
+    " --out DIRECTORY/filter_scan.json",
     "filters": "--ours-only --messages 1000 --passes 1 --out DIRECTORY/filters.json",
+    "flame_graphs": "--only 1 --seconds 0.5 --tools perf --no-install --out DIRECTORY",
+    "growth": "--ours-only --only body --most 16 --rounds 1 --seconds 0.1 --warm 0"
+    " --out DIRECTORY/growth.json",
+    "keys": "--ours-only --messages 200 --queries 20 --passes 1 --out DIRECTORY/keys.json",
+    "lone": "--ours-only --rounds 1 --seconds 0.1 --warm 0 --out DIRECTORY/lone.json",
     "net": "--requests 100 --repeats 1",
-    "produce": "--only many --scale 0.001 --rounds 1",
-    "store": "--count 100 --recover-gb 0.001 --recover-batches 1 --directory DIRECTORY",
+    "pop": "--ours-only --messages 500 --processes 1 --out DIRECTORY/pop.json",
+    "produce": "--only many --scale 0.001 --rounds 1 --out DIRECTORY/produce.json",
+    "report": "--build DIRECTORY --out DIRECTORY/report.html",
+    "soak": "--work batches --minutes 0.005 --period 0.1 --out DIRECTORY/bench-batches.json",
+    "store": "--count 100 --recover-gb 0.001 --recover-batches 1 --directory DIRECTORY"
+    " --out DIRECTORY/store.json",
 }
 """Benchmarks of our own programs alone, with arguments that leave a second or two of work."""
 

@@ -1,4 +1,4 @@
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -6,12 +6,16 @@ import pytest
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.settings.config import BrokerConfig
-from roquet.wire.call import Call
+from roquet.net.router import Peer
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.send import Send
+
+ReplyTo = Callable[[Any, int], Awaitable[Reply]]
+"""Answers a call of the broker; the number is its timeout in ms."""
 
 
 class FakePeer:
-    """A connection without a socket: remembers what it was told."""
+    """A connection without a socket: records the one-way calls that it is sent."""
 
     language = 0
     version = 0
@@ -22,15 +26,22 @@ class FakePeer:
         self.told: list[Call[Any]] = []
         self.closed = False
         self.is_full = False
-        self._callbacks: list[Callable[[Any], object]] = []
+        self.reply_to: ReplyTo | None = None
+        self._callbacks: list[Callable[[Peer], object]] = []
+
+    async def drain(self) -> None:
+        """Nothing waits to be read here."""
 
     def oneway(self, call: Call[Any]) -> None:
         self.told.append(call)
 
     async def call(self, call: Call[Any], timeout_ms: int = 3_000) -> Any:
-        raise NotImplementedError
+        """The reply of `reply_to`, which a test sets."""
+        if self.reply_to is None:
+            raise NotImplementedError
+        return await self.reply_to(call, timeout_ms)
 
-    def on_close(self, callback: Callable[[Any], object]) -> None:
+    def on_close(self, callback: Callable[[Peer], object]) -> None:
         self._callbacks.append(callback)
 
     def hang_up(self) -> None:
@@ -39,13 +50,20 @@ class FakePeer:
             callback(self)
 
 
+NewPeer = Callable[..., FakePeer]
+"""Makes a peer, of the given host."""
+
+MakeSend = Callable[..., Send]
+"""Makes a send request; keywords are its fields."""
+
+
 @pytest.fixture
 def peer() -> FakePeer:
     return FakePeer()
 
 
 @pytest.fixture
-def new_peer() -> Callable[..., FakePeer]:
+def new_peer() -> NewPeer:
     return FakePeer
 
 
@@ -68,7 +86,7 @@ async def broker(server: BrokerServer) -> Broker:
 
 
 @pytest.fixture
-def message() -> Callable[..., Send]:
+def message() -> MakeSend:
     def make(body: bytes = b"body", **fields: Any) -> Send:
         arguments = {
             "producer_group": "pg",

@@ -40,7 +40,7 @@ def test_every_call_has_a_gate_and_every_kind_a_call() -> None:
     assert {*KINDS.values(), "admin"} == set(admission.gates)
 
 
-def test_the_limits_are_the_genuine_ones() -> None:
+def test_the_limits_are_those_of_apache() -> None:
     assert limits_of(BrokerConfig()) == {
         "send": AdmissionLimits(count=10_000, wait_ms=200),
         "pull": AdmissionLimits(count=100_000, wait_ms=5_000),
@@ -58,6 +58,6 @@ def test_the_limits_follow_the_settings_also_later() -> None:
     assert admission.gates["send"].limits == AdmissionLimits(count=7, wait_ms=900)
 
 
-def test_without_fast_failure_nobody_waits_too_long() -> None:
+def test_requests_are_not_refused_for_waiting_without_fast_failure() -> None:
     by_kind = limits_of(read("brokerFastFailureEnable=false", "", {}))
     assert {limits.wait_ms for limits in by_kind.values()} == {None}

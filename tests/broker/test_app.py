@@ -4,10 +4,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker import app as app_module
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
     CallError,
@@ -35,8 +36,8 @@ def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
     return BrokerConfig(store_dir=directory, **arguments)
 
 
-async def test_what_was_stored_is_there_after_a_restart(
-    tmp_path: Path, peer: Any, message: Any
+async def test_stored_messages_are_there_after_a_restart(
+    tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
         server.broker.bind(send)(message(b"kept"), peer)
@@ -86,14 +87,14 @@ async def test_a_damaged_table_stops_the_start_and_lets_the_directory_go(tmp_pat
         pass
 
 
-async def test_messages_name_the_port_that_was_found(peer: Any, message: Any) -> None:
+async def test_messages_name_the_port_that_was_found(peer: FakePeer, message: MakeSend) -> None:
     async with BrokerServer(config_of()) as server:
         reply: Any = server.broker.bind(send)(message(), peer)
         assert int(reply.msg_id[8:16], 16) == server.port
 
 
 async def test_the_advertised_address_is_what_name_servers_and_records_hold(
-    peer: Any, message: Any
+    peer: FakePeer, message: MakeSend
 ) -> None:
     async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
         config = config_of(advertise="10.9.8.7:6543", name_servers=(names.address,))
@@ -114,7 +115,7 @@ async def test_name_servers_know_a_broker_as_long_as_it_runs() -> None:
         assert not names.state.brokers.registrations
 
 
-async def test_a_new_topic_is_routed_soon(peer: Any, message: Any) -> None:
+async def test_a_new_topic_is_routed_soon(peer: FakePeer, message: MakeSend) -> None:
     async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as names:
         config = config_of(name_servers=(names.address,))
         async with BrokerServer(config) as server:
@@ -133,7 +134,7 @@ async def test_a_broker_starts_without_its_name_server() -> None:
 
 
 async def test_a_stop_answers_held_pulls_and_keeps_late_commits(
-    tmp_path: Path, peer: Any, message: Any
+    tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     server = BrokerServer(config_of(tmp_path))
     await server.__aenter__()
@@ -174,7 +175,7 @@ async def test_a_disk_that_is_full_at_the_end_does_not_hold_up_the_stop(
     assert "groups will read twice: no room" in caplog.text
 
 
-async def test_several_brokers_live_in_one_process(peer: Any, message: Any) -> None:
+async def test_several_brokers_live_in_one_process(peer: FakePeer, message: MakeSend) -> None:
     async with BrokerServer(config_of()) as first, BrokerServer(config_of()) as second:
         first.broker.bind(send)(message(), peer)
         assert second.broker.tables.topics.get("orders") is None
@@ -210,7 +211,7 @@ async def test_a_certificate_that_is_not_there_stops_the_start(tmp_path: Path) -
             pass
 
 
-async def test_clients_of_old_find_a_port_two_below(peer: Any) -> None:
+async def test_clients_of_old_find_a_port_two_below(peer: FakePeer) -> None:
     port = free_pair()
     async with BrokerServer(config_of(port=port)) as server:
         assert server.port == port
@@ -230,7 +231,7 @@ async def test_clients_of_old_find_a_port_two_below(peer: Any) -> None:
 
 
 @pytest.mark.parametrize("asked", [0, 2])
-async def test_there_is_no_port_two_below_one_that_has_none(
+async def test_no_vip_port_is_opened_for_port_zero_or_two(
     asked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Any] = []
@@ -240,7 +241,7 @@ async def test_there_is_no_port_two_below_one_that_has_none(
     assert made == [None]
 
 
-async def test_a_broker_whose_port_two_below_is_taken_says_so_and_serves(
+async def test_a_broker_whose_vip_port_is_taken_logs_it_and_serves(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     port = free_pair()

@@ -3,9 +3,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.settings.config import BrokerConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 
@@ -17,7 +18,7 @@ def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
 
 
 async def test_a_broker_without_a_directory_keeps_everything_in_memory(
-    peer: Any, message: Any
+    peer: FakePeer, message: MakeSend
 ) -> None:
     async with BrokerServer(config_of()) as server:
         assert server.address == f"127.0.0.1:{server.port}"
@@ -27,8 +28,8 @@ async def test_a_broker_without_a_directory_keeps_everything_in_memory(
         assert server.broker.tables.topics.get("orders") is None
 
 
-async def test_the_tables_are_where_the_genuine_broker_looks(
-    tmp_path: Path, peer: Any, message: Any
+async def test_tables_are_saved_in_apaches_directory(
+    tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
         server.broker.bind(send)(message(), peer)

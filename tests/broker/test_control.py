@@ -1,7 +1,7 @@
 from roquet.broker.broker import Broker
 
 
-async def test_other_settings_are_in_force_for_all_who_look(broker: Broker) -> None:
+async def test_changed_settings_are_seen_by_all_parts(broker: Broker) -> None:
     before = broker.control.settings.config
     broker.control.settings.change({"region": "elsewhere"}, 0)
     assert broker.control.settings.config.region == "elsewhere"

@@ -1,4 +1,4 @@
-from typing import Any
+from tests.broker.conftest import FakePeer, NewPeer
 
 from roquet.broker.broker import Broker
 from roquet.model.subscription import ConsumerData, HeartbeatData
@@ -7,13 +7,15 @@ from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
 
 
-def join(broker: Broker, peer: Any, client_id: str, group: str) -> None:
+def join(broker: Broker, peer: FakePeer, client_id: str, group: str) -> None:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name=group)])
     broker.tables.clients.seen(peer, LastSeen(seen_ms=0))
     broker.tables.clients.beat(peer, data)
 
 
-async def test_the_members_of_a_changed_group_hear_of_it(broker: Broker, new_peer: Any) -> None:
+async def test_the_members_of_a_changed_group_are_notified(
+    broker: Broker, new_peer: NewPeer
+) -> None:
     ours, theirs = new_peer(), new_peer()
     join(broker, ours, "c1", "billing")
     join(broker, theirs, "c2", "shipping")
@@ -22,8 +24,8 @@ async def test_the_members_of_a_changed_group_hear_of_it(broker: Broker, new_pee
     assert theirs.told == []
 
 
-async def test_a_forgotten_client_is_told_to_the_rest_of_its_groups(
-    broker: Broker, new_peer: Any
+async def test_a_silent_client_is_removed_and_its_groups_are_notified(
+    broker: Broker, new_peer: NewPeer
 ) -> None:
     first, second = new_peer(), new_peer()
     join(broker, first, "c1", "billing")
@@ -33,19 +35,19 @@ async def test_a_forgotten_client_is_told_to_the_rest_of_its_groups(
     assert second.told == [ConsumersChanged(consumer_group="billing")]
 
 
-async def test_forgetting_a_stranger_changes_nothing(broker: Broker, peer: Any) -> None:
+async def test_forgetting_a_stranger_changes_nothing(broker: Broker, peer: FakePeer) -> None:
     broker.coordination.forget(peer)
     assert peer not in broker.tables.clients
 
 
-async def test_what_is_seen_and_decided_goes_with_the_last_member(
-    broker: Broker, new_peer: Any
+async def test_observed_owners_and_decisions_are_removed_with_the_last_member(
+    broker: Broker, new_peer: NewPeer
 ) -> None:
     first, second = new_peer(), new_peer()
     join(broker, first, "c1", "billing")
     join(broker, second, "c2", "billing")
     broker.coordination.handover.seen("billing", "orders", 0, first)
-    broker.coordination.rebalance.assignments.asked("billing", "c2", "STICKY")
+    broker.coordination.rebalance.assignments.note_strategy("billing", "c2", "STICKY")
     broker.coordination.forget(first)
     assert broker.coordination.handover.owners("billing", "orders", 0) == []
     assert broker.coordination.rebalance.assignments.strategies("billing") == {"c2": "STICKY"}
@@ -53,7 +55,7 @@ async def test_what_is_seen_and_decided_goes_with_the_last_member(
     assert broker.coordination.rebalance.assignments.strategies("billing") == {}
 
 
-async def test_a_group_pulls_unless_told_otherwise(broker: Broker) -> None:
+async def test_a_group_pulls_by_default(broker: Broker) -> None:
     assert broker.coordination.request_mode("orders", "billing").mode == "PULL"
     broker.tables.request_modes.put(
         RequestMode(topic="orders", consumer_group="billing", mode="POP")

@@ -1,7 +1,7 @@
 from roquet.broker.broker import Broker
 
 
-async def test_all_services_store_by_the_one_way_into_the_log(broker: Broker) -> None:
+async def test_all_services_append_through_the_same_ingest(broker: Broker) -> None:
     delivery = broker.delivery
     assert delivery.delay.message_log is broker.log
     assert delivery.timer.context.message_log is broker.log

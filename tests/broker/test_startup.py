@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import (
@@ -22,7 +23,7 @@ def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
 
 
 async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are_others(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
         server.broker.bind(send)(message(b"kept"), peer)
@@ -37,7 +38,7 @@ async def test_progress_of_messages_that_are_lost_is_taken_back_before_there_are
 
 
 async def test_messages_without_a_topic_are_said_and_kept(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
         server.broker.bind(send)(message(), peer)
@@ -58,7 +59,7 @@ async def test_how_many_requests_may_wait_changes_while_the_broker_runs() -> Non
 
 @in_virtual_time
 async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
-    message: Any, peer: Any
+    message: MakeSend, peer: FakePeer
 ) -> None:
     async with BrokerServer(config_of(), this_loop().clock) as server:
         broker = server.broker
@@ -73,7 +74,7 @@ async def test_whether_topics_come_by_themselves_changes_for_messages_that_wait(
 
 
 async def test_no_retention_is_too_short_for_what_waits(
-    tmp_path: Path, peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with BrokerServer(config_of(tmp_path)) as server:
         broker = server.broker

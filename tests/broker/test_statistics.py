@@ -21,7 +21,7 @@ def minute(statistics: Statistics, name: str, key: str) -> StatsItem | None:
     return stats.stats_minute if stats else None
 
 
-def test_what_was_put_and_got_is_told_once_a_sample_was_taken() -> None:
+def test_rates_are_reported_once_a_sample_was_taken() -> None:
     statistics = Statistics(NOW)
     statistics.put("orders", 10, 2330)
     statistics.got("orders", "billing", 4, 932)
@@ -39,7 +39,7 @@ def test_what_was_put_and_got_is_told_once_a_sample_was_taken() -> None:
     assert (size.sum, size.avgpt) == (2330, 1165.0)
 
 
-def test_what_nobody_counted_is_unknown() -> None:
+def test_a_statistic_that_was_never_counted_is_unknown() -> None:
     statistics = Statistics(NOW)
     statistics.put("orders", 1, 1)
     for name, key in [
@@ -160,7 +160,7 @@ def test_keys_above_the_limit_count_for_the_broker_alone() -> None:
     assert statistics.view("GROUP_GET_NUMS", f"t{module.KEYS_MAX}@billing") is None
 
 
-def test_keys_of_which_nothing_was_heard_for_a_day_are_forgotten() -> None:
+def test_keys_unused_for_a_day_are_removed() -> None:
     statistics = Statistics(NOW)
     statistics.put("old", 1, 1)
     for tick in range(1, 360 * 26 + 1):
@@ -170,7 +170,7 @@ def test_keys_of_which_nothing_was_heard_for_a_day_are_forgotten() -> None:
     assert list(statistics.puts) == ["busy"]
 
 
-def test_what_is_deleted_is_forgotten() -> None:
+def test_statistics_of_deleted_topics_are_removed() -> None:
     statistics = Statistics(NOW)
     for topic in ("orders", "paid"):
         statistics.put(topic, 1, 1)
@@ -184,7 +184,7 @@ def test_what_is_deleted_is_forgotten() -> None:
     assert statistics.broker_puts.count == 2, "it was stored, whatever became of it"
 
 
-def test_how_far_a_queue_was_pulled_is_remembered() -> None:
+def test_the_pulled_offset_of_a_queue_is_kept() -> None:
     statistics = Statistics(NOW)
     statistics.got("orders", "billing", 3, 99).pulled[1] = 8
     assert statistics.pulled("orders", "billing", 1) == 8

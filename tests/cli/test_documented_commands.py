@@ -29,8 +29,8 @@ INLINE = re.compile(r"`(roquet [a-z][^`\n]*)`")
 def commands_in(text: str) -> Iterator[str]:
     blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     for block in blocks:
-        for found in IN_A_BLOCK.finditer(block.replace("\\\n", " ")):
-            yield found[1]
+        for match in IN_A_BLOCK.finditer(block.replace("\\\n", " ")):
+            yield match[1]
     yield from INLINE.findall(text)
 
 
@@ -52,14 +52,14 @@ def problem(line: str) -> str | None:
             return f"there is no {words[0]!r}"
         else:
             break  # `roquet spark …`
-    given = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
-    unknown = [word for word in given if word not in options]
+    used_options = [word.partition("=")[0] for word in words if re.match(r"--?[a-z]", word)]
+    unknown = [word for word in used_options if word not in options]
     return f"no option {unknown}" if unknown else None
 
 
 def options_of(command: Any) -> set[str]:
-    found = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
-    return found | {"--help", "--install-completion", "--show-completion"}
+    names = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+    return names | {"--help", "--install-completion", "--show-completion"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
@@ -69,12 +69,12 @@ def test_every_command_of_a_page_can_be_run(page: Path) -> None:
 
 
 def test_every_command_that_our_own_texts_name_can_be_run() -> None:
-    found = {
+    problems = {
         f"{path.name}: {line}": problem(line)
         for path in SOURCES
         for line in INLINE.findall(path.read_text("utf-8"))
     }
-    assert {line: what for line, what in found.items() if what} == {}
+    assert {line: what for line, what in problems.items() if what} == {}
 
 
 def test_the_walk_sees_the_commands() -> None:

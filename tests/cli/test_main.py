@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from roquet import __version__
 from roquet.cli import main
 from roquet.model.errors import ConfigError, ConnectFailed, StoreLocked, UsageError
+from roquet.wire.records.speedups import COMPILED
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -42,7 +43,7 @@ def test_help_names_every_command_and_imports_no_spark() -> None:
     assert not {name for name in modules if name.split(".")[0] in SPARKS}
 
 
-def test_serving_imports_neither_spark_nor_a_client_nor_what_only_eyes_need() -> None:
+def test_servers_import_neither_spark_nor_a_client_nor_libraries_for_display() -> None:
     modules = imported_by(
         "import roquet.cli.main, roquet.broker.app, roquet.namesrv.app, roquet.cli.process.runtime"
     )
@@ -50,12 +51,13 @@ def test_serving_imports_neither_spark_nor_a_client_nor_what_only_eyes_need() ->
     assert not {name for name in modules if name.startswith("roquet.client")}
 
 
-def test_the_version_is_told() -> None:
+def test_the_version_is_printed() -> None:
     result = CliRunner().invoke(main.app, ["--version"])
-    assert (result.exit_code, result.output) == (0, f"roquet {__version__}\n")
+    form = "compiled inner loops" if COMPILED else "pure Python"
+    assert (result.exit_code, result.output) == (0, f"roquet {__version__} ({form})\n")
 
 
-def test_without_a_command_there_is_help() -> None:
+def test_without_a_command_the_help_is_printed() -> None:
     assert "Servers:" in CliRunner().invoke(main.app, []).output
 
 
@@ -64,7 +66,7 @@ def test_every_command_is_in_one_section_of_the_help() -> None:
     assert sorted(sections) == sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
 
 
-def test_a_command_that_there_is_not_is_wrong_use() -> None:
+def test_an_unknown_command_is_wrong_use() -> None:
     result = CliRunner().invoke(main.app, ["porduce"])
     assert result.exit_code == 2
     assert "produce" in result.output, "the right one is suggested"
@@ -80,7 +82,7 @@ def test_a_command_that_there_is_not_is_wrong_use() -> None:
         (OSError("the cable is out"), 1),
     ],
 )
-def test_what_goes_wrong_is_one_line_and_an_exit_code(
+def test_an_error_is_one_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
     error: Exception,
@@ -109,7 +111,7 @@ def test_ctrl_c_leaves_no_traceback(
     assert capsys.readouterr().err == ""
 
 
-def test_a_reader_who_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
     table = tmp_path / "topics.json"
     table.write_text(json.dumps({str(n): "x" * 100 for n in range(10_000)}))
     run = subprocess.run(

@@ -10,7 +10,7 @@ from roquet.cli.main import app
 run = CliRunner().invoke
 
 
-def test_one_seed_is_told_in_one_line() -> None:
+def test_one_seed_is_reported_in_one_line() -> None:
     result = run(app, ["simulate", "--seeds", "1", "--first", "2"])
     assert result.exit_code == 0
     assert result.stdout.startswith("1 seed, ")

@@ -14,11 +14,13 @@ from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.model.subscription import HeartbeatData
-from roquet.net.router import Peer, Router
+from roquet.net import error_replies
+from roquet.net.router import DispatchResult, HandlerReply, Peer, RequestHandler, Router
 from roquet.net.server import Server
 from roquet.rules.topic_id import is_other_topic
 from roquet.testing.clock import this_loop
-from roquet.wire.call import Reply
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.client_forwarding import GetRunningInfo, RunningInfo
 from roquet.wire.calls.assignment import QueryAssignment
 from roquet.wire.calls.bodies import (
     AssignmentQuery,
@@ -46,13 +48,32 @@ from roquet.wire.calls.offset import (
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send, SendBack, SendBatch, SendReply
-from roquet.wire.codes import ResponseCode
+from roquet.wire.codes import FLAG_ONEWAY, ResponseCode
+from roquet.wire.command import Command
 from roquet.wire.fastjson import codec
+from roquet.wire.fields import encode_reply
 from roquet.wire.records import record
 
 C = TypeVar("C", bound=ClientConfig)
+T = TypeVar("T")
 
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+
+
+class InspectedRouter(Router):
+    """A router that shows each request to `inspect`, whose error refuses it."""
+
+    inspect: Callable[[Command], object] | None = None
+
+    def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
+        try:
+            if self.inspect is not None:
+                self.inspect(command)
+        except CallRefused as refused:
+            reply = error_replies.refusal(refused)
+            assert reply is not None
+            return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)
+        return super().dispatch(command, peer)
 
 
 class FakeBroker:
@@ -90,11 +111,8 @@ class FakeBroker:
         self.lock_calls = 0
         self.lock_faults: list[Exception] = []
         self.decides: Callable[[AssignmentQuery], QueueAssignments] | None = None
-        self.server = Server(self.router(), host="127.0.0.1", clock=this_loop().clock)
-
-    def router(self) -> Router:
-        router = Router()
-        served: dict[Any, Any] = {
+        self.router = InspectedRouter()
+        self.handlers: dict[type[Call[Any]], RequestHandler[Any]] = {
             Send: self.send,
             SendBatch: self.send_batch,
             Pull: self.pull,
@@ -111,9 +129,17 @@ class FakeBroker:
             UnlockQueues: self.unlock,
             QueryAssignment: self.query_assignment,
         }
-        for call, handler in served.items():
-            router.add(call, handler)
-        return router
+        """A test may replace a handler at any time."""
+        for call_type in self.handlers:
+            self.router.add(call_type, partial(self.handle, call_type))
+        self.server = Server(self.router, host="127.0.0.1", clock=this_loop().clock)
+
+    def handle(self, call_type: type[Call[Any]], call: Call[Any], peer: Peer) -> HandlerReply:
+        return self.handlers[call_type](call, peer)
+
+    def member(self, client_id: str, group: str = "g") -> Peer:
+        """The connection of a group's member."""
+        return self.members[group][client_id]
 
     @property
     def address(self) -> str:
@@ -299,6 +325,8 @@ class FakeCluster:
         self.topics: dict[str, dict[str, int]] = {}
         self.asked: list[str] = []
         self.unready = 0
+        self.other_brokers: list[BrokerData] = []
+        """Brokers without queues that every route names as well."""
         router = Router()
         router.add(GetRoute, self.route)
         self.server = Server(router, host="127.0.0.1", clock=this_loop().clock)
@@ -325,7 +353,8 @@ class FakeCluster:
                     cluster="c", broker_name=name, broker_addrs={0: self.brokers[name].address}
                 )
                 for name in queues
-            ],
+            ]
+            + self.other_brokers,
         )
         return Reply(body=codec.dumps(route))
 
@@ -378,6 +407,38 @@ class Until(Protocol):
         self, holds: Callable[[], object], within_s: float = 120, step_s: float = 0.05
     ) -> Awaitable[None]:
         """Fail when it does not hold in time."""
+
+
+class Created(Protocol):
+    """`created(Inbox)`: the list of all objects of a class that are made from now on."""
+
+    def __call__(self, kind: type[T]) -> list[T]:
+        """Begin to record."""
+
+
+async def running_info(
+    broker: FakeBroker, client_id: str, group: str = "g", *, stacks: bool = False
+) -> RunningInfo:
+    """The running info that a member of a group tells a broker."""
+    call = GetRunningInfo(consumer_group=group, client_id=client_id, jstack_enable=stacks)
+    reply = await broker.member(client_id, group).call(call)
+    return codec.loads(reply.body, RunningInfo)
+
+
+@pytest.fixture
+def created(monkeypatch: pytest.MonkeyPatch) -> Created:
+    def record_objects(kind: type[T]) -> list[T]:
+        made: list[T] = []
+        init = kind.__init__
+
+        def recorded(self: T, *args: object, **fields: object) -> None:
+            made.append(self)
+            init(self, *args, **fields)
+
+        monkeypatch.setattr(kind, "__init__", recorded)
+        return made
+
+    return record_objects
 
 
 @pytest.fixture

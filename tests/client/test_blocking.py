@@ -163,7 +163,7 @@ def test_a_loop_over_messages_acknowledges_by_blocks(address: str) -> None:
         assert consumer.next(500) is None
 
 
-def test_what_is_put_off_or_fails_comes_again_or_is_given_up(address: str) -> None:
+def test_delayed_and_failed_messages_come_again_or_become_dead_letters(address: str) -> None:
     with Producer(address) as producer:
         producer.send("BlockingAgain", b"x")
     with PushConsumer(address, group="again", topic="BlockingAgain", config=FIRST) as consumer:
@@ -316,7 +316,7 @@ def test_a_close_sends_what_other_threads_have_lingering(address: str) -> None:
         assert receipts == [True] * 5
 
 
-def test_what_constructors_take_is_imported_from_the_same_module() -> None:
+def test_types_of_constructor_arguments_are_in_the_same_module() -> None:
     shared = {"ConsumeFrom", "ConsumerConfig", "Message", "ProducerConfig"}
     assert shared <= set(blocking.__all__)
     assert all(getattr(blocking, name) is getattr(client, name) for name in shared)

@@ -51,7 +51,7 @@ def test_a_config_of_another_kind_is_refused(kind: Any, config: Any) -> None:
         kind("127.0.0.1:9876", group="g", config=config)
 
 
-def test_names_that_are_no_texts_are_refused() -> None:
+def test_names_that_are_not_strings_are_refused() -> None:
     address: Any = 12
     with pytest.raises(ConfigError, match="namesrv: 'HOST:9876'"):
         PushConsumer(address, group="g")
@@ -74,7 +74,7 @@ def test_names_that_are_no_texts_are_refused() -> None:
     ],
     ids=lambda made: f"{made.__module__}.{made.__qualname__}",
 )  # fmt: skip
-def test_signatures_show_no_addresses_and_no_walls_of_defaults(made: Any) -> None:
+def test_signatures_show_neither_addresses_nor_all_defaults(made: Any) -> None:
     shown = str(inspect.signature(made))
     assert " at 0x" not in shown
     assert "Config(" not in shown

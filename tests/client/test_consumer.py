@@ -7,13 +7,15 @@ import signal
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
 from roquet.client.pull import PullConsumer
 from roquet.client.push import PushConsumer
+from roquet.client.reading.inbox import Inbox
 from roquet.client.reading.message import ReceivedMessage
+from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.model.errors import CallRefused, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -66,21 +68,23 @@ async def test_a_fetch_that_is_cancelled_loses_nothing(
 
 
 @in_virtual_time
-async def test_a_cancelled_fetch_leaves_to_others_what_is_theirs_by_now(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_cancelled_fetch_drops_messages_of_revoked_queues(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    assigned = created(AssignedQueues)
+    inboxes = created(Inbox)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 3)
         fetching = asyncio.create_task(consumer.fetch(5, timeout_ms=60_000))
         await asyncio.sleep(1)
-        reader = consumer._assigned_queues.reader(consumer.assignment()[0])
+        reader = assigned[0].reader(consumer.assignment()[0])
         reader.release()
         handing_back = asyncio.create_task(reader.wait_for_handlers(30_000))
         await asyncio.sleep(1)
         fetching.cancel()
         await asyncio.wait([fetching, handing_back])
         assert this_loop().clock.monotonic_ms() == 2_000
-        assert consumer._inbox.pop() is None
+        assert inboxes[0].pop() is None
 
 
 @in_virtual_time
@@ -166,9 +170,10 @@ async def test_a_failed_message_goes_back_to_its_broker(
 
 
 @in_virtual_time
-async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_message_that_cannot_be_sent_back_is_retried_locally_and_holds_progress(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    assigned = created(AssignedQueues)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].back_faults = [CallRefused(1, "no")] * 2
         filled(cluster, 3)
@@ -181,7 +186,7 @@ async def test_what_cannot_be_sent_back_is_tried_again_here_and_holds_progress(
 
         running = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(7)
-        reader = consumer._assigned_queues.reader(consumer.assignment()[0])
+        reader = assigned[0].reader(consumer.assignment()[0])
         assert reader.window.committable == 1
         await asyncio.sleep(60)
         times = [ms for body, ms in seen if body == 1]
@@ -249,7 +254,7 @@ async def test_a_close_lets_handlers_end_and_saves_what_they_did(
 
 
 @in_virtual_time
-async def test_a_handler_that_hangs_does_not_hold_a_close_up_for_ever(
+async def test_a_hanging_handler_delays_a_close_only_up_to_its_timeout(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -339,7 +344,7 @@ async def test_sigterm_ends_all_consumers_of_a_loop() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
-async def test_a_handler_for_sigterm_that_is_the_users_own_stays() -> None:
+async def test_the_programs_own_sigterm_handler_stays() -> None:
     heard = []
     before = signal.signal(signal.SIGTERM, lambda *_: heard.append(True))
     try:
@@ -365,7 +370,7 @@ async def test_reading_needs_an_open_consumer(fakes: FakeClusters, virtual: Virt
             await consumer.run(print)
 
 
-def test_the_systems_groups_are_not_for_users() -> None:
+def test_system_groups_cannot_be_joined() -> None:
     with pytest.raises(UsageError, match="the system's own"):
         PushConsumer("127.0.0.1:1", group="CID_RMQ_SYS_TRANS")
     with pytest.raises(UsageError, match="group name"):
@@ -392,7 +397,7 @@ async def test_two_members_of_one_name_in_one_process_are_an_error(
 
 
 @in_virtual_time
-async def test_a_paused_queue_gives_nothing_until_it_is_resumed(
+async def test_a_paused_queue_hands_out_nothing_until_it_is_resumed(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
@@ -442,7 +447,9 @@ async def test_a_seek_goes_anywhere(fakes: FakeClusters, virtual: VirtualConfig)
 
 
 @in_virtual_time
-async def test_lag_is_what_is_not_handled_yet(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_the_lag_counts_unhandled_messages(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         filled(cluster, 9)
         first, _ = await consumer.fetch(2)

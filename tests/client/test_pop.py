@@ -4,6 +4,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.client.conftest import Created
 
 from roquet.client import (
     ConsumeFrom,
@@ -16,16 +17,20 @@ from roquet.client import (
 )
 from roquet.client.blocking import PopConsumer as BlockingPopConsumer
 from roquet.client.blocking import Producer as BlockingProducer
+from roquet.client.connection.heartbeats import Membership
+from roquet.client.connection.routes import Routes
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch
-from roquet.client.popping.pop_loop import PopLoop
+from roquet.client.popping.prefetch_buffer import PrefetchBuffer
 from roquet.client.reading.message import InboundMessage
 from roquet.model.errors import ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType, MessageModel
+from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import BlockingCluster, cluster
-from roquet.wire.calls.pop import PopReply
+from roquet.wire.call import Call, R
+from roquet.wire.calls.pop import Pop
 
 
 def config(**settings: Any) -> ConsumerConfig:
@@ -51,7 +56,7 @@ async def send(namesrv: str, topic: str, *tags: str) -> None:
         {"pop_count": 0},
     ],
 )
-def test_what_it_cannot_do_is_said_at_once(settings: dict[str, Any]) -> None:
+def test_unsupported_settings_are_refused_at_once(settings: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=next(iter(settings))):
         PopConsumer("127.0.0.1:1", group="g", config=ConsumerConfig(**settings))
 
@@ -92,7 +97,7 @@ async def test_topics_come_and_go_while_it_runs() -> None:
 
 
 @pytest.mark.parametrize("tags", ["b || c", "*"])
-def test_new_tags_hold_no_message_back(tags: str) -> None:
+def test_changed_tags_hold_no_message_back(tags: str) -> None:
     @in_virtual_time
     async def go() -> None:
         async with cluster(clock=this_loop().clock) as running:
@@ -112,7 +117,7 @@ def test_new_tags_hold_no_message_back(tags: str) -> None:
 
 
 @in_virtual_time
-async def test_what_comes_while_it_closes_others_get_at_once(
+async def test_messages_popped_during_a_close_go_to_others_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with cluster(clock=this_loop().clock) as running:
@@ -122,15 +127,19 @@ async def test_what_comes_while_it_closes_others_get_at_once(
         (first,) = await taker.fetch(1, 3_000)
         await first.ack()
         await asyncio.sleep(2)
-        leave = taker._session.membership.leave
+        leave = Membership.leave
 
-        async def slowly(**fields: Any) -> None:
-            await send(running.namesrv_addr, "t", "b")
-            await asyncio.sleep(0.1)
-            await leave(**fields)
+        async def slowly(
+            membership: Membership, *, producer: str | None = None, consumer: str | None = None
+        ) -> None:
+            if consumer == "g":
+                await send(running.namesrv_addr, "t", "b")
+                await asyncio.sleep(0.1)
+            await leave(membership, producer=producer, consumer=consumer)
 
-        monkeypatch.setattr(taker._session.membership, "leave", slowly)
-        await taker.close()
+        with monkeypatch.context() as patched:
+            patched.setattr(Membership, "leave", slowly)
+            await taker.close()
         async with PopConsumer(
             running.namesrv_addr, group="g", topic="t", config=config()
         ) as other:
@@ -140,7 +149,7 @@ async def test_what_comes_while_it_closes_others_get_at_once(
 
 
 @in_virtual_time
-async def test_a_topic_that_comes_later_is_found() -> None:
+async def test_a_topic_that_is_created_later_is_found() -> None:
     async with cluster(clock=this_loop().clock) as running:
         settings = config()
         async with PopConsumer(
@@ -166,25 +175,27 @@ async def test_a_topic_that_is_missing_keeps_no_other_from_being_popped() -> Non
 
 
 @in_virtual_time
-async def test_a_route_that_cannot_be_read_is_asked_for_again() -> None:
+async def test_a_route_that_cannot_be_read_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", "a")
         taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
         async with taker:
-            find, faults = taker._session.routes.find_readable, [FieldError("no route")]
+            find, faults = Routes.find_readable, [FieldError("no route")]
 
-            async def garbled(topic: str) -> list[MessageQueue]:
+            async def garbled(routes: Routes, topic: str) -> list[MessageQueue]:
                 if faults:
                     raise faults.pop()
-                return await find(topic)
+                return await find(routes, topic)
 
-            taker._session.routes.find_readable = garbled  # type: ignore[method-assign]
+            monkeypatch.setattr(Routes, "find_readable", garbled)
             assert await taker.next(5_000) is not None
             assert not faults
 
 
 @in_virtual_time
-async def test_a_paused_consumer_takes_nothing() -> None:
+async def test_a_paused_consumer_pops_nothing() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", "a")
         taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
@@ -198,7 +209,7 @@ async def test_a_paused_consumer_takes_nothing() -> None:
 
 
 @in_virtual_time
-async def test_what_nobody_has_taken_is_its_lag() -> None:
+async def test_the_lag_counts_messages_that_were_not_popped() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", *"abcdef")
         taker = PopConsumer(running.namesrv_addr, group="g", topic="t", config=config())
@@ -212,7 +223,7 @@ async def test_what_nobody_has_taken_is_its_lag() -> None:
 
 
 @in_virtual_time
-async def test_the_broker_knows_it_as_a_pop_member() -> None:
+async def test_the_broker_lists_it_as_a_pop_member() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", "a")
         settings = config()
@@ -227,17 +238,19 @@ async def test_the_broker_knows_it_as_a_pop_member() -> None:
 
 
 @in_virtual_time
-async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
-    monkeypatch: pytest.MonkeyPatch,
+async def test_a_stopped_consumer_releases_its_buffer_and_pops_no_more(
+    monkeypatch: pytest.MonkeyPatch, created: Created
 ) -> None:
+    buffers = created(PrefetchBuffer)
     async with cluster(clock=this_loop().clock) as running:
         await send(running.namesrv_addr, "t", *"abcdefghijklmnopqrstuvwxyz")
         pops: list[object] = []
-        popped = PopLoop._pop
+        call_broker = ChannelPool.call
 
-        async def counted(pop_loop: PopLoop, count: int) -> PopReply:
-            pops.append(pop_loop)
-            return await popped(pop_loop, count)
+        async def recorded(pool: ChannelPool, address: str, call: Call[R], timeout_ms: int) -> R:
+            if isinstance(call, Pop):
+                pops.append(call)
+            return await call_broker(pool, address, call, timeout_ms)
 
         settings = config(concurrency=1)
         async with PopConsumer(
@@ -246,10 +259,10 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
 
             async def handle(message: ReceivedMessage) -> None:
                 await asyncio.sleep(0.001)
-                if len(taker._buffer) >= 2:
-                    waiting.append(len(taker._buffer))
+                if len(buffers[0]) >= 2:
+                    waiting.append(len(buffers[0]))
                     taker.stop()
-                    monkeypatch.setattr(PopLoop, "_pop", counted)
+                    monkeypatch.setattr(ChannelPool, "call", recorded)
 
             waiting: list[int] = []
             await taker.run(handle)
@@ -263,7 +276,10 @@ async def test_once_stopped_it_gives_back_what_waits_and_pops_no_more(
             assert len(revival.in_flight) == 0
 
 
-def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_plain_handler_may_stop_it_from_its_thread(
+    monkeypatch: pytest.MonkeyPatch, created: Created
+) -> None:
+    buffers = created(PrefetchBuffer)
     given_back: list[int | None] = []
     retry = PopAcks.retry
 
@@ -278,14 +294,14 @@ def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyP
         async with PopConsumer(namesrv, group="g", topic="t", config=settings) as taker:
 
             def handle(message: ReceivedMessage) -> None:
-                if len(taker._buffer):
-                    held.append(len(taker._buffer))
+                if len(buffers[0]):
+                    held.append(len(buffers[0]))
                     taker.stop()
                 time.sleep(0.001)
 
             async with asyncio.timeout(10):
                 await taker.run(handle)
-            return len(taker._buffer)
+            return len(buffers[0])
 
     held: list[int] = []
     with BlockingCluster() as running:
@@ -296,7 +312,7 @@ def test_a_plain_handler_may_stop_it_from_its_thread(monkeypatch: pytest.MonkeyP
     assert set(given_back) == {1}
 
 
-def test_the_blocking_copy_error_takes_extends_and_acknowledges() -> None:
+def test_the_blocking_twin_pops_extends_and_acknowledges() -> None:
     with BlockingCluster() as running, BlockingProducer(running.namesrv_addr) as producer:
         for n in range(3):
             producer.send("t", b"%d" % n)

@@ -7,10 +7,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
+from roquet.client.sending.key_order import KeyOrder
 from roquet.client.sending.selectors import Chance, KeyHash
 from roquet.model.errors import CallRefused, ConfigError, ConnectFailed, MessageIllegal, UsageError
 from roquet.model.message import Message
@@ -188,9 +189,11 @@ KEYED: dict[str, Callable[[Producer, bytes], Awaitable[SendReceipt]]] = {
 
 @pytest.mark.parametrize("way", KEYED)
 @pytest.mark.parametrize("is_known", [True, False])
-def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
-    fakes: FakeClusters, virtual: VirtualConfig, way: str, is_known: bool
+def test_messages_bound_to_a_queue_keep_their_order_over_retries(
+    fakes: FakeClusters, virtual: VirtualConfig, way: str, is_known: bool, created: Created
 ) -> None:
+    key_orders = created(KeyOrder)
+
     @in_virtual_time
     async def go() -> None:
         async with (
@@ -205,13 +208,13 @@ def test_what_is_bound_to_a_queue_is_not_overtaken_by_its_own_retry(
             offsets = [receipt.queue_offset for receipt in receipts]
             assert offsets == sorted(offsets)
             assert len({receipt.queue for receipt in receipts}) == 1
-            assert not len(producer._key_order)
+            assert not len(key_orders[0])
 
     go()
 
 
 @in_virtual_time
-async def test_a_selector_that_spreads_holds_nobody_up(
+async def test_a_selector_that_spreads_does_not_serialize_sends(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:

@@ -4,15 +4,18 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pull import PullConsumer
+from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullStatus
 from roquet.model.subscription import ConsumeType
+from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.records.record import encode_properties
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -62,7 +65,7 @@ async def test_a_pull_may_wait_for_something_new(
 
 
 @in_virtual_time
-async def test_an_offset_that_is_gone_is_said(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_an_expired_offset_is_reported(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         cluster.brokers["a"].begins["t", 0] = 10
         cluster.brokers["a"].put("t", 0, b"x")
@@ -130,7 +133,7 @@ async def test_assigned_queues_are_read_from_the_progress_on(
 
 
 @in_virtual_time
-async def test_progress_is_saved_when_it_is_said_and_not_before(
+async def test_offsets_are_committed_only_on_commit(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
@@ -172,7 +175,7 @@ async def test_another_assignment_takes_the_place_of_the_first(
 
 
 @in_virtual_time
-async def test_brokers_know_what_it_reads(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_brokers_know_its_subscriptions(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])
         await asyncio.sleep(2)
@@ -193,9 +196,7 @@ async def test_a_topic_that_was_just_made_is_waited_for(
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_knows_has_no_queues(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_an_unknown_topic_has_no_queues(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         assert await consumer.queues("other") == []
         assert this_loop().clock.monotonic_ms() == 1_000
@@ -204,9 +205,10 @@ async def test_a_topic_that_nobody_knows_has_no_queues(
 
 
 @in_virtual_time
-async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_poll_returns_waiting_messages_and_acknowledges_the_last_poll(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    assigned = created(AssignedQueues)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         broker = cluster.brokers["a"]
         broker.committed["audit", "t", 0] = 0
@@ -214,16 +216,18 @@ async def test_a_poll_gives_what_is_there_and_acknowledges_the_one_before(
         assert await consumer.poll(timeout_ms=500) == []
         broker.put("t", 0, *[b"%d" % n for n in range(12)])
         assert [m.body for m in await consumer.poll()] == [b"%d" % n for n in range(10)]
-        assert consumer._assigned_queues.reader(QUEUE).window.committable == 0
+        assert assigned[0].reader(QUEUE).window.committable == 0
         last = await consumer.poll()
         assert [m.body for m in last] == [b"10", b"11"]
-        assert consumer._assigned_queues.reader(QUEUE).window.committable == 10
+        assert assigned[0].reader(QUEUE).window.committable == 10
         await consumer.commit()
         assert broker.committed["audit", "t", 0] == 12
 
 
 @in_virtual_time
-async def test_progress_may_be_saved_by_itself(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_auto_commit_saves_offsets_periodically(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         async with consumer_of(virtual, cluster.address, auto_commit=True) as consumer:
             broker = cluster.brokers["a"]
@@ -259,7 +263,7 @@ async def test_members_that_subscribe_share_a_topic(
 
 
 @in_virtual_time
-async def test_a_subscription_tells_of_the_queues_that_come_and_go(
+async def test_a_subscription_calls_listeners_of_assigned_and_revoked_queues(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -277,11 +281,11 @@ async def test_a_subscription_tells_of_the_queues_that_come_and_go(
 
 
 @in_virtual_time
-async def test_what_was_named_by_hand_is_no_assignment_of_the_group(
+async def test_assigned_by_hand_means_no_group_assignment(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
-        heard: list[Any] = []
+        heard: list[object] = []
         consumer = consumer_of(virtual, cluster.address)
         consumer.on_revoked(heard.append)
         async with consumer:
@@ -293,9 +297,10 @@ async def test_what_was_named_by_hand_is_no_assignment_of_the_group(
 
 
 @in_virtual_time
-async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_commit_of_all_skips_queues_revoked_meanwhile(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    assigned = created(AssignedQueues)
     async with fakes(t={"a": 2}) as cluster:
         config = {"consume_from": ConsumeFrom.FIRST}
         async with consumer_of(virtual, cluster.address, **config) as first:
@@ -304,20 +309,22 @@ async def test_a_commit_of_all_passes_over_what_goes_meanwhile(
                 cluster.brokers["a"].put("t", number, b"x")
             await asyncio.sleep(2)
             assert len(await first.poll()) == 2
-            commit = first._offsets.commit
+            update = cluster.brokers["a"].update_offset
 
-            async def slowly(queue: MessageQueue, offset: int) -> None:
-                await commit(queue, offset)
-                if queue == QUEUE:  # another member takes a queue
-                    first._assigned_queues.drop([OTHER])
+            def slowly(call: UpdateOffset, peer: Peer) -> None:
+                update(call, peer)
+                if call.queue_id == 0:  # another member takes a queue
+                    assigned[0].drop([OTHER])
 
-            first._offsets.commit = slowly  # type: ignore[method-assign]
+            cluster.brokers["a"].handlers[UpdateOffset] = slowly
             await first.commit()
             assert cluster.brokers["a"].committed == {("audit", "t", 0): 1}
 
 
 @in_virtual_time
-async def test_who_assigned_cannot_subscribe(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_consumer_with_assigned_queues_cannot_subscribe(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await consumer.assign([QUEUE])
         with pytest.raises(UsageError, match="cannot subscribe"):

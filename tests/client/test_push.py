@@ -104,12 +104,12 @@ async def test_a_broker_that_left_is_read_no_more(
 
 
 @in_virtual_time
-async def test_a_broker_that_forgot_its_members_hears_of_them_and_nothing_is_dropped(
+async def test_a_broker_that_forgot_its_members_gets_heartbeats_and_no_queue_is_dropped(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 4}) as cluster, consumer_of(virtual, cluster.address) as consumer:
         await asyncio.sleep(1)
-        revoked: list[Any] = []
+        revoked: list[object] = []
         consumer.on_revoked(revoked.append)
         cluster.brokers["a"].members.clear()
         await asyncio.sleep(60)
@@ -119,7 +119,7 @@ async def test_a_broker_that_forgot_its_members_hears_of_them_and_nothing_is_dro
 
 
 @in_virtual_time
-async def test_who_takes_over_goes_on_where_the_other_stopped(
+async def test_the_next_owner_goes_on_where_the_former_stopped(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -172,7 +172,7 @@ async def test_a_member_may_start_before_its_name_server(
 
 
 @in_virtual_time
-async def test_heartbeats_say_what_the_group_listens_to(
+async def test_heartbeats_name_the_subscriptions(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster.address) as consumer:
@@ -217,7 +217,7 @@ async def test_a_topic_may_be_left_and_another_one_taken(
 
 
 @in_virtual_time
-async def test_watchers_hear_what_came_and_went(
+async def test_listeners_are_called_with_assigned_and_revoked_queues(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -253,7 +253,7 @@ async def test_watchers_hear_what_came_and_went(
 async def test_a_strategy_that_raises_leaves_all_as_it_is(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def broken(queues: Any, members: Any) -> Any:
+    def broken(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         raise ZeroDivisionError("no idea")
 
     async with (
@@ -276,7 +276,7 @@ async def test_the_group_is_left_in_good_order(fakes: FakeClusters, virtual: Vir
         await consumer.close()  # twice is fine
 
 
-def test_a_wrong_topic_or_expression_is_said_at_once() -> None:
+def test_a_wrong_topic_or_expression_is_refused_at_once() -> None:
     with pytest.raises(UsageError, match="topic name"):
         PushConsumer("127.0.0.1:1", group="g", topic="a b")
     with pytest.raises(UsageError, match="names no tag"):
@@ -284,7 +284,7 @@ def test_a_wrong_topic_or_expression_is_said_at_once() -> None:
 
 
 @in_virtual_time
-async def test_the_log_says_who_joins_what_is_gained_and_who_leaves(
+async def test_the_log_names_joins_gained_queues_and_leaves(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "roquet.client")

@@ -18,6 +18,7 @@ from roquet.client import (
     TransactionProducer,
     TransactionState,
 )
+from roquet.client.connection import session
 from roquet.model.errors import (
     CallError,
     CallRefused,
@@ -28,6 +29,10 @@ from roquet.model.errors import (
     RecordError,
     UsageError,
 )
+from roquet.net.channel import Security
+from roquet.net.clock import Clock
+from roquet.net.pool import ChannelPool
+from roquet.net.router import Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
 from roquet.wire.calls.send import Send
@@ -43,11 +48,10 @@ Fault = Exception | None
 class FaultyPool:
     """Records what a producer sends; calls of one type may fail."""
 
-    def __init__(self, producer: TransactionProducer) -> None:
+    def __init__(self, pool: ChannelPool) -> None:
         self.calls: list[Any] = []
         self.faults: dict[type, list[Fault]] = {}
         self.change: Callable[[Any], Any] = lambda reply: reply
-        pool = producer._session.pool
         self._call, self._oneway = pool.call, pool.oneway
         pool.call, pool.oneway = self.call, self.oneway  # type: ignore[method-assign]
 
@@ -81,10 +85,20 @@ async def producing(
         config = ProducerConfig(
             clock=this_loop().clock, rng=Random(2), client_ip="127.0.0.1", **settings
         )
-        async with TransactionProducer(
-            running.namesrv_addr, group="pg", check=check, config=config
-        ) as producer:
-            yield running, producer, FaultyPool(producer)
+        producer = TransactionProducer(running.namesrv_addr, group="pg", check=check, config=config)
+        pools: list[ChannelPool] = []
+
+        def make_pool(router: Router, *, clock: Clock, security: Security) -> ChannelPool:
+            pools.append(ChannelPool(router, clock=clock, security=security))
+            return pools[-1]
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(session, "ChannelPool", make_pool)
+            await producer.start()
+        try:
+            yield running, producer, FaultyPool(pools[0])
+        finally:
+            await producer.close()
 
 
 def bodies(running: Cluster, topic: str = "t") -> list[bytes]:
@@ -163,7 +177,7 @@ async def test_a_half_message_that_may_be_stored_is_not_sent_again() -> None:
 
 
 @in_virtual_time
-async def test_one_that_is_certainly_not_stored_is_tried_again_within_the_time() -> None:
+async def test_a_half_message_certainly_not_stored_is_retried_within_the_timeout() -> None:
     async with producing(brokers=2) as (running, producer, pool_calls):
         await producer.send("t", b"plain")
         busy = CallRefused(ResponseCode.SYSTEM_BUSY, "busy")
@@ -183,7 +197,7 @@ async def test_one_that_is_certainly_not_stored_is_tried_again_within_the_time()
 
 
 @in_virtual_time
-async def test_one_that_would_be_refused_again_is_sent_once() -> None:
+async def test_a_half_message_that_would_be_refused_again_is_sent_once() -> None:
     async with producing() as (_, producer, pool_calls):
         pool_calls.faults[Send] = [CallRefused(ResponseCode.MESSAGE_ILLEGAL, "no")] * 9
         with pytest.raises(CallRefused):
@@ -219,7 +233,7 @@ async def test_a_half_message_that_is_less_durable_than_promised_is_rolled_back(
 
 
 @in_virtual_time
-async def test_a_broker_whose_ids_are_none_takes_no_transactions() -> None:
+async def test_a_broker_with_unreadable_ids_takes_no_transactions() -> None:
     async with producing() as (_, producer, pool_calls):
         pool_calls.change = lambda reply: msgspec.structs.replace(reply, msg_id="somewhere")
         with pytest.raises(RecordError):
@@ -238,7 +252,7 @@ async def test_a_broker_whose_ids_are_none_takes_no_transactions() -> None:
         CallRefused(ResponseCode.ILLEGAL_OPERATION, "too late"),
     ],
 )
-async def test_a_commit_that_is_not_heard_is_left_to_the_check(
+async def test_a_commit_that_does_not_arrive_is_left_to_the_check(
     fault: CallError, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producing() as (running, producer, pool_calls):
@@ -273,7 +287,7 @@ async def test_a_roll_back_that_cannot_be_sent_hides_no_error(
 
 
 @in_virtual_time
-async def test_as_one_call_with_what_is_to_be_done() -> None:
+async def test_a_transaction_may_be_one_call_with_a_function() -> None:
     async with producing() as (running, producer, _):
 
         async def commit(tx: Transaction) -> TransactionState:
@@ -296,7 +310,7 @@ async def test_as_one_call_with_what_is_to_be_done() -> None:
 
 
 @in_virtual_time
-async def test_brokers_hear_of_a_producer_that_has_sent_nothing() -> None:
+async def test_a_producer_that_has_sent_nothing_sends_heartbeats() -> None:
     async with cluster(clock=this_loop().clock) as running:
         config = ProducerConfig(clock=this_loop().clock, client_ip="127.0.0.1")
         async with TransactionProducer(
@@ -309,7 +323,7 @@ async def test_brokers_hear_of_a_producer_that_has_sent_nothing() -> None:
 
 
 @in_virtual_time
-async def test_a_producer_that_was_there_first_is_known_to_a_broker_that_comes() -> None:
+async def test_a_new_broker_learns_of_an_older_producer() -> None:
     clock = this_loop().clock
     async with cluster(brokers=0, clock=clock) as running:
         config = ProducerConfig(clock=clock, client_ip="127.0.0.1")
@@ -334,7 +348,7 @@ async def test_a_name_server_that_is_away_at_first_is_asked_again(
 
 
 @in_virtual_time
-async def test_what_can_be_no_transaction_is_refused() -> None:
+async def test_an_invalid_transaction_is_refused() -> None:
     async with producing() as (_, producer, pool_calls):
         with pytest.raises(UsageError, match="one message"):
             producer.transaction([Message("t", b"1"), Message("t", b"2")])  # type: ignore[arg-type]
@@ -356,7 +370,7 @@ async def test_what_can_be_no_transaction_is_refused() -> None:
         assert len(pool_calls.sent(Send)) == 1
 
 
-def test_settings_that_are_wrong_are_told() -> None:
+def test_wrong_transaction_settings_are_refused() -> None:
     with pytest.raises(UsageError, match="function"):
         TransactionProducer("h:1", group="pg", check=None)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"\('orders',\)"):

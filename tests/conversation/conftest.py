@@ -7,6 +7,8 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.net.router import Router
+from roquet.testing.clock import this_loop
+from roquet.testing.cluster import Cluster, cluster
 
 SMALL = {
     "host": "127.0.0.1",
@@ -17,6 +19,15 @@ SMALL = {
     "index_entries": 2_000,
 }
 """Of files: a test must not fill a disk."""
+
+SERVER_HOST = "10.0.0.1"
+
+
+def remote_cluster(**settings: Any) -> Cluster:
+    """A cluster in virtual time on a host of its own: clients on other hosts can be killed."""
+    clock = this_loop().clock
+    return cluster(clock=clock, host=SERVER_HOST, advertise=SERVER_HOST, **settings)
+
 
 Connect = Callable[..., Awaitable[Channel]]
 

@@ -159,7 +159,7 @@ async def test_only_the_first_broker_by_name_decides() -> None:
 
 
 @in_virtual_time
-async def test_new_queues_are_shared_and_all_members_hear_of_it() -> None:
+async def test_new_queues_are_assigned_and_all_members_are_notified() -> None:
     async with orders(2) as running:
         members = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
         before = await shares(members, "STICKY")
@@ -174,7 +174,7 @@ async def test_new_queues_are_shared_and_all_members_hear_of_it() -> None:
 
 
 @in_virtual_time
-async def test_what_waits_is_shared_where_it_waits_on_another_broker() -> None:
+async def test_lag_on_another_broker_counts_for_the_assignment() -> None:
     async with orders(1, 1) as running:
         await fill(running.brokers[0], 3, 40)
         await fill(running.brokers[1], 1, 200)
@@ -184,7 +184,7 @@ async def test_what_waits_is_shared_where_it_waits_on_another_broker() -> None:
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_say_what_waits_holds_nobody_up() -> None:
+async def test_a_broker_that_does_not_report_lag_delays_no_assignment() -> None:
     async with orders(2, 2) as running:
         members = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
         await running.stop_broker(1)
@@ -194,7 +194,7 @@ async def test_a_broker_that_does_not_say_what_waits_holds_nobody_up() -> None:
 
 
 @in_virtual_time
-async def test_while_members_differ_the_strategy_that_was_there_first_counts() -> None:
+async def test_the_first_strategy_is_used_while_members_differ() -> None:
     async with orders(4) as running:
         first, second = [await Member.of(running.brokers[0], f"c{n}") for n in range(2)]
         one, number = await first.share("STICKY")
@@ -234,7 +234,7 @@ async def test_the_taker_waits_a_second_for_all_its_queues_and_no_more() -> None
 
 
 @in_virtual_time
-async def test_nobody_waits_where_no_commit_can_come() -> None:
+async def test_a_new_owner_does_not_wait_if_no_commit_can_come() -> None:
     async with orders(4, messages=2) as running:
         first = await Member.of(running.brokers[0], "c0")
         waits = [(await first.takes(0))[1]]  # a first start
@@ -276,7 +276,7 @@ async def test_a_broker_that_stops_lets_takers_go() -> None:
 
 
 @in_virtual_time
-async def test_locks_of_a_dead_member_are_free_at_once() -> None:
+async def test_locks_of_a_killed_member_are_free_at_once() -> None:
     async with orders(1) as running:
         queue = MessageQueue("orders", "broker-a", 0)
         first = await Member.of(running.brokers[0], "c0")

@@ -23,14 +23,14 @@ def frame(code: int, body: bytes = b"", *, opaque: int = 1, **fields: Any) -> by
     return len(content).to_bytes(4, "big") + content
 
 
-class Socket:
-    """A raw connection."""
+class RawConnection:
+    """A connection on which a test writes bytes itself."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
 
     @classmethod
-    async def open(cls, server: BrokerServer) -> "Socket":
+    async def open(cls, server: BrokerServer) -> "RawConnection":
         return cls(*await asyncio.open_connection("127.0.0.1", server.port))
 
     def send(self, data: bytes) -> None:
@@ -61,8 +61,8 @@ class Socket:
 
 
 @pytest.fixture
-async def raw(server: BrokerServer) -> AsyncIterator[Socket]:
-    raw = await Socket.open(server)
+async def raw(server: BrokerServer) -> AsyncIterator[RawConnection]:
+    raw = await RawConnection.open(server)
     yield raw
     await raw.close()
 
@@ -82,7 +82,7 @@ def without(fields: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name not in names}
 
 
-async def still_serves(raw: Socket) -> None:
+async def still_serves(raw: RawConnection) -> None:
     """The connection goes on, and what was stored is there."""
     assert (await raw.ask(frame(310, b"still here", **SEND)))["code"] == 0
     assert (await raw.ask(frame(11, **PULL)))["code"] == 0
@@ -117,7 +117,7 @@ async def still_serves(raw: Socket) -> None:
     ],
 )
 async def test_a_bad_request_gets_its_code_and_a_remark(
-    raw: Socket, request_frame: bytes, code: int, remark: str
+    raw: RawConnection, request_frame: bytes, code: int, remark: str
 ) -> None:
     answer = await raw.ask(request_frame)
     assert answer["code"] == code
@@ -135,7 +135,7 @@ async def test_a_bad_request_gets_its_code_and_a_remark(
     ],
 )
 async def test_an_offset_outside_the_queue_is_corrected(
-    raw: Socket, fields: dict[str, Any], code: int, next_offset: str
+    raw: RawConnection, fields: dict[str, Any], code: int, next_offset: str
 ) -> None:
     await raw.ask(frame(310, b"x", **SEND))
     answer = await raw.ask(frame(11, **{**PULL, **fields}))
@@ -156,47 +156,49 @@ async def test_an_offset_outside_the_queue_is_corrected(
         b"\xff\xff\xff\xff\xff\xff\xff\xff",
     ],
 )
-async def test_what_is_no_frame_ends_that_connection_only(
-    server: BrokerServer, raw: Socket, data: bytes
+async def test_a_malformed_frame_ends_only_its_connection(
+    server: BrokerServer, raw: RawConnection, data: bytes
 ) -> None:
-    bad = await Socket.open(server)
+    bad = await RawConnection.open(server)
     bad.send(data)
     assert await bad.is_closed_by_peer()
     await bad.close()
     await still_serves(raw)
 
 
-async def test_half_a_frame_and_gone_disturbs_nobody(server: BrokerServer, raw: Socket) -> None:
+async def test_a_connection_closed_within_a_frame_affects_no_other(
+    server: BrokerServer, raw: RawConnection
+) -> None:
     for cut in (3, 20, 150):
-        half = await Socket.open(server)
+        half = await RawConnection.open(server)
         half.send(frame(310, b"x" * 100, **SEND)[:cut])
         await half.close()
     await still_serves(raw)
     assert server.broker.log.store.bounds("orders", 0) == (0, 1), "half a message is none"
 
 
-async def test_a_request_in_single_bytes_is_one_request(raw: Socket) -> None:
+async def test_a_request_in_single_bytes_is_one_request(raw: RawConnection) -> None:
     for byte in frame(310, b"slow", **SEND):
         raw.send(bytes((byte,)))
         await asyncio.sleep(0)
     assert (await raw.answer())["code"] == 0
 
 
-async def test_a_refused_send_names_the_region_as_well(raw: Socket) -> None:
+async def test_a_refused_send_names_the_region_as_well(raw: RawConnection) -> None:
     answer = await raw.ask(frame(310, b"", **SEND))
     assert (answer["code"], answer["extFields"]["MSG_REGION"]) == (13, "DefaultRegion")
 
 
-async def test_numbers_and_booleans_may_come_as_they_are(raw: Socket) -> None:
+async def test_numbers_and_booleans_may_be_json_values(raw: RawConnection) -> None:
     fields = {**SEND, "d": 4, "e": 0, "f": 0, "g": 1, "k": False, "m": "0"}
     assert (await raw.ask(frame(310, b"x", **fields)))["code"] == 0
 
 
-async def test_a_number_of_a_request_may_be_negative(raw: Socket) -> None:
+async def test_a_number_of_a_request_may_be_negative(raw: RawConnection) -> None:
     assert (await raw.ask(frame(310, b"x", opaque=-5, **SEND)))["opaque"] == -5
 
 
-async def test_the_cpp_clients_one_means_a_batch(server: BrokerServer, raw: Socket) -> None:
+async def test_the_cpp_clients_one_means_a_batch(server: BrokerServer, raw: RawConnection) -> None:
     item = b"\x00\x00\x00\x1a" + bytes(8) + b"\x00\x00\x00\x00" + b"\x00\x00\x00\x04abcd\x00\x00"
     answer = await raw.ask(frame(310, item * 2, **{**SEND, "m": "1"}))
     assert answer["code"] == 0
@@ -206,7 +208,7 @@ async def test_the_cpp_clients_one_means_a_batch(server: BrokerServer, raw: Sock
 
 async def test_a_full_disk_refuses_sends_and_lets_reads_go_on(small: dict[str, Any]) -> None:
     async with BrokerServer(BrokerConfig(**small, refuse_ratio=0.9)) as server:
-        raw = await Socket.open(server)
+        raw = await RawConnection.open(server)
         await raw.ask(frame(310, b"before", **SEND))
         server.broker.log.store.watch_disk(DiskUsage(total=100, free=1))
         answer = await raw.ask(frame(310, b"too late", **SEND))

@@ -35,7 +35,7 @@ async def send(running: Cluster, *bodies: bytes) -> None:
         await producer.send_many([Message("t", body) for body in bodies])
 
 
-def test_every_member_gets_everything_and_goes_on_where_it_was(tmp_path: Path) -> None:
+def test_every_member_gets_all_messages_and_continues_at_its_offset(tmp_path: Path) -> None:
     @in_virtual_time
     async def told() -> None:
         async with cluster(clock=this_loop().clock) as running:

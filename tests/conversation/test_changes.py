@@ -79,7 +79,7 @@ async def resize(running: Cluster, *, reads: int, writes: int) -> None:
 
 
 @in_virtual_time
-async def test_a_group_at_work_goes_back_and_gets_everything_again() -> None:
+async def test_a_running_group_is_reset_to_the_beginning() -> None:
     async with cluster(clock=this_loop().clock) as running:
         async with producer_of(running) as producer:
             await producer.send_many([Message("t", b"%d" % n) for n in range(20)])
@@ -104,7 +104,7 @@ async def test_a_group_at_work_goes_back_and_gets_everything_again() -> None:
 
 
 @in_virtual_time
-async def test_a_group_at_work_passes_over_what_waits() -> None:
+async def test_a_running_group_is_reset_to_the_end() -> None:
     async with cluster(clock=this_loop().clock) as running:
         seen = list[bytes]()
 
@@ -129,7 +129,7 @@ async def test_a_group_at_work_passes_over_what_waits() -> None:
 
 
 @in_virtual_time
-async def test_a_group_in_the_middle_of_its_work_goes_back() -> None:
+async def test_a_group_is_reset_while_handlers_run() -> None:
     async with cluster(clock=this_loop().clock) as running:
         seen: Counter[bytes] = Counter()
 
@@ -195,7 +195,7 @@ async def test_a_topic_shrinks_from_eight_queues_to_four_and_loses_nothing() -> 
 
 
 @in_virtual_time
-async def test_a_topic_deleted_under_load_comes_anew_with_what_is_sent_then() -> None:
+async def test_a_topic_deleted_under_load_is_recreated_by_later_sends() -> None:
     async with cluster(clock=this_loop().clock) as running:
         kept, seen, failures = list[bytes](), Counter[bytes](), list[RoquetError]()
         deleted = asyncio.Event()
@@ -301,7 +301,7 @@ async def test_changed_settings_are_in_the_brokers_file(
 # -- bad input -----------------------------------------------------------------------------------
 
 
-class Bare(Call[Reply], frozen=True, kw_only=True):
+class EmptyRequest(Call[Reply], frozen=True, kw_only=True):
     """A request without a field; each test sets its code."""
 
 
@@ -320,13 +320,13 @@ class Bare(Call[Reply], frozen=True, kw_only=True):
         RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     ],
 )
-async def test_an_operator_who_says_too_little_is_told_so_and_nothing_happens(
+async def test_an_incomplete_request_of_an_operator_is_refused_and_changes_nothing(
     channel: Channel, server: BrokerServer, code: RequestCode
 ) -> None:
     before = server.broker.tables.topics.version, server.broker.tables.groups.version
-    Bare.code = code
+    EmptyRequest.code = code
     with pytest.raises(CallRefused) as refused:
-        await channel.call(Bare())
+        await channel.call(EmptyRequest())
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
     assert refused.value.remark
     assert (server.broker.tables.topics.version, server.broker.tables.groups.version) == before

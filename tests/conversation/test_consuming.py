@@ -197,7 +197,7 @@ async def test_a_fixed_list_has_its_failed_messages_come_again_where_it_names_th
 
 
 @in_virtual_time
-async def test_a_strategy_of_ones_own_pins_a_topic_to_one_member() -> None:
+async def test_a_custom_strategy_assigns_a_topic_to_one_member() -> None:
     def pinned(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         return {members[-1]: queues}
 

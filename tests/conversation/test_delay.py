@@ -142,7 +142,7 @@ async def test_a_consumer_that_waits_is_woken(small: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("stop_s", [0.5, 15])
-def test_what_waits_comes_after_a_restart(
+def test_delayed_messages_are_delivered_after_a_restart(
     stop_s: float, small: dict[str, Any], tmp_path: Path
 ) -> None:
     @in_virtual_time
@@ -210,7 +210,7 @@ async def test_delayed_messages_are_durable_before_they_are_acknowledged(
 
 
 @pytest.mark.parametrize(("version", "waiting"), [("5.5.0", 3), ("4.9.7", 3)])
-def test_what_waits_in_a_genuine_directory_comes(
+def test_delayed_messages_of_an_apache_directory_are_delivered(
     version: str, waiting: int, small: dict[str, Any], tmp_path: Path
 ) -> None:
     with tarfile.open(STORES / f"{version}-clean.tar.xz") as archive:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -66,8 +67,8 @@ async def everything(channel: Channel, topic: str, queue_id: int) -> list[tuple[
 
 
 @pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-clean", "4.9.7-torn"])
-async def test_every_message_of_a_genuine_directory_can_be_pulled(
-    kind: str, tmp_path: Path, small: dict[str, Any], connect: Any
+async def test_every_message_of_an_apache_directory_can_be_pulled(
+    kind: str, tmp_path: Path, small: dict[str, Any], connect: Connect
 ) -> None:
     rows = expected(kind)
     queues: dict[tuple[str, int], list[tuple[int, int, str]]] = {}
@@ -88,8 +89,8 @@ async def test_every_message_of_a_genuine_directory_can_be_pulled(
     assert sum(map(len, queues.values())) > 500
 
 
-async def test_groups_go_on_where_they_were_and_new_messages_behind_the_old(
-    tmp_path: Path, small: dict[str, Any], connect: Any
+async def test_groups_continue_at_their_offsets_and_new_messages_follow_the_old(
+    tmp_path: Path, small: dict[str, Any], connect: Connect
 ) -> None:
     config = BrokerConfig(**small, store_dir=unpacked("5.5.0-clean", tmp_path))
     async with BrokerServer(config) as server:

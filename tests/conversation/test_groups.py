@@ -4,9 +4,12 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 from typing import Any
+
+from tests.conversation.conftest import remote_cluster
 
 from roquet.client import (
     ConsumeFrom,
@@ -18,13 +21,19 @@ from roquet.client import (
     ReceivedMessage,
 )
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.cluster import Cluster
+from roquet.testing.simulation.hosts import Hosts
 
 
 class Member:
-    """A consumer that writes down what it handles; may be killed."""
+    """A consumer that records what it handles; can be killed where it has a host of its own."""
 
-    def __init__(self, running: Cluster, pause_s: float = 0, **settings: Any) -> None:
+    host_numbers = count(2)
+
+    def __init__(
+        self, running: Cluster, pause_s: float = 0, *, hosts: Hosts | None = None, **settings: Any
+    ) -> None:
+        self.hosts, self.host = hosts, f"10.0.0.{next(self.host_numbers)}"
         config = ConsumerConfig(
             clock=this_loop().clock,
             rng=Random(3),
@@ -37,8 +46,12 @@ class Member:
         self.seen: list[bytes] = []
 
     async def start(self) -> "Member":
-        await self.consumer.start()
-        self.task = asyncio.create_task(self.consumer.run(self.handle))
+        if self.hosts is None:
+            await self.consumer.start()
+            self.task = asyncio.create_task(self.consumer.run(self.handle))
+        else:
+            await self.hosts.run(self.host, self.consumer.start())
+            self.task = self.hosts.run(self.host, self.consumer.run(self.handle))
         return self
 
     async def handle(self, message: ReceivedMessage) -> None:
@@ -47,11 +60,9 @@ class Member:
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing is saved, nobody is told, the sockets close."""
-        session = self.consumer._session
-        await session.background.close()
-        self.task.cancel()
-        await asyncio.wait([self.task])
-        await session.pool.close()
+        assert self.hosts is not None
+        self.hosts.kill(self.host)
+        await self.hosts.wait_ended(self.host)
 
     async def close(self) -> None:
         await self.consumer.close()
@@ -66,7 +77,7 @@ class Member:
 async def started(brokers: int = 2, **settings: Any) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster, and somebody who sends."""
     clock = this_loop().clock
-    async with cluster(brokers=brokers, clock=clock, **settings) as running:
+    async with remote_cluster(brokers=brokers, **settings) as running:
         config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
         async with Producer(running.namesrv_addr, config=config) as producer:
             yield running, producer
@@ -84,15 +95,16 @@ def bodies(messages: Sequence[Message]) -> set[bytes]:
 
 
 @in_virtual_time
-async def test_two_share_eight_queues_a_third_joins_and_one_is_killed() -> None:
+async def test_eight_queues_are_rebalanced_when_a_member_joins_and_one_is_killed() -> None:
+    hosts = Hosts(this_loop())
     async with started() as (running, producer):
         sent = numbered(600)
         await producer.send_many(sent[:200])
-        members = [await Member(running, 0.05).start() for _ in range(2)]
+        members = [await Member(running, 0.05, hosts=hosts).start() for _ in range(2)]
         await asyncio.sleep(2)
         assert [member.count for member in members] == [4, 4]
         await producer.send_many(sent[200:400])
-        members.append(await Member(running, 0.05).start())
+        members.append(await Member(running, 0.05, hosts=hosts).start())
         await asyncio.sleep(2)
         assert sorted(member.count for member in members) == [2, 3, 3]
         await producer.send_many(sent[400:])
@@ -109,7 +121,7 @@ async def test_two_share_eight_queues_a_third_joins_and_one_is_killed() -> None:
 
 
 @in_virtual_time
-async def test_who_leaves_in_good_order_leaves_no_duplicates() -> None:
+async def test_a_member_that_closes_causes_no_duplicates() -> None:
     async with started() as (running, producer):
         sent = numbered(400)
         await producer.send_many(sent)
@@ -125,7 +137,7 @@ async def test_who_leaves_in_good_order_leaves_no_duplicates() -> None:
 
 
 @in_virtual_time
-async def test_one_member_at_work_keeps_the_order_of_each_key() -> None:
+async def test_one_running_member_keeps_the_order_of_each_key() -> None:
     async with started() as (running, producer):
         sent = numbered(1_000)
         await producer.send_many(sent)
@@ -193,9 +205,10 @@ async def test_a_broker_that_starts_again_is_read_and_written_on(tmp_path: Path)
 
 @in_virtual_time
 async def test_messages_sent_while_members_come_and_go_are_all_handled() -> None:
+    hosts = Hosts(this_loop())
     async with started() as (running, producer):
         rng = Random(5)
-        members = [await Member(running, 0.002).start()]
+        members = [await Member(running, 0.002, hosts=hosts).start()]
         gone: list[Member] = []
         sent: list[Message] = []
         for _ in range(12):
@@ -204,7 +217,7 @@ async def test_messages_sent_while_members_come_and_go_are_all_handled() -> None
             await producer.send_many(more)
             await asyncio.sleep(rng.random())
             if rng.random() < 0.5 or len(members) < 2:
-                members.append(await Member(running, 0.002).start())
+                members.append(await Member(running, 0.002, hosts=hosts).start())
             else:
                 gone.append(members.pop(rng.randrange(len(members))))
                 await (gone[-1].kill() if rng.random() < 0.5 else gone[-1].close())

@@ -39,7 +39,7 @@ async def shares(producer: Producer, count: int) -> Counter[str]:
 
 
 @in_virtual_time
-async def test_four_queues_and_two_get_sends_two_to_one() -> None:
+async def test_a_broker_with_four_queues_gets_twice_the_sends_of_one_with_two() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await create(running, "t", 4, 2)
         async with producer_of(running) as producer:
@@ -47,7 +47,7 @@ async def test_four_queues_and_two_get_sends_two_to_one() -> None:
 
 
 @in_virtual_time
-async def test_when_one_dies_the_other_serves_on() -> None:
+async def test_a_second_broker_serves_after_the_first_has_stopped() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await create(running, "t", 4, 2)
         async with producer_of(running) as producer:

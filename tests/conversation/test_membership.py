@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -16,7 +17,7 @@ from roquet.wire.calls.heartbeat import ConsumersChanged, GetConsumers, Heartbea
 from roquet.wire.fastjson import codec
 
 
-class Notices:
+class NotificationRecorder:
     """A client's ear for the broker's notices."""
 
     def __init__(self) -> None:
@@ -43,8 +44,10 @@ async def members(channel: Channel) -> list[str]:
     return codec.loads(reply.body, ConsumerIdList).consumer_id_list
 
 
-async def test_a_member_hears_of_those_who_come_and_go(server: BrokerServer, connect: Any) -> None:
-    notices = Notices()
+async def test_a_member_is_notified_of_members_that_join_and_leave(
+    server: BrokerServer, connect: Connect
+) -> None:
+    notices = NotificationRecorder()
     first, second = await connect(server, notices.router), await connect(server)
     await first.call(beat("c1"))
     assert await notices.next() == "billing"
@@ -56,10 +59,10 @@ async def test_a_member_hears_of_those_who_come_and_go(server: BrokerServer, con
     assert await members(first) == ["c1"]
 
 
-async def test_a_member_whose_connection_ends_is_out_at_once(
-    server: BrokerServer, connect: Any
+async def test_a_member_whose_connection_ends_is_removed_at_once(
+    server: BrokerServer, connect: Connect
 ) -> None:
-    notices = Notices()
+    notices = NotificationRecorder()
     first, second = await connect(server, notices.router), await connect(server)
     await first.call(beat("c1"))
     await second.call(beat("c2"))
@@ -69,8 +72,10 @@ async def test_a_member_whose_connection_ends_is_out_at_once(
     assert await members(first) == ["c1"]
 
 
-async def test_a_changed_subscription_is_heard_of(server: BrokerServer, connect: Any) -> None:
-    notices = Notices()
+async def test_members_are_notified_of_a_changed_subscription(
+    server: BrokerServer, connect: Connect
+) -> None:
+    notices = NotificationRecorder()
     channel = await connect(server, notices.router)
     await channel.call(beat("c1"))
     await notices.next()
@@ -78,8 +83,8 @@ async def test_a_changed_subscription_is_heard_of(server: BrokerServer, connect:
     assert await notices.next() == "billing"
 
 
-async def test_a_member_that_falls_silent_is_out(
-    small: dict[str, Any], connect: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_silent_member_is_removed(
+    small: dict[str, Any], connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.app.SCAN_MS", 10)
     async with BrokerServer(BrokerConfig(**small, client_silence=50)) as server:

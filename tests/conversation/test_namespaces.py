@@ -2,7 +2,7 @@
 
 import asyncio
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -19,16 +19,20 @@ from roquet.client import (
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import cluster
 
+Config = TypeVar("Config", ConsumerConfig, ProducerConfig)
 
-def of(kind: Any, namespace: str | None) -> Any:
-    settings = {"consume_from": ConsumeFrom.FIRST} if kind is ConsumerConfig else {}
+
+def of(kind: type[Config], namespace: str | None) -> Config:
+    settings: dict[str, Any] = {"consume_from": ConsumeFrom.FIRST} if kind is ConsumerConfig else {}
     clock = this_loop().clock
     return kind(clock=clock, rng=Random(3), client_ip="127.0.0.1", namespace=namespace, **settings)
 
 
 @in_virtual_time
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
-async def test_each_sees_its_own(kind: Any) -> None:
+async def test_clients_of_a_namespace_see_only_its_topics_and_groups(
+    kind: type[PushConsumer | PopConsumer],
+) -> None:
     async with cluster(clock=this_loop().clock) as running:
         address = running.namesrv_addr
         for namespace in ("eu", "us", None):
@@ -39,6 +43,7 @@ async def test_each_sees_its_own(kind: Any) -> None:
         broker = running.brokers[0].broker
         async with kind(address, group="g", topic="t", config=of(ConsumerConfig, "eu")) as consumer:
             message = await consumer.next(10_000)
+            assert message is not None
             assert (message.body, message.topic) == (b"eu", "t")
             await message.ack()
             assert await consumer.next(130_000) is None

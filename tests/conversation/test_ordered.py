@@ -2,8 +2,11 @@
 
 import asyncio
 from collections import defaultdict
+from itertools import count
 from random import Random
 from typing import Any
+
+from tests.conversation.conftest import remote_cluster
 
 from roquet.client import (
     ConsumeFrom,
@@ -17,14 +20,23 @@ from roquet.client import (
 )
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.simulation.hosts import Hosts
 
 
 class Member:
-    """An ordered consumer that writes down what it does, and sees when a key is done twice."""
+    """An ordered consumer that records what it handles; can be killed on a host of its own."""
 
-    at_work: dict[str, int]
+    host_numbers = count(2)
 
-    def __init__(self, running: Cluster, seen: list[tuple[str, int]], **settings: Any) -> None:
+    def __init__(
+        self,
+        running: Cluster,
+        seen: list[tuple[str, int]],
+        *,
+        hosts: Hosts | None = None,
+        **settings: Any,
+    ) -> None:
+        self.hosts, self.host = hosts, f"10.0.0.{next(self.host_numbers)}"
         config = ConsumerConfig(
             clock=this_loop().clock,
             rng=Random(3),
@@ -39,8 +51,12 @@ class Member:
         self.fails = 0.0
 
     async def start(self) -> "Member":
-        await self.consumer.start()
-        self.task = asyncio.create_task(self.consumer.run(self.handle))
+        if self.hosts is None:
+            await self.consumer.start()
+            self.task = asyncio.create_task(self.consumer.run(self.handle))
+        else:
+            await self.hosts.run(self.host, self.consumer.start())
+            self.task = self.hosts.run(self.host, self.consumer.run(self.handle))
         return self
 
     async def handle(self, message: ReceivedMessage) -> None:
@@ -56,11 +72,9 @@ class Member:
 
     async def kill(self) -> None:
         """As SIGKILL does: nothing is saved, nobody is told, the sockets close."""
-        session = self.consumer._session
-        await session.background.close()
-        self.task.cancel()
-        await asyncio.wait([self.task])
-        await session.pool.close()
+        assert self.hosts is not None
+        self.hosts.kill(self.host)
+        await self.hosts.wait_ended(self.host)
 
 
 async def send(running: Cluster, count: int, keys: int = 6) -> None:
@@ -115,10 +129,11 @@ async def test_a_failing_handler_holds_back_what_comes_after() -> None:
 
 @in_virtual_time
 async def test_a_killed_members_queues_flow_again_soon() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+    hosts = Hosts(this_loop())
+    async with remote_cluster() as running:
         await send(running, 100)
         seen: list[tuple[str, int]] = []
-        first = await Member(running, seen).start()
+        first = await Member(running, seen, hosts=hosts).start()
         second = await Member(running, seen).start()
         await asyncio.sleep(2)
         await first.kill()

@@ -16,7 +16,7 @@ from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
 from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
-from roquet.net.server_connection import SERVER_BUFFER_HIGH, ServerConnection
+from roquet.net.connection.server_connection import SERVER_BUFFER_HIGH, ServerConnection
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.cluster import cluster
 from roquet.wire.calls.pull import Pull
@@ -62,7 +62,7 @@ def ask(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
     return Pull(queue_id=queue_id, queue_offset=offset, **given)
 
 
-async def test_more_sends_than_a_slow_disk_takes_are_refused_and_none_acknowledged_is_lost(
+async def test_sends_beyond_a_slow_disk_are_refused_and_no_acknowledged_one_is_lost(
     small: dict[str, Any],
 ) -> None:
     config = BrokerConfig(**{**small, "sync_flush": True, "send_capacity": 100})
@@ -96,7 +96,7 @@ async def test_more_sends_than_a_slow_disk_takes_are_refused_and_none_acknowledg
 
 
 @pytest.mark.parametrize("brokers", [1, 2])
-async def test_our_client_comes_again_when_a_broker_is_busy(
+async def test_our_client_tries_again_when_a_broker_is_busy(
     small: dict[str, Any], brokers: int
 ) -> None:
     async with cluster(brokers=brokers, **small) as running:
@@ -110,7 +110,7 @@ async def test_our_client_comes_again_when_a_broker_is_busy(
             assert all(receipt.ok for receipt in receipts)
 
 
-async def test_long_polls_without_a_place_are_told_to_come_again(small: dict[str, Any]) -> None:
+async def test_long_polls_over_the_limit_are_asked_to_try_again(small: dict[str, Any]) -> None:
     async with BrokerServer(BrokerConfig(**{**small, "pull_capacity": 10})) as server:
         channel = await Channel.connect("127.0.0.1", server.port)
         await channel.call(message(1))
@@ -124,7 +124,7 @@ async def test_long_polls_without_a_place_are_told_to_come_again(small: dict[str
         await channel.close()
 
 
-async def test_a_client_that_reads_nothing_costs_little_and_holds_nobody_back(
+async def test_a_client_that_reads_nothing_is_bounded_and_delays_no_other(
     small: dict[str, Any],
 ) -> None:
     async with BrokerServer(BrokerConfig(**{**small, "log_file_size": 16 << 20})) as server:

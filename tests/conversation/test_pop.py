@@ -7,6 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import remote_cluster
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -24,12 +25,18 @@ from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.net.channel import Channel
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import AppendResult, Draft
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
+from roquet.testing.simulation.hosts import Hosts
 from roquet.wire.calls.pop import Ack, ChangeInvisible, Pop, PopReply
 from roquet.wire.calls.send import Send
-from roquet.wire.receipt_handle import ReceiptHandle, parse_offsets, parse_starts
+from roquet.wire.pop_reply import parse_offsets, parse_starts
+from roquet.wire.receipt_handle import ReceiptHandle
 from roquet.wire.records import record
+
+Snapshot = tuple[MemoryFiles, set[bytes], set[bytes]]
+"""The files at a moment, and the bodies acknowledged until then: begun, and with a reply."""
 
 SMALL: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -60,7 +67,7 @@ async def fill(running: Cluster, count: int) -> None:
 
 
 @in_virtual_time
-async def test_every_message_is_handled_once_and_then_nothing_is_in_flight() -> None:
+async def test_every_message_is_popped_once_and_nothing_stays_in_flight() -> None:
     async with cluster(brokers=2, clock=this_loop().clock) as running:
         await fill(running, 300)
         async with consumer(running) as taker:
@@ -77,7 +84,7 @@ async def test_every_message_is_handled_once_and_then_nothing_is_in_flight() -> 
 
 
 @in_virtual_time
-async def test_the_slow_one_of_four_members_gets_a_few_and_nobody_idles() -> None:
+async def test_a_slow_member_of_four_gets_few_messages_and_no_other_idles() -> None:
     loop = this_loop()
     async with cluster(clock=loop.clock) as running:
         await fill(running, 6_000)
@@ -110,7 +117,7 @@ async def test_the_slow_one_of_four_members_gets_a_few_and_nobody_idles() -> Non
 
 
 @in_virtual_time
-async def test_a_message_that_fails_comes_again_and_at_last_is_a_dead_letter() -> None:
+async def test_a_message_that_fails_is_retried_and_becomes_a_dead_letter() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await fill(running, 1)
         async with consumer(running, retries_max=3) as taker:
@@ -127,15 +134,16 @@ async def test_a_message_that_fails_comes_again_and_at_last_is_a_dead_letter() -
 
 
 @in_virtual_time
-async def test_a_member_that_dies_leaves_its_messages_to_the_others_after_their_time() -> None:
-    async with cluster(clock=this_loop().clock) as running:
+async def test_messages_of_a_killed_member_return_after_their_invisible_time() -> None:
+    hosts, host = Hosts(this_loop()), "10.0.0.2"
+    async with remote_cluster() as running:
         await fill(running, 50)
         dying = consumer(running, invisible_ms=10_000)
-        await dying.start()
-        held = await dying.fetch(20)
+        await hosts.run(host, dying.start())
+        held = await hosts.run(host, dying.fetch(20))
         assert len(held) == 20
-        await dying._session.background.close()
-        await dying._session.pool.close()
+        hosts.kill(host)
+        await hosts.wait_ended(host)
         async with consumer(running) as taker:
             seen = set()
             while (message := await taker.next(30_000)) is not None:
@@ -145,7 +153,7 @@ async def test_a_member_that_dies_leaves_its_messages_to_the_others_after_their_
 
 
 @in_virtual_time
-async def test_extending_keeps_a_message_longer() -> None:
+async def test_extending_keeps_a_message_invisible_for_longer() -> None:
     loop = this_loop()
     async with cluster(clock=loop.clock) as running:
         await fill(running, 1)
@@ -162,7 +170,7 @@ async def test_extending_keeps_a_message_longer() -> None:
 
 
 @in_virtual_time
-async def test_what_a_leaving_member_had_not_begun_comes_again_at_once() -> None:
+async def test_messages_prefetched_by_a_closing_member_return_at_once() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await fill(running, 40)
         async with consumer(running) as leaving:
@@ -175,7 +183,7 @@ async def test_what_a_leaving_member_had_not_begun_comes_again_at_once() -> None
 
 
 @in_virtual_time
-async def test_what_comes_to_a_leaving_member_is_passed_on_at_once() -> None:
+async def test_messages_popped_during_a_close_return_at_once() -> None:
     async with cluster(clock=this_loop().clock) as running:
         await fill(running, 1)
         leaving = consumer(running)
@@ -199,7 +207,7 @@ async def test_what_comes_to_a_leaving_member_is_passed_on_at_once() -> None:
 
 
 @in_virtual_time
-async def test_nobody_can_forge_what_was_popped() -> None:
+async def test_popped_checkpoints_cannot_be_forged() -> None:
     config = BrokerConfig(**{**SMALL, "store_dir": None})
     async with BrokerServer(config, this_loop().clock) as server, Peer(server) as one:
         with pytest.raises(CallRefused, match="forbidden"):
@@ -295,19 +303,20 @@ def handles(reply: PopReply) -> list[tuple[bytes, tuple[str, ReceiptHandle]]]:
 
 def snapshots(
     server: BrokerServer, files: MemoryFiles, asked: set[bytes], told: set[bytes]
-) -> list[Any]:
+) -> list[Snapshot]:
     """What is on the disk around each record that the broker stores, and what clients know then."""
-    taken: list[Any] = []
-    store: Any = server.broker.log.store
-    append = store._write
+    taken: list[Snapshot] = []
+    store = server.broker.log.store
+    append = store.append
 
-    def write(draft: Any, now_ms: int) -> Any:
+    def append_between_copies(draft: Draft, now_ms: int) -> AppendResult:
         taken.append((files.copy(), set(asked), set(told)))
         appended = append(draft, now_ms)
         taken.append((files.copy(), set(asked), set(told)))
         return appended
 
-    store._write = write
+    # The broker ends with the test, and its store with it.
+    store.append = append_between_copies  # type: ignore[method-assign]
     return taken
 
 
@@ -362,7 +371,7 @@ async def rest_of(config: BrokerConfig, files: MemoryFiles) -> set[bytes]:
 
 
 @in_virtual_time
-async def test_while_one_holds_an_ordered_queue_no_other_gets_the_next_ones() -> None:
+async def test_an_ordered_queue_gives_later_messages_to_no_other_member() -> None:
     clock = this_loop().clock
     config = BrokerConfig(**{**SMALL, "store_dir": None})
     async with BrokerServer(config, clock) as server, Peer(server) as one, Peer(server) as other:
@@ -384,7 +393,7 @@ async def test_while_one_holds_an_ordered_queue_no_other_gets_the_next_ones() ->
 
 
 @in_virtual_time
-async def test_an_ordered_queue_is_free_again_when_its_holders_time_is_over() -> None:
+async def test_an_ordered_queue_is_free_after_the_invisible_time() -> None:
     loop = this_loop()
     config = BrokerConfig(**{**SMALL, "store_dir": None})
     async with BrokerServer(config, loop.clock) as server, Peer(server) as one:

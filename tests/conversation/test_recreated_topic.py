@@ -69,7 +69,7 @@ def consumer_of(running: Cluster, folder: Path, model: MessageModel) -> PushCons
 @pytest.mark.parametrize("is_known", [True, False], ids=["same broker", "broker started again"])
 @pytest.mark.parametrize("lives_on", [True, False], ids=["lives on", "was away"])
 @in_virtual_time
-async def test_a_consumer_reads_all_of_a_topic_made_anew(
+async def test_a_consumer_reads_all_of_a_recreated_topic(
     tmp_path: Path, model: MessageModel, is_known: bool, lives_on: bool
 ) -> None:
     seen: Counter[bytes] = Counter()
@@ -111,7 +111,7 @@ async def recreate_first(running: Cluster) -> None:
         await pool.close()
 
 
-async def test_a_genuine_member_that_lives_on_is_told_to_begin_the_new_topic(
+async def test_a_running_apache_member_is_sent_to_the_beginning_of_a_recreated_topic(
     server: BrokerServer, connect: Connect
 ) -> None:
     """It knows no ids: its pull at 2 and its commit of 2 are of the topic before."""
@@ -138,7 +138,7 @@ async def test_a_genuine_member_that_lives_on_is_told_to_begin_the_new_topic(
     assert (await operator.call(asked)).offset == 2
 
 
-async def test_a_genuine_member_that_reconnects_in_between_is_told_as_well(
+async def test_a_reconnected_apache_member_is_sent_to_the_beginning_too(
     server: BrokerServer, connect: Connect
 ) -> None:
     """Its new connection says nothing of it but the group: that is enough, once for each queue."""

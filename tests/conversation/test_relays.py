@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -24,6 +24,7 @@ from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.client_forwarding import (
     ConsumeDirectly,
     ConsumeDirectlyResult,
@@ -36,16 +37,18 @@ from roquet.wire.calls.bodies import ClientStatus, ResetOffsetBody
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
+R = TypeVar("R", bound=Reply)
 
-class Scene:
-    """A cluster with one broker, somebody who sends, and an operator."""
+
+class OperatedCluster:
+    """A cluster with one broker, a producer and an operator's connection."""
 
     def __init__(self, running: Cluster, producer: Producer, pool: ChannelPool) -> None:
         self.running = running
         self.producer = producer
         self._pool = pool
 
-    async def ask(self, call: Any, timeout_ms: int = 20_000) -> Any:
+    async def ask(self, call: Call[R], timeout_ms: int = 20_000) -> R:
         return await self._pool.call(self.running.brokers[0].address, call, timeout_ms)
 
     def consumer(self, kind: Any = PushConsumer, **settings: Any) -> Any:
@@ -68,18 +71,18 @@ class Scene:
 
 
 @asynccontextmanager
-async def scene() -> AsyncIterator[Scene]:
+async def scene() -> AsyncIterator[OperatedCluster]:
     clock = this_loop().clock
     async with cluster(clock=clock) as running:
         config = ProducerConfig(clock=clock, rng=Random(3), client_ip="127.0.0.1")
         pool = ChannelPool(Router(), clock=clock)
         async with Producer(running.namesrv_addr, config=config) as producer:
-            yield Scene(running, producer, pool)
+            yield OperatedCluster(running, producer, pool)
         await pool.close()
 
 
 @in_virtual_time
-async def test_a_member_says_how_it_is_doing() -> None:
+async def test_a_member_reports_its_status() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n) for n in range(40)])
         release = asyncio.Event()
@@ -106,7 +109,7 @@ async def test_a_member_says_how_it_is_doing() -> None:
 
 
 @in_virtual_time
-async def test_a_member_says_what_its_threads_and_tasks_are_at() -> None:
+async def test_a_member_reports_the_stacks_of_its_threads_and_tasks() -> None:
     async with scene() as here:
         await here.producer.send("t", b"stuck")
 
@@ -125,7 +128,7 @@ async def test_a_member_says_what_its_threads_and_tasks_are_at() -> None:
 
 
 @in_virtual_time
-async def test_who_is_not_there_cannot_be_asked() -> None:
+async def test_an_unknown_member_cannot_be_asked() -> None:
     async with scene() as here:
         with pytest.raises(CallRefused) as refusal:
             await here.info("nobody")
@@ -135,7 +138,9 @@ async def test_who_is_not_there_cannot_be_asked() -> None:
 
 @in_virtual_time
 @pytest.mark.parametrize("kind", [PushConsumer, PopConsumer])
-async def test_a_message_is_handled_directly_and_nothing_else_changes(kind: Any) -> None:
+async def test_a_message_is_handled_directly_and_nothing_else_changes(
+    kind: type[PushConsumer | PopConsumer],
+) -> None:
     async with scene() as here:
         receipt = await here.producer.send("t", b"first", properties={"a": "b"})
         bad = await here.producer.send("t", b"bad")
@@ -168,7 +173,7 @@ async def test_a_message_is_handled_directly_and_nothing_else_changes(kind: Any)
 
 
 @in_virtual_time
-async def test_a_handler_that_takes_too_long_is_not_waited_for() -> None:
+async def test_waiting_for_a_slow_handler_ends_with_a_timeout() -> None:
     async with scene() as here:
         receipt = await here.producer.send("t", b"slow")
 
@@ -198,7 +203,7 @@ async def test_a_message_that_is_not_there_cannot_be_handled(message_id: str) ->
 
 
 @in_virtual_time
-async def test_who_has_no_handler_says_so() -> None:
+async def test_a_member_without_a_handler_refuses() -> None:
     async with scene() as here, here.consumer() as consumer:
         receipt = await here.producer.send("t", b"x")
         await asyncio.sleep(1)
@@ -206,7 +211,7 @@ async def test_who_has_no_handler_says_so() -> None:
             await here.handle(consumer.client_id, receipt.offset_message_id)
 
 
-async def tell(here: Scene, call: ResetClientOffset) -> None:
+async def tell(here: OperatedCluster, call: ResetClientOffset) -> None:
     """As the broker does it when an operator sets the group's offsets."""
     group = here.running.brokers[0].broker.tables.clients.consumers("g")
     assert group is not None
@@ -216,7 +221,7 @@ async def tell(here: Scene, call: ResetClientOffset) -> None:
 
 @in_virtual_time
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_member_goes_on_where_an_operator_wants_it(ordered: bool) -> None:
+async def test_a_member_continues_at_the_offset_of_a_reset(ordered: bool) -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n, order_key="k") for n in range(9)])
         seen: list[bytes] = []
@@ -243,7 +248,7 @@ async def test_a_member_goes_on_where_an_operator_wants_it(ordered: bool) -> Non
 
 
 @in_virtual_time
-async def test_a_reset_waits_for_handlers_at_work_and_survives_a_close() -> None:
+async def test_a_reset_waits_for_running_handlers_and_survives_a_close() -> None:
     async with scene() as here:
         await here.producer.send_many([Message("t", b"%d" % n, order_key="k") for n in range(3)])
 
@@ -286,7 +291,7 @@ async def test_a_reset_of_another_group_or_that_cannot_be_read_changes_nothing()
             assert await status(here) == before
 
 
-async def status(here: Scene) -> dict[MessageQueue, int]:
+async def status(here: OperatedCluster) -> dict[MessageQueue, int]:
     group = here.running.brokers[0].broker.tables.clients.consumers("g")
     assert group is not None
     (peer,) = group.members

@@ -12,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import SERVER_HOST, remote_cluster
 
 from roquet.client import (
     ConsumeFrom,
@@ -38,7 +39,7 @@ def settings(seed: int) -> dict[str, Any]:
 
 @asynccontextmanager
 async def answering(
-    running: Cluster, answer: Answer, kind: Any = PushConsumer
+    running: Cluster, answer: Answer, kind: type[PushConsumer | PopConsumer] = PushConsumer
 ) -> AsyncIterator[None]:
     """A consumer of topic t that answers."""
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, **settings(1))
@@ -51,7 +52,10 @@ async def answering(
 
 @asynccontextmanager
 async def asking(
-    answer: Answer, brokers: int = 1, kind: Any = PushConsumer, **of_producer: Any
+    answer: Answer,
+    brokers: int = 1,
+    kind: type[PushConsumer | PopConsumer] = PushConsumer,
+    **of_producer: Any,
 ) -> AsyncIterator[tuple[Cluster, Producer]]:
     """A cluster, a producer, and a consumer that answers."""
     async with cluster(brokers=brokers, clock=this_loop().clock) as running:
@@ -79,7 +83,7 @@ async def test_a_request_returns_with_the_reply() -> None:
 
 
 @in_virtual_time
-async def test_what_java_clients_look_at_travels_with_the_request() -> None:
+async def test_a_request_has_the_properties_that_java_clients_read() -> None:
     seen: list[ReceivedMessage] = []
 
     async def look(message: ReceivedMessage) -> None:
@@ -106,7 +110,7 @@ async def test_a_thousand_in_flight_each_get_their_own_reply() -> None:
 
 
 @in_virtual_time
-async def test_requests_are_gathered_with_nothing_else() -> None:
+async def test_requests_are_never_batched() -> None:
     async with asking(upper, linger_ms=5) as (_, producer):
         reply, receipt = await asyncio.gather(
             producer.request("t", b"a", timeout_ms=10_000), producer.send("t", b"b")
@@ -116,7 +120,7 @@ async def test_requests_are_gathered_with_nothing_else() -> None:
 
 
 @in_virtual_time
-async def test_a_large_reply_is_squeezed_on_its_way() -> None:
+async def test_a_large_reply_is_compressed() -> None:
     async def answer(message: ReceivedMessage) -> None:
         await message.reply(b"long " * 10_000)
 
@@ -140,7 +144,7 @@ async def test_a_member_that_pops_answers_as_well() -> None:
 
 
 @in_virtual_time
-async def test_a_request_that_nobody_answers_ends_with_its_time(
+async def test_an_unanswered_request_ends_with_its_timeout(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     late: list[bool] = []
@@ -163,7 +167,7 @@ async def test_a_request_that_nobody_answers_ends_with_its_time(
 
 
 @in_virtual_time
-async def test_a_reply_to_a_producer_that_has_gone_reaches_nobody() -> None:
+async def test_a_reply_to_a_closed_producer_fails() -> None:
     outcomes: list[bool] = []
     taken = asyncio.Event()
     go_on = asyncio.Event()
@@ -194,19 +198,24 @@ async def test_a_requester_that_connects_again_gets_its_reply() -> None:
         await go_on.wait()
         assert await message.reply(b"x")
 
-    async with asking(answer) as (_, producer):
+    network = this_loop().network
+    async with remote_cluster() as running, answering(running, answer):
+        config = ProducerConfig(**settings(2))
+        with network.host("10.0.0.2"):
+            producer = Producer(running.namesrv_addr, config=config)
+            await producer.start()
         asked = asyncio.create_task(producer.request("t", b"?", timeout_ms=60_000))
         await taken.wait()
-        for channel in list(producer._session.pool._channels.values()):
-            channel.hang_up("a test wants it")
+        network.drop("10.0.0.2", SERVER_HOST)
         await asyncio.sleep(0.5)
         await producer.send("other", b"meanwhile")
         go_on.set()
         assert (await asked).body == b"x"
+        await producer.close()
 
 
 @in_virtual_time
-async def test_what_is_no_request_cannot_be_answered() -> None:
+async def test_a_message_that_is_no_request_cannot_be_answered() -> None:
     faults: list[str] = []
 
     async def answer(message: ReceivedMessage) -> None:

@@ -55,7 +55,7 @@ async def fail(server: BrokerServer, record: Record, level: int = 0) -> None:
 
 
 @in_virtual_time
-async def test_a_message_that_always_fails_is_tried_sixteen_times_and_then_dead(
+async def test_a_message_that_always_fails_becomes_a_dead_letter_after_sixteen_retries(
     small: dict[str, Any],
 ) -> None:
     async with started(small, message_delay_levels=QUICK) as server:
@@ -91,7 +91,7 @@ async def test_a_group_may_have_fewer_tries(small: dict[str, Any]) -> None:
 
 
 @in_virtual_time
-async def test_the_first_place_is_remembered_through_all_tries(small: dict[str, Any]) -> None:
+async def test_the_original_message_id_is_kept_through_all_retries(small: dict[str, Any]) -> None:
     async with started(small) as server:
         failed = await first(server)
         await fail(server, failed)

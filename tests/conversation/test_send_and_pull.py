@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conversation.conftest import Connect
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConnectionLost
 from roquet.net.channel import Channel
+from roquet.wire.call import Reply
 from roquet.wire.calls.offset import MaxOffset, QueryOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.query import QueryByKey, ViewMessage
@@ -46,7 +48,7 @@ def ask(offset: int, queue_id: int = 0, **fields: Any) -> Pull:
     return Pull(queue_id=queue_id, queue_offset=offset, **given)
 
 
-def bodies(reply: Any) -> list[bytes]:
+def bodies(reply: Reply) -> list[bytes]:
     return [record.body for record in decode_many(reply.body)]
 
 
@@ -62,7 +64,7 @@ async def test_every_message_comes_back_once_and_in_order(channel: Channel) -> N
     assert found == sent
 
 
-async def test_both_sets_of_names_and_both_batches_store_alike(channel: Channel) -> None:
+async def test_short_and_long_names_and_both_batch_forms_store_the_same(channel: Channel) -> None:
     batch = encode_batch([BatchItem(0, b"two", b"KEYS\x01k2"), BatchItem(0, b"three", b"")])
     long_names = SendLongNames(
         producer_group="pg", topic="flights", queue_id=0, born_timestamp=1, body=b"one"
@@ -77,7 +79,7 @@ async def test_both_sets_of_names_and_both_batches_store_alike(channel: Channel)
     assert bodies(reply) == [b"one", b"two", b"three", b"two", b"three"]
 
 
-async def test_what_a_consumer_sees_is_what_the_producer_said(channel: Channel) -> None:
+async def test_a_consumer_gets_what_the_producer_sent(channel: Channel) -> None:
     text = "KEYS\x01N123AA\x02TAGS\x01UA\x02dest\x01Zürich\x02"
     receipt = await channel.call(message("Grüße".encode(), properties=text, flag=5))
     (record,) = decode_many((await channel.call(ask(0))).body)
@@ -99,8 +101,8 @@ async def test_a_held_pull_does_not_hold_up_others_on_its_connection(channel: Ch
         assert [bodies(reply) for reply in await asyncio.gather(*held)] == [[b"second"]] * 8
 
 
-async def test_a_client_that_leaves_while_it_is_held_disturbs_nobody(
-    server: BrokerServer, channel: Channel, connect: Any
+async def test_a_client_that_disconnects_during_a_long_poll_affects_no_other(
+    server: BrokerServer, channel: Channel, connect: Connect
 ) -> None:
     await channel.call(message(b"first"))
     other = await connect(server)
@@ -122,7 +124,9 @@ async def test_one_way_messages_are_stored_too(channel: Channel) -> None:
     assert reply.offset == 11, "requests of one connection are begun in order"
 
 
-async def test_progress_survives_between_connections(server: BrokerServer, connect: Any) -> None:
+async def test_progress_survives_between_connections(
+    server: BrokerServer, connect: Connect
+) -> None:
     first, second = await connect(server), await connect(server)
     await first.call(message(b"first"))
     await first.call(ask(0))
@@ -145,8 +149,8 @@ async def test_a_message_is_found_by_key_and_by_id(channel: Channel) -> None:
 
 
 @pytest.mark.parametrize("sync_flush", [True, False])
-async def test_a_broker_that_was_stopped_goes_on_where_it_was(
-    tmp_path: Path, small: dict[str, Any], connect: Any, sync_flush: bool
+async def test_a_restarted_broker_continues_with_its_messages(
+    tmp_path: Path, small: dict[str, Any], connect: Connect, sync_flush: bool
 ) -> None:
     config = BrokerConfig(**small, store_dir=tmp_path, sync_flush=sync_flush)
     sent = [b"%d" % number for number in range(700)]  # more than one file of the queue

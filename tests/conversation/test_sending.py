@@ -110,7 +110,7 @@ async def test_a_queue_that_went_away_is_no_reason_to_fail() -> None:
 
 
 @in_virtual_time
-async def test_gathered_sends_are_stored_once_each_with_their_properties() -> None:
+async def test_batched_sends_are_stored_once_each_with_their_properties() -> None:
     async with started(brokers=2, linger_ms=2) as (running, producer):
         sends = (
             producer.send("t", b"%d" % n, tag=f"t{n % 3}", keys=f"k{n}", properties={"n": str(n)})
@@ -129,7 +129,7 @@ async def test_gathered_sends_are_stored_once_each_with_their_properties() -> No
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_a_squeezed_body_is_read_as_it_was(kind: Compression) -> None:
+def test_a_compressed_body_is_read_unchanged(kind: Compression) -> None:
     @in_virtual_time
     async def read() -> None:
         async with started(compression=kind) as (running, producer):
@@ -142,7 +142,7 @@ def test_a_squeezed_body_is_read_as_it_was(kind: Compression) -> None:
 
 
 @in_virtual_time
-async def test_a_room_serves_itself_until_its_broker_is_gone() -> None:
+async def test_a_machine_room_uses_its_own_broker_until_that_stops() -> None:
     rooms = {"broker-a": "west", "broker-b": "east"}
     selector = MachineRoom("west", rooms.get, Random(1))
     async with started(brokers=2, selector=selector) as (running, producer):
@@ -155,7 +155,7 @@ async def test_a_room_serves_itself_until_its_broker_is_gone() -> None:
 
 
 @in_virtual_time
-async def test_a_key_whose_broker_is_down_waits_for_nobody_and_goes_nowhere_else() -> None:
+async def test_a_send_by_order_key_goes_to_no_other_queue_while_its_broker_is_down() -> None:
     async with started(brokers=2, send_timeout_ms=1_000) as (running, producer):
         queue = (await producer.send("t", b"1", order_key="k")).queue
         index = ("broker-a", "broker-b").index(queue.broker_name)

@@ -1,7 +1,7 @@
 """Messages chosen by their properties: the broker filters, whoever asks and however."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from random import Random
 from typing import Any
@@ -52,7 +52,7 @@ async def started(count: int = 0, **settings: Any) -> AsyncIterator[Cluster]:
         yield running
 
 
-async def send(running: Cluster, amounts: Any) -> None:
+async def send(running: Cluster, amounts: Iterable[int]) -> None:
     sender = ProducerConfig(clock=this_loop().clock, rng=Random(3), client_ip="127.0.0.1")
     async with Producer(running.namesrv_addr, config=sender) as producer:
         await producer.send_many([message(amount) for amount in amounts])
@@ -68,7 +68,7 @@ def wanted(count: int) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_a_push_consumer_gets_what_it_wants_and_knows_how_far_it_is() -> None:
+async def test_a_push_consumer_gets_matching_messages_and_commits_past_others() -> None:
     async with started(200) as running:
         member = PushConsumer(
             running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
@@ -87,7 +87,7 @@ async def test_a_push_consumer_gets_what_it_wants_and_knows_how_far_it_is() -> N
 
 
 @in_virtual_time
-async def test_a_waiting_consumer_is_told_at_once_of_what_it_wants_alone() -> None:
+async def test_a_long_poll_is_answered_at_once_by_a_matching_message_only() -> None:
     async with started(5) as running:
         member = PushConsumer(
             running.namesrv_addr, group="g", topic="t", sql=SQL, config=config()
@@ -102,7 +102,7 @@ async def test_a_waiting_consumer_is_told_at_once_of_what_it_wants_alone() -> No
             assert await member.next(60_000) is None
 
 
-async def _next(member: Any) -> ReceivedMessage:
+async def _next(member: PushConsumer) -> ReceivedMessage:
     found = await member.next(60_000)
     assert found is not None
     assert isinstance(found, ReceivedMessage)
@@ -141,7 +141,7 @@ async def test_a_subscription_may_change_from_tags_to_an_expression_and_back() -
 
 
 @in_virtual_time
-async def test_pop_consumers_share_what_they_want() -> None:
+async def test_pop_consumers_share_the_matching_messages() -> None:
     async with started(200) as running:
         members = [
             PopConsumer(running.namesrv_addr, group="g", topic="t", sql=SQL, config=config())
@@ -210,7 +210,7 @@ async def test_a_bad_expression_is_refused_when_the_consumer_subscribes() -> Non
 
 
 @in_virtual_time
-async def test_a_broker_without_filters_says_so_at_the_start() -> None:
+async def test_a_broker_without_sql_filters_is_reported_at_the_start() -> None:
     async with started(1, property_filter=False) as running:
         for kind in (PushConsumer, PopConsumer):
             member = kind(
@@ -228,7 +228,7 @@ async def test_a_broker_without_filters_says_so_at_the_start() -> None:
 
 
 @in_virtual_time
-async def test_the_genuine_reading_is_to_be_had_where_both_sides_want_it() -> None:
+async def test_apaches_reading_of_expressions_is_used_if_both_sides_are_configured() -> None:
     async with started(3, sql_compatibility=True) as running:
         member = PushConsumer(
             running.namesrv_addr, group="g", topic="t", sql="amount = 0x10",

@@ -22,8 +22,8 @@ from roquet.wire.call import Call
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
 from roquet.wire.codes import ResponseCode
-from roquet.wire.receipt_handle import AckBody, CheckpointBody, encode_body
 from roquet.wire.records.record import Record, decode_many
+from roquet.wire.revive_records import AckBody, CheckpointBody, encode_body
 
 STORES = Path(__file__).parent.parent / "vectors" / "store"
 HELD = Path("/held")
@@ -69,7 +69,7 @@ def bodies(server: BrokerServer) -> list[bytes]:
 
 
 @in_virtual_time
-async def test_a_producer_says_when_and_may_take_it_back() -> None:
+async def test_a_producer_sets_a_delivery_time_and_may_recall_the_message() -> None:
     clock = this_loop().clock
     async with cluster(clock=clock, recall_message=True) as running:
         config = ProducerConfig(clock=clock)
@@ -105,7 +105,7 @@ async def test_a_producer_says_when_and_may_take_it_back() -> None:
 
 
 @in_virtual_time
-async def test_the_wrong_time_is_refused_clearly_and_the_connection_goes_on(
+async def test_an_invalid_delivery_time_is_refused_and_the_connection_stays_open(
     small: dict[str, Any],
 ) -> None:
     async with started(small) as server:
@@ -131,7 +131,9 @@ async def test_the_wrong_time_is_refused_clearly_and_the_connection_goes_on(
         assert bodies(server) == [b"past", b"now", b"js"]
 
 
-def test_what_waits_comes_after_a_restart_and_once(small: dict[str, Any], tmp_path: Path) -> None:
+def test_timed_messages_are_delivered_once_after_a_restart(
+    small: dict[str, Any], tmp_path: Path
+) -> None:
     @in_virtual_time
     async def story() -> None:
         begun = this_loop().clock.now_ms()
@@ -221,7 +223,7 @@ def _place(archive: tarfile.TarFile, member: tarfile.TarInfo, directory: Path) -
 
 
 @pytest.mark.parametrize(("kind", "waiting"), [("5.5.0-clean", 2), ("5.5.0-torn", 4)])
-def test_what_waits_in_a_genuine_directory_comes_and_nothing_else(
+def test_timed_messages_of_an_apache_directory_are_delivered_and_no_others(
     kind: str, waiting: int, small: dict[str, Any], tmp_path: Path
 ) -> None:
     directory = unpacked(kind, tmp_path)
@@ -234,13 +236,13 @@ def test_what_waits_in_a_genuine_directory_comes_and_nothing_else(
     async def story() -> None:
         clock = this_loop().clock
         saved = unpack_checkpoint((directory / "config" / "timercheck").read_bytes())
-        clock._start_ms += saved.read_ms + 1_000 - clock.now_ms()
+        clock.shift_wall_time(saved.read_ms + 1_000 - clock.now_ms())
         async with started(small, store_dir=directory, retention=1 << 50) as server:
             assert server.broker.delivery.timer.behind == 0
             before = delivered(server)
             await asyncio.sleep(5)
             assert delivered(server) == before
-            clock._start_ms += 2 * 3_600_000 + 60_000
+            clock.shift_wall_time(2 * 3_600_000 + 60_000)
             await asyncio.sleep(10)
             assert len(delivered(server)) == len(before) + waiting
             assert set(delivered(server)) == {b"timer %d" % number for number in range(4)}
@@ -252,7 +254,7 @@ def test_what_waits_in_a_genuine_directory_comes_and_nothing_else(
 
 
 @in_virtual_time
-async def test_what_a_genuine_broker_popped_comes_out_of_its_timer_and_again(
+async def test_messages_popped_from_apaches_broker_are_revived_by_the_timer(
     small: dict[str, Any],
 ) -> None:
     """Its notes wait on the wheel; two messages were given out, one of them acknowledged."""

@@ -20,6 +20,7 @@ from roquet.client import (
     Message,
     ProducerConfig,
     PushConsumer,
+    ReceivedMessage,
     StoredMessage,
     TransactionProducer,
     TransactionState,
@@ -114,7 +115,7 @@ async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
         got: list[bytes] = []
         config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, **settings(3))
 
-        async def handle(message: Any) -> None:
+        async def handle(message: ReceivedMessage) -> None:
             got.append(message.body)
 
         async with PushConsumer(
@@ -132,7 +133,7 @@ async def test_a_consumer_gets_what_was_committed_and_nothing_else() -> None:
 
 
 @in_virtual_time
-async def test_who_does_not_know_is_asked_after_a_while_and_again() -> None:
+async def test_an_undecided_producer_is_checked_after_a_while_and_again() -> None:
     asked: list[tuple[int, str]] = []
     began = this_loop().clock.now_ms()
 
@@ -155,7 +156,7 @@ async def test_who_does_not_know_is_asked_after_a_while_and_again() -> None:
 
 @in_virtual_time
 @pytest.mark.parametrize("answer", ["raises", "nonsense", "plain", "roll back"])
-async def test_a_check_that_is_no_help_is_asked_again(
+async def test_a_check_without_a_decision_is_repeated(
     caplog: pytest.LogCaptureFixture, answer: str
 ) -> None:
     asked: list[StoredMessage] = []
@@ -179,7 +180,7 @@ async def test_a_check_that_is_no_help_is_asked_again(
 
 
 @in_virtual_time
-async def test_after_fifteen_checks_a_message_is_given_up(
+async def test_a_half_message_is_given_up_after_fifteen_checks(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     asked: list[StoredMessage] = []
@@ -204,7 +205,7 @@ async def test_after_fifteen_checks_a_message_is_given_up(
 
 
 @in_virtual_time
-async def test_what_was_given_up_can_be_put_back_and_is_asked_about_anew() -> None:
+async def test_a_half_message_given_up_can_be_put_back_and_is_checked_again() -> None:
     asked: list[StoredMessage] = []
 
     async def check(message: StoredMessage) -> TransactionState:
@@ -286,8 +287,8 @@ async def test_a_committed_message_may_wait_for_its_delivery_time() -> None:
 # -- with a client of our own making: bad input --------------------------------------------------
 
 
-class Raw:
-    """A producer that says what we want."""
+class RawProducer:
+    """A producer whose requests a test makes itself."""
 
     def __init__(self, channel: Channel, asked: list[tuple[CheckTransactionState, Record]]) -> None:
         self.channel = channel
@@ -337,7 +338,7 @@ class Raw:
 
 
 @asynccontextmanager
-async def raw(broker: BrokerServer) -> AsyncIterator[Raw]:
+async def raw(broker: BrokerServer) -> AsyncIterator[RawProducer]:
     router, asked = Router(), list[tuple[CheckTransactionState, Record]]()
 
     def hear(call: CheckTransactionState, _peer: Peer) -> None:
@@ -347,7 +348,7 @@ async def raw(broker: BrokerServer) -> AsyncIterator[Raw]:
     channel = await Channel.connect(
         "127.0.0.1", broker.port, router=router, clock=this_loop().clock
     )
-    client = Raw(channel, asked)
+    client = RawProducer(channel, asked)
     await client.beat()
     beating = asyncio.create_task(_beating(client))
     try:
@@ -357,14 +358,16 @@ async def raw(broker: BrokerServer) -> AsyncIterator[Raw]:
         await channel.close()
 
 
-async def _beating(client: Raw) -> None:
+async def _beating(client: RawProducer) -> None:
     while True:
         await asyncio.sleep(30)
         await client.beat()
 
 
 @asynccontextmanager
-async def serving(small: dict[str, Any], **given: Any) -> AsyncIterator[tuple[BrokerServer, Raw]]:
+async def serving(
+    small: dict[str, Any], **given: Any
+) -> AsyncIterator[tuple[BrokerServer, RawProducer]]:
     files = given.pop("files", None)
     config = BrokerConfig(**{**small, **given})
     async with (
@@ -487,7 +490,7 @@ async def test_a_message_that_was_sent_twice_is_delivered_once(small: dict[str, 
 
 
 @in_virtual_time
-async def test_what_is_shown_in_a_check_is_the_message_as_it_will_be(small: dict[str, Any]) -> None:
+async def test_a_check_shows_the_message_as_it_will_be_delivered(small: dict[str, Any]) -> None:
     async with serving(small) as (broker, client):
         half = await client.half(b"m", key="k1", extra="TAGS\x01red\x02a\x01b\x02", flag=9)
         await asyncio.sleep(40)
@@ -536,7 +539,7 @@ KILLED = {
 }
 
 
-async def lived(kind: str, client: Raw) -> None:
+async def lived(kind: str, client: RawProducer) -> None:
     """What happens until the broker is killed."""
     extra = "CHECK_IMMUNITY_TIME_IN_SECONDS\x013\x02" if kind == "immune" else ""
     half = await client.half(b"m", key="k1", extra=extra)
@@ -573,7 +576,7 @@ async def test_a_kill_between_any_two_steps_neither_loses_nor_doubles(
         await client.half(b"other")
         await asyncio.sleep(1)
         store = broker.broker.log.store
-        monkeypatch.setattr(store, "_write", leaving(store._write))
+        monkeypatch.setattr(store, "append", leaving(store.append))
         monkeypatch.setattr(files, "replace", leaving(files.replace))
         await lived(kind, client)
         monkeypatch.undo()
@@ -626,7 +629,7 @@ async def test_op_messages_name_all_that_has_ended(small: dict[str, Any]) -> Non
 
 @in_virtual_time
 @pytest.mark.parametrize("kind", ["5.5.0-clean", "5.5.0-killed", "4.9.7-killed"])
-async def test_half_messages_of_a_genuine_directory_are_asked_about(
+async def test_half_messages_of_an_apache_directory_are_checked(
     small: dict[str, Any], tmp_path: Path, kind: str
 ) -> None:
     with tarfile.open(STORES / f"{kind}.tar.xz") as archive:
@@ -663,7 +666,7 @@ async def test_half_messages_of_a_genuine_directory_are_asked_about(
 
 
 @asynccontextmanager
-async def raw_of(broker: BrokerServer, group: str) -> AsyncIterator[Raw]:
+async def raw_of(broker: BrokerServer, group: str) -> AsyncIterator[RawProducer]:
     async with raw(broker) as client:
         data = HeartbeatData(client_id="raw2", producer_data_set=[ProducerData(group_name=group)])
         await client.channel.call(Heartbeat(body=codec.dumps(data)))

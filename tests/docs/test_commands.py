@@ -24,6 +24,7 @@ from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
+from wheels import build_wheel
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 
@@ -147,7 +148,7 @@ def environment_of(page: Path, command: str) -> str:
 
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return exact_environment.build_wheel(tmp_path_factory.mktemp("wheel"))
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 class Environments:
@@ -241,16 +242,16 @@ class Terminal:
         ports = {"dev": " --port 0 --namesrv-port 0", "namesrv": " --port 0", "broker": " --port 0"}
         first = free_ports()
         free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
-        said = ""
+        output = ""
         with self.start(command.removesuffix(" &") + free) as process:
             assert process.stdout is not None
             for line in process.stdout:
-                said += line
+                output += line
                 if "ready" in line or "listens" in line:
                     break
             process.send_signal(signal.SIGTERM)
             code, rest = ended(process)
-            return code, said + rest
+            return code, output + rest
 
 
 def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
@@ -313,7 +314,7 @@ def test_pages_show_commands() -> None:
     assert sum(map(len, SHOWN.values())) > 60
 
 
-def test_the_readmes_program_runs_where_the_readme_says(
+def test_the_program_of_the_readme_runs_as_described(
     tmp_path: Path, environments: Environments
 ) -> None:
     (program,) = re.findall(

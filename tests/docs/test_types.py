@@ -28,14 +28,14 @@ ignore_missing_imports = true
 
 def programs() -> dict[str, str]:
     """Each with a name that says its page and line."""
-    found = {}
+    programs = {}
     for page in PAGES:
         text = page.read_text("utf-8")
         for block in BLOCK.finditer(text):
             if IMPORTS.search(block[1]):
                 line = text[: block.start()].count("\n") + 2
-                found[f"{page.stem.replace('-', '_')}_{line}.py"] = block[1]
-    return found
+                programs[f"{page.stem.replace('-', '_')}_{line}.py"] = block[1]
+    return programs
 
 
 def test_the_programs_of_pages_pass_mypy_strict(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ def lines(output: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def test_what_it_sends_our_client_reads_singly_and_in_a_batch(
+def test_our_client_reads_single_and_batched_messages_of_the_cpp_client(
     cpp_python: str, ours: str, tmp_path: Path
 ) -> None:
     with Producer(ours, group="maker") as producer:
@@ -30,20 +30,20 @@ def test_what_it_sends_our_client_reads_singly_and_in_a_batch(
     assert [line["status"] for line in sent] == [0] * 6
 
     with PullConsumer(ours, group="reader") as consumer:
-        found = [
+        messages = [
             message
             for queue in consumer.queues("FromCpp")
             for message in consumer.pull(queue, 0, 100).messages
         ]
     numbered = sorted(
-        (m for m in found if m.body != b"first"), key=lambda m: int(m.properties["number"])
+        (m for m in messages if m.body != b"first"), key=lambda m: int(m.properties["number"])
     )
     assert [m.body for m in numbered] == [b"body %d" % n for n in range(10)]
     assert [m.key for m in numbered] == [f"key{n}" for n in range(10)]
     assert {m.tag for m in numbered} == {"even", "odd"}
 
 
-def test_it_consumes_what_our_client_sends_filtered_by_tag(
+def test_the_cpp_client_consumes_our_messages_by_tag(
     cpp_python: str, ours: str, tmp_path: Path
 ) -> None:
     with Producer(ours, group="maker") as producer:

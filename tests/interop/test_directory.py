@@ -49,7 +49,7 @@ def send(namesrv: str, first: int, count: int) -> None:
 
 
 def bodies(namesrv: str) -> list[str]:
-    found: list[str] = []
+    bodies: list[str] = []
     with PullConsumer(namesrv, group="in-turn") as consumer:
         for queue in consumer.queues(TOPIC):
             offset, end = 0, consumer.max_offset(queue)
@@ -58,13 +58,15 @@ def bodies(namesrv: str) -> list[str]:
                 assert [m.queue_offset for m in got.messages] == list(
                     range(offset, offset + len(got.messages))
                 )
-                found += [m.body.decode() for m in got.messages]
+                bodies += [m.body.decode() for m in got.messages]
                 offset = got.next_offset
-    return sorted(found, key=lambda body: int(body.split()[1]))
+    return sorted(bodies, key=lambda body: int(body.split()[1]))
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_each_goes_on_where_the_other_stopped(java: None, tmp_path: Path, killed: bool) -> None:
+def test_each_broker_continues_where_the_other_stopped(
+    java: None, tmp_path: Path, killed: bool
+) -> None:
     data = tmp_path / "genuine" / "store"
     with ours_on(data, tmp_path, killed=killed) as namesrv:
         send(namesrv, 0, 100)
@@ -88,8 +90,8 @@ FROM_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 Handler = Callable[[client.ReceivedMessage], Awaitable[None]]
 
 
-class Came(NamedTuple):
-    """A message at last."""
+class Delivered(NamedTuple):
+    """A delivered message."""
 
     ms: int
     tries: int
@@ -154,17 +156,17 @@ async def fail(namesrv: str) -> int:
     return failed_ms
 
 
-async def see_them_come(namesrv: str) -> tuple[dict[str, Came], list[str]]:
+async def see_them_come(namesrv: str) -> tuple[dict[str, Delivered], list[str]]:
     """What comes, by topic, and what its producer was asked."""
-    came: dict[str, Came] = {}
-    asked: list[str] = []
+    came: dict[str, Delivered] = {}
+    checked: list[str] = []
 
     async def check(message: StoredMessage) -> TransactionState:
-        asked.append(message.body.decode())
+        checked.append(message.body.decode())
         return TransactionState.COMMIT
 
     async def handle(message: client.ReceivedMessage) -> None:
-        came[message.body.decode()] = Came(now_ms(), message.tries)
+        came[message.body.decode()] = Delivered(now_ms(), message.tries)
 
     async with contextlib.AsyncExitStack() as stack:
         producer = client.TransactionProducer(namesrv, group="halves", check=check, topics=["Half"])
@@ -174,7 +176,7 @@ async def see_them_come(namesrv: str) -> tuple[dict[str, Came], list[str]]:
         with contextlib.suppress(TimeoutError):
             await until(lambda: len(came) == 5, LATE_S)
         await asyncio.sleep(1)
-    return came, asked
+    return came, checked
 
 
 @contextlib.asynccontextmanager
@@ -188,13 +190,13 @@ async def handling(namesrv: str, topic: str, handle: Handler) -> AsyncIterator[N
         await running
 
 
-def check_each(due: Mapping[str, int], came: Mapping[str, Came], asked: list[str]) -> None:
+def check_each(due: Mapping[str, int], came: Mapping[str, Delivered], checked: list[str]) -> None:
     assert set(came) == {"Level", "Timer", "Half", "Failed", "Popped"}
     early = {topic: due[topic] - came[topic].ms for topic in due}
     assert all(ms <= 1_000 for ms in early.values()), early  # times are told in whole seconds
     tries = {topic: one.tries for topic, one in came.items()}
     assert tries == {"Level": 0, "Timer": 0, "Half": 0, "Failed": 1, "Popped": 1}
-    assert set(asked) == {"Half"}
+    assert set(checked) == {"Half"}
 
 
 @pytest.fixture
@@ -211,7 +213,7 @@ def as_the_genuine_one(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     }
 
 
-async def test_what_waits_in_a_genuine_directory_comes_from_ours(
+async def test_messages_waiting_in_an_apache_directory_are_delivered_by_our_broker(
     java: None, as_the_genuine_one: dict[str, str], tmp_path: Path
 ) -> None:
     running = genuine.cluster(tmp_path / "genuine", **as_the_genuine_one)
@@ -224,7 +226,7 @@ async def test_what_waits_in_a_genuine_directory_comes_from_ours(
         check_each(due, *await see_them_come(namesrv))
 
 
-async def test_what_waits_in_our_directory_comes_from_the_genuine_broker(
+async def test_messages_waiting_in_our_directory_are_delivered_by_the_apache_broker(
     java: None, as_the_genuine_one: dict[str, str], tmp_path: Path
 ) -> None:
     with ours_on(tmp_path / "genuine" / "store", tmp_path, killed=False) as namesrv:

@@ -48,8 +48,8 @@ Line = dict[str, Any]
 
 def go(client: str, home: Path, what: str, *words: str) -> list[Line]:
     """What the client says; the last line that it came to its end."""
-    said = genuine.run([client, what, *words], seconds=90, home=home)
-    lines = [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    output = genuine.run([client, what, *words], seconds=90, home=home)
+    lines = [json.loads(line) for line in output.splitlines() if line.startswith("{")]
     assert lines, (home / "stderr").read_text()
     assert lines[-1] == {"over": True}, (home / "stderr").read_text()
     return lines[:-1]
@@ -70,37 +70,37 @@ def wait_for(namesrv: str, topic: str) -> None:
 def stored(namesrv: str, topic: str) -> list[StoredMessage]:
     """All that lies in a topic, by its number where it has one."""
     with PullConsumer(namesrv, group="reader") as consumer:
-        found = [
+        messages = [
             message
             for queue in consumer.queues(topic)
             for message in consumer.pull(queue, 0, 100).messages
         ]
-    return sorted(found, key=lambda message: int(message.properties.get("number", -1)))
+    return sorted(messages, key=lambda message: int(message.properties.get("number", -1)))
 
 
-def test_it_sends_singly_delayed_and_squeezed(
+def test_the_go_client_sends_single_delayed_and_compressed_messages(
     go_client: str, ours_shared: str, tmp_path: Path
 ) -> None:
     make_topic(ours_shared, "GoSends")
-    said = go(go_client, tmp_path / "h", "send", ours_shared, "GoSends", "10")
-    assert [line["status"] for line in said] == [0] * 12
+    lines = go(go_client, tmp_path / "h", "send", ours_shared, "GoSends", "10")
+    assert [line["status"] for line in lines] == [0] * 12
     seen = go(go_client, tmp_path / "c", "consume", ours_shared, "GoSends", "2", "late || big")
     by_tag = {line["tag"]: line for line in seen}
     assert by_tag["big"]["length"] == 100_000
     assert by_tag["late"]["stored_ms"] - by_tag["late"]["born_ms"] >= 1_000
-    found = stored(ours_shared, "GoSends")
-    numbered = [message for message in found if "number" in message.properties]
+    messages = stored(ours_shared, "GoSends")
+    numbered = [message for message in messages if "number" in message.properties]
     assert [m.body for m in numbered] == [b"body %d" % n for n in range(10)]
     assert [(m.key, m.tag) for m in numbered] == [
         (f"key{n}", "odd" if n % 2 else "even") for n in range(10)
     ]
-    assert b"z" * 100_000 in [message.body for message in found]
+    assert b"z" * 100_000 in [message.body for message in messages]
 
 
-def test_it_sends_a_batch(go_client: str, ours_shared: str, tmp_path: Path) -> None:
+def test_the_go_client_sends_a_batch(go_client: str, ours_shared: str, tmp_path: Path) -> None:
     make_topic(ours_shared, "GoBatch")
-    said = go(go_client, tmp_path / "h", "batch", ours_shared, "GoBatch", "10")
-    assert [line["status"] for line in said] == [0]
+    lines = go(go_client, tmp_path / "h", "batch", ours_shared, "GoBatch", "10")
+    assert [line["status"] for line in lines] == [0]
     numbered = [m for m in stored(ours_shared, "GoBatch") if "number" in m.properties]
     assert [m.body for m in numbered] == [b"body %d" % n for n in range(10)]
     assert len({m.queue_id for m in numbered}) == 1
@@ -115,7 +115,7 @@ def send_numbered(namesrv: str, topic: str) -> None:
     wait_for(namesrv, topic)
 
 
-def test_it_consumes_by_tag_and_fails_once(
+def test_the_go_client_consumes_by_tag_and_fails_once(
     go_client: str, ours_shared: str, tmp_path: Path
 ) -> None:
     send_numbered(ours_shared, "ToGo")
@@ -128,14 +128,18 @@ def test_it_consumes_by_tag_and_fails_once(
     assert [(line["body"], line["tries"]) for line in seen] == [("fail-once", 0), ("fail-once", 1)]
 
 
-def test_it_consumes_by_an_sql_expression(go_client: str, ours_shared: str, tmp_path: Path) -> None:
+def test_the_go_client_consumes_by_an_sql_expression(
+    go_client: str, ours_shared: str, tmp_path: Path
+) -> None:
     send_numbered(ours_shared, "GoSql")
     words = [ours_shared, "GoSql", "4", "n BETWEEN 3 AND 6 OR TAGS = 'none'", "SQL92"]
     seen = go(go_client, tmp_path / "h", "consume", *words)
     assert sorted(line["body"] for line in seen) == [f"body {n}" for n in range(3, 7)]
 
 
-def test_it_pulls_and_saves_how_far_it_is(go_client: str, ours_shared: str, tmp_path: Path) -> None:
+def test_the_go_client_pulls_and_saves_its_progress(
+    go_client: str, ours_shared: str, tmp_path: Path
+) -> None:
     send_numbered(ours_shared, "GoPulls")
     seen = go(go_client, tmp_path / "h", "pull", ours_shared, "GoPulls", "10", "*")
     assert sorted(line["body"] for line in seen) == [f"body {n}" for n in range(10)]
@@ -148,8 +152,8 @@ def test_each_key_comes_in_order_and_again_where_it_failed(
     go_client: str, ours_shared: str, tmp_path: Path
 ) -> None:
     make_topic(ours_shared, "GoOrder")
-    said = go(go_client, tmp_path / "h", "order", ours_shared, "GoOrder", "24")
-    queue_of_key = {number % 4: line["queue"] for number, line in enumerate(said)}
+    lines = go(go_client, tmp_path / "h", "order", ours_shared, "GoOrder", "24")
+    queue_of_key = {number % 4: line["queue"] for number, line in enumerate(lines)}
     with Producer(ours_shared, group="maker") as producer:
         producer.send(Message("GoOrder", b"fail-once", order_key="any"))
     seen = go(go_client, tmp_path / "c", "ordered", ours_shared, "GoOrder", "26", "*")
@@ -163,22 +167,24 @@ def test_each_key_comes_in_order_and_again_where_it_failed(
     assert [line["tries"] for line in seen if line["body"] == "fail-once"] == [0, 1]
 
 
-async def test_its_transactions_end_as_it_says_when_it_is_asked(
+async def test_transactions_of_the_go_client_end_as_its_check_decides(
     go_client: str, ours_asking: str, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(make_topic, ours_asking, "GoTransactions")
     words = [ours_asking, "GoTransactions", "0"]
-    said = await asyncio.to_thread(go, go_client, tmp_path / "h", "transact", *words)
-    assert [line["status"] for line in said if "status" in line] == [0] * 4
-    assert sorted(line["checked"] for line in said if "checked" in line) == [
+    lines = await asyncio.to_thread(go, go_client, tmp_path / "h", "transact", *words)
+    assert [line["status"] for line in lines if "status" in line] == [0] * 4
+    assert sorted(line["checked"] for line in lines if "checked" in line) == [
         "asked-no",
         "asked-yes",
     ]
-    found = await asyncio.to_thread(stored, ours_asking, "GoTransactions")
-    assert sorted(message.body for message in found) == [b"asked-yes", b"first", b"yes"]
+    messages = await asyncio.to_thread(stored, ours_asking, "GoTransactions")
+    assert sorted(message.body for message in messages) == [b"asked-yes", b"first", b"yes"]
 
 
-async def test_it_asks_and_we_answer(go_client: str, ours_shared: str, tmp_path: Path) -> None:
+async def test_requests_of_the_go_client_are_answered_by_our_client(
+    go_client: str, ours_shared: str, tmp_path: Path
+) -> None:
     async def answer(message: ReceivedMessage) -> None:
         if message.body != b"first":
             assert await message.reply(message.body.upper())
@@ -190,10 +196,10 @@ async def test_it_asks_and_we_answer(go_client: str, ours_shared: str, tmp_path:
     ) as consumer:
         running = asyncio.create_task(consumer.run(answer))
         words = [ours_shared, "GoAsks", "3"]
-        said = await asyncio.to_thread(go, go_client, tmp_path / "h", "request", *words)
+        lines = await asyncio.to_thread(go, go_client, tmp_path / "h", "request", *words)
         consumer.stop()
         await running
-    assert [line["reply"] for line in said] == ["BODY 0", "BODY 1", "BODY 2"]
+    assert [line["reply"] for line in lines] == ["BODY 0", "BODY 1", "BODY 2"]
 
 
 @pytest.fixture

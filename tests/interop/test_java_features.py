@@ -51,19 +51,19 @@ async def namesrv(tmp_path: Path) -> AsyncIterator[str]:
 
 async def sent(java: JavaClient, namesrv: str, topic: str, body: str, *more: str) -> list[str]:
     """What Java says of a message with a tag and key of its own."""
-    said = await java.ask("send", namesrv, topic, "java", f"key-of-{body}", body, *more)
-    status, *ids = said.split()
+    line = await java.ask("send", namesrv, topic, "java", f"key-of-{body}", body, *more)
+    status, *ids = line.split()
     assert status == "SEND_OK"
     return ids
 
 
 async def stored(namesrv: str, topic: str) -> list[StoredMessage]:
     """All that lies in a topic."""
-    found: list[StoredMessage] = []
+    messages: list[StoredMessage] = []
     async with PullConsumer(namesrv, group="reader") as consumer:
         for queue in await consumer.queues(topic):
-            found += (await consumer.pull(queue, 0, 100)).messages
-    return found
+            messages += (await consumer.pull(queue, 0, 100)).messages
+    return messages
 
 
 async def make(namesrv: str, topic: str, *bodies: str, tag: str | None = None) -> None:
@@ -73,8 +73,8 @@ async def make(namesrv: str, topic: str, *bodies: str, tag: str | None = None) -
             assert (await producer.send(Message(topic, body.encode(), tag=tag))).ok
 
 
-class Seen(NamedTuple):
-    """A message at our consumer."""
+class HandledMessage(NamedTuple):
+    """A message that our consumer has handled."""
 
     body: str
     ms: int
@@ -82,12 +82,14 @@ class Seen(NamedTuple):
 
 
 @asynccontextmanager
-async def consuming(namesrv: str, topic: str, **settings: object) -> AsyncIterator[list[Seen]]:
+async def consuming(
+    namesrv: str, topic: str, **settings: object
+) -> AsyncIterator[list[HandledMessage]]:
     """What our consumer gets."""
-    seen: list[Seen] = []
+    seen: list[HandledMessage] = []
 
     async def handle(message: ReceivedMessage) -> None:
-        seen.append(Seen(message.body.decode(), now_ms(), message.born_ms))
+        seen.append(HandledMessage(message.body.decode(), now_ms(), message.born_ms))
 
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
     async with PushConsumer(namesrv, group="of_" + topic, topic=topic, config=config) as consumer:
@@ -105,7 +107,7 @@ def handled(java: JavaClient, name: str) -> list[Handled]:
     return [one for one in list(java.handled) if one.name == name]
 
 
-async def test_what_it_sends_is_found_by_key_and_by_both_ids(
+async def test_messages_of_the_java_client_are_found_by_key_and_by_both_ids(
     java: JavaClient, namesrv: str
 ) -> None:
     await make(namesrv, "JavaFinds", "first")
@@ -124,21 +126,25 @@ async def test_what_it_sends_is_found_by_key_and_by_both_ids(
     assert message.offset_message_id == ids[1]
 
 
-async def test_its_batches_and_keys_in_order_reach_us(java: JavaClient, namesrv: str) -> None:
+async def test_batches_and_ordered_keys_of_the_java_client_reach_our_client(
+    java: JavaClient, namesrv: str
+) -> None:
     await make(namesrv, "JavaOrders", "first")
     assert await java.ask("batch", namesrv, "JavaOrders", "10") == "SEND_OK"
     queues = (await java.ask("order", namesrv, "JavaOrders", "40")).split()
     assert len(set(queues)) == 4
     by_key: dict[str, list[int]] = defaultdict(list)
-    found = await stored(namesrv, "JavaOrders")
-    for body in (message.body.decode() for message in found if b":" in message.body):
+    messages = await stored(namesrv, "JavaOrders")
+    for body in (message.body.decode() for message in messages if b":" in message.body):
         by_key[body.split(":")[0]].append(int(body.split(":")[1]))
     assert by_key == {f"key{key}": list(range(key, 40, 4)) for key in range(4)}
-    batch = [message for message in found if message.tag == "batch"]
+    batch = [message for message in messages if message.tag == "batch"]
     assert [message.body for message in batch] == [b"batch-%d" % n for n in range(10)]
 
 
-async def test_what_it_delays_by_level_and_by_time_waits(java: JavaClient, namesrv: str) -> None:
+async def test_messages_that_the_java_client_delays_by_level_or_time_wait(
+    java: JavaClient, namesrv: str
+) -> None:
     await make(namesrv, "JavaLater", "first")
     async with consuming(namesrv, "JavaLater") as seen:
         await sent(java, namesrv, "JavaLater", "level", "DELAY=1")
@@ -146,13 +152,13 @@ async def test_what_it_delays_by_level_and_by_time_waits(java: JavaClient, names
         await sent(java, namesrv, "JavaLater", "at", f"TIMER_DELIVER_MS={at}")
         await sent(java, namesrv, "JavaLater", "after", "TIMER_DELAY_MS=2000")
         await until(lambda: len(seen) == 4, 15)
-    found = {one.body: one for one in seen}
-    assert 1_000 <= found["level"].ms - found["level"].born_ms < 5_000
-    assert 1_000 <= found["after"].ms - found["after"].born_ms < 6_000
-    assert found["at"].ms >= at // 1_000 * 1_000
+    received_by_body = {one.body: one for one in seen}
+    assert 1_000 <= received_by_body["level"].ms - received_by_body["level"].born_ms < 5_000
+    assert 1_000 <= received_by_body["after"].ms - received_by_body["after"].born_ms < 6_000
+    assert received_by_body["at"].ms >= at // 1_000 * 1_000
 
 
-async def test_it_takes_a_message_back_before_its_time(java: JavaClient, namesrv: str) -> None:
+async def test_the_java_client_recalls_a_delayed_message(java: JavaClient, namesrv: str) -> None:
     if java.version != genuine.VERSION:
         pytest.skip(f"rocketmq-client {java.version} cannot take messages back")
     await make(namesrv, "JavaRecalls", "first")
@@ -165,7 +171,7 @@ async def test_it_takes_a_message_back_before_its_time(java: JavaClient, namesrv
     assert sorted(one.body for one in seen) == ["first", "meant"]
 
 
-async def test_it_gets_what_we_send_tagged_ordered_and_delayed(
+async def test_the_java_client_gets_our_tagged_ordered_and_delayed_messages(
     java: JavaClient, namesrv: str
 ) -> None:
     async with Producer(namesrv, group="maker") as producer:
@@ -210,7 +216,9 @@ async def test_each_of_its_broadcast_members_gets_everything(
     java.handled.clear()
 
 
-async def test_it_pulls_polls_and_its_progress_is_kept(java: JavaClient, namesrv: str) -> None:
+async def test_the_java_client_pulls_and_polls_and_its_progress_is_kept(
+    java: JavaClient, namesrv: str
+) -> None:
     bodies = sorted(f"body-{number}" for number in range(8))
     await make(namesrv, "JavaPulls", *bodies, tag="good")
     await make(namesrv, "JavaPulls", "not-wanted", tag="bad")

@@ -31,8 +31,8 @@ SHORT_LEVELS = (1_000,) * 18
 """Our broker's delay levels where a test waits for retries."""
 
 
-class Seen(NamedTuple):
-    """One try at one message, by whomever."""
+class Attempt(NamedTuple):
+    """One attempt at one message, by any member."""
 
     ms: int
     body: str
@@ -41,16 +41,16 @@ class Seen(NamedTuple):
     member: str
 
 
-class Ours:
+class RoquetMember:
     """Our member of a group, and what it has handled; it fails as the Java one does."""
 
     def __init__(self, consumer: PushConsumer) -> None:
         self.consumer = consumer
-        self.seen: list[Seen] = []
+        self.seen: list[Attempt] = []
 
     async def handle(self, message: ReceivedMessage) -> None:
         body, now_ms = message.body.decode(), time.time_ns() // 1_000_000
-        self.seen.append(Seen(now_ms, body, message.tries, message.topic, "ours"))
+        self.seen.append(Attempt(now_ms, body, message.tries, message.topic, "ours"))
         if body.startswith("fail-always") or (body.startswith("fail-once") and not message.tries):
             raise ValueError(body)
 
@@ -63,11 +63,13 @@ async def our_broker(folder: Path, **settings: Any) -> AsyncIterator[Cluster]:
 
 
 @asynccontextmanager
-async def our_member(namesrv: str, group: str, topic: str, **settings: Any) -> AsyncIterator[Ours]:
+async def our_member(
+    namesrv: str, group: str, topic: str, **settings: Any
+) -> AsyncIterator[RoquetMember]:
     """A consumer at work."""
     config = ConsumerConfig(consume_from=ConsumeFrom.FIRST, client_ip="127.0.0.1", **settings)
     async with PushConsumer(namesrv, group=group, topic=topic, config=config) as consumer:
-        member = Ours(consumer)
+        member = RoquetMember(consumer)
         running = asyncio.create_task(consumer.run(member.handle))
         yield member
         consumer.stop()
@@ -80,20 +82,20 @@ async def send(namesrv: str, topic: str, *bodies: str) -> None:
             assert (await producer.send(Message(topic, body.encode()))).ok
 
 
-def java_seen(java: JavaClient, name: str) -> list[Seen]:
+def java_seen(java: JavaClient, name: str) -> list[Attempt]:
     return [
-        Seen(one.ms, one.body, one.tries, one.topic, name)
+        Attempt(one.ms, one.body, one.tries, one.topic, name)
         for one in list(java.handled)
         if one.name == name
     ]
 
 
-def tries_of(seen: Sequence[Seen]) -> Mapping[str, list[int]]:
+def tries_of(seen: Sequence[Attempt]) -> Mapping[str, list[int]]:
     """How often each message had been tried before, in the order in which it came."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    attempts_by_body: defaultdict[str, list[int]] = defaultdict(list)
     for one in sorted(seen):
-        found[one.body].append(one.tries)
-    return found
+        attempts_by_body[one.body].append(one.tries)
+    return attempts_by_body
 
 
 async def dead(namesrv: str, group: str) -> list[str]:
@@ -114,7 +116,7 @@ FAILING = "good", "fail-once", "fail-always"
 TRIES = {"good": [0], "fail-once": [0, 1], "fail-always": [0, 1, 2]}
 
 
-async def test_what_java_fails_comes_again_through_our_broker_and_ends_with_the_dead_letters(
+async def test_messages_that_java_fails_are_redelivered_by_our_broker_and_end_as_dead_letters(
     java_member: JavaClient, tmp_path: Path
 ) -> None:
     async with our_broker(tmp_path, message_delay_levels=SHORT_LEVELS) as running:
@@ -130,7 +132,7 @@ async def test_what_java_fails_comes_again_through_our_broker_and_ends_with_the_
     assert all(later - earlier >= 1_000 for earlier, later in itertools.pairwise(times))
 
 
-async def test_what_one_member_of_a_mixed_group_fails_is_handled_by_either(
+async def test_messages_that_one_member_of_a_mixed_group_fails_are_handled_by_either(
     java_member: JavaClient, tmp_path: Path
 ) -> None:
     async with our_broker(tmp_path, message_delay_levels=SHORT_LEVELS) as running:
@@ -156,7 +158,7 @@ async def test_what_one_member_of_a_mixed_group_fails_is_handled_by_either(
             await java_member.leave(java)
 
 
-async def test_what_we_fail_comes_again_through_the_genuine_broker_and_ends_with_the_dead_letters(
+async def test_messages_that_we_fail_are_redelivered_by_the_apache_broker_and_end_as_dead_letters(
     theirs: genuine.Genuine,
 ) -> None:
     namesrv = theirs.namesrv
@@ -218,7 +220,7 @@ async def test_each_key_stays_in_order_while_java_joins_and_leaves_an_ordered_gr
         assert len(repeated) <= 2, f"key {key} went back other than when its queue changed hands"
 
 
-async def test_what_java_sends_with_a_delay_level_waits_at_our_broker(
+async def test_messages_of_java_with_a_delay_level_wait_at_our_broker(
     java_member: JavaClient, tmp_path: Path
 ) -> None:
     async with our_broker(tmp_path) as running:
@@ -233,7 +235,7 @@ async def test_what_java_sends_with_a_delay_level_waits_at_our_broker(
             assert 1_000 <= ours.seen[1].ms - before_ms < 3_000
 
 
-async def test_what_we_send_with_a_delay_level_waits_at_the_genuine_broker(
+async def test_our_messages_with_a_delay_level_wait_at_the_apache_broker(
     java_member: JavaClient, theirs: genuine.Genuine
 ) -> None:
     namesrv, java = theirs.namesrv, "delayed"
@@ -248,7 +250,7 @@ async def test_what_we_send_with_a_delay_level_waits_at_the_genuine_broker(
     await java_member.leave(java)
 
 
-async def test_java_pops_from_our_broker_and_what_it_fails_comes_again(
+async def test_java_pops_from_our_broker_and_failed_messages_come_again(
     java_member: JavaClient, tmp_path: Path
 ) -> None:
     async with our_broker(tmp_path) as running:

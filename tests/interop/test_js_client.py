@@ -67,43 +67,43 @@ Line = dict[str, Any]
 def js(packages: Path, home: Path, *words: str) -> list[Line]:
     """What the client says."""
     command = ["env", f"NODE_PATH={packages}", "node", CLIENT, *words]
-    said = genuine.run(command, seconds=60, home=home)
-    return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
+    output = genuine.run(command, seconds=60, home=home)
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{")]
 
 
-def test_what_it_sends_has_tags_keys_and_properties(
+def test_messages_of_the_js_client_have_tags_keys_and_properties(
     js_packages: Path, namesrv: str, topic: str, tmp_path: Path
 ) -> None:
-    said = js(js_packages, tmp_path / "h", "send", namesrv, topic, "10")
-    assert [line["status"] for line in said[:-1]] == ["SEND_OK"] * 12
+    lines = js(js_packages, tmp_path / "h", "send", namesrv, topic, "10")
+    assert [line["status"] for line in lines[:-1]] == ["SEND_OK"] * 12
     with PullConsumer(namesrv, group="reader") as consumer:
-        found = [
+        messages = [
             message
             for queue in consumer.queues(topic)
             for message in consumer.pull(queue, 0, 100).messages
         ]
     numbered = sorted(
-        (m for m in found if "number" in m.properties), key=lambda m: int(m.properties["number"])
+        (m for m in messages if "number" in m.properties), key=lambda m: int(m.properties["number"])
     )
     assert [m.body for m in numbered] == [b"body %d" % n for n in range(10)]
     assert [m.key for m in numbered] == [f"key{n}" for n in range(10)]
     assert [m.tag for m in numbered] == ["even", "odd"] * 5
     # A time at which Aliyun's brokers deliver is a property like any other to Apache's and to ours.
-    assert [m.body for m in found if "__STARTDELIVERTIME" in m.properties] == [b"body 1002"]
+    assert [m.body for m in messages if "__STARTDELIVERTIME" in m.properties] == [b"body 1002"]
 
 
-async def test_what_it_sends_with_a_delay_level_comes_later(
+async def test_messages_of_the_js_client_with_a_delay_level_come_later(
     js_packages: Path, namesrv: str, topic: str, tmp_path: Path
 ) -> None:
     consume = ["consume", namesrv, topic, "1", "level"]
     coming = asyncio.create_task(asyncio.to_thread(js, js_packages, tmp_path / "c", *consume))
-    said = await asyncio.to_thread(js, js_packages, tmp_path / "h", "send", namesrv, topic, "0")
-    sent_ms = {line["delayed"]: line["ms"] for line in said if "delayed" in line}
+    lines = await asyncio.to_thread(js, js_packages, tmp_path / "h", "send", namesrv, topic, "0")
+    sent_ms = {line["delayed"]: line["ms"] for line in lines if "delayed" in line}
     seen = {line["tag"]: line["ms"] for line in await coming if "tag" in line}
     assert seen["level"] - sent_ms["level"] >= 1_000  # 5 s by ours; theirs runs with short levels
 
 
-def test_it_consumes_what_our_client_sends_filtered_by_tag_and_fails_once(
+def test_the_js_client_consumes_our_messages_by_tag_and_fails_once(
     js_packages: Path, namesrv: str, topic: str, tmp_path: Path
 ) -> None:
     with Producer(namesrv, group="maker") as producer:
@@ -134,9 +134,9 @@ def test_an_sql_expression_chooses(
 def test_each_key_comes_in_order_from_one_queue(
     js_packages: Path, namesrv: str, topic: str, tmp_path: Path
 ) -> None:
-    said = js(js_packages, tmp_path / "h", "order", namesrv, topic, "24")[:-1]
-    assert [line["status"] for line in said] == ["SEND_OK"] * 24
-    assert len({(line["key"], line["queue"]) for line in said}) == 4
+    lines = js(js_packages, tmp_path / "h", "order", namesrv, topic, "24")[:-1]
+    assert [line["status"] for line in lines] == ["SEND_OK"] * 24
+    assert len({(line["key"], line["queue"]) for line in lines}) == 4
     seen = js(js_packages, tmp_path / "c", "consume", namesrv, topic, "24", "ordered")[:-1]
     by_key: dict[str, list[int]] = defaultdict(list)
     for line in seen:

@@ -190,8 +190,8 @@ class MqAdmin:
                 pipe.close()
 
 
-class Side(NamedTuple):
-    """One cluster with the scenario, and who asks it."""
+class ClusterUnderTest(NamedTuple):
+    """One cluster with the scenario, and the mqadmin that asks it."""
 
     namesrv: str
     broker: str
@@ -205,10 +205,10 @@ class Side(NamedTuple):
         words = command.words.format(
             broker=self.broker, address=self.address, folder=self.folder, **self.names
         )
-        said = self.admin(f"{words} -n {self.namesrv}")
+        text = self.admin(f"{words} -n {self.namesrv}")
         if command.reads:
-            said = (self.folder / command.reads).read_text("utf-8").replace("},", "},\n")
-        return said
+            text = (self.folder / command.reads).read_text("utf-8").replace("},", "},\n")
+        return text
 
 
 async def progress(address: str) -> int:
@@ -233,11 +233,11 @@ async def commit_offline(address: str) -> None:
 
 
 @contextmanager
-def scenario(namesrv: str, broker: str, address: str, admin: MqAdmin) -> Iterator[Side]:
+def scenario(namesrv: str, broker: str, address: str, admin: MqAdmin) -> Iterator[ClusterUnderTest]:
     """The scenario, until the block ends."""
     names: dict[str, str] = {}
     with ExitStack() as stack:
-        side = Side(namesrv, broker, address, admin.home, admin, names)
+        side = ClusterUnderTest(namesrv, broker, address, admin.home, admin, names)
         admin(f"updateTopic -c DefaultCluster -t {TOPIC} -r {QUEUES} -w {QUEUES} -n {namesrv}")
         for group in (GROUP, OFFLINE):
             admin(f"updateSubGroup -c DefaultCluster -g {group} -n {namesrv}")
@@ -278,7 +278,9 @@ def admins(
 
 
 @pytest.fixture(scope="module")
-def genuine_side(admins: tuple[MqAdmin, MqAdmin], theirs: genuine.Genuine) -> Iterator[Side]:
+def genuine_side(
+    admins: tuple[MqAdmin, MqAdmin], theirs: genuine.Genuine
+) -> Iterator[ClusterUnderTest]:
     with scenario(theirs.namesrv, "genuine-a", theirs.broker, admins[0]) as side:
         yield side
 
@@ -286,7 +288,7 @@ def genuine_side(admins: tuple[MqAdmin, MqAdmin], theirs: genuine.Genuine) -> It
 @pytest.fixture(scope="module")
 def our_side(
     admins: tuple[MqAdmin, MqAdmin], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Side]:
+) -> Iterator[ClusterUnderTest]:
     folder = tmp_path_factory.mktemp("dev")
     ports = genuine.free_port(), genuine.free_port()
     command = [sys.executable, "-m", "roquet", "dev", "--data", str(folder / "data")]
@@ -299,20 +301,20 @@ def our_side(
             yield side
 
 
-def masked(name: str, said: str, broker: str) -> list[str]:
+def masked(name: str, output: str, broker: str) -> list[str]:
     """The lines of an answer that count, without what may differ."""
     command = COMMANDS[name]
-    said = said.replace(broker, "BROKER")
+    output = output.replace(broker, "BROKER")
     for pattern, text in (*MASKS, *([NUMBERS[name]] if name in NUMBERS else [])):
-        said = re.sub(pattern, text, said)
-    said = re.sub(r"\{([^{}]*=[^{}]*)\}", lambda m: f"{{{sorted(m[1].split(', '))}}}", said)
-    lines = [line.strip() for line in said.splitlines() if re.search(command.keep, line)]
+        output = re.sub(pattern, text, output)
+    output = re.sub(r"\{([^{}]*=[^{}]*)\}", lambda m: f"{{{sorted(m[1].split(', '))}}}", output)
+    lines = [line.strip() for line in output.splitlines() if re.search(command.keep, line)]
     return lines if command.in_order else sorted(lines)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_command_says_of_us_what_it_says_of_the_genuine_broker(
-    genuine_side: Side, our_side: Side, name: str
+def test_a_command_prints_the_same_for_our_broker_as_for_apaches(
+    genuine_side: ClusterUnderTest, our_side: ClusterUnderTest, name: str
 ) -> None:
     command = COMMANDS[name]
     theirs = masked(name, genuine_side.run(command), genuine_side.broker)

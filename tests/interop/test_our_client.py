@@ -14,7 +14,7 @@ pytestmark = pytest.mark.interop
 FROM_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
 
 
-async def test_what_we_send_comes_back_from_the_genuine_broker(theirs: genuine.Genuine) -> None:
+async def test_our_messages_come_back_from_the_apache_broker(theirs: genuine.Genuine) -> None:
     bodies = [bytes([0, number, 255]) * 5 for number in range(50)]
     async with Producer(theirs.namesrv, group="ours") as producer:
         for number, body in enumerate(bodies):

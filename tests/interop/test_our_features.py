@@ -131,7 +131,7 @@ async def test_each_broadcast_member_gets_everything(namesrv: str, tmp_path: Pat
         await until(lambda: bodies(first) == bodies(second) == wanted)
 
 
-async def test_what_is_popped_and_not_acknowledged_comes_again(namesrv: str) -> None:
+async def test_unacknowledged_popped_messages_come_again(namesrv: str) -> None:
     await send(namesrv, "OurPop", *(f"good-{number}" for number in range(8)), "fail-once")
     tries: dict[str, list[int]] = defaultdict(list)
 
@@ -175,12 +175,12 @@ async def test_messages_are_found_by_key_and_by_both_ids(namesrv: str) -> None:
             return bool(await messages.by_key(admin, "OurFinds", "shared"))
 
         await until(is_there)
-        for found in (
+        for matches in (
             await messages.by_key(admin, "OurFinds", "k1"),
             await messages.by_id(admin, receipt.message_id, "OurFinds"),
             await messages.by_id(admin, receipt.offset_message_id),
         ):
-            assert [message.body for message in found] == [b"wanted"]
+            assert [message.body for message in matches] == [b"wanted"]
 
 
 @pytest.mark.parametrize("online", [True, False])

@@ -74,10 +74,10 @@ async def test_a_java_member_answers_through_our_broker(
             GetRunningInfo(consumer_group="relayed", client_id=client_id, jstack_enable=True),
             10_000,
         )
-        found = codec.loads(info.body, RunningInfo)
-        assert found.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
-        assert {queue.topic for queue in found.mq_table} >= {"Relays"}
-        assert "ConsumeMessageThread" in (found.jstack or "")
+        info_read = codec.loads(info.body, RunningInfo)
+        assert info_read.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+        assert {queue.topic for queue in info_read.mq_table} >= {"Relays"}
+        assert "ConsumeMessageThread" in (info_read.jstack or "")
 
         async with Producer(running.namesrv_addr, group="maker") as producer:
             receipt = await producer.send("Elsewhere", b"directly")
@@ -133,17 +133,17 @@ async def test_mqadmin_sees_our_member_and_has_it_handle_a_message(
         work = asyncio.create_task(consumer.run(handler))
         await until(lambda: bool(seen))
         of_us = ("-n", theirs.namesrv, "-g", "ours", "-i", consumer.client_id)
-        told = await admin("consumerStatus", *of_us, "-s")
+        output = await admin("consumerStatus", *of_us, "-s")
         for words in (
             "PROP_CONSUME_TYPE", "CONSUME_PASSIVELY", "V5_5_0", f"Topic: {topic}",
             "#Consumer RT&TPS#", "#Consumer jstack#", "MainThread",
         ):  # fmt: skip
-            assert words in told, told
-        told = await admin(
+            assert words in output, output
+        output = await admin(
             "queryMsgById", "-n", theirs.namesrv, "-g", "ours", "-d", consumer.client_id,
             "-i", receipt.offset_message_id, "-t", topic,
         )  # fmt: skip
-        assert "CR_SUCCESS" in told, told
+        assert "CR_SUCCESS" in output, output
         assert seen == [b"again and again"] * 2
         consumer.stop()
         await work
@@ -170,11 +170,11 @@ async def test_mqadmin_shows_our_traces_and_we_read_javas(admin: Admin, tmp_path
             await seen.wait()
             consumer.stop()
             await work
-        told = await admin(
+        output = await admin(
             "queryMsgTraceById", "-n", running.namesrv_addr, "-i", receipt.message_id
         )
-        for words in ("Pub", "tracer", "SubBefore" if "SubBefore" in told else "Sub", "traced"):
-            assert words in told, told
+        for words in ("Pub", "tracer", "SubBefore" if "SubBefore" in output else "Sub", "traced"):
+            assert words in output, output
 
 
 async def test_mqadmin_changes_our_name_server(admin: Admin, tmp_path: Path) -> None:
@@ -182,16 +182,16 @@ async def test_mqadmin_changes_our_name_server(admin: Admin, tmp_path: Path) -> 
         namesrv = running.namesrv_addr
         async with Producer(namesrv, group="maker") as producer:
             await producer.send("Written", b"x")
-        told = await admin("wipeWritePerm", "-n", namesrv, "-b", "broker-a")
-        assert "wipe write perm of broker[broker-a]" in told, told
-        told = await admin("topicRoute", "-n", namesrv, "-t", "Written")
-        assert '"perm":4' in told, told
-        told = await admin("addWritePerm", "-n", namesrv, "-b", "broker-a")
-        assert "add write perm of broker[broker-a]" in told, told
-        told = await admin(
+        output = await admin("wipeWritePerm", "-n", namesrv, "-b", "broker-a")
+        assert "wipe write perm of broker[broker-a]" in output, output
+        output = await admin("topicRoute", "-n", namesrv, "-t", "Written")
+        assert '"perm":4' in output, output
+        output = await admin("addWritePerm", "-n", namesrv, "-b", "broker-a")
+        assert "add write perm of broker[broker-a]" in output, output
+        output = await admin(
             "updateNamesrvConfig", "-n", namesrv, "-k", "orderMessageEnable", "-v", "true"
         )
-        assert "success" in told, told
-        told = await admin("getNamesrvConfig", "-n", namesrv)
-        assert "orderMessageEnable" in told, told
+        assert "success" in output, output
+        output = await admin("getNamesrvConfig", "-n", namesrv)
+        assert "orderMessageEnable" in output, output
         assert running.namesrvs[0].state.config.order_messages

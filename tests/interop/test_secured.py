@@ -100,11 +100,11 @@ async def round_trip(namesrv: str, topic: str, **settings: Any) -> None:
     for kind in (PushConsumer, PopConsumer):
         group = f"{topic}-{kind.__name__}"
         async with kind(namesrv, group=group, topic=topic, config=reading) as consumer:
-            found = await consumer.fetch(5, 40_000)
-            for message in found:
+            messages = await consumer.fetch(5, 40_000)
+            for message in messages:
                 await message.ack()
-        assert {len(m.body) for m in found} == {3, 5, 4, 1_024_000}
-        assert len(found) == 5
+        assert {len(m.body) for m in messages} == {3, 5, 4, 1_024_000}
+        assert len(messages) == 5
     async with PullConsumer(namesrv, group=f"{topic}-pull", config=reading) as audit:
         ends = [await audit.max_offset(queue) for queue in await audit.queues(topic)]
         assert sum(ends) == 5
@@ -128,7 +128,7 @@ async def test_the_keys_of_the_environment_do_as_well(
 
 
 @pytest.mark.parametrize(
-    ("keys", "said"),
+    ("keys", "message"),
     [
         (WRONG, "check signature failed"),
         ({"access_key": "nobody", "secret_key": "x"}, "User:nobody is not found"),
@@ -136,15 +136,15 @@ async def test_the_keys_of_the_environment_do_as_well(
     ],
 )
 async def test_with_wrong_keys_the_brokers_words_come_through(
-    guarded: genuine.Genuine, keys: dict[str, Any], said: str
+    guarded: genuine.Genuine, keys: dict[str, Any], message: str
 ) -> None:
     async with Producer(guarded.namesrv, config=ProducerConfig(**keys)) as producer:
-        with pytest.raises(CallRefused, match=said) as told:
+        with pytest.raises(CallRefused, match=message) as error:
             await producer.send("Refused", b"one")
-    assert "signed" in "".join(told.value.__notes__)
+    assert "signed" in "".join(error.value.__notes__)
     config = ConsumerConfig(**keys)
     async with PushConsumer(guarded.namesrv, group="r", topic="Signed", config=config) as consumer:
-        with pytest.raises(CallRefused, match=said):
+        with pytest.raises(CallRefused, match=message):
             await consumer.next(30_000)
 
 
@@ -190,7 +190,7 @@ async def test_with_certificates_on_both_sides_everything_works(
 
 
 @pytest.mark.parametrize(
-    ("tls", "said"),
+    ("tls", "message"),
     [
         (Tls(ca=CERTIFICATES / "stranger.pem"), "certificate is not trusted"),
         (Tls(ca=CA, server_name="elsewhere.example"), "certificate is for another host"),
@@ -199,9 +199,9 @@ async def test_with_certificates_on_both_sides_everything_works(
         (False, "without a word: does it speak TLS alone"),
     ],
 )
-async def test_who_does_not_trust_or_is_not_trusted_is_told(
-    enforcing: genuine.Genuine, tls: Any, said: str
+async def test_an_untrusted_certificate_is_an_error_on_both_sides(
+    enforcing: genuine.Genuine, tls: Tls, message: str
 ) -> None:
     async with Producer(enforcing.namesrv, config=ProducerConfig(tls=tls)) as producer:
-        with pytest.raises(ConnectFailed, match=said):
+        with pytest.raises(ConnectFailed, match=message):
             await producer.send("Enciphered", b"one")

@@ -35,8 +35,8 @@ JAVA_SHARE, OUR_SHARE = QUEUES[::2], QUEUES[1::2]
 """For CONFIG, where each member is told its own."""
 
 
-class Way(NamedTuple):
-    """One strategy: what each side is told."""
+class BalanceStrategy(NamedTuple):
+    """One strategy, as the setting of each side."""
 
     java: str
     ours: Callable[[str], str | Strategy]
@@ -57,31 +57,33 @@ def queues_of(topic: str, places: list[tuple[str, int]]) -> list[MessageQueue]:
     return [MessageQueue(topic, broker, number) for broker, number in places]
 
 
-def by_name(name: str) -> Way:
-    return Way(name, lambda _topic: name)
+def by_name(name: str) -> BalanceStrategy:
+    return BalanceStrategy(name, lambda _topic: name)
 
 
-def in_rooms(inner: str) -> Way:
+def in_rooms(inner: str) -> BalanceStrategy:
     rule = nearby(STRATEGIES[inner], room_of_broker, room_of_member)
-    return Way(f"MACHINE_ROOM_NEARBY-{inner}", lambda _topic: rule)
+    return BalanceStrategy(f"MACHINE_ROOM_NEARBY-{inner}", lambda _topic: rule)
 
 
-WAYS: Mapping[str, Way] = {
+WAYS: Mapping[str, BalanceStrategy] = {
     "AVG": by_name("AVG"),
     "AVG_BY_CIRCLE": by_name("AVG_BY_CIRCLE"),
     "CONSISTENT_HASH": by_name("CONSISTENT_HASH"),
-    "CONFIG": Way(
+    "CONFIG": BalanceStrategy(
         "CONFIG:" + ",".join(f"{broker}/{number}" for broker, number in JAVA_SHARE),
         lambda topic: from_config(queues_of(topic, OUR_SHARE)),
         leaves_unowned=True,
     ),
-    "MACHINE_ROOM": Way("MACHINE_ROOM:east,west", lambda _topic: machine_room({"east", "west"})),
+    "MACHINE_ROOM": BalanceStrategy(
+        "MACHINE_ROOM:east,west", lambda _topic: machine_room({"east", "west"})
+    ),
     "MACHINE_ROOM_NEARBY-AVG": in_rooms("AVG"),
     "MACHINE_ROOM_NEARBY-AVG_BY_CIRCLE": in_rooms("AVG_BY_CIRCLE"),
 }
 
 
-class Ours:
+class RoquetMember:
     """Our member of the group, and what it has handled."""
 
     def __init__(self, consumer: PushConsumer) -> None:
@@ -108,7 +110,7 @@ async def two_rooms(folder: Path) -> AsyncIterator[Cluster]:
 @asynccontextmanager
 async def our_member(
     namesrv: str, group: str, topic: str, strategy: str | Strategy
-) -> AsyncIterator[Ours]:
+) -> AsyncIterator[RoquetMember]:
     """A consumer at work."""
     config = ConsumerConfig(
         consume_from=ConsumeFrom.FIRST,
@@ -117,7 +119,7 @@ async def our_member(
         instance=f"west-ours-{group}",
     )
     async with PushConsumer(namesrv, group=group, topic=topic, config=config) as consumer:
-        member = Ours(consumer)
+        member = RoquetMember(consumer)
         running = asyncio.create_task(consumer.run(member.handle))
         yield member
         consumer.stop()

@@ -33,6 +33,7 @@ from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.spark.tables.snapshot import read_snapshot
+from roquet.wire.call import Call
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.calls.send import SendBack, SendBatch, SendReply
@@ -51,14 +52,17 @@ COLUMNS: Final = (
 )
 
 
-class HereAndNow:
-    """The one thing that jobs ask of Spark; each task is done when it is asked for."""
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
-    def range(self, _start: int, end: int, _step: int, _parts: int) -> "HereAndNow":
+
+class InProcessSpark:
+    """A Spark session with only what jobs use; tasks run when their results are collected."""
+
+    def range(self, _start: int, end: int, _step: int, _parts: int) -> "InProcessSpark":
         self._count = end
         return self
 
-    def mapInArrow(self, work: Any, _schema: str) -> "HereAndNow":  # noqa: N802
+    def mapInArrow(self, work: Work, _schema: str) -> "InProcessSpark":  # noqa: N802
         self._work = work
         return self
 
@@ -67,11 +71,11 @@ class HereAndNow:
         return [row for answer in self._work(numbers) for row in answer.to_pylist()]
 
 
-spark: Any = HereAndNow
+spark: Any = InProcessSpark
 
 
-class Theirs:
-    """Topics of a genuine broker."""
+class ApacheTopics:
+    """Topics of an Apache broker."""
 
     def __init__(self, running: genuine.Genuine) -> None:
         self.running = running
@@ -79,7 +83,7 @@ class Theirs:
         self._channels: dict[str, BlockingChannel] = {}
         """Jobs may run in a thread of their own, and have their own."""
 
-    def call(self, call: Any) -> Any:
+    def call(self, call: Call[Any]) -> Any:
         """What the broker answers."""
         address = self.running.broker
         if address not in self._channels:
@@ -138,27 +142,27 @@ class Theirs:
     def messages(self, topic: str) -> list[tuple[Any, ...]]:
         """The place, the body, the keys, the tag and the order key of each message."""
         rows = self.rows(topic)
-        order_keys = told(rows, "__SHARDINGKEY")
-        found = rows.select(["queue_id", "queue_offset", "body", "keys", "tag"]).to_pylist()
-        return [(*row.values(), key) for row, key in zip(found, order_keys, strict=True)]
+        order_keys = property_values(rows, "__SHARDINGKEY")
+        rows_read = rows.select(["queue_id", "queue_offset", "body", "keys", "tag"]).to_pylist()
+        return [(*row.values(), key) for row, key in zip(rows_read, order_keys, strict=True)]
 
     def archive(self, topic: str, root: Path, **params: Any) -> archive_job.ArchiveProgress:
         options = {**self.options, **params.pop("options", {})}
-        given = archive_job.Params(topic=topic, target=str(root), options=options, **params)
-        return archive_job.run(given, spark)
+        parameters = archive_job.Params(topic=topic, target=str(root), options=options, **params)
+        return archive_job.run(parameters, spark)
 
     def audit(self, topic: str, root: Path) -> Any:
         return audit_job.run(audit_job.Params(topic=topic, target=str(root), options=self.options))
 
     def replay(self, root: Path, topic: str, **params: Any) -> replay_job.ReplayProgress:
-        given = {"source": str(root), "topic": topic, "options": self.options, "tasks": 2}
-        return replay_job.run(replay_job.Params(**{**given, **params}), spark)
+        parameters = {"source": str(root), "topic": topic, "options": self.options, "tasks": 2}
+        return replay_job.run(replay_job.Params(**{**parameters, **params}), spark)
 
 
-def told(rows: pa.Table, name: str) -> list[str | None]:
+def property_values(rows: pa.Table, name: str) -> list[str | None]:
     """A property of each row."""
-    found = pc.map_lookup(rows["properties"].combine_chunks(), name, "first")
-    return [None if one is None else str(one) for one in found.to_pylist()]
+    rows_read = pc.map_lookup(rows["properties"].combine_chunks(), name, "first")
+    return [None if one is None else str(one) for one in rows_read.to_pylist()]
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -171,13 +175,13 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def there(theirs: genuine.Genuine) -> Iterator[Theirs]:
-    with closing(Theirs(theirs)) as found:
-        yield found
+def there(theirs: genuine.Genuine) -> Iterator[ApacheTopics]:
+    with closing(ApacheTopics(theirs)) as their_side:
+        yield their_side
 
 
 @pytest.fixture(scope="module")
-def orders(there: Theirs) -> str:
+def orders(there: ApacheTopics) -> str:
     """A topic: two hundred messages in each of three queues."""
     there.make("JobOrders", queues=3)
     for first in (0, 120):
@@ -212,7 +216,7 @@ def archived(root: Path, topic: str) -> int:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_topic_is_archived_and_audited_and_a_second_run_adds_what_is_new(
-    there: Theirs, lake: Path, kind: str
+    there: ApacheTopics, lake: Path, kind: str
 ) -> None:
     topic = f"Job-{kind}"
     there.make(topic)
@@ -229,8 +233,8 @@ def test_a_topic_is_archived_and_audited_and_a_second_run_adds_what_is_new(
     report = there.audit(topic, lake)
     assert (report.is_clean, report.rows, report.in_topic) == (True, 220, 220)
     _damage(lake)
-    found = [(one.what, one.queue_id, one.offsets) for one in there.audit(topic, lake).findings]
-    assert found == [
+    findings = [(one.what, one.queue_id, one.offsets) for one in there.audit(topic, lake).findings]
+    assert findings == [
         ("missing", 0, "7"),
         ("doubled", 0, "50"),
         ("missing", 0, "99"),
@@ -257,7 +261,7 @@ def test_an_archive_goes_on_when_its_broker_was_killed_and_came_back(
     java: None, tmp_path: Path, lake: Path
 ) -> None:
     folder = tmp_path / "genuine"
-    with genuine.cluster(folder) as running, closing(Theirs(running)) as there:
+    with genuine.cluster(folder) as running, closing(ApacheTopics(running)) as there:
         there.make("JobRestart")
         there.send("JobRestart", 0, 0, 300)
         ended = threading.Event()
@@ -283,7 +287,7 @@ def test_an_archive_goes_on_when_its_broker_was_killed_and_came_back(
 
 
 @contextmanager
-def killed_and_back(there: Theirs, folder: Path) -> Iterator[None]:
+def killed_and_back(there: ApacheTopics, folder: Path) -> Iterator[None]:
     """Its broker is killed, and then there again on the same files, until the block ends."""
     os.kill(there.running.pid, signal.SIGKILL)
     there.close()
@@ -307,7 +311,7 @@ def killed_and_back(there: Theirs, folder: Path) -> Iterator[None]:
 # -- replay ----------------------------------------------------------------------------------
 
 
-def test_a_batch_is_answered_with_the_offset_of_its_first_message(there: Theirs) -> None:
+def test_a_batch_is_answered_with_the_offset_of_its_first_message(there: ApacheTopics) -> None:
     there.make("JobBatches")
     replies = [there.send("JobBatches", 1, first, 5) for first in (0, 5)]
     assert [reply.queue_offset for reply in replies] == [0, 5]
@@ -315,7 +319,7 @@ def test_a_batch_is_answered_with_the_offset_of_its_first_message(there: Theirs)
     assert there.rows("JobBatches")["offset_message_id"].to_pylist() == ids
 
 
-def test_what_was_answered_is_in_its_queue_when_that_has_caught_up(there: Theirs) -> None:
+def test_acknowledged_messages_are_in_their_queue_after_dispatch(there: ApacheTopics) -> None:
     there.make("JobBehind", queues=1)
     for first in range(0, 20_000, 1_000):
         reply = there.send("JobBehind", 0, first, 1_000, waits=False)
@@ -324,21 +328,19 @@ def test_what_was_answered_is_in_its_queue_when_that_has_caught_up(there: Theirs
         assert reply.queue_offset == first
 
 
-def test_a_replay_is_the_same_topic_and_is_not_sent_twice(
-    there: Theirs, orders: str, lake: Path
-) -> None:
+def test_a_replay_copies_the_topic_once(there: ApacheTopics, orders: str, lake: Path) -> None:
     there.archive(orders, lake)
     there.make("JobAgain", queues=3)
     assert there.replay(lake, "JobAgain") == replay_job.ReplayProgress(rows=600)
     assert there.messages("JobAgain") == there.messages(orders), "each message in its old place"
     assert there.replay(lake, "JobAgain") == replay_job.ReplayProgress(there=600)
-    sources = told(there.rows("JobAgain"), "ROQUET_FROM")
+    sources = property_values(there.rows("JobAgain"), "ROQUET_FROM")
     assert sources == [f"{orders}/{BROKER}/{row[0]}/{row[1]}" for row in there.messages(orders)]
     assert len(there.messages("JobAgain")) == 600
 
 
 def test_a_replay_into_fewer_queues_keeps_the_order_of_each(
-    there: Theirs, orders: str, lake: Path
+    there: ApacheTopics, orders: str, lake: Path
 ) -> None:
     there.archive(orders, lake)
     there.make("JobNarrow", queues=1)
@@ -356,7 +358,7 @@ def losing(fates: Mapping[int, str]) -> Callable[..., Any]:
     """The answer to the so-many-th batch gets lost, or the batch does."""
     ask, count = ClusterClient.ask_once, 0
 
-    def asked(self: ClusterClient, broker: str, call: Any) -> Any:
+    def reply_to(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
         nonlocal count
         if not isinstance(call, SendBatch):
             return ask(self, broker, call)
@@ -371,16 +373,16 @@ def losing(fates: Mapping[int, str]) -> Callable[..., Any]:
             raise KeyboardInterrupt
         return reply
 
-    return asked
+    return reply_to
 
 
-def test_answers_that_get_lost_double_nothing(
-    there: Theirs, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+def test_lost_replies_duplicate_nothing(
+    there: ApacheTopics, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there.archive(orders, lake)
     there.make("JobLossy", queues=3)
     monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 40)
-    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
+    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSE_MS_MAX", 1)
     fates = {at: ("answer", "never sent", "answer", "")[at % 4] for at in range(100)}
     monkeypatch.setattr(ClusterClient, "ask_once", losing(fates))
     assert there.replay(lake, "JobLossy") == replay_job.ReplayProgress(rows=600)
@@ -388,7 +390,7 @@ def test_answers_that_get_lost_double_nothing(
 
 
 def test_a_replay_that_dies_is_ended_by_the_next(
-    there: Theirs, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
+    there: ApacheTopics, orders: str, lake: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     there.archive(orders, lake)
     there.make("JobDying", queues=3)
@@ -406,12 +408,12 @@ def test_a_replay_that_dies_is_ended_by_the_next(
 # -- repair ----------------------------------------------------------------------------------
 
 
-class Clinic:
+class FailingGroup:
     """A topic, a group whose members fail, and the table of its dead letters."""
 
     topic, group = "JobBills", "JobBilling"
 
-    def __init__(self, there: Theirs, root: Path) -> None:
+    def __init__(self, there: ApacheTopics, root: Path) -> None:
         self.there, self.root = there, root
         there.make(self.topic)
         there.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=self.group))))
@@ -437,19 +439,19 @@ class Clinic:
 
     def repair(self, **params: Any) -> repair_job.RepairProgress:
         options, root = self.there.options, str(self.root)
-        given = repair_job.Params(group=self.group, directory=root, options=options, **params)
-        return repair_job.run(given, spark)
+        parameters = repair_job.Params(group=self.group, directory=root, options=options, **params)
+        return repair_job.run(parameters, spark)
 
     @property
     def letters(self) -> list[dict[str, Any]]:
-        found = repair_job.read_letters(self.root).sort_by([("body", "ascending")])
-        return list(found.to_pylist())
+        rows_read = repair_job.read_letters(self.root).sort_by([("body", "ascending")])
+        return list(rows_read.to_pylist())
 
 
 def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
-    there: Theirs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    there: ApacheTopics, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clinic = Clinic(there, tmp_path / "letters")
+    clinic = FailingGroup(there, tmp_path / "letters")
     sent = clinic.rows(clinic.topic, 6)
     for row in sent[:2]:
         clinic.fail(clinic.topic, row, 0)
@@ -472,7 +474,7 @@ def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
     ]
 
     ids = tuple(one["letter_id"] for one in letters)
-    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
+    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSE_MS_MAX", 1)
     monkeypatch.setattr(ClusterClient, "ask_once", losing({1: "answer"}))
     done = clinic.repair(resend=True, ids=(ids[0], sent[2]["message_id"]))
     assert (done.chosen, done.sent, done.lost, done.new) == (2, 2, 0, 0)
@@ -488,7 +490,7 @@ def test_dead_letters_are_a_table_and_chosen_ones_go_again_once(
 # -- lag -------------------------------------------------------------------------------------
 
 
-def test_groups_are_watched(there: Theirs, tmp_path: Path) -> None:
+def test_groups_are_watched(there: ApacheTopics, tmp_path: Path) -> None:
     there.make("JobWatched")
     for queue_id in (0, 1):
         there.send("JobWatched", queue_id, 0, 50)
@@ -508,9 +510,9 @@ def test_groups_are_watched(there: Theirs, tmp_path: Path) -> None:
     assert done.samples == 6
     rows = lag_job.read_samples(tmp_path / "lag").to_pylist()
     names = ("group", "queue_id", "begin", "committed", "end", "lag")
-    found = {tuple(row[name] for name in names) for row in rows if row["topic"] == "JobWatched"}
+    lag_rows = {tuple(row[name] for name in names) for row in rows if row["topic"] == "JobWatched"}
     slow = {("JobSlow", queue_id, 0, 20, 50, 30) for queue_id in (0, 1)}
-    assert found == slow | {("JobDone", queue_id, 0, 50, 50, 0) for queue_id in (0, 1)}
+    assert lag_rows == slow | {("JobDone", queue_id, 0, 50, 50, 0) for queue_id in (0, 1)}
     states = {one.group: one.outlook for one in done.standings if one.topic == "JobWatched"}
     assert (states["JobSlow"].state, states["JobSlow"].lag) == (LagState.STOPPED, 60)
     assert (states["JobDone"].state, states["JobDone"].lag) == (LagState.CAUGHT_UP, 0)

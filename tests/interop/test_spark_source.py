@@ -41,8 +41,8 @@ PATIENCE_S: Final = 30
 Rows = list[dict[str, Any]]
 
 
-class Theirs:
-    """A genuine broker, and what a read of it gives, as Spark would ask for it."""
+class ApacheTopics:
+    """Topics of an Apache broker, and their rows as Spark reads them."""
 
     def __init__(self, running: genuine.Genuine, channel: BlockingChannel) -> None:
         self.running, self.channel = running, channel
@@ -72,13 +72,13 @@ class Theirs:
 
     def ends(self, topic: str) -> dict[str, int]:
         """Where the queues of a topic end."""
-        found = self.stream(topic, startingOffsets="latest").initialOffset()
-        return dict(found[topic][BROKER])
+        offset = self.stream(topic, startingOffsets="latest").initialOffset()
+        return dict(offset[topic][BROKER])
 
     def rows(self, topic: str = "", **options: str) -> Rows:
         """What a batch read gives, queue by queue."""
-        given = {"topic": topic} if topic else {}
-        settings = parse({"namesrv": self.namesrv, **given, **options}, {})
+        topic_option = {"topic": topic} if topic else {}
+        settings = parse({"namesrv": self.namesrv, **topic_option, **options}, {})
         return all_of(BatchReader(settings, settings.columns))
 
     def bodies(self, topic: str = "", **options: str) -> list[str]:
@@ -91,7 +91,7 @@ class Theirs:
         return StreamReader(settings, ("body",))
 
 
-def all_of(reader: Any) -> Rows:
+def all_of(reader: BatchReader | StoreFileReader) -> Rows:
     """All that the tasks of a batch read give."""
     batches = (batch for task in reader.partitions() for batch in reader.read(task))
     return [row for batch in batches for row in batch.to_pylist()]
@@ -107,15 +107,15 @@ def until(is_so: Callable[[], bool]) -> None:
 
 
 @pytest.fixture(scope="module")
-def there(theirs: genuine.Genuine) -> Iterator[Theirs]:
+def there(theirs: genuine.Genuine) -> Iterator[ApacheTopics]:
     with closing(BlockingChannel(theirs.broker)) as channel:
-        yield Theirs(theirs, channel)
+        yield ApacheTopics(theirs, channel)
 
 
 # -- batches ---------------------------------------------------------------------------------
 
 
-def test_every_column_is_what_was_sent(there: Theirs) -> None:
+def test_every_column_is_what_was_sent(there: ApacheTopics) -> None:
     there.make("SourceColumns")
     maps = pa.map_(pa.string(), pa.string())
     properties = pa.array([[("colour", "red")], [("colour", "blue")]], maps)
@@ -124,8 +124,8 @@ def test_every_column_is_what_was_sent(there: Theirs) -> None:
         *("SourceColumns", 1, "one", "two"),
         key=["k1", "k2"], tag=["new", "old"], message_id=["ID1", "ID2"], properties=properties,
     )  # fmt: skip
-    found = there.rows("SourceColumns", columns="*")
-    assert list(found[0]) == list(TYPES)
+    columns_read = there.rows("SourceColumns", columns="*")
+    assert list(columns_read[0]) == list(TYPES)
     for name, wanted in {
         "topic": ["SourceColumns"] * 2,
         "broker": [BROKER] * 2,
@@ -139,14 +139,14 @@ def test_every_column_is_what_was_sent(there: Theirs) -> None:
         "born_at": [datetime.fromtimestamp(1_700_000_000, UTC)] * 2,
         "message_type": ["normal"] * 2,
     }.items():
-        assert [row[name] for row in found] == wanted, name
-    assert [dict(row["properties"])["colour"] for row in found] == ["red", "blue"]
-    stored = {round(row["stored_at"].timestamp() * 1000) for row in found}
+        assert [row[name] for row in columns_read] == wanted, name
+    assert [dict(row["properties"])["colour"] for row in columns_read] == ["red", "blue"]
+    stored = {round(row["stored_at"].timestamp() * 1000) for row in columns_read}
     assert before_ms <= min(stored) <= max(stored) <= SYSTEM_CLOCK.now_ms()
 
 
 @pytest.fixture(scope="module")
-def halves(there: Theirs) -> str:
+def halves(there: ApacheTopics) -> str:
     """A topic: hundred messages in each of two queues, and later as many again."""
     topic = "SourceEdges"
     there.make(topic)
@@ -161,13 +161,13 @@ def numbers(first: int, end: int, *queues: int) -> list[str]:
     return [f"{queue_id}/{at}" for queue_id in queues or (0, 1) for at in range(first, end)]
 
 
-def test_all_is_read_also_by_several_tasks(there: Theirs, halves: str) -> None:
+def test_all_is_read_also_by_several_tasks(there: ApacheTopics, halves: str) -> None:
     assert there.bodies(halves) == numbers(0, 200)
     assert there.bodies(halves, minPartitions="3") == numbers(0, 200)
     assert there.bodies(halves, startingOffsets="latest") == []
 
 
-def test_offsets_say_where_a_read_begins_and_ends(there: Theirs, halves: str) -> None:
+def test_offsets_say_where_a_read_begins_and_ends(there: ApacheTopics, halves: str) -> None:
     first, last = ({halves: {BROKER: {"0": at, "1": edge}}} for at, edge in ((20, -2), (-1, 30)))
     options = {"startingOffsets": json.dumps(first), "endingOffsets": json.dumps(last)}
     assert there.bodies(halves, **options) == numbers(20, 200, 0) + numbers(0, 30, 1)
@@ -176,7 +176,7 @@ def test_offsets_say_where_a_read_begins_and_ends(there: Theirs, halves: str) ->
         there.bodies(halves, startingOffsets=beyond)
 
 
-def test_a_time_is_found_to_the_message(there: Theirs, halves: str) -> None:
+def test_a_time_is_found_to_the_message(there: ApacheTopics, halves: str) -> None:
     stored = {
         row["body"].decode(): round(row["stored_at"].timestamp() * 1000)
         for row in there.rows(halves, columns="body,stored_at")
@@ -188,7 +188,7 @@ def test_a_time_is_found_to_the_message(there: Theirs, halves: str) -> None:
     assert there.bodies(halves, startingTime="-1 hour") == numbers(0, 200)
 
 
-def test_a_groups_progress_is_a_place_to_begin(there: Theirs, halves: str) -> None:
+def test_a_groups_progress_is_a_place_to_begin(there: ApacheTopics, halves: str) -> None:
     group = "SourceBilling"
     there.channel.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=group))))
     there.channel.call(
@@ -198,7 +198,7 @@ def test_a_groups_progress_is_a_place_to_begin(there: Theirs, halves: str) -> No
     assert there.bodies(halves, startingOffsets=f"group:{group}") == wanted
 
 
-def test_tags_and_properties_choose(there: Theirs) -> None:
+def test_tags_and_properties_choose(there: ApacheTopics) -> None:
     there.make("SourceFilters", queues=1)
     maps = pa.map_(pa.string(), pa.string())
     count = 90
@@ -206,14 +206,14 @@ def test_tags_and_properties_choose(there: Theirs) -> None:
     properties = pa.array([[("number", str(at))] for at in range(count)], maps)
     bodies = [str(at) for at in range(count)]
     there.send("SourceFilters", 0, *bodies, tag=colours, properties=properties)
-    found = there.bodies("SourceFilters", tags="red || green")
-    assert found == [str(at) for at in range(count) if at % 3 != 1]
-    found = there.bodies("SourceFilters", sql92="number >= 80 AND TAGS = 'blue'")
-    assert found == [str(at) for at in range(80, count) if at % 3 == 1]
+    bodies_read = there.bodies("SourceFilters", tags="red || green")
+    assert bodies_read == [str(at) for at in range(count) if at % 3 != 1]
+    bodies_read = there.bodies("SourceFilters", sql92="number >= 80 AND TAGS = 'blue'")
+    assert bodies_read == [str(at) for at in range(80, count) if at % 3 == 1]
     assert there.bodies("SourceFilters", tags="white") == []
 
 
-def test_a_pattern_is_of_all_that_match(there: Theirs) -> None:
+def test_a_pattern_is_of_all_that_match(there: ApacheTopics) -> None:
     for name in ("SourceMany1", "SourceMany2", "SourceOther"):
         there.make(name)
         there.send(name, 0, name)
@@ -221,7 +221,7 @@ def test_a_pattern_is_of_all_that_match(there: Theirs) -> None:
     assert there.bodies("SourceOther,SourceMany1") == ["SourceMany1", "SourceOther"]
 
 
-async def test_what_java_compressed_is_read(there: Theirs, java_member: JavaClient) -> None:
+async def test_what_java_compressed_is_read(there: ApacheTopics, java_member: JavaClient) -> None:
     there.make("SourceJava")
     body = "long" * 5_000
     await java_member.send(there.namesrv, "SourceJava", body)
@@ -232,7 +232,7 @@ async def test_what_java_compressed_is_read(there: Theirs, java_member: JavaClie
     assert len(raw["body"]) < 1_000
 
 
-def test_messages_that_wait_say_what_they_are(there: Theirs) -> None:
+def test_messages_that_wait_say_what_they_are(there: ApacheTopics) -> None:
     there.make("SourceDelayed")
     with Producer(there.namesrv, group="tests") as producer:
         assert producer.send("SourceDelayed", b"later", delay_level=3).ok
@@ -249,7 +249,7 @@ def test_messages_that_wait_say_what_they_are(there: Theirs) -> None:
 class Query:
     """A query as Spark runs it: a checkpoint, and readers that come and go."""
 
-    def __init__(self, there: Theirs, topic: str, **options: str) -> None:
+    def __init__(self, there: ApacheTopics, topic: str, **options: str) -> None:
         self._there, self._topic, self._options = there, topic, options
         self.kept: str = ""
         self.starts()
@@ -268,10 +268,10 @@ class Query:
     def batch(self) -> list[str]:
         """The next one, done and noted."""
         start, end = self.kept, self.plan()
-        found = self.rows(start, end)
+        batch_rows = self.rows(start, end)
         self.kept = end
         self.reader.commit(json.loads(end))
-        return found
+        return batch_rows
 
     def plan(self) -> str:
         """Where the next one ends."""
@@ -279,7 +279,7 @@ class Query:
         return json.dumps(self.reader.latestOffset(before, limit))
 
 
-def test_a_stream_goes_on_where_it_was_and_does_a_lost_batch_again(there: Theirs) -> None:
+def test_a_stream_continues_and_repeats_a_lost_batch(there: ApacheTopics) -> None:
     there.make("SourceStream")
     query = Query(there, "SourceStream", maxOffsetsPerTrigger="40")
     there.send("SourceStream", 0, *numbers(0, 60, 0))
@@ -294,22 +294,22 @@ def test_a_stream_goes_on_where_it_was_and_does_a_lost_batch_again(there: Theirs
     assert query.plan() == query.kept, "nothing new"
 
 
-def test_a_stream_finds_new_queues(there: Theirs) -> None:
+def test_a_stream_finds_new_queues(there: ApacheTopics) -> None:
     there.make("SourceGrows", queues=1)
     query = Query(there, "SourceGrows")
     there.make("SourceGrows", queues=3)
     there.send("SourceGrows", 2, "first of a new queue")
-    found: list[str] = []
+    bodies: list[str] = []
 
     def is_there() -> bool:
-        found.extend(query.batch())
-        return bool(found)
+        bodies.extend(query.batch())
+        return bool(bodies)
 
     until(is_there)
-    assert found == ["first of a new queue"]
+    assert bodies == ["first of a new queue"]
 
 
-def test_available_now_ends_with_what_was_there(there: Theirs) -> None:
+def test_available_now_ends_with_what_was_there(there: ApacheTopics) -> None:
     there.make("SourceNow")
     there.send("SourceNow", 0, *numbers(0, 50, 0))
     query = Query(there, "SourceNow", maxOffsetsPerTrigger="30")
@@ -318,7 +318,7 @@ def test_available_now_ends_with_what_was_there(there: Theirs) -> None:
     assert [len(query.batch()) for _ in range(3)] == [30, 20, 0]
 
 
-def test_mqadmin_sees_how_far_a_stream_is(there: Theirs, tmp_path: Path) -> None:
+def test_mqadmin_sees_how_far_a_stream_is(there: ApacheTopics, tmp_path: Path) -> None:
     there.make("SourceSeen")
     query = Query(there, "SourceSeen", publishProgress="SourceLake")
     for queue_id in (0, 1):
@@ -327,17 +327,17 @@ def test_mqadmin_sees_how_far_a_stream_is(there: Theirs, tmp_path: Path) -> None
     there.send("SourceSeen", 0, *numbers(10, 13, 0))
     words = ("consumerProgress", "-g", "SourceLake", "-n", there.namesrv)
     command = genuine.java("tools.command.MQAdminStartup", *words, heap="128m")
-    said = genuine.run(command, seconds=60, home=tmp_path / "h")
-    rows = [line.split() for line in said.splitlines() if line.startswith("SourceSeen")]
+    output = genuine.run(command, seconds=60, home=tmp_path / "h")
+    rows = [line.split() for line in output.splitlines() if line.startswith("SourceSeen")]
     ends = {row[2]: tuple(map(int, row[3:5])) for row in rows}
-    assert ends == {"0": (13, 10), "1": (10, 10)}, said
-    assert "Consume Diff Total: 3" in said
+    assert ends == {"0": (13, 10), "1": (10, 10)}, output
+    assert "Consume Diff Total: 3" in output
 
 
 # -- files -----------------------------------------------------------------------------------
 
 
-def test_files_in_use_and_a_copy_of_them_are_the_topic(there: Theirs, tmp_path: Path) -> None:
+def test_files_in_use_and_a_copy_of_them_are_the_topic(there: ApacheTopics, tmp_path: Path) -> None:
     there.make("SourceFiles")
     for queue_id in (0, 1):
         there.send("SourceFiles", queue_id, *numbers(0, 100, queue_id), key=["k"] * 100)
@@ -348,8 +348,8 @@ def test_files_in_use_and_a_copy_of_them_are_the_topic(there: Theirs, tmp_path: 
     def held(folder: Path) -> Rows:
         options = {"store": str(folder), "topic": "SourceFiles", "columns": columns}
         fields = [(name, TYPES[name]) for name in columns.split(",")]
-        found = all_of(StoreFileReader(parse_store(options, 0), fields))
-        return sorted(found, key=lambda row: (row["queue_id"], row["queue_offset"]))
+        rows_read = all_of(StoreFileReader(parse_store(options, 0), fields))
+        return sorted(rows_read, key=lambda row: (row["queue_id"], row["queue_offset"]))
 
     assert held(there.running.store) == wanted
     log = there.running.store / "commitlog"

@@ -69,15 +69,15 @@ async def fill(namesrv: str, topic: str) -> None:
 
 async def pulled(namesrv: str, topic: str, sql: str) -> set[str]:
     """What a broker holds of a topic that an expression wants."""
-    found = set()
+    bodies = set()
     async with PullConsumer(namesrv, group="sql-pull", config=MISREADING) as reader:
         for queue in await reader.queues(topic):
             offset, end = 0, await reader.max_offset(queue)
             while offset < end:
                 result = await reader.pull(queue, offset, sql=sql)
-                found |= {one.body.decode() for one in result.messages}
+                bodies |= {one.body.decode() for one in result.messages}
                 offset = result.next_offset
-    return found
+    return bodies
 
 
 async def test_both_brokers_choose_the_same_messages(ours: str, theirs: genuine.Genuine) -> None:
@@ -106,8 +106,8 @@ async def test_our_consumers_choose_from_the_genuine_broker(theirs: genuine.Genu
         theirs.namesrv, group="sql-push", topic="SqlTheirs", sql=SQL, config=FROM_FIRST
     )
     async with push:
-        found = await push.fetch(len(WANTED), 30_000)
-        assert {one.body.decode() for one in found} == WANTED
+        messages = await push.fetch(len(WANTED), 30_000)
+        assert {one.body.decode() for one in messages} == WANTED
         assert await push.next(2_000) is None
     pop = PopConsumer(
         theirs.namesrv, group="sql-pop", topic="SqlTheirs", sql=SQL, config=FROM_FIRST
@@ -123,23 +123,23 @@ async def test_our_consumers_choose_from_the_genuine_broker(theirs: genuine.Genu
 async def java_gets(namesrv: str, group: str, topic: str, sql: str, home: Path) -> list[str]:
     command = ["java", "-cp", f"{genuine.jars()}/*", PROGRAM, namesrv, group, topic, sql]
     command += [str(len(WANTED)), "60"]
-    said = await asyncio.to_thread(genuine.run, command, seconds=120, home=home)
-    return [line for line in said.splitlines() if line.startswith(("got ", "refused "))]
+    output = await asyncio.to_thread(genuine.run, command, seconds=120, home=home)
+    return [line for line in output.splitlines() if line.startswith(("got ", "refused "))]
 
 
 async def test_a_java_consumer_chooses_from_our_broker(
     java: None, ours: str, tmp_path: Path
 ) -> None:
     await fill(ours, "SqlJava")
-    said = await java_gets(ours, "sql-java", "SqlJava", SQL, tmp_path / "java")
-    assert sorted(said) == sorted(f"got {body}" for body in WANTED), "all came back, none else"
+    lines = await java_gets(ours, "sql-java", "SqlJava", SQL, tmp_path / "java")
+    assert sorted(lines) == sorted(f"got {body}" for body in WANTED), "all came back, none else"
 
 
-async def test_a_java_consumer_is_told_what_is_wrong_with_its_expression(
+async def test_a_java_consumer_gets_the_error_of_its_expression(
     java: None, ours: str, tmp_path: Path
 ) -> None:
     await fill(ours, "SqlBad")
-    [said] = await java_gets(ours, "sql-bad", "SqlBad", "amount LIKE '9%'", tmp_path / "java")
-    assert said.startswith("refused 23 ")
-    assert "there is no LIKE" in said
-    assert "at character 8" in said
+    [line] = await java_gets(ours, "sql-bad", "SqlBad", "amount LIKE '9%'", tmp_path / "java")
+    assert line.startswith("refused 23 ")
+    assert "there is no LIKE" in line
+    assert "at character 8" in line

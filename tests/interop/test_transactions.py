@@ -71,8 +71,8 @@ async def test_java_sends_in_transactions(java: None, namesrv: str, tmp_path: Pa
     topic, jars = "JavaTransactions", f"{genuine.jars()}/*"
     command = ["java", "-cp", jars, PROGRAM, namesrv, "java_tx", topic, str(WAIT_S), "5"]
     async with consuming(namesrv, topic) as got:
-        said = await asyncio.to_thread(genuine.run, command, seconds=150, home=tmp_path / "h")
-    lines = said.splitlines()
+        output = await asyncio.to_thread(genuine.run, command, seconds=150, home=tmp_path / "h")
+    lines = output.splitlines()
     sent = [line for line in lines if line.startswith("sent")]
     assert sent == [
         "sent commit SEND_OK COMMIT_MESSAGE true",
@@ -95,11 +95,11 @@ async def test_java_sends_in_transactions(java: None, namesrv: str, tmp_path: Pa
 
 
 async def test_we_send_in_transactions(java: None, namesrv: str) -> None:
-    asked: list[tuple[bytes, str | None]] = []
+    checks: list[tuple[bytes, str | None]] = []
 
     async def check(message: StoredMessage) -> TransactionState:
-        asked.append((message.body, message.properties.get("TRANSACTION_CHECK_TIMES")))
-        if message.body == b"not yet" and len(asked) < 3:
+        checks.append((message.body, message.properties.get("TRANSACTION_CHECK_TIMES")))
+        if message.body == b"not yet" and len(checks) < 3:
             return TransactionState.UNKNOWN
         no = message.body == b"no, after all"
         return TransactionState.ROLLBACK if no else TransactionState.COMMIT
@@ -120,8 +120,8 @@ async def test_we_send_in_transactions(java: None, namesrv: str) -> None:
         )
         assert done.state is TransactionState.COMMIT
         async with asyncio.timeout(WAIT_S):
-            while len(asked) < 3:  # noqa: ASYNC110
+            while len(checks) < 3:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
         await asyncio.sleep(6)  # for a check that should not come
-    assert sorted(asked) == [(b"no, after all", "1"), (b"not yet", "1"), (b"not yet", "2")]
+    assert sorted(checks) == [(b"no, after all", "1"), (b"not yet", "1"), (b"not yet", "2")]
     assert sorted(got) == [("java style", "tag"), ("not yet", "tag"), ("yes", "tag")]

@@ -27,7 +27,7 @@ def test_a_try_that_was_cut_does_not_count() -> None:
     assert (begin[1], end[1], member[1]) == (NEVER, NEVER, -1)
 
 
-def test_messages_of_histories_lie_one_behind_the_other(history: "Make") -> None:
+def test_messages_of_histories_are_stored_one_after_the_other(history: "Make") -> None:
     timelines = [history([(0, 0, 1), (5, 1, 2)]), history([(1, 1, 3), (2, 0, 4)])]
     messages = SimulatedMessages.of(timelines)
     assert messages.count == 2

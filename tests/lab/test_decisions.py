@@ -65,7 +65,7 @@ def test_moves_and_the_least_of_them_are_those_of_the_rules(
 
 
 @given(addresses, st.sampled_from(sorted(INDEX_STRATEGIES)), st.data())
-def test_a_remembered_answer_is_the_one_for_these_very_names(
+def test_a_sticky_decision_equals_that_of_the_rule_for_the_same_names(
     members: list[str], name: str, data: st.DataObject
 ) -> None:
     came = data.draw(st.integers(0, len(members) - 1))
@@ -82,7 +82,7 @@ def test_a_remembered_answer_is_the_one_for_these_very_names(
     )
 
 
-def test_who_joins_a_ring_takes_only_for_itself() -> None:
+def test_a_member_that_joins_a_hash_ring_moves_queues_only_to_itself() -> None:
     members = [f"10.0.0.{n}@room1-{n}" for n in range(6)]
     for name in ("CONSISTENT_HASH", "RENDEZVOUS"):
         owners = decide(name, LAYOUT, members[:5], GroupChange(owners=NOBODYS)).owners
@@ -107,7 +107,7 @@ def test_more_members_than_queues_leave_some_idle() -> None:
     assert made.max_mean == pytest.approx(11 / 8)
 
 
-def test_config_leaves_the_queues_of_who_went_to_nobody() -> None:
+def test_config_leaves_the_queues_of_a_gone_member_without_an_owner() -> None:
     members = ["10.0.0.1@room1-1", "10.0.0.2@room1-2"]
     owners = decide("CONFIG", LAYOUT, members, GroupChange(owners=NOBODYS)).owners
     made = decide("CONFIG", LAYOUT, members, GroupChange(owners=owners, went=0))

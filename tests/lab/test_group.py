@@ -20,7 +20,7 @@ def group(strategy: str, scenario: LabScenario, history: "Make", comers: int = 2
     return SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario)
 
 
-def test_a_newcomer_and_a_leaver_are_counted_with_what_they_move(
+def test_a_joining_and_a_leaving_member_are_counted_with_their_moves(
     small: LabScenario, history: "Make"
 ) -> None:
     one = group("AVG", replace(small, queues=8), history)
@@ -54,7 +54,7 @@ def test_evenness_is_weighed_by_time_and_nothing_after_the_end_counts(
     assert one.uneven_us == pytest.approx((10 * 1 + 10 * 1.5) * SECOND)
 
 
-def test_lag_weighted_divides_anew_only_where_that_is_worth_it(
+def test_lag_weighted_rebalances_only_where_that_is_worth_it(
     small: LabScenario, history: "Make"
 ) -> None:
     one = group("LAG_WEIGHTED", replace(small, queues=4), history)

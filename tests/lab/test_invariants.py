@@ -15,7 +15,7 @@ STUDY = Study(scenarios=(KEYED,), strategies=NAMES, histories=40, seed=2)
 
 
 @pytest.fixture(scope="module")
-def played() -> dict[str, np.ndarray]:
+def simulated() -> dict[str, np.ndarray]:
     batch = spark_job.rows(STUDY, list(range(STUDY.histories)))
     shape = STUDY.histories, 1, len(NAMES)
     return {
@@ -29,9 +29,9 @@ def failed(study: Study, values: dict[str, np.ndarray]) -> list[InvariantResult]
     return [claim for claim in claims(study, values) if not claim.holds]
 
 
-def test_every_claim_holds_of_our_rules(played: dict[str, np.ndarray]) -> None:
-    assert failed(STUDY, played) == []
-    texts = " ".join(claim.text for claim in claims(STUDY, played))
+def test_every_claim_holds_of_our_rules(simulated: dict[str, np.ndarray]) -> None:
+    assert failed(STUDY, simulated) == []
+    texts = " ".join(claim.text for claim in claims(STUDY, simulated))
     for word in ("AVG", "about 1/n", "beyond are idle", "POP", "STICKY", "order", "one owner"):
         assert word in texts
 
@@ -49,21 +49,21 @@ def test_every_claim_holds_of_our_rules(played: dict[str, np.ndarray]) -> None:
     ],
 )
 def test_a_rule_that_breaks_its_claim_is_found_out(
-    played: dict[str, np.ndarray], measure: str, strategy: str, text: str
+    simulated: dict[str, np.ndarray], measure: str, strategy: str, text: str
 ) -> None:
-    broken = {name: values.copy() for name, values in played.items()}
+    broken = {name: values.copy() for name, values in simulated.items()}
     broken[measure][:, :, NAMES.index(strategy)] += 3
     assert any(text in claim.text for claim in failed(STUDY, broken))
 
 
 def test_idle_members_that_are_fewer_than_there_must_be_are_found_out(
-    played: dict[str, np.ndarray],
+    simulated: dict[str, np.ndarray],
 ) -> None:
-    broken = dict(played, idle_members=np.zeros_like(played["idle_members"]))
+    broken = dict(simulated, idle_members=np.zeros_like(simulated["idle_members"]))
     assert any("beyond are idle" in claim.text for claim in failed(STUDY, broken))
 
 
-def test_what_was_not_played_is_not_claimed() -> None:
+def test_strategies_that_were_not_simulated_have_no_claims() -> None:
     study = replace(STUDY, strategies=("POP",), scenarios=(LabScenario(messages=20),), histories=3)
     batch = spark_job.rows(study, [0, 1, 2])
     values = {

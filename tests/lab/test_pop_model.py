@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tests.lab.conftest import Make
 
 
-def told(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int, int, int]]:
+def simulated(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int, int, int]]:
     """Message, member, begin and end in ms, in the order of beginning; cut ones end in minus."""
     game = PopModel(scenario, timeline)
     game.play()
@@ -34,47 +34,47 @@ def told(scenario: LabScenario, timeline: Timeline) -> list[tuple[int, int, int,
     ]
 
 
-def test_whoever_is_free_takes_the_next_message_of_any_queue(
+def test_a_free_member_takes_the_next_message_of_any_queue(
     small: LabScenario, history: "Make"
 ) -> None:
     timeline = history([(0, 0, 900), (1, 0, 300), (2, 0, 300)])
-    assert told(small, timeline) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
+    assert simulated(small, timeline) == [(0, 0, 0, 900), (1, 1, 1, 301), (2, 1, 301, 601)]
 
 
 def test_a_quick_member_takes_more_at_a_time(small: LabScenario, history: "Make") -> None:
     # 1, 2, 4, …: by `rules.consumption.pop.next_batch_size`. Member 1 is busy with a long one
     # meanwhile.
     timeline = history([(0, 0, 10), (0, 0, 5_000), *[(20, 0, 10)] * 6, (20, 1, 9_000)])
-    takers = [member for _, member, _, _ in told(replace(small, messages=9), timeline)]
+    takers = [member for _, member, _, _ in simulated(replace(small, messages=9), timeline)]
     assert takers.count(1) == 1
 
 
 def test_a_slow_member_takes_longer_and_less(small: LabScenario, history: "Make") -> None:
     timeline = history([(0, 0, 100)] * 12, slow=[0])
-    rows = told(replace(small, messages=12, slow_factor=10), timeline)
+    rows = simulated(replace(small, messages=12, slow_factor=10), timeline)
     assert rows[0] == (0, 0, 0, 1_000)
     assert sum(member == 0 for _, member, _, _ in rows) == 1
 
 
-def test_what_a_dead_member_held_comes_again_when_its_invisible_time_is_over(
+def test_messages_of_a_dead_member_return_after_the_invisible_time(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, messages=1, times=ScenarioTimes(invisible_ms=7_000))
     timeline = history([(1_000, 0, 500)], [(1_200, [(DIE, 0), (GONE, 0)])])
-    assert told(scenario, timeline) == [(0, 0, 1_000, -1_200), (0, 1, 8_000, 8_500)]
+    assert simulated(scenario, timeline) == [(0, 0, 1_000, -1_200), (0, 1, 8_000, 8_500)]
 
 
-def test_who_handles_longer_than_the_invisible_time_is_not_waited_for(
+def test_a_message_handled_longer_than_the_invisible_time_is_delivered_again(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, messages=1, times=ScenarioTimes(invisible_ms=2_000))
     # Everybody takes as long, so it comes again and again, until it would be a dead letter.
-    rows = told(scenario, history([(0, 0, 5_000)]))
+    rows = simulated(scenario, history([(0, 0, 5_000)]))
     assert rows[:3] == [(0, 0, 0, 5_000), (0, 1, 2_000, 7_000), (0, 0, 5_000, 10_000)]
     assert len(rows) == 1 + RETRIES_MAX
 
 
-def test_who_leaves_ends_what_it_is_at_and_gives_the_rest_back_at_once(
+def test_a_leaving_member_ends_its_message_and_returns_the_rest_at_once(
     small: LabScenario, history: "Make"
 ) -> None:
     # Member 0 is alone first, and takes two messages the second time.
@@ -82,7 +82,7 @@ def test_who_leaves_ends_what_it_is_at_and_gives_the_rest_back_at_once(
         [(0, 0, 20), (20, 0, 100), (20, 0, 100)],
         [(50, [(JOIN, 1)]), (70, [(LEAVE, 0)])], members=1, comers=1,
     )  # fmt: skip
-    rows = told(replace(small, members=1), timeline)
+    rows = simulated(replace(small, members=1), timeline)
     assert rows == [(0, 0, 0, 20), (1, 0, 20, 120), (2, 1, 70, 170)]
 
 
@@ -105,7 +105,7 @@ CHURN = LabScenario(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**62))
-def test_nothing_is_lost_and_nobody_does_two_things_at_once(seed: int) -> None:
+def test_nothing_is_lost_and_no_member_handles_two_messages_at_once(seed: int) -> None:
     timeline = draw_timeline(CHURN, seed)
     game = PopModel(CHURN, timeline)
     game.play()

@@ -47,7 +47,7 @@ def run(
     return model.finish(scenario.duration_ms * MICROS_PER_MS)
 
 
-def told(attempts: Attempts) -> Done:
+def simulated(attempts: Attempts) -> Done:
     """Message, member, begin and end in ms, in the order of beginning; cut ones end in minus."""
     rows = sorted(
         (int(b) // MICROS_PER_MS, int(m), int(w), int(e) // MICROS_PER_MS, bool(d))
@@ -63,7 +63,7 @@ def told(attempts: Attempts) -> Done:
     return [(m, w, b, e if d else -e) for b, m, w, e, d in rows]
 
 
-def stood(pauses: QueuePauses) -> list[tuple[int, int]]:
+def pauses_of(pauses: QueuePauses) -> list[tuple[int, int]]:
     return sorted(
         (int(b) // MICROS_PER_MS, int(e) // MICROS_PER_MS)
         for b, e in zip(pauses.begin, pauses.end, strict=True)
@@ -72,17 +72,20 @@ def stood(pauses: QueuePauses) -> list[tuple[int, int]]:
 
 def test_a_member_handles_one_message_after_the_other(small: LabScenario, history: "Make") -> None:
     timeline = history([(0, 0, 30), (10, 0, 20), (100, 0, 5)])
-    assert told(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
+    assert simulated(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 0, 30, 50), (2, 0, 100, 105)]
 
 
-def test_members_work_beside_each_other(small: LabScenario, history: "Make") -> None:
+def test_members_work_at_the_same_time(small: LabScenario, history: "Make") -> None:
     timeline = history([(0, 0, 30), (10, 1, 20), (20, 0, 5)])
-    assert told(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
+    assert simulated(run(small, timeline)[0]) == [(0, 0, 0, 30), (1, 1, 10, 30), (2, 0, 30, 35)]
 
 
 def test_a_slow_member_takes_longer(small: LabScenario, history: "Make") -> None:
     timeline = history([(0, 0, 30), (0, 1, 30)], slow=[1])
-    assert told(run(replace(small, slow_factor=3), timeline)[0]) == [(0, 0, 0, 30), (1, 1, 0, 90)]
+    assert simulated(run(replace(small, slow_factor=3), timeline)[0]) == [
+        (0, 0, 0, 30),
+        (1, 1, 0, 90),
+    ]
 
 
 def test_a_queue_that_moves_waits_for_its_handler_at_work(
@@ -92,8 +95,8 @@ def test_a_queue_that_moves_waits_for_its_handler_at_work(
     scenario = replace(small, members=1)
     timeline = history([(0, 1, 500), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     attempts, pauses = run(scenario, timeline)
-    assert told(attempts) == [(0, 0, 0, 500), (1, 1, 500, 510)]
-    assert stood(pauses) == [(100, 500)]
+    assert simulated(attempts) == [(0, 0, 0, 500), (1, 1, 500, 510)]
+    assert pauses_of(pauses) == [(100, 500)]
 
 
 def test_a_handler_that_takes_too_long_is_not_waited_for_and_its_message_comes_twice(
@@ -102,16 +105,16 @@ def test_a_handler_that_takes_too_long_is_not_waited_for_and_its_message_comes_t
     scenario = replace(small, members=1)
     timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
     attempts, pauses = run(scenario, timeline)
-    assert told(attempts) == [(0, 0, 0, 5_000), (0, 1, 900, 5_900), (1, 1, 5_900, 5_910)]
-    assert stood(pauses) == [(100, 900)]
+    assert simulated(attempts) == [(0, 0, 0, 5_000), (0, 1, 900, 5_900), (1, 1, 5_900, 5_910)]
+    assert pauses_of(pauses) == [(100, 900)]
 
 
-def test_in_an_ordered_group_a_lock_keeps_the_taker_out_until_the_end(
+def test_a_lock_keeps_the_new_owner_of_an_ordered_queue_out_until_it_is_released(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, members=1, ordered=True)
     timeline = history([(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    assert told(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 1, 5_000, 5_010)]
+    assert simulated(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 1, 5_000, 5_010)]
 
 
 def test_a_lock_outlasts_an_owner_that_had_not_begun(small: LabScenario, history: "Make") -> None:
@@ -120,27 +123,27 @@ def test_a_lock_outlasts_an_owner_that_had_not_begun(small: LabScenario, history
     timeline = history(
         [(0, 1, 5_000), (1, 1, 10)], [(100, [(JOIN, 1)]), (200, [(LEAVE, 1)])], members=1, comers=1
     )
-    assert told(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 0, 5_000, 5_010)]
+    assert simulated(run(scenario, timeline)[0]) == [(0, 0, 0, 5_000), (1, 0, 5_000, 5_010)]
 
 
 def test_members_hear_of_a_change_a_little_later(small: LabScenario, history: "Make") -> None:
     scenario = replace(small, members=1, times=ScenarioTimes(notice_ms=70))
     timeline = history([(110, 1, 10)], [(100, [(JOIN, 1)])], members=1, comers=1)
-    assert told(run(replace(scenario, messages=1), timeline)[0]) == [(0, 1, 170, 180)]
+    assert simulated(run(replace(scenario, messages=1), timeline)[0]) == [(0, 1, 170, 180)]
 
 
-def test_who_leaves_ends_what_it_is_at_and_all_its_queues_wait(
+def test_a_leaving_member_ends_its_message_while_its_queues_wait(
     small: LabScenario, history: "Make"
 ) -> None:
     scenario = replace(small, queues=4)
     # Member 0 has the queues 0 and 1, and is at a message of queue 0 when it leaves.
     timeline = history([(0, 0, 2_000), (5, 0, 10), (6, 1, 10)], [(100, [(LEAVE, 0)])])
     attempts, pauses = run(scenario, timeline)
-    assert told(attempts) == [(0, 0, 0, 2_000), (1, 1, 2_000, 2_010), (2, 1, 2_010, 2_020)]
-    assert stood(pauses) == [(100, 2_000), (100, 2_000)]
+    assert simulated(attempts) == [(0, 0, 0, 2_000), (1, 1, 2_000, 2_010), (2, 1, 2_010, 2_020)]
+    assert pauses_of(pauses) == [(100, 2_000), (100, 2_000)]
 
 
-def test_what_a_dead_member_was_at_is_begun_again_and_so_is_what_it_had_not_committed(
+def test_uncommitted_messages_of_a_dead_member_are_handled_again(
     small: LabScenario, history: "Make"
 ) -> None:
     # It commits each five seconds: the first message is safe, the second is not.
@@ -148,14 +151,14 @@ def test_what_a_dead_member_was_at_is_begun_again_and_so_is_what_it_had_not_comm
         [(1_000, 0, 10), (6_000, 0, 10), (6_100, 0, 500)], [(6_300, [(DIE, 0), (GONE, 0)])]
     )
     attempts, pauses = run(small, timeline)
-    assert told(attempts) == [
+    assert simulated(attempts) == [
         (0, 0, 1_000, 1_010),
         (1, 0, 6_000, 6_010),
         (2, 0, 6_100, -6_300),
         (1, 1, 6_300, 6_310),
         (2, 1, 6_310, 6_810),
     ]
-    assert stood(pauses) == []  # the broker saw it at once
+    assert pauses_of(pauses) == []  # the broker saw it at once
 
 
 def test_the_queues_of_a_silent_member_stand_still_until_it_is_given_up(
@@ -163,11 +166,11 @@ def test_the_queues_of_a_silent_member_stand_still_until_it_is_given_up(
 ) -> None:
     timeline = history([(0, 1, 5), (6_000, 0, 10)], [(5_000, [(DIE, 0)]), (9_000, [(GONE, 0)])])
     attempts, pauses = run(replace(small, messages=2), timeline)
-    assert told(attempts) == [(0, 1, 0, 5), (1, 1, 9_000, 9_010)]
-    assert stood(pauses) == [(5_000, 9_000)]
+    assert simulated(attempts) == [(0, 1, 0, 5), (1, 1, 9_000, 9_010)]
+    assert pauses_of(pauses) == [(5_000, 9_000)]
 
 
-def test_who_takes_from_a_silent_member_waits_in_vain_for_its_commit(
+def test_a_new_owner_waits_in_vain_for_the_commit_of_a_silent_member(
     small: LabScenario, history: "Make"
 ) -> None:
     timeline = history(
@@ -175,16 +178,16 @@ def test_who_takes_from_a_silent_member_waits_in_vain_for_its_commit(
     )
     # Three listed members and two queues: AVG gives queue 1 to member 1 still.
     attempts, pauses = run(replace(small, messages=2), timeline)
-    assert told(attempts) == [(0, 1, 0, 5)]
-    assert stood(pauses) == [(5_000, 60_000)]
+    assert simulated(attempts) == [(0, 1, 0, 5)]
+    assert pauses_of(pauses) == [(5_000, 60_000)]
     # The circle of one more queue gives the newcomer queue 2.
     scenario = replace(small, queues=3, messages=2)
     timeline = history(
         [(0, 1, 5), (6_000, 2, 10)], [(5_000, [(DIE, 0)]), (5_500, [(JOIN, 2)])], comers=1
     )
     attempts, pauses = run(scenario, timeline, "AVG_BY_CIRCLE")
-    assert told(attempts) == [(0, 1, 0, 5), (1, 2, 6_500, 6_510)]
-    assert (5_000, 6_500) in stood(pauses)
+    assert simulated(attempts) == [(0, 1, 0, 5), (1, 2, 6_500, 6_510)]
+    assert (5_000, 6_500) in pauses_of(pauses)
 
 
 def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing(
@@ -194,18 +197,18 @@ def test_a_handler_that_dies_while_its_queue_is_handed_over_loses_nothing(
     timeline = history(
         [(0, 1, 700)], [(100, [(JOIN, 1)]), (300, [(DIE, 0), (GONE, 0)])], members=1, comers=1
     )
-    attempts = told(run(replace(scenario, messages=1), timeline)[0])
+    attempts = simulated(run(replace(scenario, messages=1), timeline)[0])
     assert attempts[0] == (0, 0, 0, -300)
     assert attempts[1][:2] == (0, 1)
 
 
-def test_a_queue_that_nobody_has_stands_still_to_the_end(
+def test_a_queue_without_an_owner_stands_still_to_the_end(
     small: LabScenario, history: "Make"
 ) -> None:
     timeline = history([(0, 0, 5), (9_000, 0, 5)], [(5_000, [(LEAVE, 0)])])
     attempts, pauses = run(replace(small, messages=2), timeline, "CONFIG")
-    assert told(attempts) == [(0, 0, 0, 5)]
-    assert stood(pauses) == [(5_000, 60_000)]
+    assert simulated(attempts) == [(0, 0, 0, 5)]
+    assert pauses_of(pauses) == [(5_000, 60_000)]
 
 
 CHURN = LabScenario(
@@ -217,7 +220,7 @@ CHURN = LabScenario(
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 2**62), st.booleans(), st.sampled_from(["AVG", "STICKY", "CONSISTENT_HASH"]))
-def test_nothing_is_lost_and_nobody_does_two_things_at_once(
+def test_nothing_is_lost_and_no_member_handles_two_messages_at_once(
     seed: int, ordered: bool, strategy: str
 ) -> None:
     scenario = replace(CHURN, ordered=ordered)
@@ -247,7 +250,7 @@ def test_messages_of_a_queue_are_first_done_in_their_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("strategy", ["AVG", "BOUNDED_LOAD"])
-def test_a_quiet_history_is_what_a_clerk_would_work_out(strategy: str) -> None:
+def test_a_quiet_history_equals_one_computed_by_hand(strategy: str) -> None:
     scenario = msgspec.structs.replace(CHURN, joins=0, leaves=0, kills=0, crashes=0, restarts=0)
     timeline = draw_timeline(scenario, 11)
     owners = SimulatedGroup(strategy, topic_layout(scenario), timeline, scenario).owners

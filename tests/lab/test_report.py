@@ -41,7 +41,7 @@ def test_a_page_needs_nothing_else_and_is_the_same_each_time(summary: StudySumma
     assert "12 histories of one scenario under 4 strategies, from seed 4" in text
 
 
-def test_it_says_which_strategy_to_choose_when(summary: StudySummary) -> None:
+def test_the_report_recommends_strategies(summary: StudySummary) -> None:
     text = html(summary)
     assert re.search(r'few.moves</td><td class="good">STICKY</td>', text)
     assert "even\N{NO-BREAK SPACE}load" in text
@@ -58,7 +58,7 @@ def test_every_picture_is_well_formed_and_has_a_row_for_each_strategy(
     assert all(f">{name}</text>" in moved for name in STUDY.strategies)
 
 
-def test_it_names_the_times_and_where_they_come_from(summary: StudySummary) -> None:
+def test_the_report_names_the_times_and_their_source(summary: StudySummary) -> None:
     text = html(summary)
     assert "rules.liveness.SILENCE_MS_MAX" in text
     assert "<td>700 ms</td><td>own</td>" in text

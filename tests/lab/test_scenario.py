@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
@@ -25,7 +24,7 @@ from roquet.rules import liveness
 from roquet.rules.balance import handover
 
 
-def test_every_preset_makes_sense_and_says_what_it_is() -> None:
+def test_every_preset_is_valid_and_has_a_description() -> None:
     for name in preset_names():
         scenario = preset(name)
         assert validated(scenario).name == name
@@ -55,28 +54,30 @@ def test_a_restart_is_two_changes() -> None:
     assert "20 changes" in LabScenario(joins=20).describe()
 
 
-def written(directory: Path, content: Any) -> Path:
+def write_scenario(directory: Path, content: object) -> Path:
     path = directory / "mine.json"
     path.write_text(content if isinstance(content, str) else json.dumps(content), "utf-8")
     return path
 
 
-def test_a_file_says_what_it_is_like_and_what_differs(tmp_path: Path) -> None:
-    path = written(tmp_path, {"like": "crash", "members": 12, "times": {"invisible_ms": 30_000}})
-    found = from_file(path)
+def test_a_file_names_a_preset_and_the_differences(tmp_path: Path) -> None:
+    path = write_scenario(
+        tmp_path, {"like": "crash", "members": 12, "times": {"invisible_ms": 30_000}}
+    )
+    scenario = from_file(path)
     crash = PRESETS["crash"]
-    assert (found.name, found.members, found.crashes) == ("mine", 12, crash.crashes)
-    assert (found.times.invisible_ms, found.times.save_ms) == (30_000, crash.times.save_ms)
+    assert (scenario.name, scenario.members, scenario.crashes) == ("mine", 12, crash.crashes)
+    assert (scenario.times.invisible_ms, scenario.times.save_ms) == (30_000, crash.times.save_ms)
 
 
-def test_what_is_shown_of_a_scenario_can_be_read_back(tmp_path: Path) -> None:
+def test_the_printed_scenario_can_be_read_back(tmp_path: Path) -> None:
     path = tmp_path / "churn.json"
     path.write_bytes(msgspec.json.encode(PRESETS["churn"]))
     assert from_file(path) == PRESETS["churn"]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ({"membrs": 3}, "has no field 'membrs'; did you mean 'members'"),
         ({"times": {"silnt_ms": 3}}, "did you mean 'silent_ms'"),
@@ -98,14 +99,12 @@ def test_what_is_shown_of_a_scenario_can_be_read_back(tmp_path: Path) -> None:
         ("{", "is not JSON"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_one_clear_error(
-    tmp_path: Path, content: Any, told: str
-) -> None:
-    with pytest.raises(UsageError, match=told.replace("`", ".")):
-        from_file(written(tmp_path, content))
+def test_an_invalid_file_is_one_clear_error(tmp_path: Path, content: object, message: str) -> None:
+    with pytest.raises(UsageError, match=message.replace("`", ".")):
+        from_file(write_scenario(tmp_path, content))
 
 
-def test_a_file_that_is_not_there_is_said_so(tmp_path: Path) -> None:
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         from_file(tmp_path / "none.json")
 

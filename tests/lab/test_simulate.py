@@ -21,7 +21,7 @@ def test_a_row_is_the_same_alone_and_among_others(name: str) -> None:
         assert alone == {field: [values[number]] for field, values in together.items()}
 
 
-def test_a_row_says_what_it_is() -> None:
+def test_a_row_names_its_scenario_and_strategy() -> None:
     row = simulate(CHURN, "sticky", 3)
     assert (row.scenario, row.strategy, row.mode) == ("churn", "STICKY", "queue")
     assert row == simulate(CHURN, "STICKY", 3)
@@ -41,7 +41,7 @@ def test_an_unknown_strategy_is_answered_with_the_nearest() -> None:
         simulate(CHURN, "RENDEVOUS", 1)
 
 
-def test_lag_weighted_looks_at_what_waits_between_changes() -> None:
+def test_lag_weighted_reads_the_lag_between_changes() -> None:
     # What a dead member's queues have gathered in two minutes is then shared out anew.
     crash = PRESETS["crash"]
     moved = {

@@ -2,7 +2,7 @@
 
 import threading
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -102,7 +102,7 @@ class SparkStub:
 
 
 @pytest.fixture
-def spark_of_ours(monkeypatch: pytest.MonkeyPatch) -> Any:
+def spark_stub(monkeypatch: pytest.MonkeyPatch) -> SparkSession:
     """Parts of two files of three histories each."""
     monkeypatch.setattr(study, "PARTITIONS", 2)
     monkeypatch.setattr(study, "PARTITION_ROWS", 12)
@@ -112,14 +112,14 @@ def spark_of_ours(monkeypatch: pytest.MonkeyPatch) -> Any:
         "table",
         lambda _, of, numbers: WrittenTable(spark_job.rows(of, list(numbers)), 12),
     )
-    return SparkStub()
+    return cast("SparkSession", SparkStub())
 
 
 def test_files_are_in_the_order_of_the_histories_and_have_the_same_names_each_time(
-    spark_of_ours: Any, tmp_path: Path
+    spark_stub: SparkSession, tmp_path: Path
 ) -> None:
     place, heard = StudyDirectory(tmp_path), list[int]()
-    spark_job.run(spark_of_ours, STUDY, place, heard.append)
+    spark_job.run(spark_stub, STUDY, place, heard.append)
     assert [*files(place)] == [
         f"histories/part={part:05d}/{number:02d}.parquet" for part in (0, 1) for number in (0, 1)
     ]
@@ -131,45 +131,55 @@ def test_files_are_in_the_order_of_the_histories_and_have_the_same_names_each_ti
     assert heard[-1] == 12
 
 
-def test_an_interrupted_run_leaves_whole_parts_and_goes_on_behind_them(
-    spark_of_ours: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_run_leaves_whole_parts_and_goes_on_after_them(
+    spark_stub: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, place = StudyDirectory(tmp_path / "whole"), StudyDirectory(tmp_path / "broken")
-    spark_job.run(spark_of_ours, STUDY, whole, lambda _: None)
-    tidy, turns = spark_job._normalize_files, iter([False, True])
+    spark_job.run(spark_stub, STUDY, whole, lambda _: None)
+    write_files, turns = WrittenTable.parquet, iter([False, True])
 
-    def interrupted(directory: Path) -> None:
+    def interrupted(table: WrittenTable, path: str) -> None:
+        write_files(table, path)
         if next(turns):
             raise KeyboardInterrupt
-        tidy(directory)
 
     with monkeypatch.context() as broken:
-        broken.setattr(spark_job, "_normalize_files", interrupted)
+        broken.setattr(WrittenTable, "parquet", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            spark_job.run(spark_of_ours, STUDY, place, lambda _: None)
+            spark_job.run(spark_stub, STUDY, place, lambda _: None)
     assert list(files(place)) == list(files(whole))[:2]
     assert not place.work.exists()
     heard: list[int] = []
-    spark_job.run(spark_of_ours, STUDY, place, heard.append)
+    spark_job.run(spark_stub, STUDY, place, heard.append)
     assert files(place) == files(whole)
     assert heard[0] == 6
 
 
-def test_what_a_killed_run_left_half_is_thrown_away(spark_of_ours: Any, tmp_path: Path) -> None:
+def test_half_a_part_of_a_killed_run_is_deleted(spark_stub: SparkSession, tmp_path: Path) -> None:
     place = StudyDirectory(tmp_path)
     (place.work / "0").mkdir(parents=True)
     (place.work / "0" / "part-00000-half.parquet").touch()
-    spark_job.run(spark_of_ours, STUDY, place, lambda _: None)
+    spark_job.run(spark_stub, STUDY, place, lambda _: None)
     assert len(files(place)) == 4
     assert not place.work.exists()
 
 
-def test_progress_is_told_while_a_part_is_under_way(spark_of_ours: Any) -> None:
-    heard: list[int] = []
-    with spark_job._ProgressThread(spark_of_ours, 100, 7, heard.append):
-        while not heard:
+def test_progress_is_reported_while_a_part_is_written(
+    spark_stub: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One task of three histories has ended: 3 of the first part, and 6 + 3 of the second."""
+    reports: list[int] = []
+    write_files, expected = WrittenTable.parquet, iter([3, 9])
+
+    def write_slowly(table: WrittenTable, path: str) -> None:
+        wanted = next(expected)
+        while wanted not in reports:
             threading.Event().wait(0.001)
-    assert heard[0] == 107
+        write_files(table, path)
+
+    monkeypatch.setattr(WrittenTable, "parquet", write_slowly)
+    spark_job.run(spark_stub, STUDY, StudyDirectory(tmp_path), reports.append)
+    assert sorted(set(reports)) == [0, 3, 6, 9, 12]
 
 
 @pytest.mark.spark

@@ -35,7 +35,7 @@ def test_files_have_a_size_that_does_not_depend_on_the_machine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (replace(STUDY, histories=0), "--histories: 0 cannot be played"),
         (replace(STUDY, histories=-5), "--histories: -5"),
@@ -46,8 +46,8 @@ def test_files_have_a_size_that_does_not_depend_on_the_machine() -> None:
         (replace(STUDY, scenarios=STUDY.scenarios * 2), "'churn' is given twice"),
     ],
 )
-def test_what_cannot_be_played_is_said_so(wrong: Study, told: str) -> None:
-    with pytest.raises(UsageError, match=told):
+def test_an_impossible_study_is_an_error(wrong: Study, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         validated(wrong)
 
 
@@ -69,7 +69,7 @@ def test_a_directory_with_something_else_in_it_is_left_alone(tmp_path: Path) -> 
         StudyDirectory(tmp_path / "mine.txt").claim(STUDY)
 
 
-def test_a_study_of_another_version_is_said_so(tmp_path: Path) -> None:
+def test_a_study_of_another_version_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "study.json").write_text('{"scenarios": [{"colour": 1}]}')
     with pytest.raises(UsageError, match="not a study of this version"):
         StudyDirectory(tmp_path).study()
@@ -82,7 +82,7 @@ def test_parts_are_missing_until_they_are_there_whole(tmp_path: Path) -> None:
     assert place.missing(study) == [0, 2]
 
 
-def test_what_is_half_written_is_thrown_away_and_nothing_else(tmp_path: Path) -> None:
+def test_only_half_written_parts_are_deleted(tmp_path: Path) -> None:
     place = StudyDirectory(tmp_path)
     place.claim(STUDY)
     place.clear()

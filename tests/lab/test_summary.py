@@ -33,16 +33,22 @@ def summary(tmp_path_factory: pytest.TempPathFactory) -> StudySummary:
 
 def test_a_figure_has_a_mean_its_interval_and_where_most_lie() -> None:
     values = np.arange(101, dtype=float)
-    found = statistics_of(values)
-    assert found is not None
-    assert (found.mean, found.low, found.median, found.high, found.most) == (50, 5, 50, 95, 100)
-    assert found.margin == pytest.approx(1.96 * values.std(ddof=1) / 101**0.5, rel=1e-3)
+    statistics = statistics_of(values)
+    assert statistics is not None
+    assert (
+        statistics.mean,
+        statistics.low,
+        statistics.median,
+        statistics.high,
+        statistics.most,
+    ) == (50, 5, 50, 95, 100)
+    assert statistics.margin == pytest.approx(1.96 * values.std(ddof=1) / 101**0.5, rel=1e-3)
 
 
 def test_a_figure_leaves_out_what_does_not_apply() -> None:
-    found = statistics_of(np.array([1.0, np.nan, 3.0]))
-    assert found is not None
-    assert (found.count, found.mean) == (2, 2)
+    statistics = statistics_of(np.array([1.0, np.nan, 3.0]))
+    assert statistics is not None
+    assert (statistics.count, statistics.mean) == (2, 2)
     assert statistics_of(np.array([np.nan])) is None
     one = statistics_of(np.array([7.0]))
     assert one is not None
@@ -53,9 +59,9 @@ def test_the_interval_holds_the_truth_nineteen_times_in_twenty() -> None:
     rng = np.random.default_rng(1)
     held = 0
     for _ in range(400):
-        found = statistics_of(rng.normal(3, 1, 50))
-        assert found is not None
-        held += abs(found.mean - 3) <= found.margin
+        statistics = statistics_of(rng.normal(3, 1, 50))
+        assert statistics is not None
+        held += abs(statistics.mean - 3) <= statistics.margin
     assert 0.90 < held / 400 < 0.98
 
 

@@ -21,7 +21,7 @@ from roquet.rules.queue_selection import by_hash
 from roquet.wire.java_hash import hash_code
 
 
-def test_a_seed_draws_the_same_course_each_time_and_another_one_another() -> None:
+def test_a_seed_draws_the_same_timeline_each_time_and_another_seed_another() -> None:
     one, again, other = (draw_timeline(PRESETS["churn"], seed) for seed in (5, 5, 6))
     for name in ("events", "names", "spans", "commits", "slow"):
         assert getattr(one, name) == getattr(again, name)
@@ -44,7 +44,7 @@ def test_messages_are_sent_in_order_within_the_history() -> None:
     assert timeline.sent[-1] <= PRESETS["steady"].duration_ms * MICROS_PER_MS
 
 
-def test_work_is_as_much_as_the_load_says() -> None:
+def test_the_amount_of_work_follows_the_load() -> None:
     scenario = LabScenario(messages=20_000, duration_ms=2_000_000)
     assert draw_timeline(scenario, 1).work.mean() / MICROS_PER_MS == pytest.approx(
         scenario.work_ms, rel=0.02
@@ -56,7 +56,7 @@ def test_messages_without_keys_go_to_one_queue_after_the_other() -> None:
     assert (np.diff(queue) % 8 == 1).all()
 
 
-def test_messages_with_keys_go_where_their_hash_says() -> None:
+def test_messages_with_keys_go_to_the_queue_of_their_hash() -> None:
     timeline = draw_timeline(LabScenario(queues=8, keys=50, zipf=1.0, messages=200), 3)
     wanted = [by_hash(hash_code(f"key-{key}"), 8) for key in timeline.key.tolist()]
     assert timeline.queue.tolist() == wanted
@@ -106,8 +106,8 @@ def kinds(course_of: LabScenario, seed: int = 1) -> list[str]:
 
 
 def test_everything_that_was_ordered_happens() -> None:
-    found = kinds(LabScenario(members=30, joins=3, leaves=4, kills=5, crashes=6))
-    assert [found.count(kind) for kind in (JOIN, LEAVE, DIE, GONE)] == [3, 4, 11, 11]
+    counts = kinds(LabScenario(members=30, joins=3, leaves=4, kills=5, crashes=6))
+    assert [counts.count(kind) for kind in (JOIN, LEAVE, DIE, GONE)] == [3, 4, 11, 11]
 
 
 def test_the_last_member_stays() -> None:
@@ -124,7 +124,7 @@ def test_a_silent_machine_is_given_up_later_and_a_killed_process_at_once() -> No
 
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_in_a_rolling_restart_everybody_goes_once_and_comes_back_with_another_name(
+def test_a_rolling_restart_replaces_each_member_once(
     killed: bool,
 ) -> None:
     scenario = LabScenario(members=4, restarts=4, restarts_killed=killed, slow_members=1)
@@ -136,7 +136,7 @@ def test_in_a_rolling_restart_everybody_goes_once_and_comes_back_with_another_na
     assert [end == NEVER for _, end in timeline.spans] == [False] * 4 + [True] * 4
 
 
-def test_nobody_goes_before_it_has_come() -> None:
+def test_no_member_leaves_before_it_has_joined() -> None:
     scenario = LabScenario(members=3, joins=3, leaves=3, kills=3, restarts=3, restart_ms=90_000)
     for seed in range(50):
         there = set(range(3))
@@ -149,7 +149,7 @@ def test_nobody_goes_before_it_has_come() -> None:
             assert there
 
 
-def test_a_member_tells_its_room_by_its_name() -> None:
+def test_the_name_of_a_member_contains_its_machine_room() -> None:
     timeline = draw_timeline(LabScenario(members=4), 1)
     rooms = [room_of_member(name) for name in timeline.names]
     assert rooms == ["room1", "room2", "room1", "room2"]

@@ -20,18 +20,18 @@ def zipped(directory: Path, text: str) -> Path:
 
 
 def test_keys_weigh_as_often_as_they_come_and_hours_as_they_are_busy(tmp_path: Path) -> None:
-    found = with_trace(LabScenario(), zipped(tmp_path, ROWS), key="tail", hour="hour")
-    assert found.key_weights == (3, 1)
-    assert found.rhythm == (2.0, 1.0, 2.0)
-    assert validated(found).keyed
+    scenario = with_trace(LabScenario(), zipped(tmp_path, ROWS), key="tail", hour="hour")
+    assert scenario.key_weights == (3, 1)
+    assert scenario.rhythm == (2.0, 1.0, 2.0)
+    assert validated(scenario).keyed
 
 
-def test_a_table_without_the_columns_is_said_so(tmp_path: Path) -> None:
+def test_a_table_without_the_columns_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="has no columns aircraft and hour"):
         with_trace(LabScenario(), zipped(tmp_path, ROWS), key="aircraft", hour="hour")
 
 
-def test_a_file_that_is_no_archive_is_said_so(tmp_path: Path) -> None:
+def test_a_file_that_is_no_archive_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "plain.csv"
     path.write_text(ROWS, "utf-8")
     with pytest.raises(UsageError, match="has no columns"):

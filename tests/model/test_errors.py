@@ -22,7 +22,7 @@ def test_one_except_catches_every_error_of_ours() -> None:
     assert [kind for kind in ours if not issubclass(kind, RoquetError)] == []
 
 
-def test_a_call_that_found_nobody_certainly_did_nothing() -> None:
+def test_a_call_that_found_no_server_is_a_definite_failure() -> None:
     assert ConnectFailed("nobody listens at 10.0.0.1:10911").definite
 
 

@@ -121,9 +121,7 @@ def test_any_other_group_takes_consumers() -> None:
         ("orders", None),
     ],
 )
-def test_clients_are_told_in_genuine_words_what_is_wrong_with_a_topic(
-    topic: str, remark: str | None
-) -> None:
+def test_topic_errors_use_apaches_wording(topic: str, remark: str | None) -> None:
     assert names.topic_remark(topic) == remark
 
 

@@ -73,7 +73,7 @@ def test_a_standard_json_route_of_java_is_read() -> None:
     ]
 
 
-def test_a_cluster_that_nobody_joined_yet_is_empty() -> None:
+def test_a_cluster_without_brokers_is_empty() -> None:
     assert msgspec.json.decode(b"{}", type=ClusterInfo) == ClusterInfo()
 
 

@@ -27,7 +27,7 @@ def test_its_json_is_javas() -> None:
     assert msgspec.json.encode(subscription, order="sorted") == java
 
 
-def test_a_heartbeat_says_who_sends_and_who_listens() -> None:
+def test_a_heartbeat_names_producers_and_consumers() -> None:
     java = b"""{"clientID":"10.0.0.9@7#1","consumerDataSet":[{"consumeFromWhere":
     "CONSUME_FROM_FIRST_OFFSET","consumeType":"CONSUME_PASSIVELY","groupName":"billing",
     "messageModel":"CLUSTERING","subscriptionDataSet":[{"topic":"orders","subString":"*"}],

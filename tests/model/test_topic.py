@@ -26,7 +26,9 @@ def test_a_topics_json_is_javas() -> None:
     ("perm", "readable", "writable"),
     [(6, True, True), (4, True, False), (2, False, True), (0, False, False)],
 )
-def test_the_permission_says_who_may_do_what(perm: int, readable: bool, writable: bool) -> None:
+def test_the_permission_has_a_read_and_a_write_flag(
+    perm: int, readable: bool, writable: bool
+) -> None:
     topic = TopicConfig(topic_name="orders", perm=perm)
     assert (topic.readable, topic.writable) == (readable, writable)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -13,6 +12,7 @@ from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.state import NameServerState
 from roquet.net.router import Peer
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.wire.call import Call, R
 from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
 from roquet.wire.calls.route import RegisterBroker
 from roquet.wire.fastjson import codec
@@ -45,13 +45,13 @@ class FakePeer:
         self.closed = False
         self._callbacks: list[Callable[[Peer], object]] = []
 
-    def oneway(self, call: Any) -> None:
+    def oneway(self, call: Call[R]) -> None:
         raise AssertionError("a name server tells nobody anything")
 
     async def drain(self) -> None:
         """There always is."""
 
-    async def call(self, call: Any, timeout_ms: int = 0) -> Any:
+    async def call(self, call: Call[R], timeout_ms: int = 0) -> R:
         raise AssertionError("a name server asks nobody anything")
 
     def on_close(self, callback: Callable[[Peer], object]) -> None:

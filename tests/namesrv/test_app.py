@@ -54,7 +54,7 @@ async def test_a_broker_whose_connection_breaks_has_no_route_any_more(of_broker:
         assert refusal.value.code == ResponseCode.TOPIC_NOT_EXIST
 
 
-async def test_what_only_a_broker_serves_is_refused_as_unknown() -> None:
+async def test_requests_for_brokers_are_refused_as_unknown() -> None:
     async with (
         NameServer(ANY_PORT) as server,
         await Channel.connect("127.0.0.1", server.port) as client,
@@ -95,7 +95,7 @@ def test_before_the_start_there_is_no_port() -> None:
         _ = NameServer(ANY_PORT).port
 
 
-async def test_the_silent_are_forgotten_while_it_runs(of_broker: Registers) -> None:
+async def test_silent_brokers_are_removed_while_it_runs(of_broker: Registers) -> None:
     config = NameServerConfig(host="127.0.0.1", port=0, scan_ms=5)
     async with (
         NameServer(config) as server,

@@ -1,7 +1,7 @@
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
+from tests.namesrv.conftest import FakePeer, MovedClock
 
 from roquet.namesrv import broker_expiry
 from roquet.namesrv.handlers import registration
@@ -26,7 +26,7 @@ def lives(state: NameServerState) -> bool:
 
 
 def test_two_minutes_of_silence_end_a_broker(
-    state: NameServerState, clock: Any, peer: Any, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     clock.ms += 120_000
@@ -36,7 +36,7 @@ def test_two_minutes_of_silence_end_a_broker(
 
 
 def test_a_broker_may_ask_for_less_patience(
-    state: NameServerState, clock: Any, peer: Any, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
     registration.register(state, hasty, peer)
@@ -45,7 +45,7 @@ def test_a_broker_may_ask_for_less_patience(
 
 
 def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
-    state: NameServerState, clock: Any, peer: Any, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
 ) -> None:
     hasty = msgspec.structs.replace(of_broker("a"), heartbeat_timeout_millis=10_000)
     registration.register(state, hasty, peer)
@@ -58,7 +58,7 @@ def test_heartbeats_keep_a_broker_with_the_patience_it_asked_for(
 
 
 def test_a_heartbeat_may_change_the_patience(
-    state: NameServerState, clock: Any, peer: Any, of_broker: Registers
+    state: NameServerState, clock: MovedClock, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     registration.heartbeat(state, beat(limit_ms=1_000), peer)

@@ -34,7 +34,7 @@ def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "kvConfig.json").read_text() == "{"
 
 
-def test_what_was_never_kept_is_not_there() -> None:
+def test_a_value_never_stored_is_missing() -> None:
     values = KVStore(Path("/"), MemoryFiles())
     assert values.get("n", "k") is None
     assert values.all("n") == {}

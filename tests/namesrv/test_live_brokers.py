@@ -1,8 +1,8 @@
 import logging
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from tests.namesrv.conftest import FakePeer, MovedClock
 
 from roquet.namesrv.handlers import registration
 from roquet.namesrv.state import NameServerState
@@ -16,7 +16,7 @@ def names(state: NameServerState) -> list[str]:
 
 
 def test_a_broker_whose_connection_ends_is_forgotten_at_once(
-    state: NameServerState, peer: Any, dial: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, dial: type[FakePeer], of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     registration.register(state, of_broker("b"), dial())
@@ -25,7 +25,7 @@ def test_a_broker_whose_connection_ends_is_forgotten_at_once(
 
 
 def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
-    state: NameServerState, dial: Any, of_broker: Registers
+    state: NameServerState, dial: type[FakePeer], of_broker: Registers
 ) -> None:
     old, new = dial(), dial()
     registration.register(state, of_broker("a"), old)
@@ -37,7 +37,7 @@ def test_an_old_connection_that_ends_takes_nothing_from_the_new_one(
 
 
 def test_two_brokers_over_one_connection_leave_together(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     registration.register(state, of_broker("b"), peer)
@@ -47,8 +47,8 @@ def test_two_brokers_over_one_connection_leave_together(
 
 def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
     state: NameServerState,
-    peer: Any,
-    dial: Any,
+    peer: FakePeer,
+    dial: type[FakePeer],
     of_broker: Registers,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -59,13 +59,13 @@ def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
     assert "newer topics" in caplog.text
 
 
-def test_forgetting_a_stranger_does_nothing(state: NameServerState) -> None:
+def test_removing_an_unknown_broker_does_nothing(state: NameServerState) -> None:
     state.brokers.forget([("nobody", 0)], "was never here")
     assert names(state) == []
 
 
 def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
-    state: NameServerState, peer: Any, of_broker: Registers, clock: Any
+    state: NameServerState, peer: FakePeer, of_broker: Registers, clock: MovedClock
 ) -> None:
     registration.register(state, of_broker("a", 1), peer)
     leads = of_broker("a", 0)

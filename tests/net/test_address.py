@@ -22,7 +22,7 @@ def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> N
 
 
 @pytest.mark.parametrize("text", ["", "host", ":9876", "host:", "host:x", "host:-1", "host:65536"])
-def test_what_is_no_address_is_named(text: str) -> None:
+def test_an_invalid_address_is_named(text: str) -> None:
     with pytest.raises(UsageError, match="is not an address like"):
         split_address(text)
 
@@ -43,7 +43,7 @@ def test_some_address_is_always_found() -> None:
     assert socket.inet_aton(routable_address())
 
 
-def test_without_a_network_the_machine_itself_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_network_the_address_is_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_network(*_: object) -> None:
         raise OSError("network is unreachable")
 

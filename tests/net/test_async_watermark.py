@@ -14,14 +14,14 @@ def new_mark(value: int = 0) -> tuple[AsyncWatermark, VirtualClock]:
 
 
 @in_virtual_time
-async def test_who_has_arrived_does_not_wait() -> None:
+async def test_a_target_already_reached_is_not_waited_for() -> None:
     mark, clock = new_mark(5)
     assert await mark.reach(5, deadline_ms=0)
     assert clock.monotonic_ms() == 0
 
 
 @in_virtual_time
-async def test_everyone_goes_on_when_the_own_target_is_reached() -> None:
+async def test_each_waiter_goes_on_when_its_own_target_is_reached() -> None:
     mark, clock = new_mark()
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(mark.reach(target, 10_000)) for target in (3, 1, 2)]
@@ -49,7 +49,7 @@ async def test_the_deadline_ends_the_wait() -> None:
 
 
 @in_virtual_time
-async def test_an_alarm_that_rings_for_nobody_does_no_harm() -> None:
+async def test_a_wakeup_without_waiters_does_no_harm() -> None:
     mark, clock = new_mark()
     first = asyncio.create_task(mark.reach(1, 1_000))
     await clock.sleep(1)
@@ -63,7 +63,7 @@ async def test_an_alarm_that_rings_for_nobody_does_no_harm() -> None:
 
 
 @in_virtual_time
-async def test_who_was_cancelled_is_passed_over() -> None:
+async def test_a_cancelled_waiter_is_skipped() -> None:
     mark, clock = new_mark()
     gone, stays = (asyncio.create_task(mark.reach(1, 1_000)) for _ in range(2))
     await clock.sleep(1)
@@ -75,7 +75,7 @@ async def test_who_was_cancelled_is_passed_over() -> None:
 
 
 @in_virtual_time
-async def test_a_release_lets_everyone_go_without_it() -> None:
+async def test_a_release_ends_all_waits_before_their_target() -> None:
     mark, clock = new_mark()
     waiting = [asyncio.create_task(mark.reach(target, 9_000)) for target in (1, 2)]
     await clock.sleep(1)

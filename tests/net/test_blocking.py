@@ -53,8 +53,8 @@ def address(router: Router) -> Iterator[str]:
     loop.close()
 
 
-class Imposter:
-    """A server that says these bytes to whoever asks, then nothing."""
+class ScriptedServer:
+    """A server that answers each connection with these bytes, then nothing."""
 
     def __init__(self, says: bytes, *, hangs_up: bool = True) -> None:
         self._says = says
@@ -64,7 +64,7 @@ class Imposter:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._serve)
 
-    def __enter__(self) -> "Imposter":
+    def __enter__(self) -> "ScriptedServer":
         self._thread.start()
         return self
 
@@ -134,7 +134,7 @@ def test_where_nobody_listens_there_is_no_channel() -> None:
 
 @pytest.mark.parametrize("says", [b"", b"\x00\x00\x00\x40\x00\x00"])
 def test_a_server_that_goes_leaves_the_effect_unknown(says: bytes) -> None:
-    with Imposter(says) as server:
+    with ScriptedServer(says) as server:
         channel = BlockingChannel(server.address)
         with pytest.raises(ConnectionLost, match="closed the connection") as caught:
             channel.call(ECHO)
@@ -142,8 +142,8 @@ def test_a_server_that_goes_leaves_the_effect_unknown(says: bytes) -> None:
     assert channel.closed
 
 
-def test_half_an_answer_is_no_answer() -> None:
-    with Imposter(b"\x00\x00\x00\x40\x00\x00", hangs_up=False) as server:
+def test_an_incomplete_reply_fails_the_call() -> None:
+    with ScriptedServer(b"\x00\x00\x00\x40\x00\x00", hangs_up=False) as server:
         channel = BlockingChannel(server.address)
         with pytest.raises(CallTimeout):
             channel.call(ECHO, timeout_ms=50)
@@ -153,15 +153,15 @@ def test_half_an_answer_is_no_answer() -> None:
     "says",
     [b"\x7f\xff\xff\xff\x00\x00\x00\x00", b"\x00\x00\x00\x04\x00\x00\x00\x09", b"HTTP/1.1 400 Bad"],
 )
-def test_bytes_that_are_no_answer_close_the_channel(says: bytes) -> None:
-    with Imposter(says) as server:
+def test_bytes_that_are_not_a_reply_close_the_channel(says: bytes) -> None:
+    with ScriptedServer(says) as server:
         channel = BlockingChannel(server.address)
         with pytest.raises(RemoteProtocolError, match=f"{server.address}: frame of"):
             channel.call(ECHO)
     assert channel.closed
 
 
-def test_what_is_asked_ahead_is_there_when_it_is_called(address: str) -> None:
+def test_a_prefetched_reply_is_returned_by_the_call(address: str) -> None:
     with BlockingChannel(address) as channel:
         first = channel.call(ListKV(namespace="10")).body
         channel.ask_ahead(ListKV(namespace="20"))
@@ -170,7 +170,7 @@ def test_what_is_asked_ahead_is_there_when_it_is_called(address: str) -> None:
         assert channel.call(ECHO).value == "k"
 
 
-def test_what_is_asked_ahead_may_be_left_alone(address: str) -> None:
+def test_a_prefetched_reply_may_be_left_unread(address: str) -> None:
     with BlockingChannel(address) as channel:
         channel.ask_ahead(ListKV(namespace="20"))
         channel.ask_ahead(ListKV(namespace="30"))  # one at a time
@@ -179,7 +179,7 @@ def test_what_is_asked_ahead_may_be_left_alone(address: str) -> None:
 
 
 def test_a_server_that_goes_is_noticed_by_the_call_and_not_before() -> None:
-    with Imposter(b"") as server:
+    with ScriptedServer(b"") as server:
         channel = BlockingChannel(server.address)
         channel.ask_ahead(ECHO)
         with pytest.raises(ConnectionLost):

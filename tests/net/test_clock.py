@@ -20,7 +20,7 @@ async def test_the_system_clock_is_the_machines() -> None:
 
 
 @in_virtual_time
-async def test_a_step_runs_after_each_interval_and_is_told_the_time() -> None:
+async def test_a_step_runs_after_each_interval_and_gets_the_time() -> None:
     told: list[int] = []
     clock = this_loop().clock
     task = asyncio.create_task(every(10_000, told.append, clock))
@@ -111,7 +111,7 @@ async def test_a_short_jump_leaves_no_trace(jump_ms: int, caplog: pytest.LogCapt
     assert caplog.text.count("the clock jumped by") == 1
 
 
-async def test_a_jump_that_lasts_is_meant() -> None:
+async def test_a_clock_jump_that_lasts_is_believed() -> None:
     wall = SetClock()
     steady = SteadyClock(wall)
     wall.ahead_ms += 30 * DAY_MS
@@ -144,7 +144,7 @@ async def test_a_clock_that_is_set_right_by_little_is_believed_at_once() -> None
         assert steady.now_ms() == wall.now_ms()
 
 
-def test_a_disk_that_failed_is_not_told_of_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_disk_is_not_logged_by_every_loop(caplog: pytest.LogCaptureFixture) -> None:
     calls: list[int] = []
 
     def step(now_ms: int) -> None:

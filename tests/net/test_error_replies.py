@@ -52,5 +52,5 @@ def test_a_peer_that_knows_how_is_sent_away() -> None:
         Command(11, version=VERSION_GO_AWAY + 1, flag=FLAG_ONEWAY),
     ],
 )
-def test_who_would_not_understand_is_not_told_to_go_away(command: Command) -> None:
+def test_a_peer_that_does_not_know_go_away_is_not_sent_it(command: Command) -> None:
     assert error_replies.go_away(command, None) is None

@@ -25,7 +25,7 @@ def test_values_by_name_are_escaped_too() -> None:
     assert PrintableFormatter("%(message)s").format(record) == r"a\rb"
 
 
-def test_a_text_that_is_no_format_is_escaped() -> None:
+def test_a_text_that_is_not_a_format_is_escaped() -> None:
     assert formatted("100 %\x1b") == r"ERROR 100 %\x1b"
 
 

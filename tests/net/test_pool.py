@@ -9,6 +9,7 @@ import pytest
 from roquet.model.errors import CallTimeout, ConnectFailed, UsageError
 from roquet.net.channel import Channel
 from roquet.net.pool import BACK_OFF_MS, BACK_OFF_MS_MAX, IDLE_MS, ChannelPool
+from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -163,7 +164,7 @@ async def test_a_closed_pool_is_closed(router: Router) -> None:
 
 
 @in_virtual_time
-async def test_an_address_that_is_none_is_named() -> None:
+async def test_an_invalid_address_is_named_in_the_error() -> None:
     with pytest.raises(UsageError, match="'nowhere' is not an address"):
         await new_pool().call("nowhere", ECHO)
 
@@ -172,6 +173,6 @@ async def test_an_address_that_is_none_is_named() -> None:
 async def test_a_forked_process_needs_a_client_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     pool = new_pool()
     mother = os.getpid()
-    monkeypatch.setattr(os, "getpid", lambda: mother + 1)
+    monkeypatch.setattr(CURRENT_PROCESS, "pid", mother + 1)
     with pytest.raises(UsageError, match=f"made in process {mother} .* after the fork"):
         await pool.call(ADDRESS, ECHO)

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, UsageError
-from roquet.net.request_limits import RequestLimit
+from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.router import DeferredReply, HandlerReply, Peer, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
@@ -18,13 +18,13 @@ from roquet.wire.command import Command, decode
 from roquet.wire.fields import encode_call
 
 
-class Ready:
-    """A peer that takes everything."""
+class ReadyPeer:
+    """A peer that reads everything."""
 
     is_full = False
 
 
-NOBODY = cast("Peer", Ready())
+PEER = cast("Peer", ReadyPeer())
 
 
 def request(call: Call[Any], *, oneway: bool = False) -> Command:
@@ -45,18 +45,18 @@ async def later(dispatched: object) -> bytes | None:
 
 
 def test_a_plain_function_answers_at_once(router: Router) -> None:
-    command = answer(router.dispatch(request(GetKV(namespace="echo", key="k")), NOBODY))
+    command = answer(router.dispatch(request(GetKV(namespace="echo", key="k")), PEER))
     assert (command.code, command.ext) == (0, {"value": "k"})
 
 
-def test_no_answer_stands_for_a_plain_success(router: Router, kept: list[str]) -> None:
+def test_a_handler_that_returns_none_replies_success(router: Router, kept: list[str]) -> None:
     call = PutKV(namespace="n", key="k", value="v")
-    assert answer(router.dispatch(request(call), NOBODY)).code == 0
+    assert answer(router.dispatch(request(call), PEER)).code == 0
     assert kept == ["v"]
 
 
 async def test_an_awaitable_answers_later(router: Router) -> None:
-    dispatched = router.dispatch(request(GetRoute(topic="1")), NOBODY)
+    dispatched = router.dispatch(request(GetRoute(topic="1")), PEER)
     assert answer(await later(dispatched)).body == b"1"
 
 
@@ -66,31 +66,31 @@ async def test_a_coroutine_without_an_answer_is_a_plain_success() -> None:
 
     router = Router()
     router.add(GetRoute, nothing)
-    assert answer(await later(router.dispatch(request(GetRoute(topic="t")), NOBODY))).code == 0
+    assert answer(await later(router.dispatch(request(GetRoute(topic="t")), PEER))).code == 0
 
 
 def test_an_unknown_code_is_refused(router: Router) -> None:
-    command = answer(router.dispatch(Command(4711, opaque=7), NOBODY))
+    command = answer(router.dispatch(Command(4711, opaque=7), PEER))
     assert command.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
     assert command.remark == " request type 4711 not supported"
 
 
-def test_a_peer_is_told_why_a_code_is_not_served() -> None:
+def test_the_reply_names_why_a_code_is_not_served() -> None:
     router = Router({4711: "there are no such things here"})
-    command = answer(router.dispatch(Command(4711, opaque=7), NOBODY))
+    command = answer(router.dispatch(Command(4711, opaque=7), PEER))
     assert command.remark == " request type 4711 not supported: there are no such things here"
 
 
 @pytest.mark.parametrize("fields", [{}, {"namespace": "echo"}, {"key": "k"}])
 def test_a_missing_field_is_named(router: Router, fields: dict[str, str]) -> None:
-    command = answer(router.dispatch(Command(GetKV.code, opaque=7, fields=fields), NOBODY))
+    command = answer(router.dispatch(Command(GetKV.code, opaque=7, fields=fields), PEER))
     assert command.code == ResponseCode.SYSTEM_ERROR
     assert "GetKV (101): field" in (command.remark or "")
     assert "is missing" in (command.remark or "")
 
 
 def test_a_refusal_says_why(router: Router) -> None:
-    command = answer(router.dispatch(request(GetKV(namespace="other", key="k")), NOBODY))
+    command = answer(router.dispatch(request(GetKV(namespace="other", key="k")), PEER))
     assert (command.code, command.remark) == (22, "no namespace other")
 
 
@@ -100,7 +100,7 @@ async def test_a_refusal_may_come_later() -> None:
 
     router = Router()
     router.add(GetRoute, refuse)
-    command = answer(await later(router.dispatch(request(GetRoute(topic="t")), NOBODY)))
+    command = answer(await later(router.dispatch(request(GetRoute(topic="t")), PEER)))
     assert (command.code, command.remark) == (17, "none")
 
 
@@ -108,7 +108,7 @@ def test_a_fault_is_logged_with_its_traceback_once(
     router: Router, caplog: pytest.LogCaptureFixture
 ) -> None:
     for key in ("a", "b"):
-        command = answer(router.dispatch(request(DeleteKV(namespace="n", key=key)), NOBODY))
+        command = answer(router.dispatch(request(DeleteKV(namespace="n", key=key)), PEER))
         assert (command.code, command.remark) == (1, f"ZeroDivisionError: {key}")
     assert [r.message for r in caplog.records if r.levelno == logging.ERROR] == [
         "DeleteKV failed: ZeroDivisionError: a",
@@ -123,7 +123,7 @@ def test_an_answer_that_cannot_be_written_is_a_fault_too() -> None:
 
     router = Router()
     router.add(GetKV, endless)
-    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), NOBODY)).code != 0
+    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), PEER)).code != 0
 
 
 @pytest.mark.parametrize(
@@ -136,18 +136,18 @@ def test_an_answer_that_cannot_be_written_is_a_fault_too() -> None:
     ],
 )
 def test_a_oneway_request_is_never_answered(router: Router, call: Call[Any]) -> None:
-    assert router.dispatch(request(call, oneway=True), NOBODY) is None
+    assert router.dispatch(request(call, oneway=True), PEER) is None
 
 
 def test_an_unknown_oneway_request_is_not_answered_either(router: Router) -> None:
-    assert router.dispatch(Command(4711, flag=FLAG_ONEWAY), NOBODY) is None
+    assert router.dispatch(Command(4711, flag=FLAG_ONEWAY), PEER) is None
 
 
 async def test_a_oneway_request_is_not_answered_later(router: Router) -> None:
-    assert await later(router.dispatch(request(GetRoute(topic="1"), oneway=True), NOBODY)) is None
+    assert await later(router.dispatch(request(GetRoute(topic="1"), oneway=True), PEER)) is None
 
 
-def test_a_router_knows_who_serves_what(router: Router) -> None:
+def test_a_router_lists_its_handlers(router: Router) -> None:
     assert set(router.handlers) == {GetKV, GetRoute, DeleteKV, PutKV}
 
 
@@ -164,20 +164,20 @@ def test_a_full_gate_refuses_what_is_behind_it_and_nothing_else(kept: list[str])
     router = Router()
     router.add(PutKV, lambda call, peer: kept.append(call.value), gate)
     router.add(GetKV, lambda call, peer: ValueReply(value="v"))
-    gate.enter(NOBODY, 10)
+    gate.enter(PEER, 10)
     call = PutKV(namespace="n", key="k", value="v")
-    refused = answer(router.dispatch(request(call), NOBODY))
+    refused = answer(router.dispatch(request(call), PEER))
     assert (refused.code, refused.remark) == (ResponseCode.SYSTEM_BUSY, OVERLOAD)
-    assert router.dispatch(request(call, oneway=True), NOBODY) is None
+    assert router.dispatch(request(call, oneway=True), PEER) is None
     assert kept == []
-    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), NOBODY)).code == 0
-    gate.leave(NOBODY, 10)
-    assert answer(router.dispatch(request(call), NOBODY)).code == 0
+    assert answer(router.dispatch(request(GetKV(namespace="n", key="k")), PEER)).code == 0
+    gate.leave(PEER, 10)
+    assert answer(router.dispatch(request(call), PEER)).code == 0
     assert kept == ["v"]
     assert router.gates == [gate]
 
 
-async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -> None:
+async def test_a_deferred_reply_keeps_the_size_of_its_request_but_not_the_body() -> None:
     async def wait() -> None:
         return None
 
@@ -187,7 +187,7 @@ async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -
     router = Router()
     router.add(PutKV, serve)
     command = request(PutKV(namespace="n", key="k", value="v"))
-    found = router.dispatch(msgspec.structs.replace(command, body=b"x" * 77), NOBODY)
+    found = router.dispatch(msgspec.structs.replace(command, body=b"x" * 77), PEER)
     assert isinstance(found, DeferredReply)
     assert found.size == 77
     waiting: Any = found.frame
@@ -198,14 +198,14 @@ async def test_who_waits_says_how_large_its_request_was_but_does_not_keep_it() -
 async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -> None:
     drain = asyncio.Event()
 
-    class Slow:
+    class SlowPeer:
         is_full = True
 
         async def drain(self) -> None:
             await drain.wait()
             self.is_full = False
 
-    found = router.dispatch(request(GetRoute(topic="0")), cast("Peer", Slow()))
+    found = router.dispatch(request(GetRoute(topic="0")), cast("Peer", SlowPeer()))
     assert isinstance(found, DeferredReply)
     task = asyncio.ensure_future(found.frame)
     await asyncio.sleep(0.01)

@@ -62,7 +62,7 @@ async def test_a_peer_that_breaks_the_protocol_is_closed_and_others_live(
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
 
 
-async def test_half_a_frame_and_a_goodbye_leave_nothing_behind(
+async def test_a_connection_closed_inside_a_frame_leaves_no_state(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     _, writer = await raw(server)
@@ -139,7 +139,7 @@ async def test_a_stop_answers_what_is_in_flight(router: Router) -> None:
 
 
 @in_virtual_time
-async def test_a_stop_releases_those_who_wait(router: Router) -> None:
+async def test_a_stop_releases_waiting_handlers(router: Router) -> None:
     clock = this_loop().clock
     mark = AsyncWatermark(clock=clock)
 
@@ -159,7 +159,7 @@ async def test_a_stop_releases_those_who_wait(router: Router) -> None:
 
 
 @in_virtual_time
-async def test_a_stop_does_not_wait_for_ever(router: Router) -> None:
+async def test_a_stop_waits_for_its_grace_period_at_most(router: Router) -> None:
     clock = this_loop().clock
     async with Server(router, clock=clock) as server:
         channel = await Channel.connect("127.0.0.1", server.port, clock=clock)
@@ -255,7 +255,7 @@ async def test_silent_peers_are_closed_in_the_order_in_which_they_came(router: R
     assert closed == [connection.address for connection in connections]  # ports are given in turn
 
 
-async def test_who_arrives_during_a_stop_is_dropped(router: Router) -> None:
+async def test_a_connection_made_during_a_stop_is_dropped(router: Router) -> None:
     server = Server(router, host="127.0.0.1")
     await server.start()
     with socket.create_connection(("127.0.0.1", server.port)) as late:
@@ -284,16 +284,14 @@ async def test_hundreds_of_half_open_connections_are_bounded_and_disturb_nobody(
     await attended(server, 0)
 
 
-async def test_without_descriptors_to_spare_newcomers_are_refused_with_one_line(
+async def test_without_spare_descriptors_connections_are_refused_with_one_log_line(
     router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with Server(router, host="127.0.0.1") as server:
         async with await Channel.connect("127.0.0.1", server.port) as early:
             await early.call(ECHO)
             connection: Any = next(iter(server.peers))
-            monkeypatch.setattr(
-                server, "_descriptors_max", connection.descriptor + DESCRIPTORS_KEPT
-            )
+            monkeypatch.setattr(server, "descriptors_max", connection.descriptor + DESCRIPTORS_KEPT)
             for _ in range(3):
                 reader, writer = await raw(server)
                 with contextlib.suppress(ConnectionResetError):
@@ -301,7 +299,7 @@ async def test_without_descriptors_to_spare_newcomers_are_refused_with_one_line(
                 writer.close()
             assert (await early.call(ECHO)).value == "k"
             assert len(server.peers) == 1
-        monkeypatch.setattr(server, "_descriptors_max", descriptors_max())
+        monkeypatch.setattr(server, "descriptors_max", descriptors_max())
         async with await Channel.connect("127.0.0.1", server.port) as late:
             assert (await late.call(ECHO)).value == "k"
     (line,) = [r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING]
@@ -312,7 +310,7 @@ async def test_large_frames_wait_for_each_other_when_together_they_are_too_large
     router: Router, kept: list[str]
 ) -> None:
     async with Server(router, host="127.0.0.1") as server:
-        server._limits.large_frames._size_max = 300_000
+        server.limits.large_frames.size_max = 300_000
         frames = [
             encode_call(PutKV(namespace="n", key="k", value=str(n), body=bytes(200_000)), opaque=n)
             for n in range(3)
@@ -321,7 +319,7 @@ async def test_large_frames_wait_for_each_other_when_together_they_are_too_large
         for (_, writer), frame in zip(connections, frames, strict=True):
             writer.write(frame[:150_000])
             await writer.drain()
-        while not server._limits.large_frames.has_waiting:  # noqa: ASYNC110 - nothing tells us
+        while not server.limits.large_frames.has_waiting:  # noqa: ASYNC110 - nothing tells us
             await asyncio.sleep(0.001)
         assert kept == []
         for (_, writer), frame in zip(reversed(connections), reversed(frames), strict=True):
@@ -330,7 +328,7 @@ async def test_large_frames_wait_for_each_other_when_together_they_are_too_large
             assert (await read_command(reader)).code == 0
             writer.close()
         assert sorted(kept) == ["0", "1", "2"]
-        assert server._limits.large_frames.size == 0
+        assert server.limits.large_frames.size == 0
 
 
 async def test_a_server_may_listen_at_a_second_port(router: Router) -> None:

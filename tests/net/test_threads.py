@@ -8,7 +8,7 @@ import pytest
 from roquet.net.threads import in_thread
 
 
-async def test_who_is_cancelled_waits_for_the_thread_nevertheless() -> None:
+async def test_a_cancelled_wait_still_waits_for_its_thread() -> None:
     begun, go_on = threading.Event(), threading.Event()
     written: list[str] = []
 
@@ -28,7 +28,7 @@ async def test_who_is_cancelled_waits_for_the_thread_nevertheless() -> None:
     assert written == ["all of it"]
 
 
-async def test_what_goes_wrong_there_is_raised_here() -> None:
+async def test_an_error_in_the_thread_is_raised_in_the_caller() -> None:
     def work() -> None:
         raise OSError("the disk is full")
 

@@ -56,7 +56,7 @@ OURS = {"cert": HERE / "client.pem", "key": HERE / "client.key"}
         ("stranger", False, {"verify": False}),
     ],
 )
-async def test_those_who_trust_each_other_talk(
+async def test_peers_that_trust_each_other_exchange_calls(
     router: Router, name: str, asks: bool, settings: dict[str, Any]
 ) -> None:
     async with server_of(router, name, asks=asks) as server:
@@ -73,7 +73,7 @@ async def test_those_who_trust_each_other_talk(
         (None, {"ca": CA}, "does it speak TLS|does not speak TLS"),
     ],
 )
-async def test_a_server_that_cannot_be_trusted_is_not_talked_to(
+async def test_an_untrusted_server_gets_no_request(
     router: Router, name: str | None, settings: dict[str, Any], text: str
 ) -> None:
     async with server_of(router, name) as server:
@@ -81,13 +81,13 @@ async def test_a_server_that_cannot_be_trusted_is_not_talked_to(
             await asked(server, Tls(**settings))
 
 
-async def test_a_server_that_wants_a_certificate_says_so(router: Router) -> None:
+async def test_a_server_that_requires_a_certificate_is_named_in_the_error(router: Router) -> None:
     async with server_of(router, asks=True) as server:
         with pytest.raises(CallError, match=r"wants? a certificate of ours"):
             await asked(server, Tls(ca=CA))
 
 
-async def test_a_server_with_tls_hangs_up_on_those_without(router: Router) -> None:
+async def test_a_server_with_tls_closes_plain_connections(router: Router) -> None:
     async with server_of(router) as server:
         with pytest.raises(ConnectionLost, match="without a word: does it speak TLS alone"):
             await asked(server, None)

@@ -39,7 +39,7 @@ def test_the_mean_lies_between_the_ends_of_its_interval_and_those_within_the_bar
     assert start < left < float(dot.get("cx", 0)) < right < start + width
 
 
-def test_what_is_beyond_the_picture_ends_in_an_arrow() -> None:
+def test_an_interval_beyond_the_picture_ends_in_an_arrow() -> None:
     picture = interval_plot([IntervalRow(name="far", low=1, mean=90, high=99)], x="s", most=10)
     assert ">" in texts(picture)
     assert not parts(picture, "circle")
@@ -54,7 +54,7 @@ def test_an_axis_has_a_few_round_numbers_and_holds_everything(most: float) -> No
     assert ticks[-1] >= most * 0.999
 
 
-def test_nothing_at_all_is_a_picture_too() -> None:
+def test_without_rows_the_picture_is_empty() -> None:
     ET.fromstring(interval_plot([], x="s"))
     assert parts(interval_plot(ROWS[1:], x="s"), "circle")
 

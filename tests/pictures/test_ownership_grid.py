@@ -78,5 +78,5 @@ def test_names_cannot_become_markup() -> None:
     assert "<b>" in texts(ownership_grid(picture()))
 
 
-def test_nothing_is_an_empty_picture() -> None:
+def test_without_rows_the_picture_is_empty() -> None:
     assert texts(ownership_grid(OwnershipGrid(rows=[], columns=[], owners=[]))) == []

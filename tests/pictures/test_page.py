@@ -16,7 +16,7 @@ def test_every_colour_has_a_light_and_a_dark_value() -> None:
     assert set(re.findall(r"var\((--\w+)\)", STYLE)) <= set(names)
 
 
-def test_what_users_wrote_cannot_become_html() -> None:
+def test_text_of_users_cannot_become_html() -> None:
     text = page("<b>", Cell("a & b"), [Section(title="<i>", text="<script>")])
     assert "<script>" not in text
     assert "&lt;b&gt;" in text
@@ -29,7 +29,7 @@ def test_a_verdict_is_good_bad_or_neither() -> None:
     assert "<p>so</p>" in page("t", Cell("so"), [])
 
 
-def test_a_table_sets_numbers_right_and_marks_what_is_wrong() -> None:
+def test_a_table_aligns_numbers_right_and_marks_failures() -> None:
     root = ET.fromstring(table(["what", "n"], [["rows", 336776], ["lost", Cell(3, False)]]))
     cells = [(cell.text, cell.get("class")) for cell in root.iter("td")]
     assert cells == [("rows", None), ("336,776", "number"), ("lost", None), ("3", "number bad")]

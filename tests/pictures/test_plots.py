@@ -76,7 +76,7 @@ def test_the_same_values_give_the_same_picture() -> None:
     assert rates() == rates()
 
 
-def test_nothing_measured_is_an_empty_picture() -> None:
+def test_without_values_the_picture_is_empty() -> None:
     assert plots.heatmap({}, x="hour", y="carrier").startswith("<svg")
     assert plots.line_plot([], x="s", y="n").startswith("<svg")
 
@@ -87,6 +87,6 @@ def test_names_are_text_whatever_is_in_them() -> None:
         [PlotSeries(name=name, x=[0, 1], y=[0, n]) for n, name in enumerate(names)],
         x="s", y="n", moments=[PlotEvent(1, "$\\frac$")],
     )  # fmt: skip
-    found = {text.strip() for text in texts(svg)}
-    assert {"_group", r"a $x$ <b>\x1b\u202e", "$\\frac$"} <= found
-    assert f"{'n' * 22}…{'n' * 22}" in found
+    texts_shown = {text.strip() for text in texts(svg)}
+    assert {"_group", r"a $x$ <b>\x1b\u202e", "$\\frac$"} <= texts_shown
+    assert f"{'n' * 22}…{'n' * 22}" in texts_shown

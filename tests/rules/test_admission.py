@@ -48,7 +48,7 @@ def test_a_late_request_is_refused_with_its_wait_and_queue_length() -> None:
     )
 
 
-def test_without_a_limit_of_time_nobody_waits_too_long() -> None:
+def test_without_a_time_limit_no_request_waits_too_long() -> None:
     patient = AdmissionLimits(count=10)
     assert refusal(patient, load(waited_ms=10**9)) is None
     assert not is_near_limit(patient, load(waited_ms=10**9))

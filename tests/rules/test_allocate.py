@@ -1,8 +1,9 @@
 """Apache's strategies against its decisions, and properties of all of ours."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -86,7 +87,7 @@ def test_no_genuine_strategy_is_left_out() -> None:
 
 def test_strategies_have_names_for_operators() -> None:
     class OwnStrategy:
-        def __call__(self, queues: Any, members: Any) -> Any:
+        def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
             """Not called here."""
 
     assert name_of(STRATEGIES["CONSISTENT_HASH"]) == "CONSISTENT_HASH"
@@ -116,7 +117,7 @@ def test_every_queue_has_exactly_one_owner(
 @every_strategy
 @given(queue_sets, member_sets, st.randoms(use_true_random=False))
 def test_the_order_of_the_facts_does_not_matter(
-    name: str, queues: set[MessageQueue], members: set[str], rng: Any
+    name: str, queues: set[MessageQueue], members: set[str], rng: Random
 ) -> None:
     shuffled_queues, shuffled_members = list(queues), list(members)
     rng.shuffle(shuffled_queues)

@@ -26,7 +26,7 @@ def test_several_wait_one_after_the_other() -> None:
 
 
 @given(times, times, times, st.booleans())
-def test_nobody_waits_longer_than_half_a_second(
+def test_no_request_waits_longer_than_half_a_second(
     free_ms: int, now_ms: int, held_ms: int, common: bool
 ) -> None:
     end_ms = pause_end_ms(free_ms, now_ms, held_ms, is_common=common)

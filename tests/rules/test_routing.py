@@ -53,7 +53,7 @@ def test_a_route_names_every_broker_that_has_the_topic() -> None:
     assert len(route.write_queues("orders")) == 6
 
 
-def test_a_topic_that_nobody_has_has_no_route() -> None:
+def test_a_topic_without_brokers_has_no_route() -> None:
     assert routing.route(known(broker("a", x=1)), "orders") is None
     assert routing.route({}, "orders") is None
 

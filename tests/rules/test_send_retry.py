@@ -1,17 +1,25 @@
-"""Which failed sends are tried again, and when."""
-
-from itertools import islice
+"""Which failed sends are tried again, and where."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
 from roquet.rules import send_retry
-from roquet.rules.send_retry import Retry, backoff_ms, is_retryable, needs_fresh_route, retry_of
+from roquet.rules.send_retry import (
+    Retry,
+    is_retryable,
+    is_transient,
+    needs_fresh_route,
+    retry_of,
+)
+from roquet.wire.calls.send import STORED_CODES
 from roquet.wire.codes import ResponseCode
 
 NAMES = {
     "NOT_DONE": "SYSTEM_BUSY SERVICE_NOT_AVAILABLE GO_AWAY",
     "TRANSIENT": "SYSTEM_ERROR SYSTEM_BUSY SERVICE_NOT_AVAILABLE GO_AWAY",
+    "LESS_DURABLE": "FLUSH_DISK_TIMEOUT SLAVE_NOT_AVAILABLE FLUSH_SLAVE_TIMEOUT",
     "OTHER_BROKER": "NO_PERMISSION TOPIC_NOT_EXIST NO_BUYER_ID NOT_IN_CURRENT_UNIT",
     "STALE_QUEUE": "INVALID_PARAMETER",
     "STALE_ROUTE": "INVALID_PARAMETER TOPIC_NOT_EXIST",
@@ -23,6 +31,8 @@ def test_the_numbers_are_those_of_the_wire(name: str) -> None:
     assert getattr(send_retry, name) == {ResponseCode[one] for one in NAMES[name].split()}
 
 
+CODES = st.sampled_from(ResponseCode)
+CODE_SETS = st.frozensets(CODES)
 NETWORK = [CallError("x", definite=True), CallTimeout("x"), ConnectFailed("x"), ConnectionLost("x")]
 
 
@@ -57,5 +67,31 @@ def test_a_route_is_doubted_when_a_broker_lacks_topic_or_queue() -> None:
     assert doubted == {ResponseCode.TOPIC_NOT_EXIST, ResponseCode.INVALID_PARAMETER}
 
 
-def test_each_pause_is_twice_the_one_before() -> None:
-    assert list(islice(backoff_ms(100), 4)) == [100, 200, 400, 800]
+def test_less_durable_statuses_are_those_of_stored_messages() -> None:
+    assert STORED_CODES - {ResponseCode.SUCCESS} == send_retry.LESS_DURABLE
+    assert send_retry.LESS_DURABLE.isdisjoint(send_retry.TRANSIENT), "no refusals to the client"
+
+
+@given(CODES, CODE_SETS)
+def test_a_caller_says_which_refusals_are_transient(
+    code: ResponseCode, transient: frozenset[int]
+) -> None:
+    refusal = CallRefused(code)
+    assert is_transient(refusal, transient) == (code in transient)
+    assert is_transient(refusal) == (code in send_retry.TRANSIENT)
+
+
+@given(CODES, CODE_SETS)
+def test_a_refusal_that_is_not_transient_has_the_same_answer_for_every_caller(
+    code: ResponseCode, transient: frozenset[int]
+) -> None:
+    refusal = CallRefused(code)
+    here, default = retry_of(refusal, transient), retry_of(refusal)
+    assert here is default or Retry.ANY_BROKER in (here, default)
+
+
+@given(st.sampled_from(NETWORK), CODE_SETS)
+def test_a_failure_of_the_network_is_transient_for_every_caller(
+    error: CallError, transient: frozenset[int]
+) -> None:
+    assert is_transient(error, transient)

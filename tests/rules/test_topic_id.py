@@ -37,7 +37,7 @@ def test_a_topic_made_after_an_adopted_one_is_another() -> None:
     assert is_other_topic(adopted_id(1, 1), new_id(2, 5))
 
 
-def test_an_id_tells_when_its_topic_was_made() -> None:
+def test_an_id_has_the_time_of_its_topics_creation() -> None:
     assert created_ms(new_id(1_763_836_680_000, 17)) == 1_763_836_680_000
     assert created_ms(adopted_id(1_763_836_680_000, 17)) is None
 

@@ -44,9 +44,7 @@ def judged(age_ms: int, **fields: Any) -> CheckVerdict:
         (POLICY.reserved_ms + 1, CheckVerdict.GIVE_UP),
     ],
 )
-def test_age_decides_about_a_message_that_nobody_was_asked_about(
-    age_ms: int, wanted: CheckVerdict
-) -> None:
+def test_age_decides_about_a_message_without_checks(age_ms: int, wanted: CheckVerdict) -> None:
     assert judged(age_ms) == wanted
 
 

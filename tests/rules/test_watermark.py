@@ -75,7 +75,7 @@ def test_waiters_need_not_be_comparable() -> None:
     assert len(watermark.expire(5)) == 3
 
 
-def test_nothing_is_due_where_nobody_waits() -> None:
+def test_nothing_is_due_without_waiters() -> None:
     watermark: Watermark[str] = Watermark()
     assert watermark.next_deadline() is None
     assert watermark.expire(1_000) == watermark.release() == watermark.advance(4) == []

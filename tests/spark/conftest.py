@@ -1,7 +1,7 @@
 """A fake cluster with canned replies and scripted failures."""
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, QueueData, TopicRoute
 from roquet.rules.topic_id import is_other_topic
 from roquet.spark.cluster import cluster_client
-from roquet.wire.call import Reply
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.stats import GetTopicStats, QueueStats, TopicStats
 from roquet.wire.calls.bodies import MultiQueueOffsets, TopicList
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply
@@ -24,6 +24,10 @@ from roquet.wire.records import record
 HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 NAMESRV = "namesrv:9876"
 BROKERS = {"broker-a": "broker-a:10911", "broker-b": "broker-b:10911"}
+
+
+Answer = Callable[[str, Call[Any]], Any]
+"""A reply, by the broker's name and the call."""
 
 
 class CannedQueue:
@@ -53,6 +57,8 @@ class CannedCluster:
         self.addresses = dict(addresses)
         self.queues = {(name, queue_id): CannedQueue() for name in addresses for queue_id in (0, 1)}
         self.failures: deque[CallError] = deque()
+        self.answer: Answer = self.usual_answer
+        """The brokers' replies; tests replace it."""
         self.calls: list[Any] = []
         self.asked_ahead: list[Any] = []
         self.pull_max = 32
@@ -78,7 +84,7 @@ class CannedCluster:
     def ends(self) -> dict[tuple[str, int], int]:
         return {queue: canned.end for queue, canned in self.queues.items()}
 
-    def route(self, call: Any) -> Reply:
+    def route(self, call: Call[Any]) -> Reply:
         """The name server's reply."""
         if not isinstance(call, GetRoute):
             topics = [self.topic] if isinstance(call, GetAllTopics) else []
@@ -101,10 +107,11 @@ class CannedCluster:
         )
         return Reply(body=dumps(route, standard=True))
 
-    def answer(self, broker: str, call: Any) -> Reply:
+    def usual_answer(self, broker: str, call: Call[Any]) -> Reply:
         """A broker's reply."""
         if isinstance(call, GetTopicStats):
-            return self._stats(broker)
+            return self.stats(broker)
+        assert isinstance(call, MinOffset | MaxOffset | Pull)
         queue = self.queues[broker, call.queue_id]
         if isinstance(call, Pull) and is_other_topic(call.topic_id, self.topic_ids.get(broker)):
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "topic orders was made anew")
@@ -116,7 +123,8 @@ class CannedCluster:
             return self._together(broker, call)
         return self._pulled(queue, call)
 
-    def _stats(self, broker: str) -> Reply:
+    def stats(self, broker: str) -> Reply:
+        """The reply to GetTopicStats: both ends of each queue of a broker."""
         table = {
             MessageQueue(self.topic, name, queue_id): QueueStats(
                 min_offset=queue.first, max_offset=queue.end
@@ -140,10 +148,10 @@ class CannedCluster:
         if at < queue.first:
             code = ResponseCode.PULL_OFFSET_MOVED
             return PullReply(code=code, next_begin_offset=queue.first, **edges)
-        found = queue.records[at - queue.first :][: min(self.pull_max, call.max_msg_nums)]
-        if not found:
+        records = queue.records[at - queue.first :][: min(self.pull_max, call.max_msg_nums)]
+        if not records:
             return PullReply(code=ResponseCode.PULL_NOT_FOUND, next_begin_offset=at, **edges)
-        return PullReply(next_begin_offset=at + len(found), body=b"".join(found), **edges)
+        return PullReply(next_begin_offset=at + len(records), body=b"".join(records), **edges)
 
     def _together(self, broker: str, call: Pull) -> PullReply:
         """A Roquet broker's reply for several queues: the log as it is, from an offset on."""
@@ -154,16 +162,16 @@ class CannedCluster:
             for queue_id, at in offsets.items()
             if at < queues[queue_id].end
         )
-        found = sorted(
+        records = sorted(
             (position, packed, queue_id)
             for queue_id, queue in queues.items()
             for position, packed in zip(queue.positions, queue.records, strict=False)
             if position >= start
         )[: self.pull_max]
         own = queues[call.queue_id]
-        stop = found[-1][0]
+        stop = records[-1][0]
         next_offset = own.first + sum(position <= stop for position in own.positions)
-        body = b"".join(packed for _, packed, _ in found)
+        body = b"".join(packed for _, packed, _ in records)
         return PullReply(
             next_begin_offset=next_offset, min_offset=own.first, max_offset=own.end, body=body
         )
@@ -178,7 +186,7 @@ class CannedChannel:
         self.address = address
         self.is_open = True
 
-    def call(self, call: Any, _timeout_ms: int) -> Any:
+    def call(self, call: Call[Any], _timeout_ms: int) -> Any:
         assert self.is_open
         self.cluster.calls.append(call)
         if self.cluster.failures:
@@ -190,7 +198,7 @@ class CannedChannel:
                 return self.cluster.answer(name, call)
         raise ConnectFailed(f"cannot connect to {self.address}")
 
-    def ask_ahead(self, call: Any) -> None:
+    def ask_ahead(self, call: Call[Any]) -> None:
         assert self.is_open
         self.cluster.asked_ahead.append(call)
 
@@ -201,8 +209,8 @@ class CannedChannel:
 @pytest.fixture
 def canned(monkeypatch: pytest.MonkeyPatch) -> CannedCluster:
     """A fake cluster of two brokers, without a network."""
-    found = CannedCluster(BROKERS)
-    monkeypatch.setattr(CannedChannel, "cluster", found, raising=False)
+    cluster = CannedCluster(BROKERS)
+    monkeypatch.setattr(CannedChannel, "cluster", cluster, raising=False)
     monkeypatch.setattr(cluster_client, "BlockingChannel", CannedChannel)
-    monkeypatch.setattr(cluster_client, "_channels", {})
-    return found
+    monkeypatch.setattr(cluster_client, "SHARED_CHANNELS", {})
+    return cluster

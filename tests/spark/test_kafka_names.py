@@ -14,14 +14,14 @@ def test_kafkas_words_lead_to_ours() -> None:
     assert hint("topik", ["topic"], OPTIONS) == "; did you mean 'topic'?"
 
 
-def test_a_read_that_subscribes_is_told_of_topic() -> None:
+def test_a_read_with_subscribe_is_an_error_that_names_topic() -> None:
     with pytest.raises(ConfigError, match="Kafka's 'subscribe' is option 'topic' here"):
         options.parse({**OURS, "subscribe": "orders"}, {})
     with pytest.raises(ConfigError, match="Kafka's 'value' is column 'body' here"):
         options.parse({**OURS, "topic": "orders", "columns": "key,value"}, {})
 
 
-def test_a_frame_with_a_value_is_told_of_body() -> None:
+def test_a_frame_with_a_value_is_an_error_that_names_body() -> None:
     settings = sink_options.parse({**OURS, "topic": "orders"}, {})
     with pytest.raises(ConfigError, match="Kafka's 'value' is column 'body' here"):
         sink_columns.check_frame([("key", "string"), ("value", "binary")], settings)
@@ -29,7 +29,7 @@ def test_a_frame_with_a_value_is_told_of_body() -> None:
         sink_options.parse({"kafka.bootstrap.servers": "a:9092"}, {})
 
 
-def test_what_is_named_exists() -> None:
+def test_every_suggested_name_exists() -> None:
     words = [text.split("'")[1] for text in (*OPTIONS.values(), *COLUMNS.values())]
     known = {*options.SOURCE_OPTIONS, *sink_columns.TYPES, *schema.TYPES}
     assert set(words) - known == set()

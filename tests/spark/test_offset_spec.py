@@ -57,11 +57,11 @@ def starts(text: str) -> QueueOffsets:
         ('{"paid": {}}', EARLIEST),
     ],
 )
-def test_every_way_to_say_it(text: str, meant: QueueOffsets) -> None:
+def test_every_form_of_offsets_is_parsed(text: str, meant: QueueOffsets) -> None:
     assert starts(text) == meant
 
 
-def test_an_end_that_is_not_said_is_the_latest() -> None:
+def test_the_default_end_is_the_latest() -> None:
     edge = offset_spec.parse('{"orders": {"a": {"0": 23}}}', "x")
     assert offset_spec.ending_offsets(edge, EARLIEST, LATEST, FakeLookup()) == {
         A0: 23,
@@ -132,12 +132,12 @@ def test_a_topic_that_is_not_read_is_named(text: str) -> None:
         ('{"*": {"a": {"0": 1}}, "orders": "latest"}', "is not earliest"),
     ],
 )
-def test_what_cannot_be_read_is_named(text: str, why: str) -> None:
+def test_offsets_that_cannot_be_parsed_are_named(text: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why):
         offset_spec.parse(text, "x")
 
 
-def test_what_is_no_time_is_named() -> None:
+def test_a_wrong_time_is_named() -> None:
     with pytest.raises(ConfigError, match="startingTime: 'earliest' is not a time"):
         offset_spec.parse_time("earliest", "startingTime")
 
@@ -155,7 +155,7 @@ def test_an_offset_that_there_is_not_yet_is_named() -> None:
         starts('{"orders": {"a": {"7": 1}}}')
 
 
-def test_offsets_that_are_there_no_more_are_kept_so_that_their_loss_is_noticed() -> None:
+def test_deleted_offsets_are_kept_so_that_their_loss_is_detected() -> None:
     assert starts('{"orders": {"a": {"0": 3}}}')[A0] == 3
     assert (
         offset_spec.starting_offsets(GroupProgress("billing"), EARLIEST, LATEST, FakeLookup())[B0]
@@ -175,7 +175,7 @@ def test_offsets_are_read_as_a_checkpoint_shows_them(offsets: QueueOffsets) -> N
     assert offset_spec.parse(json.dumps(to_json(offsets)), "x") == offsets
 
 
-def test_a_mixture_says_each_topic_its_own() -> None:
+def test_each_topic_of_a_mixture_has_its_own_offsets() -> None:
     assert offset_spec.parse('{"a": "latest", "b": {"x": {"0": 1}}}', "x") == SpecByTopic(
         {"a": "latest", "b": {("b", "x", 0): 1}}
     )

@@ -74,9 +74,9 @@ def test_several_topics_or_a_pattern() -> None:
     assert (settings.topics, settings.topic_pattern) == ((), "or.*")
 
 
-@pytest.mark.parametrize("said", ['{"paid": "latest"}', '{"paid": {"broker-a": {"0": 1}}}'])
-def test_an_edge_of_a_topic_that_the_pattern_never_matches_is_named(said: str) -> None:
-    options = {"namesrv": "a:1", "topicPattern": "or.*", "startingOffsets": said}
+@pytest.mark.parametrize("message", ['{"paid": "latest"}', '{"paid": {"broker-a": {"0": 1}}}'])
+def test_an_edge_of_a_topic_that_the_pattern_never_matches_is_named(message: str) -> None:
+    options = {"namesrv": "a:1", "topicPattern": "or.*", "startingOffsets": message}
     with pytest.raises(ConfigError, match=r"topicPattern 'or.\*' does not match topic 'paid'"):
         parse(options, {})
     assert parse({**options, "topicPattern": "or.*|paid"}, {}).topic_pattern
@@ -135,12 +135,12 @@ def test_settings_travel_to_workers() -> None:
         ({"timeout": "5"}, "timeout"),
     ],
 )
-def test_what_cannot_be_used_is_named(more: dict[str, str], text: str) -> None:
+def test_unusable_options_are_named(more: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse({**LEAST, **more}, {})
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_options_are_named() -> None:
     with pytest.raises(ConfigError, match="'namesrv' is missing"):
         parse({"topic": "t"}, {})
     with pytest.raises(ConfigError, match="'topic' is missing"):

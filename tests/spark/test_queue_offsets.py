@@ -28,8 +28,8 @@ def test_offsets_in_a_checkpoint_are_by_topic_and_broker_and_queue() -> None:
 
 
 def test_ranges_leave_out_queues_with_nothing_new() -> None:
-    found = queue_offsets.ranges({A0: 5, A1: 7, B0: 1}, {A0: 5, A1: 9, B0: 0})
-    assert found == [OffsetRange("orders", "a", 1, 7, 9)]
+    unread = queue_offsets.ranges({A0: 5, A1: 7, B0: 1}, {A0: 5, A1: 9, B0: 0})
+    assert unread == [OffsetRange("orders", "a", 1, 7, 9)]
 
 
 def test_offsets_of_a_checkpoint_must_be_of_a_topic_that_is_read() -> None:
@@ -66,14 +66,14 @@ def test_foreign_offsets_are_shown_but_not_all_of_them() -> None:
 
 
 @given(st.dictionaries(queues, offsets), st.dictionaries(st.sampled_from("abc"), st.integers(0)))
-def test_a_report_comes_back(latest: QueueOffsets, away: dict[str, int]) -> None:
+def test_a_report_is_read_back(latest: QueueOffsets, away: dict[str, int]) -> None:
     assert queue_offsets.latest_from_json(queue_offsets.latest_to_json(latest, away)) == (
         latest,
         away,
     )
 
 
-def test_a_checkpoint_keeps_the_ids_of_its_topics_and_one_of_before_has_none() -> None:
+def test_a_checkpoint_keeps_its_topic_ids_and_an_older_one_has_none() -> None:
     offsets = {("orders", "a", 0): 5, ("paid", "b", 1): 7}
     ids = {("orders", "a"): "1-1", ("gone", "a"): "2-2"}
     kept = queue_offsets.checkpoint(offsets, ids)

@@ -19,15 +19,15 @@ def frame(spark: SparkSession) -> DataFrame:
 
 
 def test_every_mode(frame: DataFrame) -> None:
-    found = typed(frame, "id int, sum int")
-    assert found.columns == ["queue_offset", "id", "sum"]
-    assert [tuple(row) for row in found.collect()] == [
+    typed_frame = typed(frame, "id int, sum int")
+    assert typed_frame.columns == ["queue_offset", "id", "sum"]
+    assert [tuple(row) for row in typed_frame.collect()] == [
         (0, 1, 9), (1, None, None), (2, None, 5), (3, None, None), (4, 4, None),
     ]  # fmt: skip
     whole = typed(frame, "id int, sum int", mode="dropmalformed")
     assert [tuple(row) for row in whole.collect()] == [(0, 1, 9), (4, 4, None)]
     kept = typed(frame, "id int, _corrupt_record string", into="value").collect()
-    assert [row.value._corrupt_record for row in kept[:3]] == [None, "{oops", BODIES[2]]
+    assert [row.value["_corrupt_record"] for row in kept[:3]] == [None, "{oops", BODIES[2]]
     with pytest.raises(Exception, match="MALFORMED_RECORD_IN_PARSING"):
         typed(frame, "id int, sum int", mode="failfast").collect()
 
@@ -45,7 +45,7 @@ def test_a_schema_that_is_none_is_named(spark: SparkSession, schema: str) -> Non
         fields_of(schema)
 
 
-def test_names_that_are_taken_are_named(frame: DataFrame) -> None:
+def test_field_names_that_are_message_columns_are_an_error(frame: DataFrame) -> None:
     with pytest.raises(ConfigError, match="field 'Queue_Offset' is a column of the message, too"):
         typed(frame, "Queue_Offset int")
     assert typed(frame, "queue_offset int", into="value").columns == ["queue_offset", "value"]
@@ -64,7 +64,7 @@ def test_other_mistakes_are_named(frame: DataFrame) -> None:
         read_json(spark, {"topic": "t", "bodyFormat": "avro"}, "id int")
 
 
-def test_the_schema_may_stand_in_the_options(spark: SparkSession) -> None:
+def test_the_schema_may_be_an_option(spark: SparkSession) -> None:
     options = {
         "namesrv": "nowhere:1", "topic": "t", "columns": "key,body",
         "bodyFormat": "json", "bodySchema": "id long",

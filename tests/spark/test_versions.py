@@ -11,27 +11,27 @@ from roquet.spark import versions
 from roquet.spark.versions import require_spark
 
 
-def test_the_installed_one_will_do() -> None:
+def test_the_installed_version_is_supported() -> None:
     require_spark()
     require_spark("4.3.7")
     assert pyspark.__version__.startswith("4.3.")
 
 
 @pytest.mark.parametrize("version", ["3.5.1", "4.0.0", "4.2.9", "4.4.0", "4.30.0", "5.0"])
-def test_any_other_will_not(version: str) -> None:
+def test_any_other_version_is_an_error(version: str) -> None:
     text = f"needs pyspark 4.3, this is {version}: pip install 'roquet[spark]'"
     with pytest.raises(ImportError, match=re.escape(text)):
         require_spark(version)
 
 
-def test_spark_itself_is_left_alone_then_and_the_log_says_why(
+def test_an_unsupported_spark_starts_without_the_source_and_a_log_line_says_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(versions, "PYSPARK_VERSION", (4, 9))
     monkeypatch.delitem(sys.modules, "pyspark_roquet", raising=False)
-    found = importlib.import_module("pyspark_roquet")
+    package = importlib.import_module("pyspark_roquet")
     monkeypatch.delitem(sys.modules, "pyspark_roquet")
-    assert not hasattr(found, "DefaultSource"), "an error would hide all other sources, too"
+    assert not hasattr(package, "DefaultSource"), "an error would hide all other sources, too"
     assert "needs pyspark 4.9, this is 4.3" in caplog.text
 
 

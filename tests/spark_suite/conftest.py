@@ -14,6 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from roquet.arrow.encode import batch_bodies, encode
 from roquet.net.blocking import BlockingChannel
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.call import Call
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
 from roquet.wire.calls.bodies import ConsumeStats
@@ -24,7 +25,7 @@ PATIENCE_S = 60
 """For what should take one or two, on a machine that has other work."""
 
 
-class Topics:
+class TopicCluster:
     """Topics of two queues on each broker, and senders to each queue."""
 
     def __init__(self, running: BlockingCluster) -> None:
@@ -60,22 +61,22 @@ class Topics:
         table = loads(bytes(reply.body), ConsumeStats).offset_table
         return {(q.topic, q.queue_id): (one.consumer_offset, one.lag) for q, one in table.items()}
 
-    def _call(self, broker: int, call: Any) -> Any:
+    def _call(self, broker: int, call: Call[Any]) -> Any:
         with closing(BlockingChannel(self.running.broker_addrs[broker])) as channel:
             return channel.call(call)
 
 
 @pytest.fixture
-def topics(tmp_path: Path) -> Iterator[Topics]:
+def topics(tmp_path: Path) -> Iterator[TopicCluster]:
     """Two brokers that keep what they have on disk."""
     with BlockingCluster(brokers=2, store=tmp_path / "brokers") as running:
-        yield Topics(running)
+        yield TopicCluster(running)
 
 
-class Run:
+class StreamRun:
     """One run of a query whose batches are kept here, by their numbers."""
 
-    def __init__(self, spark: SparkSession, topics: Topics, folder: Path, topic: str) -> None:
+    def __init__(self, spark: SparkSession, topics: TopicCluster, folder: Path, topic: str) -> None:
         self._spark, self._topics, self._folder = spark, topics, folder
         self.topic = topic
         self.batches: dict[int, list[str]] = {}
@@ -94,9 +95,9 @@ class Run:
         self.query = (writer.trigger(**self.trigger) if now else writer).start()
         return self.query
 
-    def other(self, name: str) -> "Run":
+    def other(self, name: str) -> "StreamRun":
         """A query of the same topic that knows nothing of this one."""
-        return Run(self._spark, self._topics, self._folder / name, self.topic)
+        return StreamRun(self._spark, self._topics, self._folder / name, self.topic)
 
     def once(self, **options: str) -> list[int]:
         """Everything there is; the rows of each batch."""
@@ -119,19 +120,19 @@ class Run:
             time.sleep(0.1)
 
     def _keep(self, frame: DataFrame, number: int) -> None:
-        found = frame.selectExpr("body", "spark_partition_id() as partition").collect()
-        rows = [bytes(row.body).decode().strip() for row in found]
+        rows_read = frame.selectExpr("body", "spark_partition_id() as partition").collect()
+        rows = [bytes(row.body).decode().strip() for row in rows_read]
         if number == self.fails_at:
             raise RuntimeError("the sink is down")
         self.batches[number] = rows
-        self.partitions[number] = len({row.partition for row in found})
+        self.partitions[number] = len({row.partition for row in rows_read})
 
 
 @pytest.fixture
-def run(spark: SparkSession, topics: Topics, tmp_path: Path) -> Iterator[Run]:
+def run(spark: SparkSession, topics: TopicCluster, tmp_path: Path) -> Iterator[StreamRun]:
     topics.create("orders", 0)
     topics.create("orders", 1)
-    found = Run(spark, topics, tmp_path, "orders")
-    yield found
+    stream_run = StreamRun(spark, topics, tmp_path, "orders")
+    yield stream_run
     for query in spark.streams.active:
         query.stop()

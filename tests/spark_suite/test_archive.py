@@ -1,13 +1,14 @@
 """Archives through Spark: restarts of all that there is, and real kills; minutes long."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
 from roquet.arrow.encode import batch_bodies, encode
 from roquet.model.errors import UsageError
@@ -26,7 +27,7 @@ KINDS = ("parquet", "delta", "iceberg")
 ROWS = 3_000
 
 
-class Orders:
+class PersistentTopic:
     """A topic in a cluster whose files outlive its brokers."""
 
     def __init__(self, running: BlockingCluster) -> None:
@@ -69,12 +70,14 @@ class Orders:
 
 
 @pytest.fixture
-def orders(tmp_path: Path) -> Iterator[Orders]:
+def orders(tmp_path: Path) -> Iterator[PersistentTopic]:
     with BlockingCluster(store=tmp_path / "brokers") as running:
-        yield Orders(running)
+        yield PersistentTopic(running)
 
 
-def archive(spark: Any, orders: Orders, table: Path, kind: str, **params: Any) -> ArchiveProgress:
+def archive(
+    spark: SparkSession, orders: PersistentTopic, table: Path, kind: str, **params: Any
+) -> ArchiveProgress:
     options = {"namesrv": orders.namesrv, "minPartitions": "2", **params.pop("options", {})}
     wanted = Params(topic="orders", target=str(table), kind=kind, options=options, **params)
     return run(wanted, lambda: spark)
@@ -99,7 +102,7 @@ def bodies(table: Path, kind: str) -> list[bytes]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_runs_batches_and_merges_make_one_table(
-    spark: Any, orders: Orders, tmp_path: Path, kind: str
+    spark: SparkSession, orders: PersistentTopic, tmp_path: Path, kind: str
 ) -> None:
     table = tmp_path / "lake"
     for turn in range(3):
@@ -112,7 +115,7 @@ def test_runs_batches_and_merges_make_one_table(
 
 
 def test_a_broker_that_starts_again_between_runs(
-    spark: Any, orders: Orders, tmp_path: Path
+    spark: SparkSession, orders: PersistentTopic, tmp_path: Path
 ) -> None:
     table = tmp_path / "lake"
     orders.send()
@@ -125,7 +128,7 @@ def test_a_broker_that_starts_again_between_runs(
 
 
 def test_the_queues_of_a_new_broker_are_archived_from_their_first_message(
-    spark: Any, orders: Orders, tmp_path: Path
+    spark: SparkSession, orders: PersistentTopic, tmp_path: Path
 ) -> None:
     table = tmp_path / "lake"
     orders.send()
@@ -138,7 +141,9 @@ def test_the_queues_of_a_new_broker_are_archived_from_their_first_message(
     assert bodies(table, "delta") == sorted(orders.sent)
 
 
-def test_a_task_that_dies_is_done_again(spark: Any, orders: Orders, tmp_path: Path) -> None:
+def test_a_task_that_dies_is_done_again(
+    spark: SparkSession, orders: PersistentTopic, tmp_path: Path
+) -> None:
     """Here it has one attempt only, so the job fails, and nothing is half there."""
     from roquet.spark.jobs.archive import archive_tasks
     from roquet.spark.jobs.task_set import TaskResult
@@ -156,22 +161,25 @@ def test_a_task_that_dies_is_done_again(spark: Any, orders: Orders, tmp_path: Pa
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(archive_tasks.ArchiveTasks, "run", dies)
-        spark_here = _InProcess()
+        in_process = cast("SparkSession", InProcessSpark())
         with pytest.raises(JobFailed, match="the worker has died"):
-            archive(spark_here, orders, table, "iceberg")
+            archive(in_process, orders, table, "iceberg")
     assert archive(spark, orders, table, "iceberg").rows == 4 * ROWS
     assert bodies(table, "iceberg") == sorted(orders.sent)
     assert len(list(table.rglob("*.parquet"))) <= 2, "what the dead task wrote is gone"
 
 
-class _InProcess:
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class InProcessSpark:
     """A Spark whose workers are this process, so that they can be made to fail."""
 
-    def range(self, _start: int, end: int, _step: int, _parts: int) -> "_InProcess":
+    def range(self, _start: int, end: int, _step: int, _parts: int) -> "InProcessSpark":
         self._count = end
         return self
 
-    def mapInArrow(self, work: Any, _schema: str) -> "_InProcess":  # noqa: N802
+    def mapInArrow(self, work: Work, _schema: str) -> "InProcessSpark":  # noqa: N802
         self._work = work
         return self
 

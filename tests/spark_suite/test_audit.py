@@ -1,7 +1,7 @@
 """An audit whose files Spark's workers look at says what one in this process says."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,6 +11,9 @@ from pyspark.sql import SparkSession
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.audit import audit_job
 
+if TYPE_CHECKING:
+    from tests.spark_suite.conftest import TopicCluster
+
 pytestmark = pytest.mark.spark_suite
 
 GONE = {(0, 17), (0, 18), (1, 499)}
@@ -19,9 +22,9 @@ TWICE = {(0, 20), (1, 0)}
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
-def test_sparks_workers_find_what_is_doubled_and_what_is_missing(
+def test_an_audit_on_spark_finds_duplicate_and_missing_rows(
     spark: SparkSession,
-    topics: Any,
+    topics: "TopicCluster",
     tmp_path: Path,
     kind: str,
 ) -> None:
@@ -39,8 +42,8 @@ def test_sparks_workers_find_what_is_doubled_and_what_is_missing(
         _edit(path)
     report = audit_job.run(params, lambda: spark)
     assert report == audit_job.run(params), "as in this process"
-    found = [(one.what, one.queue_id, one.offsets, one.times) for one in report.findings]
-    assert found == [
+    findings = [(one.what, one.queue_id, one.offsets, one.times) for one in report.findings]
+    assert findings == [
         ("missing", 0, "17..18", 1),
         ("doubled", 0, "20", 2),
         ("doubled", 1, "0", 2),

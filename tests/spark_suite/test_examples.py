@@ -75,12 +75,12 @@ def example(name: str) -> ModuleType:
 
 def by_hour(flights: list[dict[str, Any]]) -> dict[tuple[datetime, str], tuple[int, float | None]]:
     """Count and mean delay, as nobody but Python sees them."""
-    found: dict[tuple[datetime, str], list[int | None]] = defaultdict(list)
+    delays_by_hour: dict[tuple[datetime, str], list[int | None]] = defaultdict(list)
     for flight in flights:
         hour = datetime.fromisoformat(flight["time_hour"])
-        found[hour, flight["origin"]].append(flight["dep_delay"])
+        delays_by_hour[hour, flight["origin"]].append(flight["dep_delay"])
     means = {}
-    for place, delays in found.items():
+    for place, delays in delays_by_hour.items():
         known = [delay for delay in delays if delay is not None]
         means[place] = len(delays), sum(known) / len(known) if known else None
     return means
@@ -88,10 +88,12 @@ def by_hour(flights: list[dict[str, Any]]) -> dict[tuple[datetime, str], tuple[i
 
 def same(rows: list[Any], wanted: dict[tuple[datetime, str], tuple[int, float | None]]) -> None:
     utc = next(iter(wanted))[0].tzinfo
-    found = {(row.hour.astimezone(utc), row.origin): (row.flights, row.delay) for row in rows}
-    assert found.keys() == wanted.keys()
+    rows_by_hour = {
+        (row.hour.astimezone(utc), row.origin): (row.flights, row.delay) for row in rows
+    }
+    assert rows_by_hour.keys() == wanted.keys()
     for place, (count, delay) in wanted.items():
-        assert found[place] == (count, None if delay is None else pytest.approx(delay))
+        assert rows_by_hour[place] == (count, None if delay is None else pytest.approx(delay))
 
 
 def test_flights_by_hour_are_those_of_the_file(

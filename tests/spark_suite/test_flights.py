@@ -54,25 +54,27 @@ class Flight(NamedTuple):
     keys: str
     tag: str
     order_key: str
-    told: tuple[tuple[str, str], ...]
+    properties: tuple[tuple[str, str], ...]
 
     @classmethod
     def sent(cls, message: Message) -> "Flight":
         """As the producer was given it."""
-        told = tuple(sorted(message.properties.items()))
+        pairs = tuple(sorted(message.properties.items()))
         keys = " ".join(message.keys)
-        return cls(message.body, keys, message.tag or "", message.order_key or "", told)
+        return cls(message.body, keys, message.tag or "", message.order_key or "", pairs)
 
     @classmethod
     def kept(cls, row: dict[str, Any]) -> "Flight":
         """As a topic or a table has it."""
-        said = dict(row["properties"])
-        order_key = said.get(names.SHARDING_KEY, "")
-        told = tuple(sorted((k, v) for k, v in said.items() if k not in names.RESERVED | OURS))
-        return cls(row["body"], row["keys"] or "", row["tag"] or "", order_key, told)
+        row_properties = dict(row["properties"])
+        order_key = row_properties.get(names.SHARDING_KEY, "")
+        pairs = tuple(
+            sorted((k, v) for k, v in row_properties.items() if k not in names.RESERVED | OURS)
+        )
+        return cls(row["body"], row["keys"] or "", row["tag"] or "", order_key, pairs)
 
 
-class Airport:
+class FlightsCluster:
     """Two brokers with the flights in one topic, and another topic to send them to."""
 
     def __init__(self, running: BlockingCluster) -> None:
@@ -85,14 +87,14 @@ class Airport:
     def queues(self, topic: str) -> dict[Place, list[Flight]]:
         """The messages of each queue, in their order, as the brokers give them."""
         cluster = self._cluster(topic)
-        found: dict[Place, list[Flight]] = defaultdict(list)
+        flights_by_place: dict[Place, list[Flight]] = defaultdict(list)
         pieces = ranges(cluster.earliest(), cluster.latest())
         for batch in RangeReader(cluster, COLUMNS).batches(pieces):
             for row in batch.to_pylist():
-                place = found[row["broker"], row["queue_id"]]
+                place = flights_by_place[row["broker"], row["queue_id"]]
                 assert row["queue_offset"] == len(place)
                 place.append(Flight.kept(row))
-        return dict(found)
+        return dict(flights_by_place)
 
     async def _send(self) -> None:
         async with Producer(self.options["namesrv"], config=PATIENT) as producer:
@@ -116,14 +118,16 @@ class Airport:
 
 
 @pytest.fixture(scope="module")
-def airport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Airport]:
+def airport(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FlightsCluster]:
     store = tmp_path_factory.mktemp("brokers")
     with BlockingCluster(brokers=2, store=store) as running:
-        yield Airport(running)
+        yield FlightsCluster(running)
 
 
 @pytest.fixture(scope="module")
-def lake(airport: Airport, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(
+    airport: FlightsCluster, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Their archive."""
     lake = tmp_path_factory.mktemp("lake") / "flights"
     wanted = archive_job.Params(
@@ -149,7 +153,9 @@ def test_the_archive_of_the_flights_is_the_flights_row_for_row(lake: Path) -> No
     assert kept == sent
 
 
-def test_the_archive_has_each_row_where_the_topic_has_it(airport: Airport, lake: Path) -> None:
+def test_the_archive_has_each_row_where_the_topic_has_it(
+    airport: FlightsCluster, lake: Path
+) -> None:
     topic = airport.queues(flights.TOPIC)
     rows = rows_of(lake)
     for row in rows:
@@ -159,7 +165,7 @@ def test_the_archive_has_each_row_where_the_topic_has_it(airport: Airport, lake:
 
 
 def test_a_replay_of_the_archive_is_the_same_topic(
-    airport: Airport, spark: SparkSession, lake: Path
+    airport: FlightsCluster, spark: SparkSession, lake: Path
 ) -> None:
     params = replay_job.Params(source=str(lake), topic="flights_again", options=airport.options)
     assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(rows=FLIGHTS)

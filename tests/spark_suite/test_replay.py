@@ -7,6 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 from roquet.arrow.encode import encode
 from roquet.model.errors import UsageError
@@ -28,7 +29,7 @@ ROWS = 2_000
 MAP = pa.map_(pa.string(), pa.string())
 
 
-class Town:
+class FourQueueBroker:
     """A broker with topics of four queues."""
 
     def __init__(self, running: BlockingCluster) -> None:
@@ -53,8 +54,8 @@ class Town:
         with BlockingChannel(self.running.broker_addrs[0]) as channel:
             for queue_id in range(4):
                 bodies = [b"%d/%d" % (queue_id, at) for at in range(count)]
-                told = pa.array([list(properties.items())] * count, MAP)
-                rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": told})
+                property_maps = pa.array([list(properties.items())] * count, MAP)
+                rows = pa.RecordBatch.from_pydict({"body": bodies, "properties": property_maps})
                 body = b"".join(encode(rows).to_pylist())
                 call = SendBatch(
                     producer_group="t", topic=topic, queue_id=queue_id, born_timestamp=1, body=body
@@ -69,17 +70,17 @@ class Town:
 
 
 @pytest.fixture
-def town(tmp_path: Path) -> Iterator[Town]:
+def town(tmp_path: Path) -> Iterator[FourQueueBroker]:
     with BlockingCluster(store=tmp_path / "brokers") as running:
-        found = Town(running)
-        found.make("orders")
-        found.make("again")
-        yield found
+        town_of_brokers = FourQueueBroker(running)
+        town_of_brokers.make("orders")
+        town_of_brokers.make("again")
+        yield town_of_brokers
 
 
 @pytest.mark.parametrize("kind", ["parquet", "delta", "iceberg"])
 def test_a_replay_of_an_archive_is_the_same_topic(
-    spark: Any, town: Town, tmp_path: Path, kind: str
+    spark: SparkSession, town: FourQueueBroker, tmp_path: Path, kind: str
 ) -> None:
     town.send("orders")
     lake = str(tmp_path / "lake")
@@ -91,7 +92,9 @@ def test_a_replay_of_an_archive_is_the_same_topic(
     assert replay_job.run(params, lambda: spark) == replay_job.ReplayProgress(there=4 * ROWS)
 
 
-def test_any_frame_with_the_columns_is_replayed(spark: Any, town: Town, tmp_path: Path) -> None:
+def test_any_frame_with_the_columns_is_replayed(
+    spark: SparkSession, town: FourQueueBroker, tmp_path: Path
+) -> None:
     town.send("orders")
     frame = spark.read.format("roquet").options(topic="orders", **town.options).load()
     odd = frame.where("queue_offset % 2 = 1")
@@ -103,7 +106,7 @@ def test_any_frame_with_the_columns_is_replayed(spark: Any, town: Town, tmp_path
 
 
 def test_doubles_of_a_replay_are_dropped_by_the_source(
-    spark: Any, town: Town, tmp_path: Path
+    spark: SparkSession, town: FourQueueBroker, tmp_path: Path
 ) -> None:
     for _ in range(2):  # as two requests with one row
         town.send("again", 1, ROQUET_ROW="orders/broker-a/0/5")
@@ -111,7 +114,9 @@ def test_doubles_of_a_replay_are_dropped_by_the_source(
     assert reader.option("maxPartitions", "1").load().count() == 1
 
 
-def test_letters_are_chosen_by_a_condition(spark: Any, town: Town, tmp_path: Path) -> None:
+def test_letters_are_chosen_by_a_condition(
+    spark: SparkSession, town: FourQueueBroker, tmp_path: Path
+) -> None:
     town.make("%DLQ%billing")
     for tag in ("new", "paid"):
         town.send("%DLQ%billing", 10, DLQ_ORIGIN_TOPIC="again", TAGS=tag)
@@ -137,8 +142,8 @@ def test_letters_are_chosen_by_a_condition(spark: Any, town: Town, tmp_path: Pat
         ("tag > 5", "CAST_INVALID_INPUT"),
     ],
 )
-def test_a_condition_that_cannot_be_worked_out_is_said(
-    spark: Any, town: Town, tmp_path: Path, where: str, says: str
+def test_a_condition_that_cannot_be_evaluated_is_an_error(
+    spark: SparkSession, town: FourQueueBroker, tmp_path: Path, where: str, says: str
 ) -> None:
     town.make("%DLQ%billing")
     town.send("%DLQ%billing", 1, DLQ_ORIGIN_TOPIC="again", TAGS="new")

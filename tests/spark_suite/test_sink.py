@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark_suite
 TIMEOUT_S = 120
 
 
-class Place:
+class SinkCluster:
     """Two brokers, and what their topics hold as Spark reads it."""
 
     def __init__(self, running: BlockingCluster, spark: SparkSession) -> None:
@@ -58,16 +58,16 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(spark: SparkSession) -> Iterator[Place]:
+def place(spark: SparkSession) -> Iterator[SinkCluster]:
     with BlockingCluster(brokers=2) as running:
-        yield Place(running, spark)
+        yield SinkCluster(running, spark)
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
     return spark.range(0, count, 1, 2).selectExpr("cast(id as string) as body")
 
 
-def test_a_table_is_all_there_with_what_its_columns_say(place: Place, spark: SparkSession) -> None:
+def test_a_table_arrives_with_all_rows_and_columns(place: SinkCluster, spark: SparkSession) -> None:
     topic = place.create("table")
     frame = numbers(spark, 25_000).withColumns(
         {
@@ -77,17 +77,17 @@ def test_a_table_is_all_there_with_what_its_columns_say(place: Place, spark: Spa
         }
     )
     place.write(frame, topic=topic)
-    found = place.read(topic)
-    assert found.count() == 25_000
-    assert found.select("body").distinct().count() == 25_000
-    row = found.where("key = 'k77'").first()
+    rows = place.read(topic)
+    assert rows.count() == 25_000
+    assert rows.select("body").distinct().count() == 25_000
+    row = rows.where("key = 'k77'").first()
     assert row is not None
     assert (bytes(row.body), row.tag, row.properties["colour"]) == (b"77", "even", "red")
     assert row.properties["ROQUET_ROW"].count("/") == 3
 
 
 def test_a_topic_is_copied_with_its_properties(
-    place: Place, spark: SparkSession, tmp_path: Path
+    place: SinkCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     first, second = place.create("original"), place.create("copy")
     place.write(numbers(spark, 1_000).withColumn("tag", F.lit("t")), topic=first)
@@ -114,21 +114,21 @@ def test_a_topic_is_copied_with_its_properties(
     ],
 )
 def test_a_wrong_frame_is_one_clear_error(
-    place: Place, spark: SparkSession, columns: list[str], options: dict[str, str], error: str
+    place: SinkCluster, spark: SparkSession, columns: list[str], options: dict[str, str], error: str
 ) -> None:
     frame = spark.range(0, 5, 1, 1).selectExpr("cast(id as string) as body").selectExpr(*columns)
     with pytest.raises(PySparkException, match=error):
         place.write(frame, **{"topic": "clear", **options})
 
 
-def test_overwriting_is_refused(place: Place, spark: SparkSession) -> None:
+def test_overwriting_is_refused(place: SinkCluster, spark: SparkSession) -> None:
     writer = numbers(spark, 3).write.format("roquet").mode("overwrite")
     with pytest.raises(PySparkException, match="a topic only grows"):
         writer.options(namesrv=place.namesrv, topic="table").save()
 
 
 def test_a_task_that_fails_leaves_nothing_visible_in_a_transaction(
-    place: Place, spark: SparkSession, tmp_path: Path
+    place: SinkCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     topic = place.create("torn")
     frame = numbers(spark, 20_000).selectExpr("nullif(body, '19999') as body")
@@ -140,7 +140,7 @@ def test_a_task_that_fails_leaves_nothing_visible_in_a_transaction(
 
 
 def test_a_stream_in_transactions_is_exactly_once_across_restarts(
-    place: Place, spark: SparkSession, tmp_path: Path
+    place: SinkCluster, spark: SparkSession, tmp_path: Path
 ) -> None:
     first, second = place.create("from"), place.create("to")
     total = 0

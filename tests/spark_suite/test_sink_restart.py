@@ -25,7 +25,7 @@ def test_rows_are_visible_once_after_their_driver_was_killed(tmp_path: Path) -> 
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     ran = subprocess.run(command, env=environ, capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr[-3_000:]
-    found = json.loads(ran.stdout.splitlines()[-1])
-    assert ROWS * 0.4 <= found["visible_when_killed"] < ROWS
-    assert found["given_up_by_the_broker"] > 0
-    assert (found["visible"], found["missing"], found["doubled"]) == (ROWS, 0, 0), found
+    result = json.loads(ran.stdout.splitlines()[-1])
+    assert ROWS * 0.4 <= result["visible_when_killed"] < ROWS
+    assert result["given_up_by_the_broker"] > 0
+    assert (result["visible"], result["missing"], result["doubled"]) == (ROWS, 0, 0), result

@@ -22,6 +22,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.typed import read_json
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.call import Call
 from roquet.wire.calls.admin.cleanup import DeleteExpired
 from roquet.wire.calls.admin.topic import CreateGroup, CreateTopic
 from roquet.wire.calls.offset import UpdateOffset
@@ -33,7 +34,7 @@ TOPIC = "orders"
 COUNT = 40
 
 
-class Brokers:
+class OrdersCluster:
     """Two brokers; each has two queues of `orders`, and of `orders-old` and `paid`."""
 
     middle_ms = 0
@@ -49,28 +50,28 @@ class Brokers:
                 ))  # fmt: skip
         time.sleep(0.2)  # brokers tell their name server at once, but not before they answer
 
-    def call(self, broker: int, call: Any) -> Any:
+    def call(self, broker: int, call: Call[Any]) -> Any:
         with closing(BlockingChannel(self.running.broker_addrs[broker])) as channel:
             return channel.call(call)
 
 
 @pytest.fixture(scope="module")
-def brokers() -> Iterator[Brokers]:
+def brokers() -> Iterator[OrdersCluster]:
     """Forty messages of `orders`, twenty of them late; ten of each other topic."""
     with BlockingCluster(brokers=2, read_internal_topics=True) as running:
-        found = Brokers(running)
-        with Producer(found.namesrv, group="shop") as producer:
+        running_brokers = OrdersCluster(running)
+        with Producer(running_brokers.namesrv, group="shop") as producer:
             for at in range(COUNT // 2):
                 producer.send(message(at))
             for at in range(10):
                 producer.send(Message("orders-old", b"old %d" % at))
                 producer.send(Message("paid", b"paid %d" % at))
             time.sleep(0.05)
-            found.middle_ms = SYSTEM_CLOCK.now_ms()
+            running_brokers.middle_ms = SYSTEM_CLOCK.now_ms()
             time.sleep(0.05)
             for at in range(COUNT // 2, COUNT):
                 producer.send(message(at))
-        yield found
+        yield running_brokers
 
 
 def message(at: int) -> Message:
@@ -79,11 +80,11 @@ def message(at: int) -> Message:
     return Message(TOPIC, b'{"at": %d}' % at, tag=tag, properties={"at": str(at)})
 
 
-def read(spark: SparkSession, brokers: Brokers, **options: str) -> DataFrame:
-    given = {"namesrv": brokers.namesrv, "topic": TOPIC, "timeout": "20s", **options}
-    if "topicPattern" in given:
-        del given["topic"]
-    return spark.read.format("roquet").options(**given).load()
+def read(spark: SparkSession, brokers: OrdersCluster, **options: str) -> DataFrame:
+    settings = {"namesrv": brokers.namesrv, "topic": TOPIC, "timeout": "20s", **options}
+    if "topicPattern" in settings:
+        del settings["topic"]
+    return spark.read.format("roquet").options(**settings).load()
 
 
 def numbers(frame: DataFrame) -> list[int]:
@@ -95,13 +96,13 @@ def numbers(frame: DataFrame) -> list[int]:
 ALL = list(range(COUNT))
 
 
-def test_everything_and_nothing(spark: SparkSession, brokers: Brokers) -> None:
+def test_everything_and_nothing(spark: SparkSession, brokers: OrdersCluster) -> None:
     assert numbers(read(spark, brokers)) == ALL
     assert numbers(read(spark, brokers, startingOffsets="latest")) == []
     assert numbers(read(spark, brokers, endingOffsets="earliest")) == []
 
 
-def test_from_a_time_and_up_to_it(spark: SparkSession, brokers: Brokers) -> None:
+def test_times_bound_a_read_at_both_ends(spark: SparkSession, brokers: OrdersCluster) -> None:
     middle_ms = brokers.middle_ms
     middle = datetime.fromtimestamp(middle_ms / 1000, UTC).isoformat()
     assert numbers(read(spark, brokers, startingTime=str(middle_ms))) == ALL[COUNT // 2 :]
@@ -110,7 +111,7 @@ def test_from_a_time_and_up_to_it(spark: SparkSession, brokers: Brokers) -> None
     assert numbers(read(spark, brokers, startingOffsets="2100-01-01T00:00Z")) == []
 
 
-def test_offsets_of_each_queue(spark: SparkSession, brokers: Brokers) -> None:
+def test_offsets_of_each_queue(spark: SparkSession, brokers: OrdersCluster) -> None:
     offsets = '{"broker-a": {"0": 3, "1": -1}, "broker-b": {"0": -2}}'
     frame = read(spark, brokers, startingOffsets=offsets)
     first = {
@@ -122,7 +123,7 @@ def test_offsets_of_each_queue(spark: SparkSession, brokers: Brokers) -> None:
 
 
 def test_topics_by_list_and_pattern_each_with_its_own_beginning(
-    spark: SparkSession, brokers: Brokers
+    spark: SparkSession, brokers: OrdersCluster
 ) -> None:
     def counts(**options: str) -> dict[str, int]:
         rows = read(spark, brokers, columns="topic", **options).groupBy("topic").count().collect()
@@ -138,7 +139,7 @@ def test_topics_by_list_and_pattern_each_with_its_own_beginning(
     }
 
 
-def test_a_groups_progress(spark: SparkSession, brokers: Brokers) -> None:
+def test_a_groups_progress(spark: SparkSession, brokers: OrdersCluster) -> None:
     for broker in (0, 1):
         brokers.call(broker, CreateGroup(body=b'{"groupName":"billing"}'))
     brokers.call(0, UpdateOffset(
@@ -151,7 +152,7 @@ def test_a_groups_progress(spark: SparkSession, brokers: Brokers) -> None:
     assert len(left_out) == 4
 
 
-def test_filters_of_brokers_and_of_the_query(spark: SparkSession, brokers: Brokers) -> None:
+def test_filters_of_brokers_and_of_the_query(spark: SparkSession, brokers: OrdersCluster) -> None:
     assert numbers(read(spark, brokers, tags="AaAa")) == ALL[::4]
     assert numbers(read(spark, brokers, tags="BBBB || c")) == sorted(ALL[1::4] + ALL[2::4])
     assert numbers(read(spark, brokers, sql92="at BETWEEN 5 AND 7")) == [5, 6, 7]
@@ -162,20 +163,20 @@ def test_filters_of_brokers_and_of_the_query(spark: SparkSession, brokers: Broke
     assert numbers(frame.where("queue_id = 0 or tag = 'd'").where("tag in ('d')")) == ALL[3::4]
 
 
-def test_json_bodies(spark: SparkSession, brokers: Brokers) -> None:
+def test_json_bodies(spark: SparkSession, brokers: OrdersCluster) -> None:
     options = {"namesrv": brokers.namesrv, "topic": TOPIC, "columns": "tag,body"}
     frame = read_json(spark, options, "at int", mode="failfast")
     assert frame.columns == ["tag", "at"]
     assert sorted(row.at for row in frame.collect()) == ALL
 
 
-def test_what_waits_and_what_failed_is_readable_and_says_what_it_is(
-    spark: SparkSession, brokers: Brokers
+def test_delayed_and_failed_messages_are_readable_with_their_type(
+    spark: SparkSession, brokers: OrdersCluster
 ) -> None:
     with Producer(brokers.namesrv, group="shop") as producer:
         producer.send(Message("paid", b"level", delay_level=18))
         producer.send(Message("paid", b"timer", delay=timedelta(hours=1)))
-    bury(brokers, "%DLQ%failing")
+    make_dead_letter(brokers, "%DLQ%failing")
     columns = "message_type,real_topic,body"
     for topic, kind, body in (
         ("SCHEDULE_TOPIC_XXXX", "delay", b"level"),
@@ -187,16 +188,16 @@ def test_what_waits_and_what_failed_is_readable_and_says_what_it_is(
         assert bytes(rows[0].body).startswith(body)
 
 
-def bury(brokers: Brokers, dead_letters: str) -> None:
+def make_dead_letter(brokers: OrdersCluster, dead_letters: str) -> None:
     """Have a message fail for good."""
     group = dead_letters.removeprefix("%DLQ%")
     with PullConsumer(brokers.namesrv, group=group) as consumer:
         pulled = [consumer.pull(queue, 0) for queue in consumer.queues("paid")]
-    found = next(message for result in pulled for message in result.messages)
-    broker = 0 if found.broker_name == "broker-a" else 1
+    pulled_message = next(message for result in pulled for message in result.messages)
+    broker = 0 if pulled_message.broker_name == "broker-a" else 1
     brokers.call(broker, SendBack(
-        offset=found.position, group=group, delay_level=-1, origin_msg_id=found.message_id,
-        origin_topic="paid", max_reconsume_times=0,
+        offset=pulled_message.position, group=group, delay_level=-1,
+        origin_msg_id=pulled_message.message_id, origin_topic="paid", max_reconsume_times=0,
     ))  # fmt: skip
     time.sleep(0.2)
 
@@ -216,13 +217,13 @@ def bury(brokers: Brokers, dead_letters: str) -> None:
     ],
 )
 def test_a_mistake_is_one_clear_error(
-    spark: SparkSession, brokers: Brokers, options: dict[str, str], text: str
+    spark: SparkSession, brokers: OrdersCluster, options: dict[str, str], text: str
 ) -> None:
     with pytest.raises(PySparkException, match=text):
         read(spark, brokers, **options).collect()
 
 
-def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: Brokers) -> None:
+def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: OrdersCluster) -> None:
     with PullConsumer(brokers.namesrv, group="busy") as consumer:
         consumer.assign(consumer.queues(TOPIC)[:1])
         time.sleep(0.3)
@@ -232,18 +233,16 @@ def test_a_group_with_members_is_left_alone(spark: SparkSession, brokers: Broker
     assert numbers(read(spark, brokers, group="idle")) == ALL
 
 
-def alone(running: BlockingCluster, topic: str) -> Brokers:
+def alone(running: BlockingCluster, topic: str) -> OrdersCluster:
     """A broker of its own with one topic of one queue."""
-    found = Brokers.__new__(Brokers)
-    found.running, found.namesrv = running, running.namesrv_addr
-    found.call(0, CreateTopic(topic=topic, read_queue_nums=1, write_queue_nums=1, perm=6))
+    running_brokers = OrdersCluster.__new__(OrdersCluster)
+    running_brokers.running, running_brokers.namesrv = running, running.namesrv_addr
+    running_brokers.call(0, CreateTopic(topic=topic, read_queue_nums=1, write_queue_nums=1, perm=6))
     time.sleep(0.2)
-    return found
+    return running_brokers
 
 
-def test_what_is_gone_is_an_error_that_names_it_or_a_warning(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_deleted_messages_are_an_error_or_a_warning(spark: SparkSession, tmp_path: Path) -> None:
     settings: dict[str, Any] = {"log_file_size": 64 * 1024, "retention": 1}
     with BlockingCluster(store=tmp_path, **settings) as running:
         one = alone(running, "gone")
@@ -255,14 +254,14 @@ def test_what_is_gone_is_an_error_that_names_it_or_a_warning(
         kept = numbers(read(spark, one, topic="gone"))
         assert kept == list(range(kept[0], 10)), "nobody asked for more"
         assert kept[0] > 2
-        asked = {"topic": "gone", "startingOffsets": '{"broker-a": {"0": 2}}'}
+        missing_topic = {"topic": "gone", "startingOffsets": '{"broker-a": {"0": 2}}'}
         span = f"2 to {kept[0] - 1}" if kept[0] > 3 else "2"
         text = f"queue 0 of broker 'broker-a' lacks {kept[0] - 2} of its messages: offsets {span};"
         with pytest.raises(PySparkException, match=text):
-            read(spark, one, **asked).collect()
-        assert numbers(read(spark, one, **asked, failOnDataLoss="false")) == kept
+            read(spark, one, **missing_topic).collect()
+        assert numbers(read(spark, one, **missing_topic, failOnDataLoss="false")) == kept
         with pytest.raises(PySparkException, match=text):
-            read(spark, one, **asked, tags="none").collect()
+            read(spark, one, **missing_topic, tags="none").collect()
 
 
 def test_a_broker_that_is_away_while_a_read_goes_on_is_waited_for(

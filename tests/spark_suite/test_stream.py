@@ -5,13 +5,16 @@ Modelled on what Spark tests of its own Kafka source.
 
 import json
 import time
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from roquet.spark.listener import ProgressListener, QueryProgress, parse_progress, publish
+
+if TYPE_CHECKING:
+    from tests.spark_suite.conftest import StreamRun, TopicCluster
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.timeout(300)]
 
@@ -23,7 +26,7 @@ def names(broker: int, queue_id: int, *span: int) -> set[str]:
 # -- starts and restarts ---------------------------------------------------------------------
 
 
-def test_a_query_begins_where_it_is_told(topics: Any, run: Any) -> None:
+def test_a_query_begins_at_the_given_offsets(topics: "TopicCluster", run: "StreamRun") -> None:
     topics.send("orders", 5)
     topics.send("orders", 3, broker=1, queue_id=1)
     run.once()
@@ -39,7 +42,9 @@ def test_a_query_begins_where_it_is_told(topics: Any, run: Any) -> None:
     assert set(latest.rows) == names(0, 0, 5, 7), "from its checkpoint, not from the latest"
 
 
-def test_a_batch_that_failed_is_the_same_when_it_comes_again(topics: Any, run: Any) -> None:
+def test_a_batch_that_failed_is_the_same_when_it_comes_again(
+    topics: "TopicCluster", run: "StreamRun"
+) -> None:
     topics.send("orders", 30)
     topics.send("orders", 30, broker=1)
     run.fails_at = 1
@@ -53,7 +58,7 @@ def test_a_batch_that_failed_is_the_same_when_it_comes_again(topics: Any, run: A
     assert sorted(run.rows) == sorted(names(0, 0, 30) | names(0, 1, 30) | names(1, 0, 30))
 
 
-def test_a_checkpoint_of_another_topic_is_refused(topics: Any, run: Any) -> None:
+def test_a_checkpoint_of_another_topic_is_refused(topics: "TopicCluster", run: "StreamRun") -> None:
     topics.send("orders", 1)
     run.once()
     topics.create("paid")
@@ -66,7 +71,7 @@ def test_a_checkpoint_of_another_topic_is_refused(topics: Any, run: Any) -> None
 
 
 def test_new_queues_and_a_late_broker_are_read_from_their_first_message(
-    topics: Any, run: Any
+    topics: "TopicCluster", run: "StreamRun"
 ) -> None:
     topics.send("orders", 2)
     run.start(now=False)
@@ -81,7 +86,9 @@ def test_new_queues_and_a_late_broker_are_read_from_their_first_message(
     assert set(run.rows) == names(0, 0, 2) | names(0, 3, 3) | names(2, 1, 4)
 
 
-def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(topics: Any, run: Any) -> None:
+def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(
+    topics: "TopicCluster", run: "StreamRun"
+) -> None:
     run.topic = "orders.*"
     topics.send("orders", 2)
     run.start(now=False, pattern=True, startingOffsets="latest")
@@ -96,11 +103,11 @@ def test_a_new_topic_of_a_pattern_is_read_from_its_first_message(topics: Any, ru
 # -- away, and lost --------------------------------------------------------------------------
 
 
-def test_a_broker_that_goes_and_comes_back_stops_its_own_queues_only(
-    spark: SparkSession, topics: Any, run: Any
+def test_a_broker_that_restarts_stops_its_own_queues_only(
+    spark: SparkSession, topics: "TopicCluster", run: "StreamRun"
 ) -> None:
-    told: list[QueryProgress] = []
-    listener = ProgressListener(told.append)
+    reports: list[QueryProgress] = []
+    listener = ProgressListener(reports.append)
     spark.streams.addListener(listener)
     topics.send("orders", 2)
     topics.send("orders", 2, broker=1)
@@ -110,17 +117,19 @@ def test_a_broker_that_goes_and_comes_back_stops_its_own_queues_only(
     topics.send("orders", 3)
     run.until(lambda: len(run.rows) == 7)
     topics.send("orders", 1)
-    run.until(lambda: any(one.away for one in told))
-    assert [list(one.away) for one in told if one.away][-1] == ["broker-b"]
+    run.until(lambda: any(one.away for one in reports))
+    assert [list(one.away) for one in reports if one.away][-1] == ["broker-b"]
     topics.running.start_broker(1)
     topics.send("orders", 2, broker=1)
     run.until(lambda: len(run.rows) == 10)
     assert sorted(run.rows) == sorted(names(0, 0, 6) | names(1, 0, 4))
-    run.until(lambda: not told[-1].away)
+    run.until(lambda: not reports[-1].away)
     spark.streams.removeListener(listener)
 
 
-def test_a_run_that_is_to_end_does_not_leave_out_a_broker(topics: Any, run: Any) -> None:
+def test_a_run_that_is_to_end_does_not_leave_out_a_broker(
+    topics: "TopicCluster", run: "StreamRun"
+) -> None:
     topics.send("orders", 2)
     topics.send("orders", 2, broker=1)
     run.once()
@@ -138,7 +147,7 @@ def test_a_run_that_is_to_end_does_not_leave_out_a_broker(topics: Any, run: Any)
     assert sorted(run.rows) == sorted(names(0, 0, 3) | names(1, 0, 3)), "it was left, not lost"
 
 
-def test_a_topic_that_was_made_anew_is_a_loss(topics: Any, run: Any) -> None:
+def test_a_recreated_topic_is_a_loss(topics: "TopicCluster", run: "StreamRun") -> None:
     topics.send("orders", 9)
     run.once()
     topics.delete("orders")
@@ -153,13 +162,15 @@ def test_a_topic_that_was_made_anew_is_a_loss(topics: Any, run: Any) -> None:
 # -- progress --------------------------------------------------------------------------------
 
 
-def test_progress_is_a_groups_for_operators(spark: SparkSession, topics: Any, run: Any) -> None:
+def test_progress_is_a_groups_for_operators(
+    spark: SparkSession, topics: "TopicCluster", run: "StreamRun"
+) -> None:
     listener = publish(spark, group="lake", namesrv=topics.namesrv, topic="orders")
     topics.send("orders", 7)
     run.once(publishProgress="lake-late", maxOffsetsPerTrigger="4")
     topics.send("orders", 2)
     run.until(lambda: topics.progress("lake").get(("orders", 0)) == (7, 2))
     assert topics.progress("lake-late")["orders", 0] == (4, 5), "Spark tells a source late"
-    told = [one for p in run.query.recentProgress for one in parse_progress(json.loads(p.json))]
-    assert told[-1].lag == {"orders": 0}
+    reports = [one for p in run.query.recentProgress for one in parse_progress(json.loads(p.json))]
+    assert reports[-1].lag == {"orders": 0}
     spark.streams.removeListener(listener)

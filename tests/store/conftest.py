@@ -9,9 +9,10 @@ import pytest
 
 from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.layout import ENTRY, ENTRY_SIZE
+from roquet.store.layout import ENTRY_SIZE
+from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.store import AppendResult, BatchColumns, Draft, Store
-from roquet.wire.records.record import decode_many, encode_properties
+from roquet.wire.records.record import ENTRY, decode_many, encode_properties
 
 MakeDraft = Callable[..., Draft]
 ReadBodies = Callable[..., list[bytes]]
@@ -129,6 +130,11 @@ class StoreDirectory:
 
     def open(self) -> Store:
         return Store.open(self.directory, self.config, files=self.files, now_ms=self.now_ms, pid=7)
+
+    def open_parts(self) -> tuple[Store, OpenDirectory]:
+        """A store, and the log, queues and key index that it is made of."""
+        opened = open_directory(self.directory, self.config, self.files, 7)
+        return Store(opened, self.config), opened
 
     def open_after_kill(self) -> Store:
         """The store of the next process: everything was written, nothing closed."""

@@ -5,7 +5,8 @@ import pytest
 
 from roquet.model.errors import StoreError
 from roquet.store.check import StoreReport, check
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.memory_files import MemoryFiles
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def test_an_open_or_killed_store_is_recoverable(store_dir: "StoreDirectory", fil
     assert "abort exists" in report.pending[0]
 
 
-def test_damage_is_told_with_its_messages(closed: "StoreDirectory") -> None:
+def test_damage_is_reported_with_its_messages(closed: "StoreDirectory") -> None:
     position, size, _ = closed.entry("T", 0, 30)
     closed.bytes_at(position + 91, 5)[:] = b"wrong"
     report = judged(closed)
@@ -70,7 +71,7 @@ def test_a_torn_end_is_pending(store_dir: "StoreDirectory", fill: "Fill") -> Non
     assert any("lead behind the log's end" in line for line in report.pending)
 
 
-def test_records_behind_a_torn_one_are_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_records_after_a_torn_one_are_pending(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     store.flush_all(NOW)
     appended = fill(store, 5)
@@ -107,13 +108,13 @@ def test_an_index_that_leads_elsewhere(closed: "StoreDirectory") -> None:
     )
 
 
-def test_what_stops_opening_is_a_problem(closed: "StoreDirectory") -> None:
+def test_a_directory_that_cannot_be_opened_is_a_problem(closed: "StoreDirectory") -> None:
     closed.files.remove(closed.path(f"commitlog/{8192:020d}"))
     report = judged(closed)
     assert "0000008192 is missing between" in report.problems[0]
 
 
-def test_a_directory_of_something_else_is_none(tmp_path: Path) -> None:
+def test_a_directory_of_another_kind_is_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="is not a data directory"):
         check(tmp_path)
     with pytest.raises(StoreError, match="is not a data directory"):
@@ -132,7 +133,7 @@ def test_a_record_whose_properties_are_torn_is_pending(
     assert store_dir.open_after_kill().end_position == place.position
 
 
-def test_records_that_stand_in_no_queue_are_none_of_its_business(
+def test_records_without_a_queue_entry_are_not_checked(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -141,7 +142,7 @@ def test_records_that_stand_in_no_queue_are_none_of_its_business(
     assert (judged(store_dir).verdict, judged(store_dir).records) == ("whole", 1)
 
 
-def test_all_faults_are_told_and_nothing_is_changed(
+def test_all_faults_are_reported_and_nothing_is_changed(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -169,7 +170,7 @@ def test_all_faults_are_told_and_nothing_is_changed(
         assert fault in problems, (fault, problems)
 
 
-def test_a_queue_that_cannot_be_read_is_told_and_the_others_are_judged(
+def test_an_unreadable_queue_is_reported_and_the_others_are_checked(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -183,7 +184,7 @@ def test_a_queue_that_cannot_be_read_is_told_and_the_others_are_judged(
     assert any("U queue 0 lacks 3 entries" in problem for problem in report.problems), report
 
 
-def test_a_queue_that_the_disk_does_not_give_is_told(
+def test_a_queue_that_the_disk_cannot_read_is_reported(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -202,7 +203,7 @@ def test_a_queue_that_the_disk_does_not_give_is_told(
     assert problems == ("U queue 0 is rebuilt when opened: the disk does not answer",)
 
 
-def test_a_log_that_lost_its_end_is_told(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_a_log_that_lost_its_end_is_reported(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     fill(store, 120)
     store.close(NOW)

@@ -1,7 +1,7 @@
 from roquet.store.config import DELAY_LEVELS_MS, MIB, StoreConfig
 
 
-def test_the_defaults_are_the_genuine_layout() -> None:
+def test_the_defaults_are_apaches_layout() -> None:
     config = StoreConfig()
     assert config.log_file_size == 1024 * MIB
     assert config.queue_file_entries * 20 == 6_000_000
@@ -17,5 +17,5 @@ def test_there_are_eighteen_delay_levels_from_a_second_to_two_hours() -> None:
     )
 
 
-def test_how_many_maps_are_held_is_for_the_process_to_say() -> None:
+def test_the_process_decides_how_many_maps_are_held() -> None:
     assert StoreConfig().maps_max is None

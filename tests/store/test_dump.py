@@ -40,7 +40,7 @@ def dumped(store_dir: "StoreDirectory", name: str) -> list[dict[str, Any]]:
         ("timerwheel", None), ("notes.txt", None),
     ],
 )  # fmt: skip
-def test_a_file_is_known_by_its_place_and_name(path: str, kind: str | None) -> None:
+def test_a_file_is_recognised_by_its_directory_and_name(path: str, kind: str | None) -> None:
     assert file_kind(Path("/data") / path) == kind
 
 
@@ -90,7 +90,7 @@ def test_marks_tables_and_the_checkpoint(closed: "StoreDirectory") -> None:
     assert dumped(closed, "checkpoint")[0]["note"]["made_ms"] == NOW
 
 
-def test_what_cannot_be_walked_is_named(closed: "StoreDirectory") -> None:
+def test_damage_that_cannot_be_walked_is_named(closed: "StoreDirectory") -> None:
     closed.files.replace(closed.path("config/x.json"), b"{")
     closed.files.replace(closed.path("notes"), b"")
     for name, reason in [("config/x.json", "holds no JSON"), ("notes", "no store file"),

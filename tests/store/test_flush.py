@@ -69,7 +69,7 @@ def test_only_what_is_new_is_flushed_again(
     assert [p.name for p in order] == ["00000000000000016384"]
 
 
-def test_the_checkpoint_comes_last_and_queues_behind_the_log(
+def test_the_log_is_flushed_before_queues_and_the_checkpoint_last(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -85,7 +85,7 @@ def test_the_checkpoint_comes_last_and_queues_behind_the_log(
     assert store.flushed_position == store.end_position
 
 
-def test_the_checkpoint_says_what_a_genuine_broker_and_we_need(
+def test_the_checkpoint_has_the_fields_of_apaches_broker_and_ours(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -112,7 +112,7 @@ def test_a_snapshot_promises_no_more_than_it_saw(store_dir: "StoreDirectory", fi
     assert noted(store_dir) == store.end_position
 
 
-def test_flushing_beside_appending_loses_nothing(
+def test_concurrent_flushes_and_appends_lose_nothing(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -138,7 +138,7 @@ def test_a_file_that_retention_took_is_no_error(store_dir: "StoreDirectory", fil
     assert store.flushed_position == store.end_position
 
 
-def test_files_that_went_meanwhile_are_no_error(
+def test_files_deleted_during_a_flush_are_no_error(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -203,8 +203,8 @@ def test_pages_may_leave_before_they_are_on_the_disk_and_nothing_is_lost(
     assert store.dirty_files == 0
 
 
-class WholeDisk:
-    """A disk that counts its syncs, or reports a failure."""
+class FakeDiskSync:
+    """A disk synced as a whole, which counts its syncs or reports a failure."""
 
     def __init__(self, store_dir: "StoreDirectory") -> None:
         self.store_dir = store_dir
@@ -225,8 +225,8 @@ class WholeDisk:
 
 
 @pytest.fixture
-def disk_sync(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> WholeDisk:
-    disk = WholeDisk(store_dir)
+def disk_sync(store_dir: "StoreDirectory", monkeypatch: pytest.MonkeyPatch) -> FakeDiskSync:
+    disk = FakeDiskSync(store_dir)
     monkeypatch.setattr(store_dir.files, "disk_sync", lambda _: disk)
     monkeypatch.setattr("roquet.store.flush.WHOLE_DISK_FILES_MIN", 5)
     return disk
@@ -238,7 +238,7 @@ def one_for_each(store: "Store", fill: "Fill", count: int = QUEUES) -> None:
 
 
 def test_very_many_files_are_made_durable_at_once(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", disk_sync: WholeDisk
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", disk_sync: FakeDiskSync
 ) -> None:
     store = store_dir.open()
     fill(store, 2)
@@ -253,8 +253,11 @@ def test_very_many_files_are_made_durable_at_once(
     assert [len(bodies(store, "T", n)) for n in range(QUEUES)] == [4] + [2] * (QUEUES - 1)
 
 
-def test_who_hears_of_any_failure_asks_each_file(
-    store_dir: "StoreDirectory", fill: "Fill", disk_sync: WholeDisk, monkeypatch: pytest.MonkeyPatch
+def test_a_failure_of_syncfs_is_followed_by_a_sync_of_each_file(
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    disk_sync: FakeDiskSync,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     disk_sync.is_sound = False
     store = store_dir.open()
@@ -273,7 +276,7 @@ def test_who_hears_of_any_failure_asks_each_file(
 
 
 def test_a_closed_store_lets_its_disk_go(
-    store_dir: "StoreDirectory", fill: "Fill", disk_sync: WholeDisk
+    store_dir: "StoreDirectory", fill: "Fill", disk_sync: FakeDiskSync
 ) -> None:
     store = store_dir.open()
     fill(store, 1)
@@ -281,7 +284,7 @@ def test_a_closed_store_lets_its_disk_go(
     assert not disk_sync.is_open
 
 
-def test_what_has_no_map_is_written_by_a_flush(
+def test_buffered_bytes_without_a_map_are_written_by_a_flush(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -299,7 +302,7 @@ def test_what_has_no_map_is_written_by_a_flush(
     assert len(bodies(store_dir.open(), "T", QUEUES - 1)) == 3
 
 
-def test_what_is_read_before_it_is_written_is_there(
+def test_buffered_entries_are_read_before_they_are_written(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -314,7 +317,7 @@ def test_what_is_read_before_it_is_written_is_there(
     assert [len(bodies(store_dir.open_after_kill(), "T", n)) for n in range(QUEUES)] == [4] * QUEUES
 
 
-def test_what_a_deleted_topic_kept_does_not_come_to_its_successor(
+def test_buffered_entries_of_a_deleted_topic_do_not_reach_its_successor(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -374,7 +377,7 @@ def test_a_late_flush_leaves_a_later_one_what_is_its(
     assert store_dir.files.durable.get(store_dir.path(f"consumequeue/U/0/{0:020d}")) is not None
 
 
-def test_nothing_is_called_durable_that_was_not_written(
+def test_unwritten_positions_are_never_called_durable(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -423,7 +426,7 @@ def test_ends_of_queues_that_the_disk_does_not_take_end_writing(
         fill(store, 1)
 
 
-class FailingOnce:
+class FailingSync:
     """Makes one sync of a path fail; later ones succeed, as on Linux."""
 
     def __init__(
@@ -454,7 +457,7 @@ def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
     fill(store, 2, topic="U")
     fill(store, 60)
     store.dispatch()
-    disk = FailingOnce(store_dir, monkeypatch, part)
+    disk = FailingSync(store_dir, monkeypatch, part)
     end = store.flushed_position
     for _ in range(3):
         with pytest.raises(StoreFailed, match="look at the disk, then restart"):
@@ -469,19 +472,19 @@ def test_after_one_failed_sync_nothing_more_is_ever_called_durable(
         assert noted(store_dir) == good
 
 
-def test_what_was_durable_before_the_disk_failed_stays_so(
+def test_positions_durable_before_the_disk_failed_stay_durable(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
     fill(store, 2)
     end = store.flush_log()
-    FailingOnce(store_dir, monkeypatch, "consumequeue")
+    FailingSync(store_dir, monkeypatch, "consumequeue")
     with pytest.raises(StoreFailed):
         store.flush_all(NOW)
     assert store.flush_log() == end, "progress that speaks of it may be saved"
 
 
-def test_a_thread_that_flushes_beside_one_that_fails_proves_nothing(
+def test_a_flush_concurrent_with_a_failing_one_proves_nothing(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -516,7 +519,7 @@ def test_a_thread_that_flushes_beside_one_that_fails_proves_nothing(
     assert store.flushed_position == 0
 
 
-def test_the_operator_is_told_once_what_to_do(
+def test_the_operator_is_advised_once(
     store_dir: "StoreDirectory",
     fill: "Fill",
     monkeypatch: pytest.MonkeyPatch,
@@ -524,7 +527,7 @@ def test_the_operator_is_told_once_what_to_do(
 ) -> None:
     store = store_dir.open()
     fill(store, 2)
-    FailingOnce(store_dir, monkeypatch, "commitlog/0")
+    FailingSync(store_dir, monkeypatch, "commitlog/0")
     for _ in range(3):
         with pytest.raises(StoreFailed):
             store.flush_log()

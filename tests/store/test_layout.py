@@ -39,13 +39,13 @@ def test_a_checkpoint_reads_back(checkpoint: StoreCheckpoint) -> None:
 
 
 @given(CHECKPOINTS.filter(lambda c: c.note is not None), st.integers(1028, 1028 + 75))
-def test_a_note_with_a_flipped_bit_is_none(checkpoint: StoreCheckpoint, at: int) -> None:
+def test_a_note_with_a_flipped_bit_is_ignored(checkpoint: StoreCheckpoint, at: int) -> None:
     page = bytearray(pack_checkpoint(checkpoint))
     page[at] ^= 4
     assert unpack_checkpoint(bytes(page)).note is None
 
 
-def test_a_note_counts_only_while_nobody_else_has_written() -> None:
+def test_a_note_is_ignored_after_another_program_has_written() -> None:
     note = CheckpointNote(made_ms=9, position=1, last_record=0, index_position=1, index_name=0,
                 index_count=0, log_file_size=4096, queue_file_size=20)  # fmt: skip
     page = bytearray(pack_checkpoint(StoreCheckpoint(log_ms=5, note=note)))
@@ -59,7 +59,7 @@ def test_a_short_checkpoint_says_nothing(size: int) -> None:
     assert unpack_checkpoint(bytes(size)) == StoreCheckpoint()
 
 
-def test_a_genuine_checkpoint_has_no_note() -> None:
+def test_an_apache_checkpoint_has_no_note() -> None:
     page = struct.pack(">5q", 1, 2, 3, 4, 5) + bytes(4056)
     assert unpack_checkpoint(page) == StoreCheckpoint(
         log_ms=1, queues_ms=2, index_ms=3, flushed_position=4, confirmed_position=5
@@ -88,7 +88,7 @@ def test_index_files_are_named_by_the_local_time(monkeypatch: pytest.MonkeyPatch
         time.tzset()
 
 
-def test_a_page_cut_behind_the_times_has_no_note() -> None:
+def test_a_page_cut_after_the_times_has_no_note() -> None:
     assert unpack_checkpoint(struct.pack(">5q", 1, 2, 3, 4, 5)).note is None
 
 
@@ -99,7 +99,7 @@ def test_whatever_time_a_record_claims_names_an_index_file(made_ms: int) -> None
     assert name.isdigit()
 
 
-def test_where_the_log_begins_is_kept_beside_the_note() -> None:
+def test_the_begin_of_the_log_is_kept_with_the_note() -> None:
     page = bytearray(pack_checkpoint(StoreCheckpoint(log_ms=1, log_begin=1 << 40)))
     assert unpack_checkpoint(bytes(page)).log_begin == 1 << 40
     page[BEGIN_AT + 9] ^= 1

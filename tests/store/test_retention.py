@@ -52,7 +52,7 @@ def test_old_files_of_the_log_go_and_what_led_there(
     assert store.append(draft(topic="U"), later).queue_offset == 3
 
 
-def test_what_is_left_opens_again_and_is_whole(
+def test_the_remaining_files_open_again_undamaged(
     store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
     store = filled(store_dir, draft)
@@ -77,7 +77,7 @@ def test_queue_files_go_with_the_log(store_dir: "StoreDirectory", draft: "MakeDr
     assert store.bounds("T", 0)[1] == 200
 
 
-def test_at_another_hour_and_with_room_nothing_goes(
+def test_nothing_expires_at_another_hour_with_free_space(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = filled(store_dir, draft)
@@ -103,7 +103,7 @@ def test_pressure_refuses_writes_only_when_deleting_did_not_help(
     assert store.watch_disk(DiskUsage(100, 5))
 
 
-def test_what_is_old_goes_at_once_at_any_hour_when_it_is_asked_for(
+def test_old_files_are_deleted_at_any_hour_on_request(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = filled(store_dir, draft)
@@ -115,7 +115,7 @@ def test_what_is_old_goes_at_once_at_any_hour_when_it_is_asked_for(
     assert store.expire(later, ROOMY, at_once=True) == []
 
 
-def test_a_changed_retention_counts_from_the_next_look_on(
+def test_a_changed_retention_is_used_by_the_next_expiration(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = filled(store_dir, draft)
@@ -123,11 +123,12 @@ def test_a_changed_retention_counts_from_the_next_look_on(
     store.set_retention(RetentionPolicy(reserved_ms=30 * 24 * HOUR_MS))
     assert store.expire(later, FILLING) == []
     store.set_retention(RetentionPolicy(reserved_ms=HOUR_MS))
+    assert store.retention == RetentionPolicy(reserved_ms=HOUR_MS)
     store.expire(later, FILLING)
     assert store.begin_position == 8 * 8192
 
 
-def test_queues_that_are_gone_by_their_settings_go_when_they_are_empty(
+def test_empty_queues_removed_from_the_settings_are_deleted(
     store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
     store = filled(store_dir, draft)
@@ -157,7 +158,7 @@ def test_a_file_is_not_old_because_the_clock_was_set_back_as_the_next_one_began(
     assert store.expire(NOW + HOUR_MS, FILLING) == []
 
 
-def test_nothing_goes_behind_the_last_checkpoint(
+def test_nothing_after_the_last_checkpoint_expires(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     """A start after a kill reads the log from the checkpoint: it would refuse the rest."""
@@ -175,7 +176,7 @@ def test_nothing_goes_behind_the_last_checkpoint(
     assert store.expire(NOW + 10**12, at_once=True) != []
 
 
-def test_files_that_retention_took_are_told_apart_from_lost_ones_after_a_kill(
+def test_expired_files_are_distinguished_from_lost_ones_after_a_kill(
     store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = filled(store_dir, draft)

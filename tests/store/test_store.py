@@ -10,15 +10,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import parts
 
-from roquet.model.errors import StoreError, StoreFailed, StoreFull, StoreLocked
+from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
 from roquet.store.check import check
 from roquet.store.reading import reader
-from roquet.store.store import Store, StoreConfig
+from roquet.store.store import Store
 from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
+
+pytestmark = pytest.mark.usefixtures("form")
 
 NOW = 1_700_000_000_000
 
@@ -26,7 +28,7 @@ Model = dict[tuple[str, int], list[tuple[int, bytes]]]
 """Sent messages: where each one ends in the log, and its body."""
 
 
-def test_what_was_appended_is_read_back_with_its_offsets(
+def test_appended_messages_are_read_back_with_their_offsets(
     store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -102,7 +104,7 @@ def _open_torn(store_dir: "StoreDirectory", position: int, size: int) -> Store |
     return store_dir.open()
 
 
-def test_old_bytes_behind_a_torn_tail_never_come_back(
+def test_old_bytes_after_a_torn_tail_never_return(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -118,7 +120,7 @@ def test_old_bytes_behind_a_torn_tail_never_come_back(
     assert len(bodies(store)) == 2
 
 
-def test_damage_in_the_middle_keeps_what_is_behind_it(
+def test_records_after_damage_in_the_middle_are_kept(
     store_dir: "StoreDirectory",
     fill: "Fill",
     bodies: "ReadBodies",
@@ -138,7 +140,7 @@ def test_damage_in_the_middle_keeps_what_is_behind_it(
     ]
 
 
-def test_a_scrub_finds_damage_that_nobody_has_read(
+def test_a_scrub_finds_damage_before_a_reader(
     store_dir: "StoreDirectory",
     fill: "Fill",
     bodies: "ReadBodies",
@@ -159,7 +161,7 @@ def test_a_scrub_finds_damage_that_nobody_has_read(
     assert store.message_at(appended[8].position) is not None
 
 
-def test_damage_behind_the_checkpoint_is_met_by_the_next_recovery(
+def test_damage_after_the_checkpoint_is_found_by_the_next_recovery(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -239,7 +241,7 @@ def test_the_index_is_whole_again_after_a_kill(
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).verdict == "whole"
 
 
-def test_of_very_many_with_one_key_a_query_looks_at_the_newest(
+def test_a_query_examines_the_newest_of_very_many_messages_with_one_key(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -335,29 +337,6 @@ def test_once_the_disk_has_failed_reads_go_on_and_nothing_is_deleted(
     assert len(bodies(store)) == 200
 
 
-def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
-    fill(store, 3)
-    fill(store, 3, topic="U")
-
-    def failing(_: Path, *_target: Path) -> None:
-        raise StoreError("no")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(store_dir.files, "move", failing)
-        patch.setattr(store_dir.files, "remove", failing)
-        with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
-            store.delete_topic("U")
-    with pytest.raises(StoreFailed):
-        fill(store, 1, topic="U")
-    store.close(NOW)
-    store = store_dir.open_after_kill()
-    assert store.bounds("U", 0) == (0, 0)
-    assert len(bodies(store)) == 3
-
-
 def removed(store_dir: "StoreDirectory") -> set[str]:
     """The numbers below which files of deleted topics wait to be deleted."""
     return set(store_dir.files.list(store_dir.path("consumequeue-removed")))
@@ -384,7 +363,7 @@ def test_queues_of_a_deleted_topic_are_out_of_the_way_before_their_files_are_del
     assert (removed(store_dir), len(bodies(store))) == (set(), 2)
 
 
-def test_files_of_a_deleted_topic_that_stay_are_told_and_keep_nobody_from_opening(
+def test_remaining_files_of_a_deleted_topic_are_logged_and_do_not_prevent_opening(
     store_dir: "StoreDirectory",
     fill: "Fill",
     monkeypatch: pytest.MonkeyPatch,
@@ -406,19 +385,6 @@ def test_files_of_a_deleted_topic_that_stay_are_told_and_keep_nobody_from_openin
     fill(store, 1)
     store.delete_topic("T")
     assert removed(store_dir) == {"1", "2"}
-
-
-def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
-    tmp_path: Path, draft: "MakeDraft"
-) -> None:
-    (tmp_path / "consumequeue-removed").write_bytes(b"in the way")
-    store = Store.open(tmp_path, StoreConfig(), now_ms=NOW, pid=7)
-    store.append(draft(), NOW)
-    store.delete_topic("T")
-    assert not (tmp_path / "consumequeue" / "T").exists()
-    store.append(draft(), NOW)
-    assert store.bounds("T", 0) == (0, 1)
-    store.close(NOW)
 
 
 def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
@@ -445,7 +411,7 @@ def test_an_index_that_cannot_be_written_does_not_keep_the_store_from_closing(
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_what_a_killed_process_left_to_the_system_is_made_durable_by_the_next(
+def test_unsynced_writes_of_a_killed_process_are_made_durable_by_the_next(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", *, is_checkpointed: bool
 ) -> None:
     store = store_dir.open()
@@ -485,20 +451,7 @@ def test_a_directory_is_held_by_one_store(store_dir: "StoreDirectory") -> None:
     store_dir.open()
 
 
-def test_a_deleted_topic_is_gone_and_may_come_again(
-    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
-) -> None:
-    store = store_dir.open()
-    fill(store, 3)
-    store.delete_topic("T")
-    assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
-    fill(store, 2)
-    assert len(bodies(store)) == 2
-
-
-def test_without_a_directory_everything_is_in_memory(
-    draft: "MakeDraft", bodies: "ReadBodies"
-) -> None:
+def test_a_store_without_a_directory_is_in_memory(draft: "MakeDraft", bodies: "ReadBodies") -> None:
     store = Store.open(None, now_ms=NOW)
     store.append(draft(b"here"), NOW)
     store.flush_all(NOW)

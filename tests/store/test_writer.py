@@ -12,6 +12,8 @@ from roquet.wire.records.record import decode
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, Row, StoreDirectory
 
+pytestmark = pytest.mark.usefixtures("form")
+
 NOW = 1_700_000_000_000
 PAIR = b"a\x01b\x02"
 
@@ -114,7 +116,7 @@ def test_no_messages_are_no_batch(store_dir: "StoreDirectory", draft: "MakeDraft
     assert store.append(draft(), NOW).queue_offset == 0
 
 
-def test_an_illegal_message_in_a_batch_stores_none(
+def test_a_batch_with_an_illegal_message_stores_nothing(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -217,7 +219,7 @@ def test_a_message_whose_queue_cannot_be_written_is_taken_back(
 
 
 @pytest.mark.parametrize(("count", "file"), [(10, 1000), (60, 2000)])
-def test_of_a_batch_of_which_one_queue_file_cannot_be_written_nothing_stays(
+def test_a_batch_that_cannot_be_written_to_its_queue_is_undone(
     store_dir: "StoreDirectory",
     draft: "MakeDraft",
     bodies: "ReadBodies",
@@ -244,7 +246,7 @@ def test_of_a_batch_of_which_one_queue_file_cannot_be_written_nothing_stays(
     assert bodies(store)[45:] == [b"refused"] * count
 
 
-def test_what_cannot_even_be_taken_back_ends_writing(
+def test_an_append_that_cannot_be_undone_ends_writing(
     store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
@@ -253,8 +255,8 @@ def test_what_cannot_even_be_taken_back_ends_writing(
     def failing(*_: object) -> None:
         raise StoreError("no memory")
 
-    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.put", failing)
-    monkeypatch.setattr("roquet.store.consume_queue.queues.ConsumeQueue.undo_append", failing)
+    monkeypatch.setattr("roquet.store.consume_queue.queue.ConsumeQueue.put", failing)
+    monkeypatch.setattr("roquet.store.consume_queue.queue.ConsumeQueue.undo_append", failing)
     with pytest.raises(StoreFailed, match="T/1: no memory: nothing more is accepted"):
         store.append(draft(queue_id=1), NOW)
     assert store.failure is not None
@@ -263,8 +265,8 @@ def test_what_cannot_even_be_taken_back_ends_writing(
 def test_a_queue_that_begins_late_is_filled_although_the_first_try_failed(
     store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
-    queue = store._queues.obtain("T", 0)
+    store, opened = store_dir.open_parts()
+    queue = opened.queues.obtain("T", 0)
     queue.end = 3
     with monkeypatch.context() as patch:
         forbid_maps(store_dir, patch, "consumequeue/T/0")

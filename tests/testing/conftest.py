@@ -1,8 +1,7 @@
 """Protocols that record what they receive, at both ends of connections in memory."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Protocol
 
 import pytest
 
@@ -18,8 +17,9 @@ class RecordingProtocol(asyncio.Protocol):
         self.received: list[tuple[int, bytes]] = []
         self.events: list[str] = []
 
-    def connection_made(self, transport: Any) -> None:
-        self.transport: MemoryTransport = transport
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, MemoryTransport)
+        self.transport = transport
 
     def data_received(self, data: bytes) -> None:
         self.received.append((this_loop().clock.monotonic_ms(), data))
@@ -41,6 +41,15 @@ class RecordingProtocol(asyncio.Protocol):
         return b"".join(data for _, data in self.received)
 
 
+class Pair(Protocol):
+    """Makes a connection: `near, far = await pair(network)`."""
+
+    async def __call__(
+        self, network: Network, host: str = "10.0.0.1"
+    ) -> tuple[RecordingProtocol, RecordingProtocol]:
+        """Both ends of a connection to a host, ours first."""
+
+
 async def _pair(
     network: Network, host: str = "10.0.0.1"
 ) -> tuple[RecordingProtocol, RecordingProtocol]:
@@ -54,8 +63,7 @@ async def _pair(
 
 
 @pytest.fixture
-def pair() -> Callable[..., Awaitable[tuple[RecordingProtocol, RecordingProtocol]]]:
-    """Makes a connection: `near, far = await pair(network)`."""
+def pair() -> Pair:
     return _pair
 
 

@@ -17,6 +17,13 @@ def test_a_clock_stands_still_until_it_is_moved() -> None:
     assert (clock.now_ms(), clock.monotonic_ms()) == (START_MS + 86_400_000, 86_400_000)
 
 
+def test_wall_time_that_is_set_leaves_elapsed_time_alone() -> None:
+    clock = VirtualClock()
+    clock.jump(5_000)
+    clock.shift_wall_time(-3_600_000)
+    assert (clock.now_ms(), clock.monotonic_ms()) == (START_MS + 5_000 - 3_600_000, 5_000)
+
+
 def test_a_year_passes_at_once_and_in_order() -> None:
     async def scene() -> list[tuple[int, int]]:
         clock, seen = this_loop().clock, list[tuple[int, int]]()
@@ -59,7 +66,7 @@ async def test_work_for_a_thread_is_done_here_and_takes_no_time() -> None:
 
 
 @in_virtual_time
-async def test_what_is_ready_comes_before_what_is_due() -> None:
+async def test_ready_callbacks_run_before_due_timers() -> None:
     loop = this_loop()
     ours, theirs = socket.socketpair()
     with ours, theirs:

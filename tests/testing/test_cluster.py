@@ -76,7 +76,7 @@ async def test_a_setting_that_there_is_not_is_named() -> None:
             pass
 
 
-async def test_nobody_listens_after_the_end() -> None:
+async def test_after_the_end_connections_are_refused() -> None:
     async with cluster() as running:
         ports = [running.namesrvs[0].port, running.brokers[0].port]
     for port in ports:

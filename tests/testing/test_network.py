@@ -1,9 +1,9 @@
 """The network in memory: what protocols see of each other through it."""
 
 import asyncio
-from typing import Any
 
 import pytest
+from tests.testing.conftest import Pair, RecordingProtocol
 
 from roquet.net.channel import Channel
 from roquet.net.router import Router
@@ -13,7 +13,7 @@ from roquet.wire.calls.route import GetKV, ValueReply
 
 
 @in_virtual_time
-async def test_bytes_go_both_ways_in_order(pair: Any) -> None:
+async def test_bytes_go_both_ways_in_order(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     for i in range(10):
         near.transport.write(b"%d" % i)
@@ -25,7 +25,7 @@ async def test_bytes_go_both_ways_in_order(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_parted_hosts_hear_nothing_until_it_heals(pair: Any) -> None:
+async def test_parted_hosts_hear_nothing_until_it_heals(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition("127.0.0.1", "10.0.0.1")
@@ -39,7 +39,7 @@ async def test_parted_hosts_hear_nothing_until_it_heals(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Any) -> None:
+async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Pair) -> None:
     network = this_loop().network
     network.partition("127.0.0.1", "10.0.0.1")
     task = asyncio.create_task(pair(network))
@@ -51,7 +51,7 @@ async def test_a_connection_across_a_rift_is_made_when_it_heals(pair: Any) -> No
 
 
 @in_virtual_time
-async def test_others_do_not_feel_the_rift(pair: Any) -> None:
+async def test_hosts_outside_the_partition_are_not_affected(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network, "10.0.0.2")
     network.partition("127.0.0.1", "10.0.0.1")
@@ -61,7 +61,9 @@ async def test_others_do_not_feel_the_rift(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_where_nobody_listens_connections_are_refused(recording_protocol: Any) -> None:
+async def test_connections_to_a_port_without_listener_are_refused(
+    recording_protocol: type[RecordingProtocol],
+) -> None:
     network = this_loop().network
     with pytest.raises(ConnectionRefusedError):
         await network.create_connection(recording_protocol, "127.0.0.1", 1)
@@ -94,7 +96,7 @@ async def test_servers_and_channels_run_on_it_as_they_are() -> None:
 
 @in_virtual_time
 async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
-    pair: Any, recording_protocol: Any
+    pair: Pair, recording_protocol: type[RecordingProtocol]
 ) -> None:
     network = this_loop().network
     near, far = await pair(network)
@@ -114,7 +116,7 @@ async def test_the_ends_of_a_killed_host_are_seen_and_it_is_heard_no_more(
 
 
 @in_virtual_time
-async def test_nobody_is_told_of_a_host_that_fell_silent(pair: Any) -> None:
+async def test_peers_do_not_notice_a_host_that_fell_silent(pair: Pair) -> None:
     network = this_loop().network
     near, _far = await pair(network)
     network.silence("10.0.0.1")
@@ -126,7 +128,7 @@ async def test_nobody_is_told_of_a_host_that_fell_silent(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_slow_host_is_slow_for_everybody_until_all_heals(pair: Any) -> None:
+async def test_a_slow_host_is_slow_for_all_peers_until_it_heals(pair: Pair) -> None:
     loop = this_loop()
     near, far = await pair(loop.network)
     loop.network.slow("10.0.0.1", 200, 200)
@@ -139,11 +141,11 @@ async def test_a_slow_host_is_slow_for_everybody_until_all_heals(pair: Any) -> N
 
 
 @in_virtual_time
-async def test_what_happens_at_a_host_runs_as_that_host(recording_protocol: Any) -> None:
+async def test_callbacks_of_a_host_run_as_that_host() -> None:
     network = this_loop().network
     where: list[str] = []
 
-    class HostRecorder(recording_protocol):  # type: ignore[misc] # a fixture's class
+    class HostRecorder(RecordingProtocol):
         def data_received(self, data: bytes) -> None:
             where.append(f"{data.decode()} at {network.this_host()}")
             self.transport.write(b"echo")
@@ -151,7 +153,7 @@ async def test_what_happens_at_a_host_runs_as_that_host(recording_protocol: Any)
     with network.host("10.0.0.1"):
         await network.create_server(HostRecorder, "0.0.0.0", 9)
     with network.host("10.0.0.2"):
-        transport, _ = await network.create_connection(recording_protocol, "10.0.0.1", 9)
+        transport, _ = await network.create_connection(RecordingProtocol, "10.0.0.1", 9)
     transport.write(b"heard")
     await asyncio.sleep(0.001)
     assert where == ["heard at 10.0.0.1"]

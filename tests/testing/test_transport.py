@@ -1,14 +1,15 @@
 """Connections in memory: their order, their ends and their pauses."""
 
 import asyncio
-from typing import Any
+
+from tests.testing.conftest import Pair
 
 from roquet.testing.clock import in_virtual_time, run, this_loop
 from roquet.testing.transport import WRITE_BUFFER_HIGH
 
 
 @in_virtual_time
-async def test_delayed_bytes_do_not_overtake_each_other(pair: Any) -> None:
+async def test_delayed_bytes_do_not_overtake_each_other(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.delay(1, 100)
@@ -21,7 +22,7 @@ async def test_delayed_bytes_do_not_overtake_each_other(pair: Any) -> None:
     assert 0 < times[0] <= times[-1] <= 100
 
 
-def test_one_seed_is_one_course_of_events(pair: Any) -> None:
+def test_one_seed_is_one_course_of_events(pair: Pair) -> None:
     async def scene() -> list[tuple[int, bytes]]:
         network = this_loop().network
         near, far = await pair(network)
@@ -36,7 +37,7 @@ def test_one_seed_is_one_course_of_events(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_dropped_connection_breaks_at_both_ends(pair: Any) -> None:
+async def test_a_dropped_connection_breaks_at_both_ends(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
     other, _ = await pair(network, "10.0.0.2")
@@ -48,7 +49,7 @@ async def test_a_dropped_connection_breaks_at_both_ends(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_a_close_delivers_first_what_was_written(pair: Any) -> None:
+async def test_a_close_delivers_first_what_was_written(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.delay(10, 10)
@@ -61,7 +62,7 @@ async def test_a_close_delivers_first_what_was_written(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_an_abort_resets_the_other_end(pair: Any) -> None:
+async def test_an_abort_resets_the_other_end(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     near.transport.abort()
     await asyncio.sleep(0)
@@ -70,7 +71,7 @@ async def test_an_abort_resets_the_other_end(pair: Any) -> None:
 
 
 @in_virtual_time
-async def test_who_writes_to_the_dead_is_told_when_the_rift_heals(pair: Any) -> None:
+async def test_a_write_to_a_dead_host_fails_when_the_partition_heals(pair: Pair) -> None:
     network = this_loop().network
     near, far = await pair(network)
     network.partition("127.0.0.1", "10.0.0.1")
@@ -84,7 +85,7 @@ async def test_who_writes_to_the_dead_is_told_when_the_rift_heals(pair: Any) -> 
 
 
 @in_virtual_time
-async def test_a_full_pipe_asks_the_writer_for_a_pause(pair: Any) -> None:
+async def test_a_full_pipe_asks_the_writer_for_a_pause(pair: Pair) -> None:
     near, far = await pair(this_loop().network)
     far.transport.pause_reading()
     assert not far.transport.is_reading()

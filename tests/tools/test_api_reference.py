@@ -9,17 +9,17 @@ from roquet.model import errors
 
 
 @pytest.mark.parametrize("name", api_reference.PAGES)
-def test_the_written_page_is_what_the_code_says(name: str) -> None:
+def test_the_written_page_equals_the_generated_one(name: str) -> None:
     written = (api_reference.REFERENCE / name).read_text("utf-8")
     assert written == api_reference.PAGES[name](), "`make map` writes it anew"
 
 
-def test_the_client_page_tells_of_all_that_is_exported() -> None:
+def test_the_client_page_describes_every_exported_name() -> None:
     page = api_reference.client()
     values = {"ConsumeFrom", "Compression", "MessageModel", "TransactionState"}
-    told = {name for name in roquet.client.__all__ if f"\n### {name}\n" in page}
+    documented = {name for name in roquet.client.__all__ if f"\n### {name}\n" in page}
     ours = {name for name in roquet.client.__all__ if not hasattr(errors, name)}
-    assert ours - told == values
+    assert ours - documented == values
 
 
 def test_every_error_of_a_client_is_exported_and_the_page_says_which_are_definite() -> None:
@@ -28,9 +28,9 @@ def test_every_error_of_a_client_is_exported_and_the_page_says_which_are_definit
     ours = {name for name in tree if not name.startswith("Store")}
     assert ours <= set(roquet.client.__all__)
     assert ours <= set(blocking.__all__)
-    said = {name: definite for name, (definite, _) in api_reference.ADVICE.items()}
+    definite_by_name = {name: definite for name, (definite, _) in api_reference.ADVICE.items()}
     for kind in (errors.ConnectFailed, errors.ConnectionLost, errors.CallTimeout):
-        assert said[kind.__name__] == ("yes" if kind("x").definite else "no")
+        assert definite_by_name[kind.__name__] == ("yes" if kind("x").definite else "no")
 
 
 def test_a_docstrings_example_is_a_block_of_code() -> None:

@@ -10,12 +10,12 @@ def test_a_module_is_summed_up_by_its_first_line(tmp_path: Path) -> None:
     assert architecture_map.summary(module) == "Frames: length, then bytes."
 
 
-def test_a_module_that_says_nothing_has_no_summary(tmp_path: Path) -> None:
+def test_a_module_without_a_docstring_has_no_summary(tmp_path: Path) -> None:
     (tmp_path / "frame.py").write_text("LENGTH = 4\n")
     assert architecture_map.summary(tmp_path / "frame.py") == ""
 
 
-def test_packages_stand_from_the_lowest_layer_up() -> None:
+def test_packages_are_listed_from_the_lowest_layer_up() -> None:
     text = architecture_map.drawn()
     places = [text.index(f"\n  {name}/") for name in ("model", "wire", "store", "client", "cli")]
     assert places == sorted(places)
@@ -29,8 +29,8 @@ def test_the_map_has_a_line_for_each_package_and_none_for_a_module() -> None:
 
 
 def test_a_package_is_listed_with_its_modules() -> None:
-    listed = architecture_map.modules(architecture_map.PACKAGE / "broker" / "handlers")
-    assert re.match(r"broker/handlers/: \w.*\n", listed)
+    listed = architecture_map.modules(architecture_map.PACKAGE / "broker" / "handlers" / "messages")
+    assert re.match(r"broker/handlers/messages/: \w.*\n", listed)
     assert re.search(r"^  send.py +\w", listed, re.MULTILINE)
 
 

@@ -52,15 +52,15 @@ def parts(document: Path) -> tuple[list[str], list[Block]]:
 
 def anchors(document: Path) -> set[str]:
     """What a link into a document may name: its headings, as GitHub and others write them."""
-    found: set[str] = set()
+    anchors: set[str] = set()
     for line in parts(document)[0]:
         if heading := HEADING.match(line):
             words = re.sub(r"[^\w\- ]", "", heading[1].lower())
             name = words.replace(" ", "-")
-            found.add(
-                next(n for n in (name, *(f"{name}-{i}" for i in range(1, 99))) if n not in found)
+            anchors.add(
+                next(n for n in (name, *(f"{name}-{i}" for i in range(1, 99))) if n not in anchors)
             )
-    return found
+    return anchors
 
 
 def links(document: Path) -> list[str]:

@@ -61,7 +61,7 @@ def test_imports_in_functions_make_circles(small: Path) -> None:
     assert circles == [["roquet.rules.more", "roquet.rules.names"]]
 
 
-def test_imports_for_type_checkers_make_circles_too(small: Path) -> None:
+def test_imports_for_type_checkers_count_for_cycles(small: Path) -> None:
     figures = house.figures(small)
     assert figures["import_circles"] == [["roquet.rules.more", "roquet.rules.names"]]
     assert figures["type_only_circles"] == [["roquet.net.server", "roquet.rules.limits"]]

@@ -6,7 +6,7 @@ from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode
 
 
-def test_the_written_page_says_who_answers_what_now() -> None:
+def test_the_written_page_equals_the_generated_one() -> None:
     written = protocol_table.DOCUMENT.read_text("utf-8")
     now = protocol_table.columns(protocol_table.drawn())
     assert protocol_table.columns(written) == now, "`make map` writes it anew"
@@ -21,7 +21,7 @@ def test_every_request_has_a_row() -> None:
             assert why == UNSERVED[RequestCode(code)]
 
 
-def test_who_answers_is_told_apart() -> None:
+def test_each_request_is_listed_with_the_server_that_answers_it() -> None:
     assert list(protocol_table.answered_by(Send)) == ["broker"]
     assert list(protocol_table.answered_by(GetRoute)) == ["name server"]
     assert list(protocol_table.answered_by(ConsumersChanged)) == ["client"]

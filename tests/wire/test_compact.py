@@ -2,6 +2,7 @@
 
 import struct
 
+import msgspec
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -9,13 +10,15 @@ from hypothesis import strategies as st
 from roquet.model.errors import MessageIllegal
 from roquet.wire.compact import (
     PAIRS_MAX,
-    PackedFields,
     encode_compact,
     read_pairs,
     walk_pairs,
     write_pairs,
 )
 from roquet.wire.frame import HEADER_SIZE_MAX, header_end
+from roquet.wire.records.speedups import extension
+
+pytestmark = pytest.mark.usefixtures("form")
 
 ASCII = st.characters(max_codepoint=127)
 ANY = st.characters(codec="utf-8") | st.sampled_from("\0\1\5\u0651\u068f")
@@ -33,7 +36,8 @@ plain = st.text(st.characters(codec="utf-8", min_codepoint=1), min_size=1, max_s
 
 def read(pairs: bytes) -> dict[str, str]:
     fields = read_pairs(pairs)
-    return fields.as_dict() if isinstance(fields, PackedFields) else fields
+    assert msgspec.msgpack.decode(fields.packed) == fields.as_dict()
+    return fields.as_dict()
 
 
 def outcome(function: object, pairs: bytes) -> dict[str, str] | None:
@@ -56,10 +60,8 @@ def test_any_pairs_are_read_as_they_were_written(given_: dict[str, str]) -> None
 
 
 @given(st.dictionaries(plain, plain, max_size=20))
-def test_ordinary_pairs_go_the_fast_way(given_: dict[str, str]) -> None:
-    fields = read_pairs(write_pairs(given_))
-    assert isinstance(fields, PackedFields)
-    assert fields.as_dict() == given_
+def test_ordinary_pairs_are_packed(given_: dict[str, str]) -> None:
+    assert read(write_pairs(given_)) == given_
 
 
 @given(st.dictionaries(plain, plain | st.just("v" * 200), min_size=1, max_size=5), st.data())
@@ -99,7 +101,7 @@ pieces = st.sampled_from(
 
 
 @given(st.lists(pieces, max_size=12).map(b"".join))
-def test_the_fast_path_agrees_with_the_loop(pairs: bytes) -> None:
+def test_packed_pairs_agree_with_the_loop(pairs: bytes) -> None:
     expected = outcome(walk_pairs, pairs)
     if expected is not None:
         assert read(pairs) == expected
@@ -107,7 +109,7 @@ def test_the_fast_path_agrees_with_the_loop(pairs: bytes) -> None:
 
 def test_more_pairs_than_a_client_sends_are_read_as_well() -> None:
     many = {f"name-{n}": "x" for n in range(1_000)}
-    assert read_pairs(write_pairs(many)) == many
+    assert read(write_pairs(many)) == many
 
 
 def test_the_last_of_two_equal_names_counts() -> None:
@@ -140,4 +142,11 @@ def test_a_header_that_its_length_cannot_say_is_never_sent() -> None:
 def test_a_header_of_zeros_is_refused_before_it_is_walked_to_its_end() -> None:
     with pytest.raises(struct.error, match="more than 1024 fields"):
         read_pairs(bytes(6 * (PAIRS_MAX + 1)))
-    assert read_pairs(bytes(6 * PAIRS_MAX)) == {}
+    assert read(bytes(6 * PAIRS_MAX)) == {}
+
+
+@pytest.mark.skipif(extension is None, reason="the compiled forms are not built: make install")
+@pytest.mark.parametrize("size", [1, 127, 128, 200, 255, 256, 500, 65_535])
+def test_ascii_values_of_any_length_are_packed_compiled(size: int) -> None:
+    packed = extension.pack_pairs(write_pairs({"i": "x" * size}))
+    assert msgspec.msgpack.decode(packed) == {"i": "x" * size}

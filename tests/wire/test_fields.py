@@ -311,7 +311,7 @@ def test_none_is_left_out() -> None:
     assert b"extFields" not in encode_reply(Reply(), Command(10))
 
 
-def test_a_reply_says_who_answers() -> None:
+def test_a_reply_names_its_language_and_version() -> None:
     stream = encode_reply(Reply(), Command(10), language=Language.JAVA, version=401)
     assert (decode(frame(stream)).language, decode(frame(stream)).version) == (Language.JAVA, 401)
 

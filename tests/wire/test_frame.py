@@ -84,13 +84,13 @@ def test_an_empty_chunk_changes_nothing() -> None:
 
 def test_a_big_frame_in_many_chunks_is_joined_once(monkeypatch: pytest.MonkeyPatch) -> None:
     cuts: list[int] = []
-    cut = FrameReader._cut
+    split = FrameReader.split
 
     def counted(reader: FrameReader, buffer: bytes) -> list[bytes]:
         cuts.append(len(buffer))
-        return cut(reader, buffer)
+        return split(reader, buffer)
 
-    monkeypatch.setattr(FrameReader, "_cut", counted)
+    monkeypatch.setattr(FrameReader, "split", counted)
     stream = with_length(b"x" * 1_000_000)
     reader = FrameReader()
     chunks = [stream[at : at + 1000] for at in range(0, len(stream), 1000)]

@@ -47,25 +47,6 @@ def test_a_handle_says_where_its_message_lies(given: dict[str, Any], out: dict[s
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("given", "out"), lines("pop_info"))
-def test_offsets_and_counts_of_a_pop_reply(given: dict[str, Any], out: dict[str, Any]) -> None:
-    starts, offsets, counts = [], [], []
-    for part in given["parts"]:
-        topic, queue_id, start = part["topic"], part["queue_id"], part["start_offset"]
-        starts.append(receipt_handle.start_info(topic, queue_id, start))
-        offsets.append(receipt_handle.offset_info(topic, queue_id, part["offsets"]))
-        counts.append(receipt_handle.queue_count_info(topic, queue_id, part["queue_count"]))
-        counts.append(
-            receipt_handle.offset_count_info(topic, queue_id, start, part["offset_count"])
-        )
-    assert ";".join(starts) == out["start_offset_info"]
-    assert ";".join(offsets) == out["msg_offset_info"]
-    assert ";".join(counts) == out["order_count_info"]
-    assert receipt_handle.parse_starts(out["start_offset_info"]) == out["parsed_start"]
-    assert receipt_handle.parse_offsets(out["msg_offset_info"]) == out["parsed_offsets"]
-    assert receipt_handle.parse_starts(out["order_count_info"]) == out["parsed_counts"]
-
-
 @pytest.mark.parametrize(("given", "out"), lines("pop_retry_topic"))
 def test_the_retry_topic_has_its_genuine_name(given: dict[str, Any], out: dict[str, str]) -> None:
     assert pop_retry_topic(given["group"], given["topic"]) == out["v1"] == out["default"]
@@ -118,57 +99,3 @@ def test_any_handle_comes_back(handle: ReceiptHandle) -> None:
 )
 def test_a_message_lies_in_the_topic_that_its_kind_says(topic: str, retry: str, real: str) -> None:
     assert receipt_handle.stored_topic(topic, "g", retry) == real
-
-
-def test_a_note_says_when_it_was_made() -> None:
-    assert receipt_handle.revive_properties("ck", 5) == b"TAGS\x01ck\x02TIMER_DELIVER_MS\x015\x02"
-
-
-@pytest.mark.parametrize("text", ["", "0 1", "0 1 x", "0 1 1;", "0 1 2 3"])
-def test_broken_information_is_refused(text: str) -> None:
-    with pytest.raises(FieldError):
-        receipt_handle.parse_starts(text)
-
-
-def test_a_checkpoint_is_written_with_javas_names() -> None:
-    body = receipt_handle.CheckpointBody(
-        broker="b", group="g", steps=[0, 2], invisible_ms=60_000, count=2, pop_ms=5, queue_id=1,
-        start=100, topic="t",
-    )  # fmt: skip
-    raw = receipt_handle.encode_body(body)
-    assert json.loads(raw) == {
-        "bn": "b", "c": "g", "d": [0, 2], "it": 60_000, "n": 2, "pt": 5, "q": 1, "so": 100,
-        "t": "t",
-    }  # fmt: skip
-    assert receipt_handle.decode_checkpoint(raw) == body
-    assert list(body.offsets()) == [100, 102]
-
-
-def test_a_checkpoint_without_steps_holds_messages_one_behind_the_other() -> None:
-    raw = b'{"so":7,"pt":1,"it":1,"bm":0,"n":3,"q":0,"t":"t","c":"g","ro":9,"rp":"1"}'
-    assert list(receipt_handle.decode_checkpoint(raw).offsets()) == [7, 8, 9]
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"so": -1}, {"n": 0}, {"n": 10**6}, {"d": [0]}, {"d": [0, 10**9]}, {"d": [-1, 0]},
-        {"it": 0}, {"pt": -1}, {"q": -1}, {"it": "x"}, {"c": None},
-    ],
-)  # fmt: skip
-def test_a_checkpoint_that_cannot_be_is_refused(changes: dict[str, Any]) -> None:
-    fields = {"so": 7, "pt": 1, "it": 1, "n": 2, "q": 0, "t": "t", "c": "g", "d": [0, 1]}
-    with pytest.raises(FieldError):
-        receipt_handle.decode_checkpoint(json.dumps(fields | changes).encode())
-
-
-def test_an_acknowledgement_is_written_with_javas_names() -> None:
-    one = receipt_handle.AckBody(
-        offset=9, broker="b", group="g", pop_ms=5, queue_id=1, start=7, topic="t"
-    )
-    assert json.loads(receipt_handle.encode_body(one)) == {
-        "ao": 9, "bn": "b", "c": "g", "pt": 5, "q": 1, "so": 7, "t": "t",
-    }  # fmt: skip
-    assert receipt_handle.decode_ack(receipt_handle.encode_body(one)) == one
-    with pytest.raises(FieldError):
-        receipt_handle.decode_ack(b"[]")

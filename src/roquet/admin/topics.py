@@ -315,8 +315,8 @@ def _change_call(known: TopicConfig, settings: TopicSettings) -> CreateTopic:
     )
 
 
-def _or_default(asked: T | None, known: T) -> T:
-    return known if asked is None else asked
+def _or_default(requested: T | None, known: T) -> T:
+    return known if requested is None else requested
 
 
 def _is_derived(topic: str) -> bool:

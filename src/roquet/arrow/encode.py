@@ -5,7 +5,7 @@ Columns: `body` (bytes or text), and optionally `key` (or `keys`), `tag`, `messa
 properties with a column of their own are ignored.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,10 +13,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.arrow.column_slices import bytes_of, offsets_of
+from roquet.arrow.column_slices import ColumnBuffers, binary_column, bytes_of, offsets_of
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal
 from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
+from roquet.wire.records.speedups import compiled
 
 _HEAD: Final = np.dtype(
     [("total", ">i4"), ("magic", ">i4"), ("crc", ">i4"), ("flag", ">i4"), ("body_size", ">i4")]
@@ -57,6 +58,23 @@ def batch_items(bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32]) -> 
     heads["flag"] = flags
     lengths = _as_column(text_sizes.astype(_LENGTH))
     return pc.binary_join_element_wise(_as_column(heads), bodies, lengths, texts, _NOTHING)
+
+
+@compiled
+def batch_body(
+    bodies: pa.Array, texts: pa.Array, flags: NDArray[np.int32], rows: NDArray[np.int64]
+) -> bytes:
+    """The body of a batch of the rows at these indices, in this order.
+
+    Bodies and texts are binary columns without nulls; a text is at most PROPERTIES_SIZE_MAX bytes.
+    """
+    if (np.diff(rows) == 1).all():  # a slice copies nothing
+        first, count = int(rows[0]) if len(rows) else 0, len(rows)
+        bodies, texts = bodies.slice(first, count), texts.slice(first, count)
+    else:
+        picked = pa.array(rows)
+        bodies, texts = bodies.take(picked), texts.take(picked)
+    return join_items(batch_items(bodies, texts, flags[rows]), 0, len(rows))
 
 
 def batch_bodies(items: pa.Array, size_max: int) -> Iterator[bytes]:
@@ -101,25 +119,45 @@ def split_evenly(
 
 
 def property_texts(batch: pa.RecordBatch) -> pa.Array:
-    """The property text of each row: a binary column."""
-    parts: list[pa.Array | pa.Scalar] = []
-    said: set[str] = set()
+    """The property text of each row: a binary column.
+
+    Null and empty values are left out. MessageIllegal if a value holds a separator.
+    """
+    columns: dict[str, pa.Array] = {}
     for name, column in _COLUMN_OF:
-        if column in batch.schema.names and name not in said:
-            said.add(name)
-            parts += _texts_of(name, batch.column(column))
+        if column in batch.schema.names and name not in columns:
+            columns[name] = batch.column(column).cast(pa.binary())
+    texts = _joined(columns, len(batch))
     if "properties" in batch.schema.names:
-        parts.append(_map_texts(batch.column("properties"), said))
-    if not parts:
-        return pa.array([b""] * len(batch), pa.binary())
-    return pc.binary_join_element_wise(*parts, _NOTHING)
+        others = _map_texts(batch.column("properties"), set(columns))
+        texts = pc.binary_join_element_wise(texts, others, _NOTHING)
+    return texts
 
 
-def _texts_of(name: str, values: pa.Array) -> list[pa.Array | pa.Scalar]:
+def _joined(columns: Mapping[str, pa.Array], count: int) -> pa.Array:
+    if not columns:
+        return pa.array([b""] * count, pa.binary())
+    texts = join_properties([name.encode() for name in columns], list(columns.values()))
+    return binary_column(texts, count, pa.binary())
+
+
+@compiled
+def join_properties(names: Sequence[bytes], columns: Sequence[pa.Array]) -> ColumnBuffers:
+    """The property texts, from a binary column for each name.
+
+    Null and empty values are left out. MessageIllegal if a value holds a separator.
+    """
+    parts: list[pa.Array | pa.Scalar] = []
+    for name, values in zip(names, columns, strict=True):
+        parts += _texts_of(name, values)
+    texts = pc.binary_join_element_wise(*parts, _NOTHING)
+    return offsets_of(texts), bytes_of(texts)
+
+
+def _texts_of(name: bytes, values: pa.Array) -> list[pa.Array | pa.Scalar]:
     """One property's text in each row, in parts; empty where the value is null or empty."""
-    values = values.cast(pa.binary())
     _check_separators(values)
-    begin, end = pa.scalar(name.encode() + _MIDDLE, pa.binary()), pa.scalar(_END, pa.binary())
+    begin, end = pa.scalar(name + _MIDDLE, pa.binary()), pa.scalar(_END, pa.binary())
     if not values.null_count and (not len(values) or _sizes(values).min()):
         return [begin, values, end]
     values = pc.fill_null(values, b"")

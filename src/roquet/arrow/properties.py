@@ -14,12 +14,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from roquet.arrow.column_slices import bytes_of, offsets_of, slice_column
+from roquet.arrow.column_slices import (
+    BufferLike,
+    ColumnBuffers,
+    binary_column,
+    bytes_of,
+    cut_slices,
+    offsets_of,
+)
 from roquet.model.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.speedups import compiled
 
 _MIDDLE: Final = ord(NAME_VALUE_SEPARATOR)
 _END: Final = ord(PROPERTY_SEPARATOR)
+_NO_VALUES: Final = (np.zeros(1, np.int32), b"")
 
 
 class PropertyColumns:
@@ -79,6 +88,27 @@ class PropertyColumns:
 
 def _parse_even(texts: pa.Array) -> PropertyColumns | None:
     """Parse without a loop; None if a text is irregular."""
+    parts = split_texts(texts)
+    if parts is None:
+        return None
+    offsets, names, values = parts
+    rows = np.frombuffer(offsets, np.int32)
+    count = int(rows[-1])
+    try:
+        parsed = PropertyColumns(
+            rows,
+            # No copy, only a check for bytes that are not UTF-8.
+            binary_column(names, count, pa.binary()).cast(pa.string()),
+            binary_column(values, count, pa.binary()).cast(pa.string()),
+        )
+    except pa.ArrowInvalid:
+        return None
+    return None if parsed.has_doubles() else parsed
+
+
+@compiled
+def split_texts(texts: pa.Array) -> tuple[BufferLike, ColumnBuffers, ColumnBuffers] | None:
+    """The index of each row's first property, all names and all values; None if irregular."""
     offsets, data = offsets_of(texts), bytes_of(texts)
     first, last = int(offsets[0]), int(offsets[-1])
     data, offsets = data[first:last], offsets - first
@@ -88,17 +118,10 @@ def _parse_even(texts: pa.Array) -> PropertyColumns | None:
     starts[:1], starts[1:] = 0, ends[:-1] + 1
     if not _is_even(data, offsets, starts, middles, ends):
         return None
-    names = slice_column(data, starts, middles, pa.binary())
-    values = slice_column(data, middles + 1, ends, pa.binary())
-    try:
-        parsed = PropertyColumns(
-            np.searchsorted(ends, offsets).astype(np.int32),
-            names.cast(pa.string()),  # no copy, only a check for bytes that are not UTF-8
-            values.cast(pa.string()),
-        )
-    except pa.ArrowInvalid:
-        return None
-    return None if parsed.has_doubles() else parsed
+    rows = np.searchsorted(ends, offsets).astype(np.int32)
+    if not len(ends):
+        return rows, _NO_VALUES, _NO_VALUES
+    return rows, cut_slices(data, starts, middles), cut_slices(data, middles + 1, ends)
 
 
 def _is_even(

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from roquet.model.errors import RecordError
 from roquet.wire.records.record import MAGIC_V1, RECORD_SIZE_MIN
+from roquet.wire.records.speedups import compiled
 
 BytePositions = NDArray[np.int64]
 
@@ -33,16 +34,23 @@ _MAGIC: Final = MAGIC_V1.to_bytes(4, "big")
 
 def record_starts(block: bytes | memoryview) -> BytePositions:
     """The positions of a block's records; the last one must end where the block ends."""
+    return np.frombuffer(record_positions(block), np.int64)
+
+
+@compiled
+def record_positions(block: bytes | memoryview) -> BytePositions | bytes:
+    """The positions of a block's records as 64-bit numbers. RecordError if one is damaged."""
     if len(block) >= LONG_BLOCK:
         starts = _equal_sizes(block)
         if starts is None:
-            starts = _side_by_side(block)
+            starts = scan_side_by_side(block)
         if starts is not None:
             return starts
-    return _one_by_one(block)
+    return scan_in_loop(block)
 
 
-def _one_by_one(block: bytes | memoryview) -> BytePositions:
+def scan_in_loop(block: bytes | memoryview) -> BytePositions:
+    """The positions, one record after another; RecordError names the first damaged record."""
     starts: list[int] = []
     append, total_at = starts.append, _TOTAL.unpack_from
     at, end = 0, len(block)
@@ -67,7 +75,7 @@ def _equal_sizes(block: bytes | memoryview) -> BytePositions | None:
     return np.arange(0, len(block), total) if (totals == total).all() else None
 
 
-def _side_by_side(block: bytes | memoryview) -> BytePositions | None:
+def scan_side_by_side(block: bytes | memoryview) -> BytePositions | None:
     """The positions; None when the parts do not fit: damage and false cuts are left to the loop."""
     totals = np.ndarray((len(block) - 3,), ">i4", block, strides=(1,))
     cuts = _cuts(block)

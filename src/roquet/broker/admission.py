@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from roquet.broker.settings.config import BrokerConfig
-from roquet.net.request_limits import RequestLimit
+from roquet.net.limits.request_limits import RequestLimit
 from roquet.rules.admission import AdmissionLimits
 from roquet.wire.call import Call
 from roquet.wire.codes import RequestCode

@@ -139,10 +139,10 @@ class BrokerServer:
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
         registration = NameServerRegistration(
-            self.config, self._clock, self.address, topics.content, control.registration
+            control.settings, self._clock, self.address, topics.content, control.registration
         )
-        topics.on_change.append(control.registration.add)
-        control.settings.subscribe(registration.configure)
+        topics.on_change.append(control.registration.request)
+        control.settings.subscribe(lambda _: control.registration.request())
         return registration
 
 

@@ -48,7 +48,7 @@ from roquet.broker.tables.saved_table import TableFile
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.net.clock import Clock
-from roquet.net.fair_share import FairShare
+from roquet.net.limits.fair_share import FairShare
 from roquet.rules.delay.timer import window_ms
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
@@ -89,25 +89,25 @@ def build(environment: Environment, store: Store) -> Broker:
     config, clock = environment.config, environment.clock
     settings = RuntimeSettings(config, environment.files)
     origin = environment.origin(advertised_address(config, config.port))
-    tables = _tables(environment, store)
+    tables = _tables(environment, store, settings)
     retry_topics = RetryTopics(
         topics=tables.topics, groups=tables.groups, locks=tables.locks, clock=clock
     )
-    message_log = _message_log(environment, store, origin, retry_topics)
+    message_log = _message_log(environment, store, origin, retry_topics, settings)
     return Broker(
         log=message_log,
-        delivery=_delivery(environment, message_log, tables, retry_topics),
+        delivery=_delivery(environment, message_log, tables, retry_topics, settings),
         tables=tables,
         coordination=_coordination(environment, message_log, tables, settings),
         control=_control(environment, message_log, settings),
     )
 
 
-def _tables(environment: Environment, store: Store) -> BrokerTables:
+def _tables(environment: Environment, store: Store, settings: RuntimeSettings) -> BrokerTables:
     config, file, now_ms = environment.config, environment.table_file, environment.clock.now_ms()
     return BrokerTables(
         topics=Topics(file("topics.json"), config, now_ms, store.has_messages),
-        groups=Groups(file("subscriptionGroup.json"), config, now_ms),
+        groups=Groups(file("subscriptionGroup.json"), settings, now_ms),
         offsets=ConsumerOffsets(file("consumerOffset.json")),
         request_modes=RequestModes(file("messageRequestMode.json")),
         ordered_pops=OrderedPops(file("consumerOrderInfo.json")),
@@ -116,7 +116,11 @@ def _tables(environment: Environment, store: Store) -> BrokerTables:
 
 
 def _message_log(
-    environment: Environment, store: Store, origin: BrokerOrigin, retry_topics: RetryTopics
+    environment: Environment,
+    store: Store,
+    origin: BrokerOrigin,
+    retry_topics: RetryTopics,
+    settings: RuntimeSettings,
 ) -> MessageLog:
     config, clock = environment.config, environment.clock
     arrivals = LongPolling(clock)
@@ -125,7 +129,7 @@ def _message_log(
         ingest=Ingest(
             store, config, clock, origin, arrivals.arrived, retry_topics.dead_letter_topic
         ),
-        flush=Flush(store, config, clock),
+        flush=Flush(store, settings, clock),
         arrivals=arrivals,
         filters=FilterCache(),
         memory=_memory(),
@@ -139,7 +143,7 @@ def _coordination(
     settings: RuntimeSettings,
 ) -> GroupCoordination:
     clock = environment.clock
-    peer_brokers = PeerBrokers(environment.config, clock, tables.topics)
+    peer_brokers = PeerBrokers(settings, clock, tables.topics)
     handover = Handover(tables.clients, clock)
     rebalance = BrokerRebalance(
         message_log=message_log,
@@ -162,15 +166,11 @@ def _delivery(
     message_log: MessageLog,
     tables: BrokerTables,
     retry_topics: RetryTopics,
+    settings: RuntimeSettings,
 ) -> DeliveryServices:
     config, clock = environment.config, environment.clock
     set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
-    destinations = Destinations(
-        topics=tables.topics,
-        clock=clock,
-        default_queue_count=config.default_queue_count,
-        auto_create=config.auto_create_topic,
-    )
+    destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
     revive = PopRevive(message_log, tables, set_aside, clock, config)
     return DeliveryServices(
         delay=DelayedDelivery(
@@ -182,7 +182,7 @@ def _delivery(
             levels=config.message_delay_levels,
         ),
         timer=_timer(environment, message_log, destinations, set_aside, revive),
-        transactions=Transactions(message_log, tables, destinations, set_aside, clock, config),
+        transactions=Transactions(message_log, tables, destinations, set_aside, clock, settings),
         revive=revive,
         retry_topics=retry_topics,
         set_aside=set_aside,

@@ -10,7 +10,7 @@ from roquet.broker.services.sampling import StatisticsSampler
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.statistics import Statistics
 from roquet.net.clock import Clock
-from roquet.net.fair_share import FairShare
+from roquet.net.limits.fair_share import FairShare
 
 
 class ControlPlane(msgspec.Struct, frozen=True, kw_only=True):

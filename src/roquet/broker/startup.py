@@ -45,16 +45,8 @@ def _subscribe_to_settings(broker: Broker) -> None:
     settings, delivery, clock = broker.control.settings, broker.delivery, broker.control.clock
     topics, store = broker.tables.topics, broker.log.store
     settings.checks.append(partial(_retention_fault, broker))
-    for part in (
-        broker.tables.groups,
-        broker.log.ingest,
-        broker.log.flush,
-        broker.coordination.peer_brokers,
-        delivery.transactions,
-        delivery.delay.destinations,
-        broker.control.admission,
-    ):
-        settings.subscribe(part.configure)
+    settings.subscribe(broker.log.ingest.configure)
+    settings.subscribe(broker.control.admission.configure)
     settings.subscribe(lambda config: store.set_retention(retention_policy(config)))
     settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
     settings.subscribe(_warn_of_long_delays, "retention")

@@ -85,7 +85,9 @@ app.add_typer(commands.app, cls=HelpfulGroup)
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        output.echo(f"roquet {__version__}")
+        from roquet.wire.records.speedups import DESCRIPTION
+
+        output.echo(f"roquet {__version__} ({DESCRIPTION})")
         raise typer.Exit
 
 

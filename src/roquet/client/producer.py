@@ -152,8 +152,8 @@ class Producer:
         selector spreads. A failed send is retried on another broker, up to `retry_times` and within
         the timeout; when a key or a selector fixes the queue, it is retried on that queue.
         """
-        whole_message = build_message(message, body, fields)
-        return await self.send_in_turn(self._turn, whole_message, selector, timeout_ms)
+        prepared = self._prepare(build_message(message, body, fields), selector)
+        return await self._deliver(self._turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
     async def send_in_turn(
         self, turn: RoundRobin, message: Message, selector: Selector | None, timeout_ms: int | None

@@ -39,7 +39,8 @@ from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
 from roquet.model.message import Message
 from roquet.model.names import AUTO_CREATE_TOPIC, check_topic
 from roquet.model.results import SendReceipt
-from roquet.rules.send_retry import NOT_DONE, backoff_ms, is_retryable
+from roquet.rules.backoff import backoff_ms
+from roquet.rules.send_retry import NOT_DONE, is_retryable
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import parse_offset_message_id

@@ -17,7 +17,7 @@ from roquet.model.errors import (
 from roquet.net.address import address_error, split_address
 from roquet.net.channel import PLAIN, Security
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.net.pending_calls import parse_reply
+from roquet.net.connection.pending_calls import parse_reply
 from roquet.net.router import CALL_TIMEOUT_MS, R
 from roquet.net.tls import tls_error
 from roquet.wire.call import Call

@@ -9,7 +9,7 @@ import msgspec
 from roquet.model.errors import ConnectFailed
 from roquet.net.address import address_error
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.peer_connection import Dispatch, PeerConnection
+from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.router import Router
 from roquet.net.tls import tls_error
 from roquet.wire.signing import Signer

@@ -1,8 +1,7 @@
 """Channel pool: one channel for each address, with back-off after a failure to connect."""
 
 import asyncio
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, Self
 
 import msgspec
@@ -11,7 +10,9 @@ from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.net.address import split_address
 from roquet.net.channel import CONNECT_TIMEOUT_MS, PLAIN, Channel, Security
 from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.process import CURRENT_PROCESS
 from roquet.net.router import CALL_TIMEOUT_MS, R, Router
+from roquet.rules.backoff import backoff_ms
 from roquet.wire.call import Call
 from roquet.wire.codes import ResponseCode
 
@@ -44,7 +45,7 @@ class ChannelPool:
         self._security = security
         self._router = router or Router()
         self._clock = clock
-        self._pid = os.getpid()
+        self._pid = CURRENT_PROCESS.pid
         self._channels: dict[str, Channel] = {}
         self._connecting: dict[str, asyncio.Task[Channel]] = {}
         self._failures: dict[str, _Failure] = {}
@@ -57,11 +58,13 @@ class ChannelPool:
 
     async def call(self, address: str, call: Call[R], timeout_ms: int = CALL_TIMEOUT_MS) -> R:
         """Call the server at an address; the timeout includes the time to connect."""
-        deadline_ms = self._clock.monotonic_ms() + timeout_ms
-        channel = await self.get(address, timeout_ms=timeout_ms)
-        left_ms = deadline_ms - self._clock.monotonic_ms()
+        channel = self._connected(address)
+        if channel is None:
+            deadline_ms = self._clock.monotonic_ms() + timeout_ms
+            channel = await self._wait_connected(address, timeout_ms)
+            timeout_ms = deadline_ms - self._clock.monotonic_ms()
         try:
-            return await channel.call(call, left_ms)
+            return await channel.call(call, timeout_ms)
         except CallRefused as error:
             if error.code == ResponseCode.NO_PERMISSION:
                 error.add_note(f"{address}: the request was {self._security.signed}")
@@ -78,13 +81,20 @@ class ChannelPool:
 
     async def get(self, address: str, *, timeout_ms: int = CONNECT_TIMEOUT_MS) -> Channel:
         """The channel to an address, connected if need be. Raises ConnectFailed."""
+        return self._connected(address) or await self._wait_connected(address, timeout_ms)
+
+    def _connected(self, address: str) -> Channel | None:
+        """The open channel to an address; None when there is none, or it was idle for long."""
         self._check_use()
         channel = self._channels.get(address)
-        if channel is not None:
-            if channel.idle_ms() < IDLE_MS:
-                return channel
+        if channel is not None and channel.idle_ms() >= IDLE_MS:
             self._forget(channel, address)
             channel.hang_up("it was idle")
+            return None
+        return channel
+
+    async def _wait_connected(self, address: str, timeout_ms: int) -> Channel:
+        """Connect to an address, together with others who connect to it."""
         task = self._connecting.get(address) or self._begin(address)
         try:
             async with asyncio.timeout(timeout_ms / 1000):
@@ -116,10 +126,11 @@ class ChannelPool:
     def _check_use(self) -> None:
         if self._closed:
             raise UsageError("the client is closed: make a new one")
-        if os.getpid() != self._pid:
+        pid = CURRENT_PROCESS.pid
+        if pid != self._pid:
             raise UsageError(
                 f"the client was made in process {self._pid} and cannot be used in its fork "
-                f"{os.getpid()}: connections cannot be shared, make the client after the fork"
+                f"{pid}: connections cannot be shared, make the client after the fork"
             )
 
     def _begin(self, address: str) -> asyncio.Task[Channel]:
@@ -155,9 +166,14 @@ class ChannelPool:
 
     def _note_failure(self, address: str, reason: str) -> None:
         last = self._failures.get(address)
-        pause_ms = BACK_OFF_MS if last is None else min(last.pause_ms * 2, BACK_OFF_MS_MAX)
-        until_ms = self._clock.monotonic_ms() + pause_ms
-        self._failures[address] = _Failure(until_ms=until_ms, pause_ms=pause_ms, reason=reason)
+        pauses_ms = backoff_ms(BACK_OFF_MS, BACK_OFF_MS_MAX) if last is None else last.pauses_ms
+        pause_ms = next(pauses_ms)
+        self._failures[address] = _Failure(
+            until_ms=self._clock.monotonic_ms() + pause_ms,
+            pause_ms=pause_ms,
+            pauses_ms=pauses_ms,
+            reason=reason,
+        )
 
     def _forget(self, channel: Channel, address: str) -> None:
         if self._channels.get(address) is channel:
@@ -169,4 +185,6 @@ class _Failure(msgspec.Struct, frozen=True, kw_only=True):
 
     until_ms: int
     pause_ms: int
+    pauses_ms: Iterator[int]
+    """The pauses after further failures."""
     reason: str

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.net import error_replies
-from roquet.net.request_limits import RequestLimit
+from roquet.net.limits.request_limits import RequestLimit
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command

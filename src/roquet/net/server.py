@@ -12,10 +12,10 @@ from roquet.model.errors import ConfigError
 from roquet.net import error_replies
 from roquet.net.address import address_error
 from roquet.net.clock import SYSTEM_CLOCK, Clock
-from roquet.net.fair_share import FairShare
+from roquet.net.connection.server_connection import IDLE_CHECKS, ServerConnection
+from roquet.net.limits.fair_share import FairShare
+from roquet.net.limits.server_limits import ServerLimits
 from roquet.net.router import Peer, Router
-from roquet.net.server_connection import IDLE_CHECKS, ServerConnection
-from roquet.net.server_limits import ServerLimits
 
 log = logger(__name__)
 
@@ -58,8 +58,10 @@ class Server:
         """In order of arrival: behaviour must not depend on the order of a set."""
         self.share = FairShare(clock)
         """Requests that held up all others."""
-        self._limits = ServerLimits(self._connections, router.gates, share=self.share)
-        self._descriptors_max = 0
+        self.limits = ServerLimits(self._connections, router.gates, share=self.share)
+        """Memory that all connections may hold together."""
+        self.descriptors_max = 0
+        """File descriptors that this process may have open, by its limit at the start."""
         self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
         self._listeners: list[asyncio.Server] = []
@@ -85,7 +87,7 @@ class Server:
 
     def note_slow_requests(self, share: FairShare) -> None:
         """Note slow requests in a FairShare of the caller; call it before the start."""
-        self.share = self._limits.share = share
+        self.share = self.limits.share = share
 
     def on_stopping(self, callback: Callable[[], object]) -> None:
         """Call back when a stop begins, to release coroutines that wait in handlers."""
@@ -93,7 +95,7 @@ class Server:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be used."""
-        self._descriptors_max = descriptors_max()
+        self.descriptors_max = descriptors_max()
         try:
             await self._listen(self._port)
         except (OSError, UnicodeError) as error:
@@ -143,13 +145,13 @@ class Server:
         await self.stop()
 
     def _new_connection(self) -> ServerConnection:
-        return ServerConnection(self._router.dispatch, self._clock, self._on_connect, self._limits)
+        return ServerConnection(self._router.dispatch, self._clock, self._on_connect, self.limits)
 
     def _on_connect(self, connection: ServerConnection) -> None:
         if self.stopping:
             connection.drop("the server stops")
             return
-        if connection.descriptor >= self._descriptors_max - DESCRIPTORS_KEPT:
+        if connection.descriptor >= self.descriptors_max - DESCRIPTORS_KEPT:
             self._reject(connection)
             return
         self._connections[connection] = None
@@ -169,7 +171,7 @@ class Server:
                 "new connections are refused: %d are open, and of %d open files that this process"
                 " may have %d are kept for its own (see ulimit -n)",
                 len(self._connections),
-                self._descriptors_max,
+                self.descriptors_max,
                 DESCRIPTORS_KEPT,
             )
         connection.reject()

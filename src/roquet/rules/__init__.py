@@ -10,9 +10,11 @@ No clock, socket, file or thread: a test needs nothing but arguments.
     admission            busy refusals · fair_share: pauses of slow connections
     routing              the name server's routes · liveness: silent peers
     queue_selection      where to send · latency_penalty: brokers to avoid
+    send_retry           failed sends to try again · backoff: pauses between attempts
     tag_filter           tags and their hashes
     topic_attributes     changes of attributes · topic_id: topics of one name
     transaction          checks and ends of half messages
     recovery             the true end of the log · retention: deletable files
     watermark            a growing number and its waiters
+    bounded_cache        the most recently used values
 """

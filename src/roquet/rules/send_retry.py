@@ -1,4 +1,4 @@
-"""Send retry: which failed sends are tried again, at which broker, and after what pause.
+"""Send retry: which failed sends are tried again, and at which broker; `backoff` has the pauses.
 
     failed send ──▶ network failure, TRANSIENT ──▶ any broker; the same one after a pause
                     OTHER_BROKER ────────────────▶ another broker
@@ -9,7 +9,7 @@ Source: `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5, and GO_AWAY
 client. This layer does not import `wire.codes.ResponseCode`: a test compares the numbers.
 """
 
-from collections.abc import Iterator
+from collections.abc import Set
 from enum import Enum, auto
 from typing import Final
 
@@ -21,6 +21,11 @@ request in a moment."""
 
 TRANSIENT: Final = NOT_DONE | {1}
 """Refusals that may pass: SYSTEM_ERROR as well, which leaves open whether anything was done."""
+
+LESS_DURABLE: Final = frozenset({10, 11, 12})
+"""FLUSH_DISK_TIMEOUT, SLAVE_NOT_AVAILABLE, FLUSH_SLAVE_TIMEOUT: the message is stored, less durably
+than its broker promises. Transient for half messages of the Spark sink: one that a power cut loses
+could not be committed later."""
 
 OTHER_BROKER: Final = frozenset({16, 17, 204, 205})
 """NO_PERMISSION, TOPIC_NOT_EXIST, NO_BUYER_ID, NOT_IN_CURRENT_UNIT: refusals that another broker
@@ -46,13 +51,18 @@ class Retry(Enum):
     """At no broker: the refusal is final."""
 
 
-def retry_of(error: CallError) -> Retry:
-    """Where another try may succeed after an error."""
-    if not isinstance(error, CallRefused) or error.code in TRANSIENT:
+def retry_of(error: CallError, transient: Set[int] = TRANSIENT) -> Retry:
+    """Where another try may succeed after an error; `transient` has the refusals that may pass."""
+    if not isinstance(error, CallRefused) or error.code in transient:
         return Retry.ANY_BROKER
     if error.code in OTHER_BROKER:
         return Retry.OTHER_BROKER
     return Retry.FRESH_ROUTE if error.code in STALE_QUEUE else Retry.NOWHERE
+
+
+def is_transient(error: CallError, transient: Set[int] = TRANSIENT) -> bool:
+    """Whether the same request may succeed at the same broker after a pause."""
+    return retry_of(error, transient) is Retry.ANY_BROKER
 
 
 def is_retryable(error: CallError) -> bool:
@@ -63,11 +73,3 @@ def is_retryable(error: CallError) -> bool:
 def needs_fresh_route(error: CallError) -> bool:
     """Whether the route may be outdated: the broker is gone, or does not know topic or queue."""
     return not isinstance(error, CallRefused) or error.code in STALE_ROUTE
-
-
-def backoff_ms(first_ms: int) -> Iterator[int]:
-    """Pauses before further tries at the same broker: each is twice the one before, unbounded."""
-    pause_ms = first_ms
-    while True:
-        yield pause_ms
-        pause_ms *= 2

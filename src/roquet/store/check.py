@@ -11,12 +11,13 @@ from roquet.model.errors import StoreError
 from roquet.rules.recovery import LogDamage, RecordRange, find_log_end, is_torn_tail
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
-from roquet.store.key_index.hasher import KeyHasher
+from roquet.store.key_index.hasher import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE, StoreCheckpoint
 from roquet.store.recovery.open_directory import load_log, load_queues, read_checkpoint
@@ -281,7 +282,7 @@ class _Check:
     # -- index -------------------------------------------------------------------------------
 
     def _check_index(self, commit_log: CommitLog) -> None:
-        config, hasher = self._config, KeyHasher()
+        config = self._config
         index = KeyIndex(
             self._pool,
             self._directory / "index",
@@ -296,7 +297,7 @@ class _Check:
             if position >= commit_log.begin and not self._is_in_hole(position):
                 record = commit_log.skim_at(position, check_crc=False)
                 odd += record is None or all(
-                    hasher(record[5], key) != key_hash for key in _keys(record[6])
+                    hash_key(record[5], key) != key_hash for key in _keys(record[6])
                 )
         if odd:
             self._report(f"the index has {odd} entries that lead to records without their key")

@@ -13,16 +13,10 @@ from roquet.store.config import StoreConfig
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.key_index.index import IndexFile
-from roquet.store.layout import (
-    ENTRY,
-    ENTRY_SIZE,
-    FILLER_SIZE,
-    INDEX_HEAD,
-    file_start,
-    unpack_checkpoint,
-)
+from roquet.store.layout import ENTRY_SIZE, FILLER_SIZE, INDEX_HEAD, file_start, unpack_checkpoint
 from roquet.wire.fastjson import codec
 from roquet.wire.records import record
+from roquet.wire.records.record import ENTRY
 
 DumpItem = dict[str, Any]
 """One item of a file, ready for text or JSON."""

@@ -26,7 +26,8 @@ from zlib import crc32
 
 import msgspec
 
-ENTRY: Final = Struct(">qiq")
+from roquet.wire.records.record import ENTRY as ENTRY  # of queues, as of batches
+
 ENTRY_SIZE: Final = ENTRY.size
 
 FILLER: Final = ENTRY.pack(0, 0x7FFF_FFFF, 0)

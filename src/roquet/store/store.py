@@ -1,7 +1,6 @@
 """Store: the facade of a data directory: append, read, search, flush, delete, close."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -28,6 +27,7 @@ from roquet.store.reading.entry_scan import TagCodeFilter
 from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, Slice
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
+from roquet.store.topic_removal import TopicRemoval
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
 
@@ -76,6 +76,7 @@ class Store:
         self._keys_to_check = 0 < opened.log.end - opened.log.begin <= KEY_CHECK_BYTES
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
         """Ends, sizes and entries of the queues."""
+        self._removal = TopicRemoval(opened.log, opened.queues, opened.tombstones, self._flusher)
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -257,7 +258,7 @@ class Store:
             self._keys_to_check = False
             IndexCheck(self._index, self._dispatcher).run(self._log)
         limits, times = (count_max, bytes_max), (begin_ms, end_ms)
-        return self._reader.query(self._dispatcher, topic, key, limits, times)
+        return self._reader.query(topic, key, limits, times)
 
     # -- durability --------------------------------------------------------------------------
 
@@ -379,29 +380,11 @@ class Store:
 
         A recovery that finds these records gives them no entries again.
         """
-        if not self._queues.ids(topic):
-            return
-        # The log up to the tombstone must be durable: other messages must never get its place.
-        self.flush_log()
-        try:
-            self._opened.tombstones.add(topic, self._log.end)
-        except StoreFailed as error:
-            raise self._flusher.fail(str(error)) from error
-        with self._removing(topic):
-            self._queues.remove(topic)
+        self._removal.delete_topic(topic)
 
     def clear_removed(self) -> None:
         """Delete the files of deleted topics' queues; may run in another thread."""
         self._queues.clear_removed()
-
-    @contextmanager
-    def _removing(self, topic: str) -> Iterator[None]:
-        """Accept nothing more if queues cannot be removed: a successor would inherit them."""
-        try:
-            yield
-        except (StoreError, OSError) as error:
-            reason = f"the queues of topic {topic} could not be removed ({error})"
-            raise self._flusher.fail(reason) from error
 
     def deleted_before(self, topic: str) -> int:
         """Records of a topic in front of this position were deleted with it; 0 for none."""
@@ -417,12 +400,16 @@ class Store:
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Delete an expired queue, of which no progress is kept."""
-        with self._removing(topic):
-            self._queues.remove_one(topic, queue_id)
+        self._removal.remove_queue(topic, queue_id)
 
     def trim_queue(self, topic: str, queue_id: int) -> None:
         """Delete a queue's files whose records are all deleted."""
         self._queues.drop_before(topic, queue_id, self._log.begin)
+
+    @property
+    def retention(self) -> RetentionPolicy:
+        """The retention policy in use."""
+        return self._config.retention
 
     def set_retention(self, policy: RetentionPolicy) -> None:
         """Replace the retention policy."""

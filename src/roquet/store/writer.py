@@ -1,15 +1,17 @@
 """RecordWriter: appends records to the log and entries to their queues."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.entries import entry_columns
+from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import has_entry
-from roquet.wire.records.record import BatchColumns, pack, pack_batch
+from roquet.wire.records.record import ENDS_IN_ZERO, BatchColumns, pack, pack_batch
 
 _MAYBE_WITHOUT_ENTRY: Final = 4 | 8 | 128
 """Flags of prepared, committed, rolled back and inner batch records: not all of them have a queue
@@ -49,7 +51,7 @@ class AppendBatchResult(msgspec.Struct, frozen=True, gc=False):
 
     queue_offset: int
     """The offset of the first message; the others follow."""
-    positions: list[int]
+    positions: Sequence[int]
     end: int
 
 
@@ -122,8 +124,8 @@ class RecordWriter:
         except StoreError as error:
             self._undo(queue, offset, position, size, error)
             raise
-        positions = entries[::3]
-        commit_log.unindexed.add_run(positions, entries[1::3], queue.name, parts.properties, now_ms)
+        positions, sizes, _ = entry_columns(entries)
+        commit_log.unindexed.add_run(positions, sizes, queue.name, parts.properties, now_ms)
         commit_log.last, commit_log.end = positions[-1], position + size
         return AppendBatchResult(offset, positions, position + size)
 
@@ -150,28 +152,20 @@ class RecordWriter:
 
 
 def _pack(queue: ConsumeQueue, draft: Draft, offset: int, position: int, now_ms: int) -> bytes:
-    properties = draft.properties
-    if properties and properties[-1] == 0:
-        raise _torn_error()
+    if draft.properties and draft.properties[-1] == 0:  # recovery takes that for a torn write
+        raise MessageIllegal(ENDS_IN_ZERO)
     return pack(
         draft.queue_id, draft.flag, offset, position, draft.sys_flag, draft.born_ms,
         draft.born_host, now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position,
-        draft.body, queue.name, properties,
+        draft.body, queue.name, draft.properties,
     )  # fmt: skip
 
 
 def _pack_run(
     queue: ConsumeQueue, draft: Draft, parts: BatchColumns, position: int, now_ms: int
-) -> tuple[bytes, list[int]]:
-    if b"\0" in {text[-1:] for text in parts.properties}:
-        raise _torn_error()
+) -> tuple[bytes, bytes]:
     return pack_batch(
         draft.queue_id, queue.end, position, draft.sys_flag, draft.born_ms, draft.born_host,
         now_ms, draft.store_host, draft.reconsume_times, draft.prepared_position, queue.name,
         parts,
     )  # fmt: skip
-
-
-def _torn_error() -> MessageIllegal:
-    """The error for properties that end in a zero: recovery takes that for a torn write."""
-    return MessageIllegal("properties end in a zero byte")

@@ -46,6 +46,10 @@ class VirtualClock:
         """Move the clock forward, by a microsecond at least."""
         self._elapsed_us += max(round(ms * 1_000), 1)
 
+    def shift_wall_time(self, ms: int) -> None:
+        """Set wall time forward by `ms`, or back if negative; elapsed time stays as it is."""
+        self._start_ms += ms
+
     async def sleep(self, ms: int) -> None:
         """Return after `ms` virtual milliseconds."""
         await asyncio.sleep(ms / 1000)
@@ -89,7 +93,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return future
 
 
-class _JumpingSelector(selectors.SelectSelector):
+class _JumpingSelector(selectors.DefaultSelector):
     """A selector that moves the clock instead of sleeping."""
 
     def __init__(self, clock: VirtualClock) -> None:

@@ -107,7 +107,8 @@ class Cluster:
         namesrvs, brokers = self._wanted
         try:
             for _ in range(namesrvs):
-                server = NameServer(NameServerConfig(host=HOST, port=0), self._clock)
+                config = NameServerConfig(host=self._settings.get("host", HOST), port=0)
+                server = NameServer(config, self._clock)
                 self.namesrvs.append(await self._running.enter_async_context(server))
             for _ in range(brokers):
                 await self.add_broker()
@@ -142,7 +143,7 @@ def cluster(
     """A whole cluster in this process: enter it with `async with`.
 
     Clients connect to its `namesrv_addr`. Name servers and brokers listen on free ports of this
-    machine. `settings` are fields of `BrokerConfig`.
+    machine. `settings` are fields of `BrokerConfig`; name servers listen on the same `host`.
     """
     return Cluster(brokers, namesrvs, store, clock, settings)
 

@@ -7,9 +7,11 @@ From the socket up:
     connection                               numbers requests, matches replies (no I/O)
     calls/                                   every request, with its reply and bodies
     records/                                 the message record, as on the disk and in replies
+    replication/                             streams between master and replica, and their files
     fastjson/                                the JSON of Java peers
     request_body, registration               JSON bodies within limits
     receipt_handle, recall_handle            texts that clients show again
+    pop_reply, revive_records                texts of pops, in replies and in the revive topic
     trace_text, properties_file              texts of traces and of settings
     signing, java_hash, codes                signatures, hash codes, numbers of the protocol
 """

@@ -55,9 +55,10 @@ class FrameReader:
                 return []
             chunk = b"".join(self._parts)
             self._parts.clear()
-        return self._cut(chunk)
+        return self.split(chunk)
 
-    def _cut(self, buffer: bytes) -> list[bytes]:
+    def split(self, buffer: bytes) -> list[bytes]:
+        """Frames of a buffer that begins with a length word; what is left at its end is kept."""
         frames: list[bytes] = []
         at, end, wanted = 0, len(buffer), LENGTH_SIZE
         while end - at >= LENGTH_SIZE:

@@ -12,6 +12,8 @@ from roquet.rules.sql92 import SIZE_MAX
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import encode_properties
 
+pytestmark = pytest.mark.usefixtures("form")
+
 CONFIG = BrokerConfig()
 
 
@@ -33,7 +35,7 @@ def refused(
     return error.value
 
 
-def test_an_expression_looks_at_properties_as_they_are_stored(filters: FilterCache) -> None:
+def test_an_expression_is_evaluated_on_stored_properties(filters: FilterCache) -> None:
     assert matches(filters, "a > 5 AND b = 'x'", {"b": "x", "a": "6"})
     assert not matches(filters, "a > 5 AND b = 'x'", {"b": "x", "a": "5"})
     assert not matches(filters, "a > 5", {"a": "six"})
@@ -47,7 +49,7 @@ def test_an_expression_is_compiled_once(filters: FilterCache) -> None:
     assert len(filters) == 1
 
 
-def test_a_bad_expression_is_refused_with_its_place(filters: FilterCache) -> None:
+def test_a_bad_expression_is_refused_with_the_position_of_the_error(filters: FilterCache) -> None:
     for _ in range(2):  # the error is remembered, too
         with pytest.raises(CallRefused, match=r"failed: .* at character 4 of 'a >'") as error:
             filters.find(CONFIG, SQL92, "a >")
@@ -62,7 +64,7 @@ def test_other_kinds_of_expressions_are_unknown(filters: FilterCache) -> None:
     assert error.value.code == ResponseCode.SUBSCRIPTION_PARSE_FAILED
 
 
-def test_a_broker_that_filters_by_tags_alone_says_so(filters: FilterCache) -> None:
+def test_a_broker_that_filters_by_tags_only_refuses_expressions(filters: FilterCache) -> None:
     config = BrokerConfig(property_filter=False)
     with pytest.raises(CallRefused) as error:
         filters.find(config, SQL92, "a")
@@ -71,7 +73,7 @@ def test_a_broker_that_filters_by_tags_alone_says_so(filters: FilterCache) -> No
     assert refused(filters, config, sub_string="a").code == ResponseCode.SYSTEM_ERROR
 
 
-def test_what_the_genuine_grammar_misreads_is_misread_only_where_that_is_wanted(
+def test_apache_misreadings_of_expressions_are_repeated_only_if_configured(
     filters: FilterCache,
 ) -> None:
     config = BrokerConfig(sql_compatibility=True)
@@ -102,13 +104,13 @@ def test_a_bad_expression_of_a_heartbeat_is_logged_once(
     assert "at character 4" in error.remark
 
 
-def test_what_a_heartbeat_told_is_found(filters: FilterCache) -> None:
+def test_an_expression_of_a_heartbeat_is_found(filters: FilterCache) -> None:
     said = Subscription(topic="orders", sub_string="a > 1", expression_type=SQL92)
     filters.precompile(CONFIG, "billing", [said])
     assert filters.of_subscription(CONFIG, said).expression == "a > 1"
 
 
-def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: FilterCache) -> None:
+def test_a_heartbeat_compiles_a_limited_number_of_new_expressions(filters: FilterCache) -> None:
     said = [
         Subscription(topic="orders", sub_string=f"a > {n}" + " " * 995, expression_type=SQL92)
         for n in range(9)
@@ -118,7 +120,7 @@ def test_of_the_new_expressions_of_a_heartbeat_only_some_are_compiled(filters: F
     assert filters.of_subscription(CONFIG, said[8]).terms == 2, "the others when they are used"
 
 
-def test_only_so_many_expressions_are_remembered(filters: FilterCache) -> None:
+def test_the_number_of_cached_expressions_is_limited(filters: FilterCache) -> None:
     first = filters.find(CONFIG, SQL92, "a = 0")
     for number in range(1, EXPRESSIONS_MAX + 10):
         filters.find(CONFIG, SQL92, f"a = {number}")
@@ -131,10 +133,3 @@ def test_long_expressions_push_others_out(filters: FilterCache) -> None:
     for number in range(2 * CACHE_SIZE_MAX // SIZE_MAX):
         filters.find(CONFIG, SQL92, f"{long}{number}")
     assert len(filters) <= CACHE_SIZE_MAX // (SIZE_MAX - 20)
-
-
-def test_an_expression_comes_with_what_its_matches_show(filters: FilterCache) -> None:
-    compiled = filters.find(CONFIG, SQL92, "a = 'x' OR b = 'y'")
-    [way] = compiled.prefilter.patterns
-    assert [bool(pattern.search(b"a\x01x")) for pattern in way] == [True, False]
-    assert filters.find(CONFIG, SQL92, "a = b").prefilter.patterns == ()

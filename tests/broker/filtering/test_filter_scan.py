@@ -1,8 +1,9 @@
 import asyncio
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.broker.filtering.filter_cache import CompiledFilter, FilterCache
@@ -16,13 +17,57 @@ from roquet.broker.filtering.filter_scan import (
 )
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.subscription import SQL92
+from roquet.rules import sql92
 from roquet.store.config import StoreConfig
-from roquet.store.reading.reader import Slice
+from roquet.store.reading.reader import RecordBlock, Slice
 from roquet.store.store import Draft, Store
-from roquet.wire.records.property_text import encode_properties
-from roquet.wire.records.record import decode_many
+from roquet.wire.records.property_text import decode_properties, encode_properties
+from roquet.wire.records.record import decode_many, pack
+
+pytestmark = pytest.mark.usefixtures("form")
 
 Fill = Callable[..., None]
+
+NAMES = st.sampled_from(["a", "b", "ab", "$a_1"])
+TEXTS = st.sampled_from(["", "x", "xy", "5", "99", "true", "\ufffd", "x\ufffd", "\u4e2d", "(.*"])
+NUMBERS = st.sampled_from(["0", "5", "9", "98", "100", "5.0", "98.5", "1e2"])
+COMPARED = st.one_of(
+    st.builds("{} {} '{}'".format, NAMES, st.sampled_from(["=", "<>"]), TEXTS),
+    st.builds("{} {} {}".format, NAMES, st.sampled_from(["=", "<>", "<", "<=", ">"]), NUMBERS),
+    st.builds("{} BETWEEN {} AND {}".format, NAMES, NUMBERS, NUMBERS),
+    st.builds("{} IN ('{}', '{}')".format, NAMES, TEXTS, TEXTS),
+    st.builds("{} {} '{}'".format, NAMES, st.sampled_from(["STARTSWITH", "CONTAINS"]), TEXTS),
+    st.builds("{} IS {}NULL".format, NAMES, st.sampled_from(["", "NOT "])),
+    st.builds("{} = {}".format, NAMES, NAMES),
+    st.sampled_from(["TRUE", "FALSE"]),
+)
+EXPRESSIONS = st.recursive(
+    COMPARED,
+    lambda inner: st.one_of(
+        st.builds("({} AND {})".format, inner, inner),
+        st.builds("({} OR {})".format, inner, inner),
+        st.builds("NOT ({})".format, inner),
+    ),
+    max_leaves=5,
+)
+
+# Well-formed, and as a peer might send them: without values, twice, with bytes that are not UTF-8.
+PIECES = st.one_of(
+    st.builds(
+        lambda name, value: name + b"\x01" + value,
+        st.sampled_from([b"a", b"b", b"ab", b"$a_1", b"xa", b""]),
+        st.sampled_from(
+            [b"", b"x", b"xy", b"5", b"98", b"99", b"100", b"-5", b"05", b"98.7", b"1e3", b"\xff",
+             b"x\xff", "\u4e2d".encode(), b"(.*", b"a\x01x", b"true", b"\x00", b"x\x00"]
+        ),
+    ),
+    st.sampled_from([b"", b"a", b"\x01", b"a\x01\x01x", b"\xed\xa0\x80"]),
+)  # fmt: skip
+PROPERTIES = st.builds(
+    lambda pieces, end: b"\x02".join(pieces) + end,
+    st.lists(PIECES, max_size=6),
+    st.sampled_from([b"", b"\x02", b"\x02\x02"]),
+).filter(lambda text: not text.endswith(b"\0"))  # which no record has
 
 
 @pytest.fixture
@@ -65,7 +110,7 @@ def bodies(messages: Slice) -> list[str]:
 
 
 @pytest.mark.parametrize("between", [0, 3])
-def test_what_is_wanted_is_found_wherever_it_lies(store: Store, fill: Fill, between: int) -> None:
+def test_matching_messages_are_found_at_any_offset(store: Store, fill: Fill, between: int) -> None:
     fill(*range(20), between=between)
     messages = look(store, "a > 16 OR a = 3")
     assert bodies(messages) == ["3", "17", "18", "19"]
@@ -74,7 +119,7 @@ def test_what_is_wanted_is_found_wherever_it_lies(store: Store, fill: Fill, betw
     assert bodies(look(store, "a IS NULL OR a < 2")) == ["0", "1"]
 
 
-def test_a_look_ends_behind_what_it_looked_at(store: Store, fill: Fill) -> None:
+def test_a_scan_step_ends_after_the_last_examined_message(store: Store, fill: Fill) -> None:
     fill(*range(20))
     messages = look(store, "a >= 15", look=10)
     assert (messages.count, messages.next_offset) == (0, 10)
@@ -82,7 +127,9 @@ def test_a_look_ends_behind_what_it_looked_at(store: Store, fill: Fill) -> None:
 
 
 @pytest.mark.parametrize("expression", ["a >= 5", "a IS NULL OR a >= 5"])
-def test_what_does_not_fit_comes_next_time(store: Store, fill: Fill, expression: str) -> None:
+def test_messages_over_the_byte_limit_come_with_the_next_scan(
+    store: Store, fill: Fill, expression: str
+) -> None:
     fill(*range(10))
     messages = look(store, expression, count=2)
     assert (bodies(messages), messages.next_offset) == (["5", "6"], 7)
@@ -96,7 +143,7 @@ def test_one_message_always_fits(store: Store, fill: Fill) -> None:
     assert bodies(look(store, "a > 1", size=1)) == ["2"]
 
 
-def test_what_a_body_says_is_not_taken_for_a_property(store: Store, fill: Fill) -> None:
+def test_text_in_a_body_is_not_taken_for_a_property(store: Store, fill: Fill) -> None:
     fill(1, 5, body=b"\x02c\x017\x02a\x015\x02c\x017")
     assert look(store, "c = 7").count == 0
     assert look(store, "a = 5").next_offset == 2
@@ -104,7 +151,7 @@ def test_what_a_body_says_is_not_taken_for_a_property(store: Store, fill: Fill) 
 
 
 @pytest.mark.parametrize("expression", ["a >= 190 OR a = 3", "a IS NULL OR a = 3 OR a > 189"])
-def test_a_look_goes_on_block_by_block(
+def test_a_scan_continues_block_by_block(
     store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch, expression: str
 ) -> None:
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.BLOCK_COUNT_MIN", 3)
@@ -120,7 +167,7 @@ def test_a_look_goes_on_block_by_block(
     assert (bodies(messages), messages.next_offset) == (["3", "190"], 191)
 
 
-def test_a_look_at_long_messages_is_at_fewer_of_them(
+def test_a_scan_step_examines_fewer_long_messages(
     store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_SIZE", 10_000)
@@ -131,7 +178,7 @@ def test_a_look_at_long_messages_is_at_fewer_of_them(
     assert look(store, "a = 1", at=12).next_offset == 24
 
 
-def test_a_long_expression_looks_at_fewer_messages_at_once() -> None:
+def test_a_scan_step_of_a_long_expression_examines_fewer_messages() -> None:
     assert scan_count(wanted("a = 5")) == STEP_MAX
     assert STEP_MIN < scan_count(wanted(" OR ".join(["a = 5"] * 10))) < STEP_MAX
     assert scan_count(wanted(" OR ".join(["a = 5"] * 250))) == STEP_MIN
@@ -143,7 +190,7 @@ def test_a_long_expression_looks_at_fewer_messages_at_once() -> None:
     st.integers(1, 5),
     st.sampled_from(["a = 1", "a > 1", "a <> 1", "b = 'x' AND a < 2", "a IS NULL OR a = 0"]),
 )
-def test_looks_find_each_message_once(
+def test_consecutive_scan_steps_find_each_message_once(
     values: list[int], step: int, count: int, expression: str
 ) -> None:  # fmt: skip
     store = Store.open(None, StoreConfig(log_file_size=1 << 16), now_ms=1, pid=1)
@@ -163,12 +210,56 @@ def test_looks_find_each_message_once(
     ]  # fmt: skip
 
 
+def record_of(properties: bytes, body: bytes, sys_flag: int) -> bytes:
+    born, stored = bytes(20 if sys_flag & 16 else 8), bytes(20 if sys_flag & 32 else 8)
+    return pack(0, 0, 7, 9, sys_flag, 1, born, 1, stored, 0, 0, body, b"orders", properties)
+
+
+@given(
+    EXPRESSIONS,
+    st.lists(PROPERTIES, min_size=1, max_size=8),
+    st.sampled_from([b"", b"\x02a\x01x\x02", b"ab\x015"]),
+    st.sampled_from([0, 16, 48]),
+)
+@example("a = '\ufffd'", [b"a\x01\xff"], b"", 0)
+@example("a IS NULL", [b"a\x01x\x02a\x01\x02"], b"", 0)
+@example("a IS NULL", [b"b\x01x\x02xa\x01x"], b"\x02a\x01x\x02", 0)
+@example("a IS NULL", [b""], b"\x02a\x01x\x02", 48)
+def test_exactly_the_messages_match_whose_decoded_properties_do(
+    expression: str, properties: list[bytes], body: bytes, sys_flag: int
+) -> None:
+    try:
+        matches = sql92.matcher(sql92.parse(expression), sql92.of_mapping)
+    except sql92.ExpressionError:
+        return  # BETWEEN 5 AND 0
+    records = [record_of(text, body, sys_flag) for text in properties]
+    edges = list(accumulate(map(len, records), initial=0))
+    block = RecordBlock(b"".join(records), edges, len(records))
+
+    class OneBlock(Store):
+        def __init__(self) -> None:
+            pass
+
+        def read_block(
+            self, topic: str, queue_id: int, offset: int, *, count_max: int, bytes_max: int
+        ) -> RecordBlock:
+            return block
+
+    messages = look(OneBlock(), expression, look=len(records))
+    assert messages.next_offset == len(records)
+    assert [bytes(part) for part in messages.parts] == [
+        record
+        for record, text in zip(records, properties, strict=True)
+        if matches(decode_properties(text.decode("utf-8", "replace")))
+    ]
+
+
 class TestLookByLook:
     async def ask(self, store: Store, expression: str, count: int, size: int = 1 << 20) -> Slice:
         place = ("orders", 0, 0)
         return await scan(store, asyncio.Lock(), place, wanted(expression), (count, size))
 
-    async def test_looks_go_on_until_enough_is_found(
+    async def test_scan_steps_continue_until_enough_messages_are_found(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", 7)
@@ -178,7 +269,7 @@ class TestLookByLook:
         assert (messages.count, messages.next_offset) == (29, 50)
         assert messages.size == sum(map(len, messages.parts))
 
-    async def test_bytes_are_a_limit_over_all_looks(
+    async def test_the_byte_limit_counts_all_scan_steps(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
@@ -197,7 +288,7 @@ class TestLookByLook:
         assert (messages.count, messages.next_offset) == (0, 30)
         assert SCAN_MAX > 10 * STEP_MAX
 
-    async def test_others_have_their_turn_between_two_looks(
+    async def test_other_tasks_run_between_two_scan_steps(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)
@@ -215,7 +306,7 @@ class TestLookByLook:
         task.cancel()
         assert turns >= 100 // STEP_MIN
 
-    async def test_a_queue_that_goes_meanwhile_ends_the_search(
+    async def test_a_queue_deleted_during_a_scan_ends_it(
         self, store: Store, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("roquet.broker.filtering.filter_scan.STEP_MAX", STEP_MIN)

@@ -26,7 +26,7 @@ def test_every_request_is_served_or_there_is_a_reason_why_not() -> None:
     assert missing == []
 
 
-def test_nothing_that_is_served_has_a_reason_not_to_be() -> None:
+def test_no_served_request_is_listed_as_unserved() -> None:
     assert sorted(code.name for code in UNSERVED.keys() & served()) == []
 
 
@@ -39,7 +39,7 @@ class Unknown(Call[Reply], frozen=True, kw_only=True):
 
 
 @pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SUSPEND_CONSUMER])
-async def test_what_is_not_served_is_refused_in_genuine_words_and_with_the_reason(
+async def test_an_unserved_request_is_refused_in_apaches_words_with_the_reason(
     server: BrokerServer, code: RequestCode
 ) -> None:
     Unknown.code = code

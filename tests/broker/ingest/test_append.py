@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
+from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.settings.config import BrokerConfig
@@ -17,6 +18,8 @@ from roquet.wire.records.batch import BatchItem, encode_batch
 from roquet.wire.records.message_id import parse_offset_message_id, unique_key_origin
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record, decode
+
+pytestmark = pytest.mark.usefixtures("form")
 
 HOST = b"\x0a\x00\x00\x01\x00\x00\x2a\x9f"
 HOST_V6 = bytes(15) + b"\x01\x00\x00\x2a\x9f"
@@ -45,9 +48,9 @@ class IngestHarness:
         self.arrived: list[tuple[str, int, int, list[int]]] = []
         self.store = Store.open(None, SMALL, now_ms=0)
         origin = BrokerOrigin(store_host=store_host, pid=77, seed=1)
-        config = BrokerConfig(max_message_size=1_000, cluster_name="C", **settings)
+        self.config = BrokerConfig(max_message_size=1_000, cluster_name="C", **settings)
         self.ingest = Ingest(
-            self.store, config, self.clock, origin,
+            self.store, self.config, self.clock, origin,
             lambda topic, queue_id, offset, codes: self.arrived.append(
                 (topic, queue_id, offset, list(codes))
             ),
@@ -70,7 +73,7 @@ def properties_of(record: Record) -> dict[str, str]:
 
 
 def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     call = message(
         b"hello", flag=3, reconsume_times=2, properties="KEYS\x01k1 k2\x02TAGS\x01red\x02"
@@ -90,29 +93,33 @@ def test_a_message_is_stored_as_it_came_with_a_key_and_the_cluster(
     }
 
 
-def test_the_senders_own_key_is_kept(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_the_senders_own_key_is_kept(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
+) -> None:
     stored = harness.ingest.append(message(properties="UNIQ_KEY\x01mine\x02"), 0, peer)
     assert stored.unique_key == "mine"
     assert properties_of(harness.record())["UNIQ_KEY"] == "mine"
 
 
 def test_keys_made_here_differ_and_name_this_broker(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     keys = [harness.ingest.append(message(), 0, peer).unique_key for _ in range(3)]
     assert len(set(keys)) == 3
     assert unique_key_origin(keys[0]) == ("10.0.0.1", 77)
 
 
-def test_keys_go_on_in_the_next_month(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_keys_go_on_in_the_next_month(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
+) -> None:
     before = harness.ingest.append(message(), 0, peer).unique_key
     harness.clock.ms += 40 * 24 * 3_600_000
     after = harness.ingest.append(message(), 0, peer).unique_key
     assert before != after
 
 
-def test_an_arrival_is_told_with_its_offset_and_the_tags_code(
-    harness: IngestHarness, peer: Any, message: Any
+def test_an_append_reports_the_arrival_with_offset_and_tag_code(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(properties="TAGS\x01red\x02"), 0, peer)
     harness.ingest.append(message(), 0, peer)
@@ -120,7 +127,7 @@ def test_an_arrival_is_told_with_its_offset_and_the_tags_code(
 
 
 def test_the_message_id_is_the_address_of_the_record(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(), 0, peer)
     stored = harness.ingest.append(message(), 0, peer)
@@ -128,7 +135,7 @@ def test_the_message_id_is_the_address_of_the_record(
     assert place == (HOST, stored.appended.position)
 
 
-def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> None:
+def test_an_ipv6_sender_and_broker_are_flagged(new_peer: NewPeer, message: MakeSend) -> None:
     harness = IngestHarness(store_host=HOST_V6)
     harness.ingest.append(message(), 0, new_peer(HOST_V6))
     record = harness.record()
@@ -137,13 +144,15 @@ def test_an_ipv6_sender_and_broker_are_flagged(new_peer: Any, message: Any) -> N
 
 
 def test_a_clients_word_on_hosts_and_inner_batches_is_not_believed(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(sys_flag=1 | 2 | 8 | 16 | 32 | 64 | 128 | 0x200), 0, peer)
     assert harness.record().sys_flag == 1 | 2 | 0x200
 
 
-def test_a_new_address_counts_from_then_on(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_a_changed_address_is_used_for_later_messages(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
+) -> None:
     harness.ingest.set_origin(BrokerOrigin(store_host=HOST_V6, pid=1, seed=1))
     harness.ingest.append(message(), 0, peer)
     assert harness.record().store_host == HOST_V6
@@ -151,20 +160,20 @@ def test_a_new_address_counts_from_then_on(harness: IngestHarness, peer: Any, me
 
 @pytest.mark.parametrize("size", [0, 1_001])
 def test_a_body_of_no_or_too_many_bytes_is_illegal(
-    harness: IngestHarness, peer: Any, message: Any, size: int
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, size: int
 ) -> None:
     with pytest.raises(MessageIllegal, match="body"):
         harness.ingest.append(message(bytes(size)), 0, peer)
     assert harness.store.end_position == 0
 
 
-def test_the_longest_body_fits(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_the_longest_body_fits(harness: IngestHarness, peer: FakePeer, message: MakeSend) -> None:
     harness.ingest.append(message(bytes(1_000)), 0, peer)
     assert len(harness.record().body) == 1_000
 
 
 def test_properties_over_their_limit_are_illegal(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     text = f"a\x01{'x' * PROPERTIES_SIZE_MAX}\x02"
     with pytest.raises(MessageIllegal, match="properties are"):
@@ -182,7 +191,7 @@ def test_properties_over_their_limit_are_illegal(
     ],
 )
 def test_a_later_delivery_is_refused_rather_than_made_early(
-    harness: IngestHarness, peer: Any, message: Any, text: str
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=text.split("\x01", maxsplit=1)[0]):
         harness.ingest.append(message(properties=text), 0, peer)
@@ -191,7 +200,7 @@ def test_a_later_delivery_is_refused_rather_than_made_early(
 
 @pytest.mark.parametrize("level", ["0", "-1"])
 def test_no_delay_is_no_reason_to_refuse(
-    harness: IngestHarness, peer: Any, message: Any, level: str
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, level: str
 ) -> None:
     harness.ingest.append(message(properties=f"DELAY\x01{level}\x02"), 0, peer)
     assert properties_of(harness.record())["DELAY"] == level
@@ -210,8 +219,8 @@ NOW = 1_700_000_000_123
         ("TIMER_DELIVER_MS\x011700000002001\x02", "1700000002000"),
     ],
 )
-def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
-    harness: IngestHarness, peer: Any, message: Any, text: str, out: str
+def test_a_timed_message_is_stored_like_in_apaches_broker(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str, out: str
 ) -> None:
     call = message(b"hello", properties=f"TAGS\x01red\x02{text}UNIQ_KEY\x01u\x02")
     stored = harness.ingest.append(call, 2, peer)
@@ -238,8 +247,8 @@ def test_a_message_with_a_time_goes_to_the_wheel_as_the_genuine_broker_s_does(
         "__STARTDELIVERTIME\x011800000000000\x02",
     ],
 )
-def test_a_time_that_is_over_or_is_none_is_at_once(
-    harness: IngestHarness, peer: Any, message: Any, text: str
+def test_a_past_or_invalid_delivery_time_means_at_once(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
 ) -> None:
     stored = harness.ingest.append(message(properties=text), 0, peer)
     assert stored.recall_handle == ""
@@ -255,14 +264,14 @@ def test_a_time_that_is_over_or_is_none_is_at_once(
     ],
 )
 def test_a_time_too_far_away_is_refused(
-    harness: IngestHarness, peer: Any, message: Any, text: str
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, text: str
 ) -> None:
     with pytest.raises(MessageIllegal, match="259200 s at most"):
         harness.ingest.append(message(properties=text), 0, peer)
     assert harness.store.end_position == 0
 
 
-def test_an_operator_allows_more(peer: Any, message: Any) -> None:
+def test_an_operator_allows_more(peer: FakePeer, message: MakeSend) -> None:
     harness = IngestHarness(timer_max_delay=40 * 86_400_000)
     harness.ingest.append(message(properties="TIMER_DELAY_SEC\x013456000\x02"), 0, peer)
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == str(
@@ -271,15 +280,17 @@ def test_an_operator_allows_more(peer: Any, message: Any) -> None:
     harness.store.close(0)
 
 
-def test_a_level_wins_over_a_time(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_a_level_wins_over_a_time(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
+) -> None:
     harness.ingest.append(message(properties="DELAY\x013\x02TIMER_DELAY_MS\x0199999\x02"), 0, peer)
     (part,) = harness.store.read("SCHEDULE_TOPIC_XXXX", 2, 0).parts
     assert "TIMER_DELAY_MS" not in properties_of(decode(part))
     assert harness.store.bounds(WHEEL, 0) == (0, 0)
 
 
-def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
-    harness: IngestHarness, peer: Any, message: Any
+def test_a_timed_half_message_is_delayed_when_it_is_committed(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(
         message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_MS\x01900\x02"), 0, peer
@@ -294,7 +305,7 @@ def test_a_half_message_with_a_time_goes_to_the_wheel_when_it_is_committed(
 
 
 def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sent(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(
         message(properties="TRAN_MSG\x01true\x02TIMER_DELAY_SEC\x0160\x02"), 0, peer
@@ -312,8 +323,8 @@ def test_a_committed_message_is_not_refused_for_what_was_allowed_when_it_was_sen
     assert properties_of(harness.record(WHEEL))["TIMER_OUT_MS"] == "1700000060000"
 
 
-def test_what_was_delivered_is_not_sent_to_the_wheel_again(
-    harness: IngestHarness, peer: Any, message: Any
+def test_a_delivered_timed_message_does_not_wait_again(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(properties="TIMER_DELAY_MS\x01900\x02"), 0, peer)
     waiting = harness.record(WHEEL)
@@ -325,7 +336,7 @@ def test_what_was_delivered_is_not_sent_to_the_wheel_again(
 
 
 def test_taking_back_comes_too_late_rather_than_as_a_message(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(), 0, peer)
     end, properties = harness.store.end_position, {"TIMER_DEL_UNIQKEY": "u", "TIMER_DELAY_MS": "0"}
@@ -340,8 +351,8 @@ HALF = "KEYS\x01k\x02TRAN_MSG\x01true\x02TAGS\x01red\x02UNIQ_KEY\x01u\x02"
 HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def test_a_half_message_waits_where_nobody_looks(
-    harness: IngestHarness, peer: Any, message: Any
+def test_a_half_message_is_stored_in_the_half_topic(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     stored = harness.ingest.append(
         message(properties=f"{HALF}PGROUP\x01g\x02", sys_flag=5), 3, peer
@@ -360,15 +371,15 @@ def test_a_half_message_waits_where_nobody_looks(
 
 
 def test_a_half_message_that_does_not_name_its_group_is_that_of_its_sender(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     for number in range(2):
         harness.ingest.append(message(properties=HALF, producer_group="pg"), 0, peer)
         assert properties_of(harness.record(HALVES, offset=number))["PGROUP"] == "pg"
 
 
-def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
-    harness: IngestHarness, peer: Any, message: Any
+def test_properties_of_a_half_message_about_its_own_queue_are_replaced(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     text = f"{HALF}REAL_TOPIC\x01secret\x02REAL_QID\x017\x02__transactionId__\x01x\x02"
     harness.ingest.append(message(properties=text), 1, peer)
@@ -378,7 +389,7 @@ def test_what_a_half_message_says_of_its_place_itself_is_not_believed(
 
 
 def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(properties=f"{HALF}DELAY\x013\x02"), 0, peer)
     assert properties_of(harness.record(HALVES))["DELAY"] == "3"
@@ -386,7 +397,7 @@ def test_a_half_message_that_is_to_come_later_waits_for_its_transaction_first(
 
 
 def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     text = f"{HALF}DELAY\x013\x02"
     harness.ingest.append(message(properties=text, topic="%RETRY%g", reconsume_times=1), 0, peer)
@@ -395,7 +406,7 @@ def test_a_failed_message_that_comes_back_with_its_transaction_is_a_plain_one(
 
 
 def test_a_flag_without_the_property_is_refused(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     for text in ("", "TRAN_MSG\x01false\x02"):
         with pytest.raises(MessageIllegal, match="TRAN_MSG"):
@@ -404,7 +415,7 @@ def test_a_flag_without_the_property_is_refused(
 
 
 def test_no_room_for_what_is_added_is_illegal(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     with pytest.raises(MessageIllegal, match="32767"):
         harness.ingest.append(message(properties=f"{HALF}a\x01{'x' * 32_660}\x02"), 0, peer)
@@ -412,7 +423,7 @@ def test_no_room_for_what_is_added_is_illegal(
 
 
 def test_an_operator_may_refuse_transactions(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.configure(BrokerConfig(reject_transactions=True))
     with pytest.raises(CallRefused, match="transaction message is forbidden") as refused:
@@ -421,8 +432,8 @@ def test_an_operator_may_refuse_transactions(
     harness.ingest.append(message(), 0, peer)
 
 
-def test_what_only_brokers_may_say_is_replaced(
-    harness: IngestHarness, peer: Any, message: Any
+def test_properties_reserved_for_brokers_are_replaced(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     text = (
         "CLUSTER\x01other\x02POP_CK\x011 2 3\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02"
@@ -435,10 +446,10 @@ def test_what_only_brokers_may_say_is_replaced(
     }  # fmt: skip
 
 
-def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them(
-    harness: IngestHarness, peer: Any, message: Any
+def test_region_and_trace_switch_follow_the_settings_except_in_batches(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
-    config = replace(harness.ingest._config, region="north", trace_on=False)
+    config = replace(harness.config, region="north", trace_on=False)
     harness.ingest.configure(config)
     for _ in range(2):  # the second text is known from the first
         harness.ingest.append(message(properties="UNIQ_KEY\x01k\x02"), 0, peer)
@@ -448,7 +459,9 @@ def test_region_and_trace_switch_change_with_the_settings_and_no_batch_says_them
     assert [properties_of(harness.record(offset=n)) for n in range(3)] == [alone, alone, in_batch]
 
 
-def test_a_sender_may_not_want_to_wait(harness: IngestHarness, peer: Any, message: Any) -> None:
+def test_wait_false_appends_without_waiting_for_the_flush(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
+) -> None:
     assert harness.ingest.append(message(), 0, peer).waits
     assert harness.ingest.append(message(properties="WAIT\x01true\x02"), 0, peer).waits
     assert not harness.ingest.append(message(properties="WAIT\x01false\x02"), 0, peer).waits
@@ -456,7 +469,7 @@ def test_a_sender_may_not_want_to_wait(harness: IngestHarness, peer: Any, messag
 
 @pytest.mark.parametrize("fields", [{"flag": 2**40}, {"born_timestamp": 2**70}])
 def test_a_number_out_of_range_is_illegal_and_stores_nothing(
-    harness: IngestHarness, peer: Any, message: Any, fields: dict[str, Any]
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, fields: dict[str, Any]
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
         harness.ingest.append(message(**fields), 0, peer)
@@ -469,7 +482,7 @@ def batch_of(*bodies: bytes, properties: bytes = b"") -> bytes:
 
 
 def test_a_batch_becomes_messages_of_its_own(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     body = encode_batch(
         [
@@ -491,7 +504,7 @@ def test_a_batch_becomes_messages_of_its_own(
 
 
 def test_a_batch_takes_its_wait_from_the_whole(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     stored = harness.ingest.append_batch(
         message(batch_of(b"a"), properties="WAIT\x01false\x02"), 0, peer
@@ -511,7 +524,7 @@ def test_a_batch_takes_its_wait_from_the_whole(
     ],
 )
 def test_a_spoiled_batch_is_refused_as_a_whole(
-    harness: IngestHarness, peer: Any, message: Any, body: bytes, complaint: str
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, body: bytes, complaint: str
 ) -> None:
     with pytest.raises(MessageIllegal, match=complaint):
         harness.ingest.append_batch(message(body), 0, peer)
@@ -519,14 +532,14 @@ def test_a_spoiled_batch_is_refused_as_a_whole(
 
 
 def test_a_batch_to_a_retry_topic_is_refused(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     with pytest.raises(MessageIllegal, match="retry"):
         harness.ingest.append_batch(message(batch_of(b"x"), topic="%RETRY%g"), 0, peer)
 
 
 def test_a_batch_with_a_number_out_of_range_stores_nothing(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     with pytest.raises(MessageIllegal, match="out of range"):
         harness.ingest.append_batch(message(batch_of(b"x", b"y"), born_timestamp=2**70), 0, peer)
@@ -537,7 +550,7 @@ def test_a_batch_with_a_number_out_of_range_stores_nothing(
     ("asked", "level", "delay_ms"), [("3", 3, 10_000), ("18", 18, 7_200_000), ("99", 18, 7_200_000)]
 )
 def test_a_delayed_message_waits_at_its_level(
-    harness: IngestHarness, peer: Any, message: Any, asked: str, level: int, delay_ms: int
+    harness: IngestHarness, peer: FakePeer, message: MakeSend, asked: str, level: int, delay_ms: int
 ) -> None:
     call = message(b"later", properties=f"DELAY\x01{asked}\x02TAGS\x01red\x02UNIQ_KEY\x01k\x02")
     harness.ingest.append(call, 5, peer)
@@ -554,7 +567,7 @@ def test_a_delayed_message_waits_at_its_level(
     }  # fmt: skip
 
 
-def test_levels_can_be_set(peer: Any, message: Any) -> None:
+def test_levels_can_be_set(peer: FakePeer, message: MakeSend) -> None:
     harness = IngestHarness(message_delay_levels=(700,))
     harness.ingest.append(message(properties="DELAY\x014\x02"), 0, peer)
     assert harness.arrived == [("SCHEDULE_TOPIC_XXXX", 0, 0, [1_700_000_000_823])]
@@ -562,7 +575,7 @@ def test_levels_can_be_set(peer: Any, message: Any) -> None:
 
 
 def test_a_delay_that_does_not_fit_is_illegal(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     text = f"DELAY\x011\x02a\x01{'x' * (PROPERTIES_SIZE_MAX - 60)}\x02UNIQ_KEY\x01k\x02"
     with pytest.raises(MessageIllegal, match="fit"):
@@ -571,7 +584,7 @@ def test_a_delay_that_does_not_fit_is_illegal(
 
 
 def test_a_stored_message_is_stored_again_with_its_past(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     call = message(b"squeezed", flag=9, sys_flag=1 | 0x300, properties="UNIQ_KEY\x01k\x02")
     harness.ingest.append(call, 0, peer)
@@ -590,8 +603,8 @@ def test_a_stored_message_is_stored_again_with_its_past(
     assert harness.arrived[-1] == ("%RETRY%g", 0, 0, [hash_code("red")])
 
 
-def test_what_is_stored_again_may_wait_first(
-    harness: IngestHarness, peer: Any, message: Any
+def test_a_reappended_message_may_be_delayed(
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(), 0, peer)
     harness.ingest.reappend(
@@ -602,7 +615,7 @@ def test_what_is_stored_again_may_wait_first(
 
 
 def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
-    peer: Any, message: Any
+    peer: FakePeer, message: MakeSend
 ) -> None:
     other, harness = IngestHarness(HOST_V6), IngestHarness()
     other.ingest.append(message(b"moved"), 0, peer)
@@ -614,7 +627,9 @@ def test_a_message_of_an_ipv6_broker_is_stored_again_by_an_ipv4_one(
         broker.store.close(0)
 
 
-def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: Any) -> None:
+def test_a_message_with_too_many_tries_becomes_a_dead_letter(
+    peer: FakePeer, message: MakeSend
+) -> None:
     harness = IngestHarness()
     harness.ingest = Ingest(
         harness.store, BrokerConfig(), harness.clock, BrokerOrigin(store_host=HOST, pid=1, seed=1),
@@ -634,7 +649,7 @@ def test_who_has_failed_too_often_is_stored_among_the_dead(peer: Any, message: A
 
 
 def test_a_message_that_cannot_be_stored_again_is_refused(
-    harness: IngestHarness, peer: Any, message: Any
+    harness: IngestHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(), 0, peer)
     with pytest.raises(MessageIllegal, match="out of range"):

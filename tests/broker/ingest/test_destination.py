@@ -4,6 +4,7 @@ import pytest
 
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.topics import Topics
 from roquet.model.topic import TopicConfig
 from roquet.testing.clock import VirtualClock
@@ -12,9 +13,8 @@ from roquet.testing.clock import VirtualClock
 def homes(*, auto_create: bool = True) -> Destinations:
     topics = Topics(None, BrokerConfig(), 0)
     topics.put(TopicConfig(topic_name="orders", read_queue_nums=4, write_queue_nums=2), 0)
-    return Destinations(
-        topics=topics, clock=VirtualClock(), default_queue_count=8, auto_create=auto_create
-    )
+    settings = RuntimeSettings(BrokerConfig(auto_create_topic=auto_create, default_queue_count=3))
+    return Destinations(topics=topics, clock=VirtualClock(), settings=settings)
 
 
 @pytest.mark.parametrize(
@@ -44,17 +44,17 @@ def test_a_group_s_topic_comes_again_even_where_others_do_not(topic: str) -> Non
 
 def test_settings_change_while_messages_wait() -> None:
     destinations = homes()
-    destinations.configure(BrokerConfig(auto_create_topic=False))
+    destinations.settings.change({"auto_create_topic": "false"}, 0)
     destinations.queue("bills", "0")
     assert destinations.topics.get("bills") is None
-    destinations.configure(BrokerConfig(default_queue_count=3))
+    destinations.settings.change({"auto_create_topic": "true"}, 0)
     destinations.queue("bills", "0")
     made = destinations.topics.get("bills")
     assert made is not None
     assert made.write_queue_nums == 3
 
 
-def test_where_topics_do_not_come_by_themselves_its_messages_wait_for_who_creates_it(
+def test_messages_of_a_deleted_topic_wait_until_it_is_created_if_creation_is_not_automatic(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     destinations = homes(auto_create=False)

@@ -1,18 +1,24 @@
+from collections.abc import Callable
 from itertools import count
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from roquet.broker.ingest.property_normalizer import (
-    CACHE_MAX,
+    SPECIAL,
     NormalizedProperties,
     PropertyNormalizer,
+    ended,
+    plain_batch,
+    plain_facts,
 )
 from roquet.model.errors import MessageIllegal
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties, is_well_formed
+
+pytestmark = pytest.mark.usefixtures("form")
 
 KEY = "UNIQ_KEY\x01k\x02"
 
@@ -40,7 +46,7 @@ def test_the_senders_own_key_is_kept() -> None:
     )
 
 
-def test_an_empty_key_is_none() -> None:
+def test_an_empty_key_counts_as_missing() -> None:
     assert normalize("UNIQ_KEY\x01\x02").unique_key == b"key1"
 
 
@@ -68,7 +74,7 @@ def test_a_sender_may_not_want_to_wait() -> None:
     assert not normalize("WAIT\x01false\x02").waits
 
 
-def test_what_only_brokers_may_say_is_replaced() -> None:
+def test_properties_reserved_for_brokers_are_replaced() -> None:
     normalized = normalize(f"CLUSTER\x01other\x02POP_CK\x011 2\x02{KEY}")
     assert normalized.text == b"UNIQ_KEY\x01k\x02CLUSTER\x01C\x02"
 
@@ -109,7 +115,7 @@ def test_a_later_delivery_is_refused(text: str) -> None:
         ("__STARTDELIVERTIME\x01999\x02", False),
     ],
 )
-def test_a_delivery_time_is_told_unless_a_level_is_asked_for_too(text: str, timed: bool) -> None:
+def test_a_delivery_time_is_found_unless_a_delay_level_is_set(text: str, timed: bool) -> None:
     normalized = new_stamps().normalize(text.encode(), True)
     assert normalized.timed is timed
     assert normalized.is_special is (timed or normalized.delay_level > 0)
@@ -125,13 +131,13 @@ def test_a_delay_counts_though_the_message_was_delayed_once_before() -> None:
     assert b"TIMER_OUT_MS" not in normalized.text
 
 
-def test_who_takes_a_message_back_asks_for_it() -> None:
+def test_a_recall_names_the_message_that_it_cancels() -> None:
     with pytest.raises(MessageIllegal, match="recall a message"):
         new_stamps().normalize(b"TIMER_DEL_UNIQKEY\x01u\x02TIMER_DELAY_MS\x0199\x02", True)
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", "True"])
-def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -> None:
+def test_a_repeated_property_text_is_recognised_as_a_transaction(text: str) -> None:
     normalizer = new_stamps()
     for number in range(3):
         raw = f"UNIQ_KEY\x01k{number}\x02TRAN_MSG\x01{text}\x02PGROUP\x01g\x02".encode()
@@ -142,7 +148,7 @@ def test_a_message_of_a_transaction_says_so_the_second_time_as_well(text: str) -
 
 
 @pytest.mark.parametrize("text", ["false", "1", "yes"])
-def test_what_is_not_true_is_no_transaction(text: str) -> None:
+def test_a_transaction_flag_other_than_true_is_none(text: str) -> None:
     for _ in range(2):
         normalized = normalize(f"UNIQ_KEY\x01k\x02TRAN_MSG\x01{text}\x02")
         assert decode_properties(normalized.text)["TRAN_MSG"] == text
@@ -210,13 +216,13 @@ def outcome(
 
 
 @given(st.lists(st.lists(PIECES, max_size=6).map("".join), max_size=30))
-def test_what_was_learned_of_other_texts_changes_nothing(texts: list[str]) -> None:
-    learned = PropertyNormalizer("C", lambda: "new")
+def test_property_texts_do_not_affect_others(texts: list[str]) -> None:
+    used = PropertyNormalizer("C", lambda: "new")
     for text in texts:
         raw = text.encode("utf-8", "surrogatepass")
         for may_wait in (True, False):
-            plain = outcome(PropertyNormalizer("C", lambda: "new"), raw, may_wait)
-            assert outcome(learned, raw, may_wait) == plain
+            fresh = outcome(PropertyNormalizer("C", lambda: "new"), raw, may_wait)
+            assert outcome(used, raw, may_wait) == fresh
 
 
 def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> None:
@@ -227,16 +233,152 @@ def test_bytes_that_are_no_text_are_refused_also_when_the_rest_is_known() -> Non
             normalizer.normalize(bad)
 
 
-def test_only_so_many_texts_are_remembered() -> None:
-    normalizer = new_stamps()
-    for number in range(2 * CACHE_MAX):
-        text = f"UNIQ_KEY\x01k\x02TAGS\x01t{number}\x02"
-        assert normalizer.normalize(text.encode()).tag_code == hash_code(f"t{number}")
-
-
 @pytest.mark.parametrize(("level", "asked"), [("3", 3), ("99", 99), ("0", 0), ("-1", 0)])
 def test_a_message_that_may_wait_says_its_level(level: str, asked: int) -> None:
     normalized = PropertyNormalizer("C", lambda: "key1").normalize(
         f"DELAY\x01{level}\x02".encode(), True
     )
     assert normalized.delay_level == asked
+
+
+class TestPlainTexts:
+    """Texts whose facts are read from the bytes as they are."""
+
+    def test_the_facts_are_tag_code_whether_the_sender_waits_and_unique_key(self) -> None:
+        text = b"UNIQ_KEY\x017F01\x02TAGS\x01red\x02WAIT\x01false\x02a\x01\x02"
+        assert plain_facts(text) == (hash_code("red"), False, b"7F01")
+        assert plain_facts(KEY.encode()) == (0, True, b"k")
+
+    def test_of_two_properties_with_one_name_the_last_counts(self) -> None:
+        text = "UNIQ_KEY\x01a\x02TAGS\x01red\x02WAIT\x01false\x02"
+        again = "UNIQ_KEY\x01b\x02TAGS\x01\x02WAIT\x01true\x02"
+        assert plain_facts(f"{text}{again}".encode()) == (0, True, b"b")
+        assert plain_facts(f"{again}{text}".encode()) == (hash_code("red"), False, b"a")
+
+    @pytest.mark.parametrize("name", sorted(SPECIAL))
+    def test_a_property_that_asks_for_something_is_not_plain(self, name: str) -> None:
+        assert plain_facts(f"{KEY}{name}\x010\x02".encode()) is None
+        assert plain_facts(f"{name}\x01\x02{KEY}".encode()) is None
+        assert plain_facts(f"{KEY}x{name}\x010\x02{name}x\x010\x02".encode()) is not None
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "", "TAGS\x01red\x02", "UNIQ_KEY\x01\x02", "XUNIQ_KEY\x01k\x02",
+            "UNIQ_KEY\x01k\x02UNIQ_KEY\x01\x02", f"{KEY}a", f"{KEY}a\x01b", f"{KEY}\x02",
+            f"{KEY}a\x02", f"{KEY}\x01b\x02", f"{KEY}a\x01b\x01c\x02", "UNIQ_KEY\x01k",
+        ],
+    )  # fmt: skip
+    def test_odd_texts_are_not_plain(self, text: str) -> None:
+        assert plain_facts(text.encode("utf-8", "surrogatepass")) is None
+
+    @pytest.mark.parametrize("word", ["r\xe9d", "\u7ea2", "\U0001f600", "\ud800"])
+    def test_texts_beyond_ascii_are_plain(self, word: str) -> None:
+        text = f"UNIQ_KEY\x01{word}\x02TAGS\x01{word}\x02{word}\x01{word}\x02"
+        raw, key = (one.encode("utf-8", "surrogatepass") for one in (text, word))
+        assert plain_facts(raw) == (hash_code(word), True, key)
+        assert plain_batch([raw], b"", b"") == ([raw], [hash_code(word)], True)
+
+    @pytest.mark.parametrize("size", range(1, 20))
+    def test_one_byte_that_is_no_text_is_seen_anywhere(self, size: int) -> None:
+        for at in range(size):
+            value = bytearray(b"v" * size)
+            assert plain_facts(b"UNIQ_KEY\x01k\x02a\x01%b\x02" % bytes(value)) is not None
+            value[at] = 0x80
+            assert plain_facts(b"UNIQ_KEY\x01k\x02a\x01%b\x02" % bytes(value)) is None
+
+    def test_a_batch_gets_what_it_shares_and_what_is_added(self) -> None:
+        texts = [
+            b"UNIQ_KEY\x01a\x02WAIT\x01false\x02TAGS\x01red\x02",
+            b"UNIQ_KEY\x01b",
+            b"UNIQ_KEY\x01c\x02",
+        ]
+        assert plain_batch(texts, b"TAGS\x01blue\x02", b"CLUSTER\x01C\x02") == (
+            [ended(text) + b"TAGS\x01blue\x02CLUSTER\x01C\x02" for text in texts],
+            [hash_code("blue")] * 3,
+            False,
+        )
+        assert plain_batch([b"", b""], KEY.encode(), b"") == ([KEY.encode()] * 2, [0, 0], True)
+
+    def test_a_batch_with_one_text_that_is_not_plain_is_not_plain(self) -> None:
+        plain = KEY.encode()
+        for odd in (b"", b"TAGS\x01red\x02", plain + b"DELAY\x013\x02", b"UNIQ_KEY\x01\xff\x02"):
+            assert plain_batch([plain, odd, plain], b"", b"") is None
+
+    def test_a_batch_is_plain_up_to_the_limit_of_what_is_stored(self) -> None:
+        added = b"CLUSTER\x01C\x02"
+        space = PROPERTIES_SIZE_MAX - len(KEY) - len(added) - len("a\x01\x02")
+        fits, more = (f"{KEY}a\x01{'x' * size}\x02".encode() for size in (space, space + 1))
+        plain = plain_batch([fits], b"", added)
+        assert plain is not None
+        assert len(plain[0][0]) == PROPERTIES_SIZE_MAX
+        assert plain_batch([more], b"", added) is None
+        assert plain_batch([fits], b"b", added) is None
+
+
+def outcome_of_batch(texts: list[bytes], shared: bytes, *, together: bool) -> object:
+    normalizer = PropertyNormalizer("Cluster", iter(f"NEW{n}" for n in range(99)).__next__)
+    try:
+        if together:
+            return normalizer.normalize_batch(texts, shared)
+        normalized = [normalizer.normalize(ended(text) + shared) for text in texts]
+        return [n.text for n in normalized], [n.tag_code for n in normalized], normalized[0].waits
+    except MessageIllegal as error:
+        return str(error)
+
+
+BATCH_PIECES = st.sampled_from(
+    ["UNIQ_KEY\x01k\x02", "UNIQ_KEY\x01\x02", "KEYS\x01a b\x02", "ROQUET_ROW\x01r/1\x02",
+     "TAGS\x01red\x02", "TAGS\x01blau\xe4\x02", "DELAY\x010\x02", "DELAY\x013\x02",
+     "WAIT\x01false\x02", "TRAN_MSG\x01true\x02", "x\x01y\x01z\x02", "\0", "POP_CK\x01p\x02",
+     "lonely\x02", "TIMER_OUT_MS\x011\x02", "open\x01end"]
+)  # fmt: skip
+BATCH_TEXTS = st.lists(BATCH_PIECES, max_size=4).map("".join)
+COUNT = 11
+
+
+@given(BATCH_TEXTS, st.lists(BATCH_TEXTS, max_size=1), st.integers(0, COUNT), BATCH_TEXTS)
+@example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02DELAY\x013\x02"], 5, "")
+@example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02TAGS\x01red\x02"], 5, "")
+@example("UNIQ_KEY\x01k\x02", ["UNIQ_KEY\x01k\x02\0UNIQ_KEY\x01k\x02"], 3, "")
+def test_a_batch_is_normalized_as_its_messages_are(
+    text: str, odd: list[str], at: int, shared: str
+) -> None:
+    texts = [text.replace("\x01k\x02", f"\x01k{n}\x02").encode() for n in range(COUNT)]
+    texts[at:at] = [one.encode() for one in odd]
+    assert outcome_of_batch(texts, shared.encode(), together=True) == outcome_of_batch(
+        texts, shared.encode(), together=False
+    )
+
+
+def test_one_illegal_text_refuses_the_whole_batch() -> None:
+    texts = [KEY.encode(), f"{KEY}TRAN_MSG\x01true\x02".encode()]
+    with pytest.raises(MessageIllegal, match="sent alone"):
+        new_stamps().normalize_batch(texts, b"")
+
+
+RAW_TEXTS = st.one_of(
+    st.lists(PIECES, max_size=6).map(
+        lambda pieces: "".join(pieces).encode("utf-8", "surrogatepass")
+    ),
+    st.lists(st.sampled_from([b"\x01", b"\x02", b"UNIQ_KEY\x01k\x02", b"a", b"\0", b"\xff"])).map(
+        b"".join
+    ),
+    st.sampled_from([KEY.encode() + b"x" * 32_753 + b"\x01\x02", b"x" * 40_000]),
+)
+
+
+@given(
+    st.lists(RAW_TEXTS, min_size=1, max_size=4),
+    RAW_TEXTS,
+    st.sampled_from([b"", b"CLUSTER\x01C\x02"]),
+)
+def test_both_forms_read_the_same_facts(
+    outcome_of_both: Callable[[Callable[[], object]], object],
+    texts: list[bytes],
+    shared: bytes,
+    added: bytes,
+) -> None:
+    outcome_of_both(lambda: [plain_facts(text) for text in texts])
+    outcome_of_both(lambda: plain_batch(texts, b"", added))
+    outcome_of_both(lambda: plain_batch(texts, shared, added))

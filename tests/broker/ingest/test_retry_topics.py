@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.broker.conftest import MakeSend
 
 from roquet.broker.broker import Broker
 from roquet.model.errors import CallRefused
@@ -11,30 +12,34 @@ from roquet.wire.codes import ResponseCode
 QUEUE = MessageQueue(topic="orders", broker_name="broker-a", queue_id=0)
 
 
-def dead(broker: Broker, message: Any, times: int, **fields: Any) -> str | None:
+def dead(broker: Broker, message: MakeSend, times: int, **fields: Any) -> str | None:
     call = message(topic="%RETRY%g", reconsume_times=times, **fields)
     return broker.delivery.retry_topics.dead_letter_topic(call)
 
 
-async def test_a_client_may_try_as_often_as_its_group_allows(broker: Broker, message: Any) -> None:
+async def test_a_client_may_try_as_often_as_its_group_allows(
+    broker: Broker, message: MakeSend
+) -> None:
     assert [dead(broker, message, times) for times in (0, 16, 17)] == [None, None, "%DLQ%g"]
     topic = broker.tables.topics.get("%DLQ%g")
     assert topic is not None
     assert (topic.read_queue_nums, topic.write_queue_nums, topic.perm) == (1, 1, 6)
 
 
-async def test_a_groups_own_limit_counts(broker: Broker, message: Any) -> None:
+async def test_a_groups_own_limit_counts(broker: Broker, message: MakeSend) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=2), 0)
     assert [dead(broker, message, times) for times in (2, 3)] == [None, "%DLQ%g"]
 
 
-async def test_a_client_may_bring_its_own_limit(broker: Broker, message: Any) -> None:
+async def test_a_client_may_bring_its_own_limit(broker: Broker, message: MakeSend) -> None:
     assert dead(broker, message, 2, max_reconsume_times=1) == "%DLQ%g"
     assert dead(broker, message, 30, max_reconsume_times=99) is None
     assert dead(broker, message, 1, max_reconsume_times=-1) is None
 
 
-async def test_what_an_ordered_group_sends_has_been_given_up(broker: Broker, message: Any) -> None:
+async def test_a_message_sent_back_by_an_ordered_group_is_a_dead_letter(
+    broker: Broker, message: MakeSend
+) -> None:
     now_ms = broker.control.clock.monotonic_ms()
     broker.tables.locks.lock("g", "c1", [QUEUE], now_ms)
     assert dead(broker, message, 1) == "%DLQ%g"
@@ -44,14 +49,14 @@ async def test_what_an_ordered_group_sends_has_been_given_up(broker: Broker, mes
 
 @pytest.mark.parametrize("settings", [{"auto_create_group": False}])
 async def test_a_group_that_is_unknown_and_may_not_be_made_is_refused(
-    broker: Broker, message: Any
+    broker: Broker, message: MakeSend
 ) -> None:
     with pytest.raises(CallRefused) as refused:
         dead(broker, message, 1)
     assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
-async def test_a_retry_topic_has_as_many_queues_as_its_group_wants(broker: Broker) -> None:
+async def test_a_retry_topic_has_the_queue_count_of_its_group(broker: Broker) -> None:
     group = SubscriptionGroup(group_name="g", retry_queue_nums=3)
     made = broker.delivery.retry_topics.retry_topic(group, unit_mode=True)
     assert (made.topic_name, made.write_queue_nums, made.topic_sys_flag) == ("%RETRY%g", 3, 2)

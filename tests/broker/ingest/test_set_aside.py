@@ -10,6 +10,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import CallRefused, RecordError, StoreError, StoreFull
 from roquet.model.names import SET_ASIDE_TOPIC
+from roquet.rules.retention import DiskUsage
 from roquet.store.config import StoreConfig
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import VirtualClock
@@ -55,7 +56,7 @@ def harness() -> Iterator[SetAsideHarness]:
     harness.store.close(0)
 
 
-def test_what_is_kept_is_the_whole_record_and_says_why_and_whence(
+def test_a_set_aside_message_holds_the_whole_record_with_reason_and_origin(
     harness: SetAsideHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     record = harness.stored(reconsume_times=2)
@@ -86,11 +87,11 @@ def test_an_error_of_the_disk_or_of_this_moment_sets_nothing_aside(
     assert harness.set_aside.total == 0
 
 
-def test_what_cannot_be_stored_is_not_counted_as_kept(
-    harness: SetAsideHarness, monkeypatch: pytest.MonkeyPatch
+def test_a_message_that_cannot_be_set_aside_is_not_counted(
+    harness: SetAsideHarness,
 ) -> None:
     record = harness.stored()
-    monkeypatch.setattr(harness.store, "_refusal", StoreFull("full"))
+    assert harness.store.watch_disk(DiskUsage(100, 0))
     with pytest.raises(StoreFull):
         harness.set_aside.keep_record("delay", record, ValueError("odd"))
     assert (harness.set_aside.total, harness.set_aside.counts["delay"]) == (0, 0)
@@ -122,7 +123,7 @@ def test_a_record_too_large_to_be_copied_is_kept_as_a_reference(harness: SetAsid
     assert harness.records("orders", 3)[1].body == record.body
 
 
-def test_what_is_tried_again_goes_back_as_it_was(harness: SetAsideHarness) -> None:
+def test_a_message_put_back_equals_the_original(harness: SetAsideHarness) -> None:
     record = harness.stored(flag=9, sys_flag=1, born_ms=8, reconsume_times=2, tag_code=4)
     harness.set_aside.keep_record("timer", record, ValueError("odd"))
     retried: list[Record] = []
@@ -137,7 +138,7 @@ def test_what_is_tried_again_goes_back_as_it_was(harness: SetAsideHarness) -> No
     assert harness.set_aside.total == 1, "the copy stays"
 
 
-def test_it_goes_where_its_service_wants_it(harness: SetAsideHarness) -> None:
+def test_a_message_is_put_back_where_its_service_expects_it(harness: SetAsideHarness) -> None:
     record = harness.stored()
     harness.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))
     (kept,) = harness.records()
@@ -167,7 +168,9 @@ def test_a_record_that_only_lacks_keys_is_indexed_again_and_not_stored(
     assert len(harness.records("orders", 3)) == 1
 
 
-def test_what_is_neither_kept_nor_there_cannot_be_tried_again(harness: SetAsideHarness) -> None:
+def test_a_message_neither_copied_nor_in_the_log_cannot_be_put_back(
+    harness: SetAsideHarness,
+) -> None:
     harness.set_aside.keep("timer", RecordLocation("orders", 0, 0, 10**6), ValueError("odd"))
     (kept,) = harness.records()
     with pytest.raises(RecordError, match="neither the message nor a copy"):

@@ -8,6 +8,7 @@ import pytest
 
 from roquet.broker.log.flush import FILES_AT_ONCE, Flush
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
@@ -17,8 +18,8 @@ from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
-class Disk(Store):
-    """What a flush needs of a store; counts what it is asked."""
+class FakeStore(Store):
+    """A store without files, which counts flushes and checkpoints."""
 
     end_position = 0
     flushed_position = 0
@@ -66,26 +67,31 @@ class Disk(Store):
         return end
 
     def flush_task(self, now_ms: int) -> FlushTask:
-        return FlushTask(self.waiting.copy(), self.written.append, self._checkpoint)
+        return FlushTask(self.waiting.copy(), self.written.append, self.note_checkpoint)
 
-    def _checkpoint(self) -> None:
+    def note_checkpoint(self) -> None:
         self.checkpoints += 1
         self.flushed_position = self.end_position
 
 
 @pytest.fixture
-def disk() -> Disk:
-    return Disk()
+def disk() -> FakeStore:
+    return FakeStore()
 
 
 @pytest.fixture
-def flush(disk: Disk) -> Iterator[Flush]:
-    flush = Flush(disk, BrokerConfig(sync_flush_timeout=2_000), SYSTEM_CLOCK)
+def settings() -> RuntimeSettings:
+    return RuntimeSettings(BrokerConfig(sync_flush_timeout=2_000))
+
+
+@pytest.fixture
+def flush(disk: FakeStore, settings: RuntimeSettings) -> Iterator[Flush]:
+    flush = Flush(disk, settings, SYSTEM_CLOCK)
     yield flush
     flush.close()
 
 
-async def test_one_flush_releases_everyone_who_waits(disk: Disk, flush: Flush) -> None:
+async def test_one_flush_releases_everyone_who_waits(disk: FakeStore, flush: Flush) -> None:
     serving = asyncio.create_task(flush.serve())
     disk.end_position = 100
     assert all(await asyncio.gather(*(flush.durable(position) for position in range(1, 101))))
@@ -93,7 +99,9 @@ async def test_one_flush_releases_everyone_who_waits(disk: Disk, flush: Flush) -
     serving.cancel()
 
 
-async def test_who_comes_during_a_flush_is_served_by_the_next(disk: Disk, flush: Flush) -> None:
+async def test_a_message_appended_during_a_flush_waits_for_the_next(
+    disk: FakeStore, flush: Flush
+) -> None:
     serving = asyncio.create_task(flush.serve())
     disk.may_finish.clear()
     disk.end_position = 10
@@ -110,27 +118,27 @@ async def test_who_comes_during_a_flush_is_served_by_the_next(disk: Disk, flush:
     serving.cancel()
 
 
-async def test_what_is_durable_already_waits_for_nothing(disk: Disk, flush: Flush) -> None:
+async def test_a_durable_position_does_not_wait(disk: FakeStore, flush: Flush) -> None:
     disk.end_position = 10
     await flush.step()
     assert await flush.durable(10)
     assert disk.flushes == 1
 
 
-async def test_a_slow_disk_is_not_waited_for_beyond_the_time(disk: Disk) -> None:
-    flush = Flush(disk, BrokerConfig(sync_flush_timeout=10), SYSTEM_CLOCK)
+async def test_waiting_for_a_slow_disk_ends_with_the_timeout(disk: FakeStore) -> None:
+    flush = Flush(disk, RuntimeSettings(BrokerConfig(sync_flush_timeout=10)), SYSTEM_CLOCK)
     disk.end_position = 10
     assert not await flush.durable(10)
     flush.close()
 
 
-async def test_nothing_new_is_not_flushed(disk: Disk, flush: Flush) -> None:
+async def test_nothing_is_flushed_without_new_messages(disk: FakeStore, flush: Flush) -> None:
     await flush.step(0)
     await flush.checkpoint(0)
     assert (disk.flushes, disk.checkpoints) == (0, 0)
 
 
-async def test_a_checkpoint_flushes_everything_once(disk: Disk, flush: Flush) -> None:
+async def test_a_checkpoint_flushes_everything_once(disk: FakeStore, flush: Flush) -> None:
     disk.end_position = 10
     await flush.checkpoint(0)
     await flush.checkpoint(0)
@@ -139,7 +147,7 @@ async def test_a_checkpoint_flushes_everything_once(disk: Disk, flush: Flush) ->
 
 
 async def test_a_checkpoint_is_taken_once_the_one_before_is_saved(
-    disk: Disk, flush: Flush, monkeypatch: pytest.MonkeyPatch
+    disk: FakeStore, flush: Flush, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Retention may have gone by the newer one: an older one in its place would be refused."""
     steps: list[str] = []
@@ -149,7 +157,7 @@ async def test_a_checkpoint_is_taken_once_the_one_before_is_saved(
         assert disk.may_finish.wait(5)
         steps.append("saved")
 
-    monkeypatch.setattr(disk, "_checkpoint", slow)
+    monkeypatch.setattr(disk, "note_checkpoint", slow)
     disk.may_finish.clear()
     disk.end_position = 100
     first = asyncio.create_task(flush.checkpoint(0))
@@ -163,7 +171,7 @@ async def test_a_checkpoint_is_taken_once_the_one_before_is_saved(
 
 
 async def test_a_failed_flush_is_said_and_tried_again(
-    disk: Disk, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    disk: FakeStore, flush: Flush, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.broker.log.flush.FAILURE_PAUSE_MS", 10)
     serving = asyncio.create_task(flush.serve())
@@ -175,17 +183,19 @@ async def test_a_failed_flush_is_said_and_tried_again(
     serving.cancel()
 
 
-async def test_a_changed_timeout_counts_from_the_next_message_on(disk: Disk, flush: Flush) -> None:
+async def test_a_changed_timeout_counts_from_the_next_message_on(
+    disk: FakeStore, flush: Flush, settings: RuntimeSettings
+) -> None:
     disk.end_position = 100
-    flush.configure(BrokerConfig(sync_flush_timeout=1))
+    settings.change({"sync_flush_timeout": "1ms"}, 0)
     async with asyncio.timeout(1):
         assert not await flush.durable(100)
 
 
 @in_virtual_time
-async def test_very_many_files_are_flushed_less_often_but_within_a_minute(disk: Disk) -> None:
+async def test_very_many_files_are_flushed_less_often_but_within_a_minute(disk: FakeStore) -> None:
     clock = this_loop().clock
-    flush = Flush(disk, BrokerConfig(), clock)
+    flush = Flush(disk, RuntimeSettings(BrokerConfig()), clock)
     flushed: list[int] = []
     for second in range(0, 140, 5):
         disk.end_position = second
@@ -200,9 +210,9 @@ async def test_very_many_files_are_flushed_less_often_but_within_a_minute(disk: 
 
 
 @in_virtual_time
-async def test_others_are_served_while_many_files_are_written(disk: Disk) -> None:
+async def test_other_tasks_run_while_many_files_are_written(disk: FakeStore) -> None:
     clock = this_loop().clock
-    flush = Flush(disk, BrokerConfig(), clock)
+    flush = Flush(disk, RuntimeSettings(BrokerConfig()), clock)
     pool = MapPool(MemoryFiles(), 1)
     disk.waiting = [MappedFile(pool, Path(f"/{n}"), 0, 1) for n in range(FILES_AT_ONCE * 3)]
     disk.end_position = 10
@@ -214,7 +224,9 @@ async def test_others_are_served_while_many_files_are_written(disk: Disk) -> Non
     flush.close()
 
 
-async def test_who_waits_when_the_disk_fails_is_told_at_once(disk: Disk, flush: Flush) -> None:
+async def test_waiting_sends_fail_at_once_when_the_disk_fails(
+    disk: FakeStore, flush: Flush
+) -> None:
     serving = asyncio.create_task(flush.serve())
     disk.may_finish.clear()
     disk.end_position = 10
@@ -228,8 +240,8 @@ async def test_who_waits_when_the_disk_fails_is_told_at_once(disk: Disk, flush: 
     serving.cancel()
 
 
-async def test_after_the_disk_has_failed_nobody_waits_and_nothing_is_called_durable(
-    disk: Disk, flush: Flush
+async def test_nothing_waits_or_becomes_durable_after_the_disk_has_failed(
+    disk: FakeStore, flush: Flush
 ) -> None:
     disk.end_position = 10
     await flush.step()
@@ -242,8 +254,8 @@ async def test_after_the_disk_has_failed_nobody_waits_and_nothing_is_called_dura
     assert await flush.durable(10), "what was on the disk before is there"
 
 
-async def test_what_another_thread_made_durable_in_time_is_acknowledged(
-    disk: Disk, flush: Flush
+async def test_a_position_made_durable_by_another_thread_is_acknowledged(
+    disk: FakeStore, flush: Flush
 ) -> None:
     serving = asyncio.create_task(flush.serve())
     disk.end_position = 20

@@ -29,13 +29,13 @@ async def wait_for(
     return task
 
 
-async def test_the_next_message_wakes_who_waits(arrivals: LongPolling) -> None:
+async def test_the_next_message_wakes_waiting_readers(arrivals: LongPolling) -> None:
     task = await wait_for(arrivals, "orders", 0, 8)
     arrivals.arrived("orders", 0, 7, [0])
     assert await task
 
 
-async def test_other_queues_and_topics_wake_nobody(arrivals: LongPolling) -> None:
+async def test_other_queues_and_topics_wake_no_reader(arrivals: LongPolling) -> None:
     task = await wait_for(arrivals, "orders", 0, 8)
     arrivals.arrived("orders", 1, 7, [0])
     arrivals.arrived("other", 0, 7, [0])
@@ -54,7 +54,7 @@ async def test_only_a_wanted_tag_wakes(arrivals: LongPolling) -> None:
     assert await picky
 
 
-async def test_of_several_messages_the_last_wanted_one_counts(arrivals: LongPolling) -> None:
+async def test_a_reader_is_woken_up_to_the_last_wanted_message(arrivals: LongPolling) -> None:
     picky = await wait_for(arrivals, "orders", 0, 8, wanted=frozenset({5}))
     arrivals.arrived("orders", 0, 7, [5, 5, 4])
     assert await picky
@@ -66,7 +66,7 @@ async def test_the_time_may_be_over_first(arrivals: LongPolling) -> None:
     assert not await arrivals.reach("orders", 0, 8, None, soon(10))
 
 
-async def test_many_who_wait_are_woken_by_one_message(arrivals: LongPolling) -> None:
+async def test_one_message_wakes_many_waiting_readers(arrivals: LongPolling) -> None:
     tasks = [await wait_for(arrivals, "orders", 0, 1) for _ in range(100)]
     assert len(arrivals) == 100
     arrivals.arrived("orders", 0, 0, [0])
@@ -74,14 +74,16 @@ async def test_many_who_wait_are_woken_by_one_message(arrivals: LongPolling) -> 
     assert len(arrivals) == 0
 
 
-async def test_who_comes_back_finds_the_mark_that_was_left(arrivals: LongPolling) -> None:
+async def test_a_reader_that_waits_again_continues_from_its_watermark(
+    arrivals: LongPolling,
+) -> None:
     for next_offset in (1, 2, 3):
         task = await wait_for(arrivals, "orders", 0, next_offset)
         arrivals.arrived("orders", 0, next_offset - 1, [0])
         assert await task
 
 
-async def test_a_sweep_forgets_only_marks_without_anyone(arrivals: LongPolling) -> None:
+async def test_a_sweep_removes_only_watermarks_without_readers(arrivals: LongPolling) -> None:
     task = await wait_for(arrivals, "orders", 0, 1)
     await arrivals.reach("orders", 1, 1, None, soon(1))
     await arrivals.reach("other", 0, 1, None, soon(1))
@@ -93,14 +95,16 @@ async def test_a_sweep_forgets_only_marks_without_anyone(arrivals: LongPolling) 
     assert len(arrivals) == 0
 
 
-async def test_a_close_releases_everyone_and_nobody_waits_afterwards(arrivals: LongPolling) -> None:
+async def test_a_close_releases_all_readers_and_admits_none_afterwards(
+    arrivals: LongPolling,
+) -> None:
     task = await wait_for(arrivals, "orders", 0, 1)
     arrivals.close()
     assert not await task
     assert not await arrivals.reach("orders", 0, 1, None, soon())
 
 
-async def test_all_look_again_when_something_else_happens_to_a_topic(arrivals: LongPolling) -> None:
+async def test_a_change_of_a_topic_wakes_all_its_readers(arrivals: LongPolling) -> None:
     ours = [await wait_for(arrivals, "orders", queue_id, 8) for queue_id in (0, 1)]
     others = await wait_for(arrivals, "others", 0, 8)
     arrivals.look_again(["orders", "unknown"])

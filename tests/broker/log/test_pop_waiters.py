@@ -53,7 +53,7 @@ async def test_several_messages_wake_several() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_for_one_queue_is_not_woken_by_another() -> None:
+async def test_a_pop_of_one_queue_is_not_woken_by_another() -> None:
     polls = PopWaiters(this_loop().clock)
     tasks = waiting(polls, 1, 2)
     await settle()
@@ -77,7 +77,7 @@ async def test_waiting_ends_at_the_deadline() -> None:
 
 
 @in_virtual_time
-async def test_a_wake_that_nobody_took_goes_to_the_next() -> None:
+async def test_an_unused_wakeup_goes_to_the_next_pop() -> None:
     polls = PopWaiters(this_loop().clock)
     tasks = waiting(polls, -1, -1)
     await settle()
@@ -89,7 +89,7 @@ async def test_a_wake_that_nobody_took_goes_to_the_next() -> None:
 
 
 @in_virtual_time
-async def test_nobody_waits_once_it_is_closed_or_too_many_do(
+async def test_no_pop_waits_after_a_close_or_beyond_the_limit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.broker.log.pop_waiters.POLLING_MAX", 1)
@@ -105,7 +105,7 @@ async def test_nobody_waits_once_it_is_closed_or_too_many_do(
 
 
 @in_virtual_time
-async def test_who_waits_for_another_queue_is_not_woken_in_vain() -> None:
+async def test_a_pop_of_another_queue_does_not_use_up_the_wakeup() -> None:
     polls = PopWaiters(this_loop().clock)
     tasks = waiting(polls, 1, 2, 2)
     await settle()
@@ -120,7 +120,7 @@ async def test_who_waits_for_another_queue_is_not_woken_in_vain() -> None:
 
 
 @in_virtual_time
-async def test_all_look_again_when_something_else_happens_to_a_topic() -> None:
+async def test_a_change_of_a_topic_wakes_all_its_pops() -> None:
     polls = PopWaiters(this_loop().clock)
     ours, theirs = waiting(polls, -1, 0, 1), waiting(polls, 2, group="h")
     await settle()

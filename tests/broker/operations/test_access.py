@@ -6,7 +6,7 @@ from roquet.model.names import INTERNAL_TOPICS
 
 
 @pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
-async def test_what_is_not_delivered_yet_is_read_where_the_settings_allow_it(
+async def test_internal_topics_are_readable_if_the_settings_allow_it(
     broker: Broker, topic: str
 ) -> None:
     assert "nobody reads it unless" in (internal_topic_fault(broker.control, topic) or "")

@@ -3,12 +3,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import FakePeer
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
-from roquet.broker.handlers import topic as handlers
-from roquet.broker.handlers.group import stats
-from roquet.broker.handlers.stats import OFFSETS_COUNT
+from roquet.broker.handlers.admin import topic as handlers
+from roquet.broker.handlers.admin.group import stats
+from roquet.broker.handlers.admin.stats import OFFSETS_COUNT
 from roquet.broker.ingest.destination import QUEUES_MAX as QUEUES_ALLOWED
 from roquet.broker.operations.large_replies import QUEUES_MAX, ROWS_MAX, page
 from roquet.model.errors import CallRefused, FieldError
@@ -36,7 +37,7 @@ def asked(first: int | None, most: int | None, seen: str | None = SEEN) -> dict[
     return page(TABLE, VERSION, first=first, most=most, seen_version=seen)
 
 
-def test_who_asks_for_no_page_gets_all() -> None:
+def test_a_request_without_a_page_gets_the_whole_table() -> None:
     assert asked(None, None, None) == TABLE
     assert asked(2, None, None) == TABLE
 
@@ -48,7 +49,7 @@ def test_pages_follow_each_other_by_name() -> None:
     assert asked(3, 2) == asked(99, 2) == {}
 
 
-def test_whoever_saw_another_edition_begins_again() -> None:
+def test_pages_of_a_changed_table_begin_again() -> None:
     other = codec.dumps(DataVersion(counter=9)).decode()
     for seen in (None, "", other):  # mqadmin begins with an empty text
         assert list(asked(2, 2, seen)) == ["a", "b"]
@@ -66,7 +67,7 @@ def test_an_edition_that_is_no_json_is_refused() -> None:
         asked(0, 2, "{")
 
 
-async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
+async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
     whole: Any = broker.bind(handlers.topics)(GetTopics(), peer)
     table = codec.loads(whole.body, TopicTable)
     assert whole.total_topic_num == len(table.topic_config_table)
@@ -80,7 +81,7 @@ async def test_topics_come_in_pages_with_their_number(broker: Broker, peer: Any)
     assert names == sorted(table.topic_config_table)
 
 
-async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any) -> None:
+async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: FakePeer) -> None:
     reply: Any = broker.bind(handlers.groups)(GetGroups(group_seq=0, max_group_num=3), peer)
     assert reply.total_group_num == 8
     assert list(codec.loads(reply.body, GroupTable).subscription_group_table) == [
@@ -88,7 +89,9 @@ async def test_groups_come_in_pages_with_their_number(broker: Broker, peer: Any)
     ]  # fmt: skip
 
 
-async def test_a_long_table_is_written_beside_others_work(broker: Broker, peer: Any) -> None:
+async def test_other_tasks_run_while_a_long_table_is_encoded(
+    broker: Broker, peer: FakePeer
+) -> None:
     topics = [TopicConfig(topic_name=f"topic-{n}") for n in range(ROWS_MAX + 1)]
     broker.tables.topics.put_all(topics, 0)
     answer: Any = broker.bind(handlers.topics)(GetTopics(), peer)
@@ -122,8 +125,8 @@ def wide(broker: Broker) -> Broker:
     ],
     ids=lambda call: type(call).__name__,
 )
-async def test_others_have_their_turn_while_many_queues_are_looked_at(
-    wide: Broker, peer: Any, call: Call[Any], monkeypatch: pytest.MonkeyPatch
+async def test_other_tasks_run_while_many_queues_are_read(
+    wide: Broker, peer: FakePeer, call: Call[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = [0]
     bounds = Store.bounds
@@ -149,8 +152,8 @@ async def test_others_have_their_turn_while_many_queues_are_looked_at(
     assert len(reply.body) > QUEUES_ALLOWED
 
 
-async def test_more_queues_than_fit_in_an_answer_are_refused_before_any_is_looked_at(
-    wide: Broker, peer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_more_queues_than_fit_in_a_reply_are_refused_before_any_is_read(
+    wide: Broker, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("looked at a queue")
@@ -168,7 +171,7 @@ async def test_more_queues_than_fit_in_an_answer_are_refused_before_any_is_looke
         )
 
 
-async def test_a_topic_that_is_named_often_is_looked_at_once(wide: Broker, peer: Any) -> None:
+async def test_a_topic_named_several_times_is_read_once(wide: Broker, peer: FakePeer) -> None:
     wide.tables.topics.put(
         TopicConfig(topic_name="orders", read_queue_nums=1, write_queue_nums=1), 0
     )

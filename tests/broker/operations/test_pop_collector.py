@@ -2,9 +2,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.model.topic import TopicConfig
 from roquet.store.store import Draft
@@ -29,7 +30,7 @@ def look(broker: Broker, **fields: Any) -> PopCollector:
 
 
 @pytest.fixture
-def stored(broker: Broker, peer: Any, message: Any) -> None:
+def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> None:
     for n in range(8):
         broker.bind(send)(
             message(b"%d" % n, topic="t", queue_id=n % 4, default_topic_queue_nums=4), peer
@@ -66,7 +67,7 @@ async def test_the_retry_topic_fills_up_and_its_messages_bear_the_topics_name(
 
 
 @pytest.mark.usefixtures("stored")
-async def test_the_retry_topic_goes_first_now_and_then(broker: Broker) -> None:
+async def test_some_pops_read_the_retry_topic_first(broker: Broker) -> None:
     first = 0
     for _ in range(200):
         put_again(broker, b"again")
@@ -118,7 +119,7 @@ async def test_an_ordered_pop_takes_nothing_from_a_queue_that_is_held(broker: Br
 
 
 @pytest.mark.usefixtures("stored")
-async def test_it_is_said_who_may_take_what_is_left(broker: Broker) -> None:
+async def test_remaining_messages_are_reported_to_waiting_pops(broker: Broker) -> None:
     put_again(broker, b"again")
     assert look(broker, queue_id=1, count=1, peek=True).others <= {1, -1}
     assert look(broker, queue_id=1, count=3, peek=True).others == set()

@@ -1,16 +1,17 @@
 from pathlib import Path
-from typing import Any
+
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.progress import commit_offset, has_unsubscribed, save_progress
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
 
 
 async def test_progress_beyond_the_end_is_not_noted(
-    broker: Broker, peer: Any, message: Any
+    broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     broker.bind(send)(message(b"x"), peer)
     assert [
@@ -26,7 +27,7 @@ async def test_progress_beyond_the_end_is_not_noted(
 
 
 async def test_saving_progress_flushes_the_log_first(
-    tmp_path: Path, peer: Any, message: Any
+    tmp_path: Path, peer: FakePeer, message: MakeSend
 ) -> None:
     config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20)
     async with BrokerServer(config) as server:
@@ -39,7 +40,7 @@ async def test_saving_progress_flushes_the_log_first(
 
 
 async def test_a_group_that_listens_to_other_topics_has_unsubscribed(
-    broker: Broker, peer: Any
+    broker: Broker, peer: FakePeer
 ) -> None:
     assert not has_unsubscribed(broker.tables, "billing", "orders")
     topics = [Subscription(topic="invoices", sub_string="*")]

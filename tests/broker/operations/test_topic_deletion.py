@@ -1,11 +1,13 @@
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.progress import save_progress
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
@@ -17,7 +19,7 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.codes import ResponseCode
 
 
-async def made_anew(broker: Broker, peer: Any, message: Any) -> str:
+async def made_anew(broker: Broker, peer: FakePeer, message: MakeSend) -> str:
     """A topic with messages, deleted and made anew; gives the id of the one before."""
     broker.bind(send)(message(), peer)
     before = broker.tables.topics.ids["orders"]
@@ -27,7 +29,7 @@ async def made_anew(broker: Broker, peer: Any, message: Any) -> str:
 
 
 async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
-    broker: Broker, new_peer: Any, message: Any
+    broker: Broker, new_peer: NewPeer, message: MakeSend
 ) -> None:
     listening, committed, other = new_peer(), new_peer(), new_peer()
     for number, peer in enumerate((listening, committed, other)):
@@ -51,7 +53,7 @@ async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
 
 
 async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
-    peer: Any, message: Any, monkeypatch: pytest.MonkeyPatch
+    peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed at any step: the numbers of deleted messages are given to others."""
     files, states = MemoryFiles(), list[MemoryFiles]()
@@ -81,8 +83,13 @@ async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
             )
 
 
-def _noting(files: MemoryFiles, act: Any, states: list[MemoryFiles]) -> Any:
-    def noting(*args: Any, **more: Any) -> Any:
+T = TypeVar("T")
+
+
+def _noting(
+    files: MemoryFiles, act: Callable[..., T], states: list[MemoryFiles]
+) -> Callable[..., T]:
+    def noting(*args: Any, **more: Any) -> T:
         done = act(*args, **more)
         states.append(files.copy())
         return done
@@ -90,8 +97,8 @@ def _noting(files: MemoryFiles, act: Any, states: list[MemoryFiles]) -> Any:
     return noting
 
 
-async def test_what_is_asked_of_a_deleted_topic_is_refused(
-    broker: Broker, peer: Any, message: Any
+async def test_requests_for_a_deleted_topic_are_refused(
+    broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     before = await made_anew(broker, peer, message)
     with pytest.raises(CallRefused, match="was deleted and made anew") as refusal:

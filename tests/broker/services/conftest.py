@@ -16,6 +16,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.timer.deliveries import TimerContext
 from roquet.broker.services.timer.timer import Timer, offset_of
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.timer_metrics import TimerMetrics
 from roquet.broker.tables.topics import Topics
 from roquet.model.topic import TopicConfig
@@ -69,7 +70,7 @@ class TimerHarness:
             BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=7, seed=1),
             self.arrivals.arrived,
         )  # fmt: skip
-        self.flush = Flush(self.store, self.config, self.clock)
+        self.flush = Flush(self.store, RuntimeSettings(self.config), self.clock)
         self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.timers = TimerStore(
             ROOT, self.files, partial(offset_of, self.store), now_ms, self.wheel
@@ -81,7 +82,7 @@ class TimerHarness:
         self.parts = TimerContext(
             message_log=self.message_log,
             destinations=Destinations(
-                topics=self.topics, clock=self.clock, default_queue_count=8, auto_create=True
+                topics=self.topics, clock=self.clock, settings=RuntimeSettings(BrokerConfig())
             ),
             set_aside=self.set_aside,
             timers=self.timers,

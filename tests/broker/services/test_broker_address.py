@@ -22,15 +22,15 @@ from roquet.model.errors import ConfigError
         ("[2001:db8::1]", "[2001:db8::1]:10911"),
     ],
 )
-def test_what_the_operator_says_is_told(setting: str, expected: str) -> None:
+def test_the_configured_address_is_advertised(setting: str, expected: str) -> None:
     assert advertised_address(BrokerConfig(advertise=setting), 10_911) == expected
 
 
-def test_a_broker_that_listens_on_one_interface_tells_that_one() -> None:
+def test_a_broker_on_one_interface_advertises_its_address() -> None:
     assert advertised_address(BrokerConfig(host="127.0.0.1"), 5) == "127.0.0.1:5"
 
 
-def test_otherwise_a_routable_address_of_the_machine_is_told(
+def test_a_routable_address_of_the_machine_is_advertised_by_default(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(broker_address, "routable_address", lambda: "10.1.2.3")
@@ -49,7 +49,7 @@ def test_inside_a_container_one_line_warns(
     assert "--advertise" in caplog.text
 
 
-def test_a_container_is_known_by_its_signs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_container_is_recognised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(broker_address, "CONTAINER_SIGNS", (tmp_path / "sign",))
     assert not broker_address.in_container()
     (tmp_path / "sign").touch()

@@ -2,6 +2,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
 from roquet.broker.services import broker_rebalance
@@ -20,7 +21,7 @@ def announced(broker: Broker) -> list[Sequence[str]]:
     return changes
 
 
-def join(broker: Broker, peer: Any, client_id: str) -> None:
+def join(broker: Broker, peer: FakePeer, client_id: str) -> None:
     data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
     broker.tables.clients.beat(peer, data)
 
@@ -41,7 +42,7 @@ async def decided(
     return decision
 
 
-async def test_the_same_decision_until_something_changes(broker: Broker, new_peer: Any) -> None:
+async def test_the_same_decision_until_something_changes(broker: Broker, new_peer: NewPeer) -> None:
     join(broker, new_peer(), "c1")
     first = await decided(broker, here(broker, 2), "STICKY")
     assert await decided(broker, here(broker, 2), "STICKY") is first
@@ -51,7 +52,7 @@ async def test_the_same_decision_until_something_changes(broker: Broker, new_pee
 
 
 async def test_a_group_without_members_or_queues_has_no_decision(
-    broker: Broker, new_peer: Any
+    broker: Broker, new_peer: NewPeer
 ) -> None:
     assert (
         await broker.coordination.rebalance.decide("g", "orders", "STICKY", here(broker, 2)) is None
@@ -65,10 +66,10 @@ async def test_a_group_without_members_or_queues_has_no_decision(
     )
 
 
-async def test_what_waits_is_looked_at_again_and_all_are_told(
+async def test_changed_lag_triggers_a_rebalance_of_all_members(
     broker: Broker,
-    new_peer: Any,
-    message: Any,
+    new_peer: NewPeer,
+    message: MakeSend,
     announced: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -91,8 +92,8 @@ async def test_what_waits_is_looked_at_again_and_all_are_told(
 
 async def test_a_review_that_gains_little_changes_nothing(
     broker: Broker,
-    new_peer: Any,
-    message: Any,
+    new_peer: NewPeer,
+    message: MakeSend,
     announced: list[Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -108,8 +109,8 @@ async def test_a_review_that_gains_little_changes_nothing(
     assert announced == []
 
 
-async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(
-    broker: Broker, new_peer: Any
+async def test_the_first_decision_begins_with_the_observed_owners(
+    broker: Broker, new_peer: NewPeer
 ) -> None:
     home = here(broker, 4)
     peers = {member: new_peer() for member in ("c1", "c2")}
@@ -124,7 +125,9 @@ async def test_who_has_decided_nothing_yet_begins_with_what_it_has_seen(
     }
 
 
-async def test_a_rule_is_worked_out_once_for_all_who_ask(broker: Broker, new_peer: Any) -> None:
+async def test_a_strategy_is_computed_once_for_all_members(
+    broker: Broker, new_peer: NewPeer
+) -> None:
     home = here(broker, 4)
     join(broker, new_peer(), "c1")
     first = broker.coordination.rebalance.by_rule("g", "orders", "AVG", home)

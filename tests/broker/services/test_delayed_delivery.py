@@ -3,6 +3,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import BrokerOrigin, Ingest
@@ -13,6 +14,7 @@ from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import StoreError, StoreFull
@@ -46,7 +48,7 @@ class DelayHarness:
         )  # fmt: skip
         self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.delays = DelayOffsets(None)
-        self.flush = Flush(self.store, self.config, self.clock)
+        self.flush = Flush(self.store, RuntimeSettings(self.config), self.clock)
         self.message_log = MessageLog(
             store=self.store, ingest=self.ingest, flush=self.flush, arrivals=self.arrivals,
             filters=FilterCache(), memory=0,
@@ -61,8 +63,7 @@ class DelayHarness:
             destinations=Destinations(
                 topics=self.topics,
                 clock=self.clock,
-                default_queue_count=self.config.default_queue_count,
-                auto_create=self.config.auto_create_topic,
+                settings=RuntimeSettings(self.config),
             ),
             set_aside=self.set_aside,
             clock=self.clock,
@@ -92,7 +93,7 @@ Later = Callable[..., None]
 
 
 @pytest.fixture
-def later(harness: DelayHarness, peer: Any, message: Any) -> Later:
+def later(harness: DelayHarness, peer: FakePeer, message: MakeSend) -> Later:
     """Sends a message that waits."""
 
     def send(body: bytes, level: int = TEN_S, queue_id: int = 0, **fields: Any) -> None:
@@ -102,7 +103,9 @@ def later(harness: DelayHarness, peer: Any, message: Any) -> Later:
     return send
 
 
-def test_a_message_comes_at_its_time_and_not_before(harness: DelayHarness, later: Later) -> None:
+def test_a_message_is_delivered_at_its_time_and_not_before(
+    harness: DelayHarness, later: Later
+) -> None:
     later(b"one", queue_id=2)
     due = harness.clock.now_ms() + 10_000
     assert harness.step() == due
@@ -114,9 +117,7 @@ def test_a_message_comes_at_its_time_and_not_before(harness: DelayHarness, later
     assert harness.bodies(queue_id=2) == [b"one"]
 
 
-def test_what_is_delivered_is_the_message_that_was_sent(
-    harness: DelayHarness, later: Later
-) -> None:
+def test_the_delivered_message_equals_the_one_sent(harness: DelayHarness, later: Later) -> None:
     later(b"one", flag=5, reconsume_times=2)
     harness.clock.jump(10_000)
     harness.step()
@@ -159,11 +160,9 @@ def test_levels_do_not_wait_for_each_other(harness: DelayHarness, later: Later) 
     assert harness.bodies() == [b"quick"]
 
 
-def test_a_clock_that_was_set_back_makes_nobody_wait_longer(
-    harness: DelayHarness, later: Later
-) -> None:
+def test_a_clock_set_back_does_not_prolong_a_delay(harness: DelayHarness, later: Later) -> None:
     later(b"one")
-    harness.clock._start_ms -= 3_600_000
+    harness.clock.shift_wall_time(-3_600_000)
     at = harness.step()
     assert at == harness.clock.now_ms() + 10_000
     harness.clock.jump(5_000)
@@ -209,8 +208,8 @@ def test_a_topic_that_was_deleted_is_made_again(
     assert made.read_queue_nums == 8
 
 
-def test_where_topics_do_not_come_by_themselves_it_is_kept_for_who_creates_it(
-    peer: Any, message: Any, caplog: pytest.LogCaptureFixture
+def test_a_message_of_a_deleted_topic_is_kept_if_topics_are_not_created_automatically(
+    peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness = DelayHarness(auto_create_topic=False)
     harness.ingest.append(message(b"one", properties="DELAY\x013\x02"), 1, peer)
@@ -225,7 +224,7 @@ def test_where_topics_do_not_come_by_themselves_it_is_kept_for_who_creates_it(
 
 
 def test_a_retry_topic_that_was_deleted_is_made_again(
-    harness: DelayHarness, peer: Any, message: Any
+    harness: DelayHarness, peer: FakePeer, message: MakeSend
 ) -> None:
     harness.ingest.append(message(b"one", topic="%RETRY%g", properties="DELAY\x013\x02"), 0, peer)
     harness.clock.jump(10_000)
@@ -319,7 +318,7 @@ async def test_progress_is_not_saved_when_the_messages_are_not(
     assert harness.delays.unsaved
 
 
-def test_who_waits_at_a_level_that_the_settings_lost_comes_nevertheless(
+def test_a_message_at_a_removed_delay_level_is_still_delivered(
     harness: DelayHarness, later: Later
 ) -> None:
     later(b"one")
@@ -337,11 +336,11 @@ def test_who_waits_at_a_level_that_the_settings_lost_comes_nevertheless(
 def test_a_clock_that_was_ahead_for_a_moment_delays_nothing(
     harness: DelayHarness, later: Later
 ) -> None:
-    harness.clock._start_ms += 30 * 86_400_000
+    harness.clock.shift_wall_time(30 * 86_400_000)
     later(b"ahead")
     at = harness.step()
     assert at is not None
-    harness.clock._start_ms -= 30 * 86_400_000
+    harness.clock.shift_wall_time(-30 * 86_400_000)
     assert harness.step() == harness.clock.now_ms() + 10_000
     harness.clock.jump(10_000)
     harness.step()

@@ -1,6 +1,8 @@
 import asyncio
 from typing import Any
 
+from tests.broker.conftest import FakePeer, NewPeer
+
 from roquet.broker.services.handover import Handover
 from roquet.broker.tables.clients import Clients
 from roquet.model.subscription import ConsumerData, HeartbeatData
@@ -8,10 +10,10 @@ from roquet.rules.balance.handover import HANDOVER_MS
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
-class Group:
-    """A group of which members join, and what is seen of them."""
+class GroupHarness:
+    """A group whose members join and own queues."""
 
-    def __init__(self, new_peer: Any) -> None:
+    def __init__(self, new_peer: NewPeer) -> None:
         self.clients = Clients()
         self.clock = this_loop().clock
         self.handover = Handover(self.clients, self.clock)
@@ -24,7 +26,7 @@ class Group:
         self.handover.changed(["g"])
         return peer
 
-    async def take(self, peer: Any) -> int:
+    async def take(self, peer: FakePeer) -> int:
         """How long somebody waits who takes the queue."""
         began_ms = self.clock.monotonic_ms()
         taking = self.handover.taking("g", "t", 0, peer)
@@ -33,10 +35,10 @@ class Group:
         return self.clock.monotonic_ms() - began_ms
 
 
-def test_a_taker_goes_on_at_the_losers_commit(new_peer: Any) -> None:
+def test_a_new_owner_continues_at_the_former_owners_commit(new_peer: NewPeer) -> None:
     @in_virtual_time
     async def story() -> None:
-        group = Group(new_peer)
+        group = GroupHarness(new_peer)
         loser = group.join("a")
         assert await group.take(loser) == 0
         taker = group.join("b")
@@ -52,21 +54,23 @@ def test_a_taker_goes_on_at_the_losers_commit(new_peer: Any) -> None:
     story()
 
 
-def test_a_taker_goes_on_after_a_second(new_peer: Any) -> None:
+def test_a_new_owner_continues_after_a_second(new_peer: NewPeer) -> None:
     @in_virtual_time
     async def story() -> None:
-        group = Group(new_peer)
+        group = GroupHarness(new_peer)
         await group.take(group.join("a"))
         assert await group.take(group.join("b")) == HANDOVER_MS
 
     story()
 
 
-def test_a_taker_goes_on_when_the_loser_leaves_or_the_broker_stops(new_peer: Any) -> None:
+def test_a_new_owner_continues_when_the_former_leaves_or_the_broker_stops(
+    new_peer: NewPeer,
+) -> None:
     @in_virtual_time
     async def story() -> None:
         for stopping in (False, True):
-            group = Group(new_peer)
+            group = GroupHarness(new_peer)
             loser = group.join("a")
             await group.take(loser)
             taking = asyncio.create_task(group.take(group.join("b")))
@@ -81,10 +85,10 @@ def test_a_taker_goes_on_when_the_loser_leaves_or_the_broker_stops(new_peer: Any
     story()
 
 
-def test_who_is_in_no_group_is_neither_seen_nor_held_up(new_peer: Any) -> None:
+def test_a_client_without_a_group_neither_owns_queues_nor_waits(new_peer: NewPeer) -> None:
     @in_virtual_time
     async def story() -> None:
-        group = Group(new_peer)
+        group = GroupHarness(new_peer)
         await group.take(group.join("a"))
         group.handover.changed(["g"])
         stranger = new_peer()
@@ -95,10 +99,10 @@ def test_who_is_in_no_group_is_neither_seen_nor_held_up(new_peer: Any) -> None:
     story()
 
 
-def test_new_queues_are_a_change_too(new_peer: Any) -> None:
+def test_new_queues_are_a_change_too(new_peer: NewPeer) -> None:
     @in_virtual_time
     async def story() -> None:
-        group = Group(new_peer)
+        group = GroupHarness(new_peer)
         first, second = group.join("a"), group.join("b")
         await group.take(first)
         group.handover.committed("g", "t", 0, first)
@@ -108,10 +112,10 @@ def test_new_queues_are_a_change_too(new_peer: Any) -> None:
     story()
 
 
-def test_owners_are_forgotten_with_the_group(new_peer: Any) -> None:
+def test_owners_are_forgotten_with_the_group(new_peer: NewPeer) -> None:
     @in_virtual_time
     async def story() -> None:
-        group = Group(new_peer)
+        group = GroupHarness(new_peer)
         only = group.join("a")
         group.handover.seen("g", "t", 0, only)
         assert group.handover.owners("g", "t", 0) == ["a"]

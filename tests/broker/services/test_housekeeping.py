@@ -4,9 +4,10 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend, NewPeer
 
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.send import send
+from roquet.broker.handlers.messages.send import send
 from roquet.broker.services.housekeeping import (
     INDEX_COUNT,
     INDEX_MANY,
@@ -94,7 +95,7 @@ async def test_a_table_that_could_not_be_saved_is_saved_later(
 
 
 async def test_the_silent_are_forgotten(
-    keeping: Housekeeping, clock: JumpingClock, peer: Any
+    keeping: Housekeeping, clock: JumpingClock, peer: FakePeer
 ) -> None:
     keeping.tables.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=120_000))
     clock.ms = 120_000
@@ -105,7 +106,7 @@ async def test_the_silent_are_forgotten(
     assert peer not in keeping.tables.clients
 
 
-async def test_ended_locks_and_idle_marks_are_forgotten(
+async def test_expired_locks_and_idle_watermarks_are_removed(
     keeping: Housekeeping, clock: JumpingClock
 ) -> None:
     keeping.tables.locks.lock("group", "c1", [QUEUE], 0)
@@ -117,8 +118,8 @@ async def test_ended_locks_and_idle_marks_are_forgotten(
     assert len(keeping.message_log.arrivals) == waiting
 
 
-async def test_what_was_stored_can_be_found_by_key(
-    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+async def test_stored_messages_can_be_found_by_key(
+    keeping: Housekeeping, broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     for number in range(200):
         broker.bind(send)(message(properties=f"KEYS\x01k{number}\x02"), peer)
@@ -127,8 +128,8 @@ async def test_what_was_stored_can_be_found_by_key(
     assert broker.log.store.indexed_position == broker.log.store.end_position
 
 
-class PiledStore:
-    """A store in which so much waits to be indexed; the broker's own housekeeping is not at it."""
+class BackloggedStore:
+    """A store with a backlog of records to index."""
 
     def __init__(self, waiting: int) -> None:
         self.waiting = waiting
@@ -139,10 +140,10 @@ class PiledStore:
         return taken
 
 
-async def test_while_much_is_stored_it_is_indexed_every_few_milliseconds(
+async def test_a_busy_log_is_indexed_every_few_milliseconds(
     keeping: Housekeeping, clock: JumpingClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    piled = PiledStore(INDEX_MANY)
+    piled = BackloggedStore(INDEX_MANY)
     pauses: list[int] = []
 
     async def sleep(ms: int) -> None:
@@ -157,7 +158,7 @@ async def test_while_much_is_stored_it_is_indexed_every_few_milliseconds(
 
 
 async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
-    piled = PiledStore(10 * INDEX_COUNT)
+    piled = BackloggedStore(10 * INDEX_COUNT)
     seen: list[int] = []
 
     async def other() -> None:
@@ -173,7 +174,7 @@ async def test_indexing_lets_others_go_first(keeping: Housekeeping) -> None:
 
 
 async def test_retention_and_scrubbing_leave_a_young_store_alone(
-    keeping: Housekeeping, broker: Broker, peer: Any, message: Any
+    keeping: Housekeeping, broker: Broker, peer: FakePeer, message: MakeSend
 ) -> None:
     broker.bind(send)(message(), peer)
     keeping.expire(broker.control.clock.now_ms())
@@ -203,8 +204,12 @@ async def test_a_busy_broker_is_scrubbed_slowly_but_to_the_end(
     assert next(pieces, None) is None
 
 
-async def test_progress_is_saved_only_once_the_log_it_speaks_of_is_on_the_disk(
-    keeping: Housekeeping, broker: Broker, offsets: ConsumerOffsets, peer: Any, message: Any
+async def test_progress_is_saved_only_after_the_flush_of_the_messages_it_counts(
+    keeping: Housekeeping,
+    broker: Broker,
+    offsets: ConsumerOffsets,
+    peer: FakePeer,
+    message: MakeSend,
 ) -> None:
     broker.bind(send)(message(), peer)
     assert broker.log.store.flushed_position < broker.log.store.end_position
@@ -237,13 +242,13 @@ async def test_a_table_that_cannot_be_saved_does_not_keep_the_others_from_it(
 
 
 async def test_a_client_that_cannot_be_forgotten_does_not_keep_the_others(
-    keeping: Housekeeping, clock: JumpingClock, new_peer: Any, caplog: pytest.LogCaptureFixture
+    keeping: Housekeeping, clock: JumpingClock, new_peer: NewPeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = [new_peer(), new_peer()]
     for peer in peers:
         keeping.tables.clients.seen(peer, LastSeen(seen_ms=0, limit_ms=1))
 
-    def stumble(peer: Any) -> None:
+    def stumble(peer: FakePeer) -> None:
         if peer is peers[0]:
             raise KeyError("odd")
         keeping.tables.clients.drop(peer)
@@ -254,7 +259,7 @@ async def test_a_client_that_cannot_be_forgotten_does_not_keep_the_others(
     assert "cannot be forgotten" in caplog.text
 
 
-async def test_a_piece_that_cannot_be_scrubbed_is_passed_over(
+async def test_a_range_that_cannot_be_scrubbed_is_skipped(
     keeping: Housekeeping, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pieces, skipped = iter([1, 0, 1]), list[int]()

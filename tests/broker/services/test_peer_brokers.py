@@ -6,6 +6,7 @@ import pytest
 from roquet.broker.services import peer_brokers as services
 from roquet.broker.services.peer_brokers import FRESH_MS, PeerBrokers
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.topics import Topics
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
@@ -27,8 +28,8 @@ def queues(broker: str, count: int) -> tuple[MessageQueue, ...]:
     return tuple(MessageQueue("orders", broker, number) for number in range(count))
 
 
-class Other:
-    """A name server and another broker in one: counts what it is asked."""
+class OtherServers:
+    """A name server and another broker on one port: records the requests."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
@@ -69,14 +70,14 @@ class Other:
 
 
 @pytest.fixture
-async def other() -> AsyncIterator[Other]:
-    other = Other()
+async def other() -> AsyncIterator[OtherServers]:
+    other = OtherServers()
     async with other.server:
         yield other
 
 
 @pytest.fixture
-async def neighbours(other: Other) -> AsyncIterator[PeerBrokers]:
+async def neighbours(other: OtherServers) -> AsyncIterator[PeerBrokers]:
     made = near(other.address)
     yield made
     await made.close()
@@ -87,10 +88,12 @@ def near(*servers: str, own: int = 3) -> PeerBrokers:
     topics = Topics(None, config, 0)
     if own:
         topics.put(TopicConfig(topic_name="orders", read_queue_nums=own), 0)
-    return PeerBrokers(config, SYSTEM_CLOCK, topics)
+    return PeerBrokers(RuntimeSettings(config), SYSTEM_CLOCK, topics)
 
 
-async def test_of_our_own_queues_we_know_best(neighbours: PeerBrokers, other: Other) -> None:
+async def test_our_own_queues_are_known_without_a_call(
+    neighbours: PeerBrokers, other: OtherServers
+) -> None:
     other.knows("broker-a", "broker-b")
     home = await neighbours.home("orders")
     assert home is not None
@@ -98,7 +101,9 @@ async def test_of_our_own_queues_we_know_best(neighbours: PeerBrokers, other: Ot
     assert home.first == "broker-a"
 
 
-async def test_a_route_is_asked_for_once_in_a_while(neighbours: PeerBrokers, other: Other) -> None:
+async def test_a_route_is_asked_for_once_in_a_while(
+    neighbours: PeerBrokers, other: OtherServers
+) -> None:
     other.knows("broker-a")
     for _ in range(3):
         await neighbours.home("orders")
@@ -106,7 +111,7 @@ async def test_a_route_is_asked_for_once_in_a_while(neighbours: PeerBrokers, oth
 
 
 async def test_a_topic_that_is_only_here_is_known_all_the_same(
-    neighbours: PeerBrokers, other: Other
+    neighbours: PeerBrokers, other: OtherServers
 ) -> None:
     other.refusal = ResponseCode.TOPIC_NOT_EXIST
     home = await neighbours.home("orders")
@@ -117,13 +122,13 @@ async def test_a_topic_that_is_only_here_is_known_all_the_same(
 
 @pytest.mark.parametrize("answer", [b"", b"{", b"[1]"])
 async def test_a_name_server_that_talks_nonsense_knows_nothing(
-    neighbours: PeerBrokers, other: Other, answer: bytes
+    neighbours: PeerBrokers, other: OtherServers, answer: bytes
 ) -> None:
     other.answer = answer
     assert await neighbours.home("orders") is None
 
 
-async def test_nobody_to_ask_is_no_route(other: Other) -> None:
+async def test_a_topic_without_name_servers_has_no_route(other: OtherServers) -> None:
     gone = near("127.0.0.1:1")
     assert await gone.home("orders") is None
     await gone.close()
@@ -134,7 +139,7 @@ async def test_nobody_to_ask_is_no_route(other: Other) -> None:
     await alone.close()
 
 
-async def test_the_next_name_server_is_asked_when_one_is_gone(other: Other) -> None:
+async def test_the_next_name_server_is_asked_when_one_is_gone(other: OtherServers) -> None:
     other.knows("broker-a")
     made = near("127.0.0.1:1", other.address)
     home = await made.home("orders")
@@ -143,7 +148,9 @@ async def test_the_next_name_server_is_asked_when_one_is_gone(other: Other) -> N
     await made.close()
 
 
-async def test_what_waits_elsewhere_is_asked_there(neighbours: PeerBrokers, other: Other) -> None:
+async def test_lag_on_other_brokers_is_asked_of_them(
+    neighbours: PeerBrokers, other: OtherServers
+) -> None:
     other.knows("broker-a")
     progress = QueueProgress(broker_offset=9, consumer_offset=2)
     other.stats = ConsumeStats(offset_table={queues("broker-a", 1)[0]: progress})
@@ -154,17 +161,19 @@ async def test_what_waits_elsewhere_is_asked_there(neighbours: PeerBrokers, othe
     assert other.asked == ["orders", "billing"]
 
 
-async def test_what_a_dead_broker_holds_is_not_known(neighbours: PeerBrokers, other: Other) -> None:
+async def test_lag_on_an_unreachable_broker_is_unknown(
+    neighbours: PeerBrokers, other: OtherServers
+) -> None:
     other.knows("broker-a")
     home: Any = await neighbours.home("orders")
     dead = type(home)(queues=home.queues, addresses={"broker-a": "127.0.0.1:1"})
     assert await neighbours.lag("billing", "orders", dead) == {}
 
 
-async def test_queues_are_worked_out_again_when_there_are_others(other: Other) -> None:
+async def test_queues_are_worked_out_again_when_there_are_others(other: OtherServers) -> None:
     config = BrokerConfig(broker_name="broker-b")
     topics = Topics(None, config, 0)
-    made = PeerBrokers(config, SYSTEM_CLOCK, topics)
+    made = PeerBrokers(RuntimeSettings(config), SYSTEM_CLOCK, topics)
     for count in (2, 5):
         topics.put(TopicConfig(topic_name="orders", read_queue_nums=count), 0)
         home = await made.home("orders")
@@ -174,10 +183,12 @@ async def test_queues_are_worked_out_again_when_there_are_others(other: Other) -
     await made.close()
 
 
-async def test_what_was_last_said_counts_while_nobody_answers(other: Other) -> None:
+async def test_the_last_known_route_is_used_while_no_name_server_answers(
+    other: OtherServers,
+) -> None:
     clock = VirtualClock()
     config = BrokerConfig(broker_name="broker-b", name_servers=(other.address,))
-    made = PeerBrokers(config, clock, Topics(None, config, 0))
+    made = PeerBrokers(RuntimeSettings(config), clock, Topics(None, config, 0))
     other.knows("broker-a")
     before = await made.home("orders")
     clock.jump(FRESH_MS)
@@ -187,11 +198,13 @@ async def test_what_was_last_said_counts_while_nobody_answers(other: Other) -> N
     await made.close()
 
 
-async def test_of_very_many_topics_the_latest_are_remembered(
-    monkeypatch: pytest.MonkeyPatch, neighbours: PeerBrokers, other: Other
+async def test_the_latest_topics_are_cached_up_to_a_limit(
+    monkeypatch: pytest.MonkeyPatch, other: OtherServers
 ) -> None:
     monkeypatch.setattr(services, "REMEMBERED_MAX", 1)
+    made = near(other.address)
     other.knows("broker-a")
     for topic in ("one", "two", "two", "one"):
-        await neighbours.home(topic)
+        await made.home(topic)
     assert other.asked == ["one", "two", "one"]
+    await made.close()

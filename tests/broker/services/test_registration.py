@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator
 import pytest
 
 from roquet.broker.services.registration import (
-    HEARD_MS,
     PAUSE_MS,
+    REGISTERED_WAIT_MS,
     NameServerRegistration,
     RegistrationTrigger,
 )
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.topic import DataVersion, TopicConfig, TopicTable
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Peer, Router
@@ -32,10 +33,10 @@ class NameServer:
         self.registered: list[RegisterBroker] = []
         self.unregistered: list[UnregisterBroker] = []
         self._news = asyncio.Event()
-        self._router = Router()
-        self._router.add(RegisterBroker, self._register)
-        self._router.add(UnregisterBroker, self._unregister)
-        self.server = Server(self._router, host="127.0.0.1")
+        self.router = Router()
+        self.router.add(RegisterBroker, self._register)
+        self.router.add(UnregisterBroker, self._unregister)
+        self.server = Server(self.router, host="127.0.0.1")
 
     @property
     def address(self) -> str:
@@ -68,15 +69,21 @@ async def name_servers() -> AsyncIterator[list[NameServer]]:
 
 
 def registration_at(
-    *addresses: str, news: RegistrationTrigger | None = None
+    *addresses: str,
+    news: RegistrationTrigger | None = None,
+    settings: RuntimeSettings | None = None,
 ) -> NameServerRegistration:
     config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
     return NameServerRegistration(
-        config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, news or RegistrationTrigger()
+        settings or RuntimeSettings(config),
+        SYSTEM_CLOCK,
+        "10.0.0.5:10911",
+        lambda: TABLE,
+        news or RegistrationTrigger(),
     )
 
 
-async def test_every_name_server_is_told_all_topics(name_servers: list[NameServer]) -> None:
+async def test_every_name_server_gets_all_topics(name_servers: list[NameServer]) -> None:
     ours = registration_at(*(server.address for server in name_servers))
     await ours.step()
     for server in name_servers:
@@ -90,12 +97,14 @@ async def test_every_name_server_is_told_all_topics(name_servers: list[NameServe
     await ours.unregister()
 
 
-async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[NameServer]) -> None:
+async def test_changes_are_registered_at_once_and_a_burst_only_once(
+    name_servers: list[NameServer],
+) -> None:
     server, news = name_servers[0], RegistrationTrigger()
     ours = registration_at(server.address, news=news)
     serving = asyncio.create_task(ours.serve())
     for _ in range(100):
-        news.add()
+        news.request()
     await server.told(1)
     await asyncio.sleep(0.05)
     assert len(server.registered) == 1
@@ -103,44 +112,45 @@ async def test_news_are_told_at_once_and_a_burst_only_once(name_servers: list[Na
     await ours.unregister()
 
 
-async def test_who_made_news_is_answered_once_it_is_known(name_servers: list[NameServer]) -> None:
+async def test_a_change_returns_once_it_is_registered(name_servers: list[NameServer]) -> None:
     news = RegistrationTrigger()
     ours = registration_at(*(server.address for server in name_servers), news=news)
     serving = asyncio.create_task(ours.serve())
     for times in range(1, 4):
-        news.add()
-        await news.told()
+        news.request()
+        await news.wait_registered()
         assert [len(server.registered) for server in name_servers] == [times, times]
-    await news.told()
+    await news.wait_registered()
     assert len(name_servers[0].registered) == 3, "there was nothing new"
     serving.cancel()
     await ours.unregister()
 
 
 @in_virtual_time
-async def test_nobody_waits_long_for_a_name_server_that_is_away() -> None:
+async def test_a_change_does_not_wait_long_for_an_unreachable_name_server() -> None:
     clock, news = this_loop().clock, RegistrationTrigger()
     config = BrokerConfig(name_servers=("127.0.0.1:9",))
-    ours = NameServerRegistration(config, clock, "10.0.0.5:10911", lambda: TABLE, news)
-    news.add()
-    await news.told()
-    assert clock.monotonic_ms() == HEARD_MS, "nobody tells anything as yet"
+    settings = RuntimeSettings(config)
+    ours = NameServerRegistration(settings, clock, "10.0.0.5:10911", lambda: TABLE, news)
+    news.request()
+    await news.wait_registered()
+    assert clock.monotonic_ms() == REGISTERED_WAIT_MS, "nobody tells anything as yet"
     serving = asyncio.create_task(ours.serve())
     await asyncio.sleep(10)
     began_ms = clock.monotonic_ms()
     for _ in range(10):
-        news.add()
-        await news.told()
+        news.request()
+        await news.wait_registered()
     assert clock.monotonic_ms() - began_ms <= 10 * PAUSE_MS
     serving.cancel()
     await ours.unregister()
 
 
-async def test_without_a_teller_there_is_nothing_to_wait_for() -> None:
+async def test_a_change_does_not_wait_without_a_registration_loop() -> None:
     news = RegistrationTrigger()
-    news.add()
+    news.request()
     async with asyncio.timeout(0.5):
-        await news.told()
+        await news.wait_registered()
 
 
 async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
@@ -157,7 +167,7 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
         assert [r.levelname for r in caplog.records] == ["WARNING"]
         assert address in caplog.text
         back = NameServer()
-        back.server = Server(back._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+        back.server = Server(back.router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
         async with back.server:
             await back.told(1)
             for _ in range(100):
@@ -171,14 +181,14 @@ async def test_a_name_server_that_is_away_is_named_once_and_when_it_returns(
 
 
 @in_virtual_time
-async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
+async def test_a_restarted_name_server_is_registered_with_soon() -> None:
     clock = this_loop().clock
     first, other = NameServer(), NameServer()
     await first.server.start()
     await other.server.start()
     config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
     ours = NameServerRegistration(
-        config, clock, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
+        RuntimeSettings(config), clock, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())
@@ -188,7 +198,7 @@ async def test_a_name_server_that_comes_anew_is_told_soon() -> None:
         await asyncio.sleep(away_s)
         anew = NameServer()
         anew.server = Server(
-            anew._router, host="127.0.0.1", port=int(first.address.rpartition(":")[2])
+            anew.router, host="127.0.0.1", port=int(first.address.rpartition(":")[2])
         )
         await anew.server.start()
         await asyncio.sleep(4.1)
@@ -206,8 +216,9 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     clock, server = this_loop().clock, NameServer()
     await server.server.start()
     address = server.address
+    settings = RuntimeSettings(BrokerConfig(name_servers=(address,)))
     ours = NameServerRegistration(
-        BrokerConfig(name_servers=(address,)),
+        settings,
         clock,
         "10.0.0.5:10911",
         lambda: TABLE,
@@ -217,10 +228,10 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     serving = asyncio.create_task(ours.serve())
     await server.server.stop()
     await asyncio.sleep(5)
-    ours.configure(BrokerConfig())
+    settings.change({"name_servers": ""}, 0)
     await asyncio.sleep(5)
     anew = NameServer()
-    anew.server = Server(anew._router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
+    anew.server = Server(anew.router, host="127.0.0.1", port=int(address.rpartition(":")[2]))
     await anew.server.start()
     await asyncio.sleep(60)
     assert anew.registered == []
@@ -229,7 +240,9 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     await anew.server.stop()
 
 
-async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameServer]) -> None:
+async def test_a_broker_that_stops_unregisters_and_registers_no_more(
+    name_servers: list[NameServer],
+) -> None:
     server = name_servers[0]
     ours = registration_at(server.address)
     await ours.step()
@@ -239,17 +252,21 @@ async def test_who_goes_says_so_and_registers_no_more(name_servers: list[NameSer
     assert [call.broker_addr for call in server.unregistered] == ["10.0.0.5:10911"]
 
 
-async def test_without_name_servers_nothing_is_told() -> None:
+async def test_a_broker_without_name_servers_registers_nowhere() -> None:
     ours = registration_at()
     await ours.step()
     await ours.unregister()
 
 
-async def test_everything_is_told_again_at_intervals(name_servers: list[NameServer]) -> None:
+async def test_registration_is_repeated_at_intervals(name_servers: list[NameServer]) -> None:
     server = name_servers[0]
     config = BrokerConfig(name_servers=(server.address,), register_interval=20)
     ours = NameServerRegistration(
-        config, SYSTEM_CLOCK, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
+        RuntimeSettings(config),
+        SYSTEM_CLOCK,
+        "10.0.0.5:10911",
+        lambda: TABLE,
+        RegistrationTrigger(),
     )
     serving = asyncio.create_task(ours.serve())
     await server.told(3)
@@ -257,25 +274,28 @@ async def test_everything_is_told_again_at_intervals(name_servers: list[NameServ
     await ours.unregister()
 
 
-async def test_other_name_servers_are_told_once_the_settings_name_them(
+async def test_name_servers_added_to_the_settings_are_registered_with(
     name_servers: list[NameServer],
 ) -> None:
     first, second = name_servers
-    ours = registration_at(first.address)
+    settings, news = RuntimeSettings(BrokerConfig(broker_name="b")), RegistrationTrigger()
+    ours = registration_at(news=news, settings=settings)
+    settings.change({"name_servers": first.address}, 0)
     serving = asyncio.create_task(ours.serve())
-    ours.configure(BrokerConfig(broker_name="b", name_servers=(second.address,)))
+    settings.change({"name_servers": second.address}, 0)
+    news.request()
     await second.told(1)
     assert first.registered == []
     serving.cancel()
     await ours.unregister()
 
 
-async def test_what_the_broker_does_not_allow_no_topic_promises(
+async def test_registered_permissions_are_limited_by_those_of_the_broker(
     name_servers: list[NameServer],
 ) -> None:
     server = name_servers[0]
-    ours = registration_at(server.address)
-    ours.configure(BrokerConfig(name_servers=(server.address,), permission=4))
+    settings = RuntimeSettings(BrokerConfig(name_servers=(server.address,), permission=4))
+    ours = registration_at(settings=settings)
     await ours.step()
     (call,) = server.registered
     body = registration.decode(call.body, compressed=call.compressed)

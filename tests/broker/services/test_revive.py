@@ -17,8 +17,8 @@ from roquet.rules.consumption.pop import PopCheckpoint
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
-from roquet.wire.receipt_handle import AckBody, CheckpointBody, encode_body, revive_properties
 from roquet.wire.records.record import Record, decode_many, to_message
+from roquet.wire.revive_records import AckBody, CheckpointBody, encode_body, revive_properties
 
 NOTES = "rmq_sys_REVIVE_LOG_DefaultCluster"
 RETRY = "%RETRY%g_t"
@@ -60,7 +60,7 @@ async def later(broker: Broker, ms: int) -> None:
     await broker.delivery.revive.step(broker.control.clock.now_ms() + ms)
 
 
-async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> None:
+async def test_unacknowledged_messages_return_in_the_retry_topic(broker: Broker) -> None:
     checkpoint = give(broker)
     broker.delivery.revive.settle(checkpoint, 0b010)
     await later(broker, 900)
@@ -76,7 +76,7 @@ async def test_what_is_left_comes_again_in_the_retry_topic(broker: Broker) -> No
     assert len(stored(broker, RETRY)) == 2
 
 
-async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
+async def test_the_time_of_the_first_pop_is_kept(broker: Broker) -> None:
     first = give(broker, 1)
     await later(broker, 1_000)
     again = PopCheckpoint(
@@ -90,7 +90,7 @@ async def test_the_first_time_of_all_stays_known(broker: Broker) -> None:
     assert second.properties["1ST_POP_TIME"] == str(first.pop_ms)
 
 
-async def test_after_the_last_try_it_is_a_dead_letter(broker: Broker) -> None:
+async def test_a_message_becomes_a_dead_letter_after_its_last_try(broker: Broker) -> None:
     broker.tables.groups.put(SubscriptionGroup(group_name="g", retry_max_times=0), 1)
     give(broker, 1)
     await later(broker, 1_000)
@@ -106,7 +106,7 @@ async def test_a_full_disk_only_puts_it_off(
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: object, **__: object) -> Any:
         raise StoreFull("no room")
 
     with monkeypatch.context() as patch:
@@ -141,7 +141,7 @@ async def test_a_message_without_room_for_another_property_comes_again_all_the_s
     assert again.reconsume_times == 1
 
 
-async def test_notes_are_the_genuine_ones(broker: Broker) -> None:
+async def test_revive_messages_equal_those_of_apaches_broker(broker: Broker) -> None:
     checkpoint = give(broker)
     broker.delivery.revive.settle(checkpoint, 0b001)
     broker.delivery.revive.settle(checkpoint, 0b110)
@@ -154,7 +154,7 @@ async def test_notes_are_the_genuine_ones(broker: Broker) -> None:
     ]
 
 
-async def test_progress_in_the_notes_stops_at_what_is_not_over(
+async def test_progress_in_the_revive_topic_stops_at_the_oldest_open_checkpoint(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As in genuine brokers: the last note that is done with, nothing while there is none.
@@ -176,7 +176,7 @@ async def test_progress_in_the_notes_stops_at_what_is_not_over(
     assert broker.tables.offsets.get(REVIVE_GROUP, NOTES, 0) == 12
 
 
-async def test_two_notes_never_have_one_key(broker: Broker) -> None:
+async def test_two_revive_messages_never_have_the_same_key(broker: Broker) -> None:
     checkpoint = give(broker, 1)
     place = ("g", "t", 0, checkpoint.start)
     assert broker.delivery.revive.fresh_pop_ms(place, checkpoint.pop_ms) == checkpoint.pop_ms + 1
@@ -186,7 +186,7 @@ async def test_two_notes_never_have_one_key(broker: Broker) -> None:
 
 
 @in_virtual_time
-async def test_after_a_kill_what_was_given_out_is_so_still() -> None:
+async def test_popped_messages_stay_invisible_after_a_kill() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         checkpoint = give(server.broker, invisible_ms=60_000)
@@ -214,7 +214,7 @@ async def test_progress_that_an_operator_set_back_stays_so() -> None:
 
 
 @in_virtual_time
-async def test_notes_that_cannot_be_are_passed_over() -> None:
+async def test_malformed_revive_messages_are_skipped() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         broker = server.broker
@@ -230,7 +230,7 @@ async def test_notes_that_cannot_be_are_passed_over() -> None:
         assert checkpoint.left == 0b111
 
 
-async def test_many_in_flight_are_not_noted_anew_for_ever(
+async def test_checkpoints_in_flight_are_not_appended_again_for_ever(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
@@ -241,12 +241,11 @@ async def test_many_in_flight_are_not_noted_anew_for_ever(
     assert broker.log.store.bounds(NOTES, 0) == (0, 12)
 
 
-async def test_only_some_are_noted_anew_in_one_stroke(
+async def test_a_limited_number_of_checkpoints_is_appended_again_at_once(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.rules.consumption.pop.REVIVE_LAG_MAX", 4)
-    monkeypatch.setattr(revive, "RENOTE_COUNT", 3)
-    monkeypatch.setattr(broker.delivery.revive, "_queue_count", 1)
+    monkeypatch.setattr(revive, "RENOTE_COUNT", 8 * 3)  # three in each of the eight queues
     first = [give(broker, 1, invisible_ms=90_000) for _ in range(5)]
     for _ in range(20):
         broker.delivery.revive.settle(checkpoint := give(broker, 1), checkpoint.left)
@@ -257,7 +256,7 @@ async def test_only_some_are_noted_anew_in_one_stroke(
     assert [checkpoint.revive_offset for checkpoint in first] == [45, 46, 47, 48, 49]
 
 
-async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter(
+async def test_a_message_with_the_largest_number_of_tries_becomes_a_dead_letter(
     broker: Broker,
 ) -> None:
     most = 2**31 - 1
@@ -276,14 +275,14 @@ async def test_a_message_that_was_tried_as_often_as_can_be_told_is_a_dead_letter
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_come(
+async def test_a_message_that_fails_to_be_revived_becomes_a_dead_letter_and_others_return(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     give(broker, 1)
     give(broker, 1, topic="u")
     as_it_is = broker.log.ingest.reappend
 
-    def stumble(record: Any, *, topic: str, **fields: Any) -> Any:
+    def stumble(record: Record, *, topic: str, **fields: Any) -> Any:
         if topic == RETRY:
             raise ZeroDivisionError("odd")
         return as_it_is(record, topic=topic, **fields)
@@ -295,12 +294,12 @@ async def test_what_goes_wrong_with_one_makes_it_a_dead_letter_and_the_others_co
     assert len(broker.delivery.revive.in_flight) == 0
 
 
-async def test_what_cannot_come_again_is_a_dead_letter_and_the_others_come(
+async def test_a_message_too_large_to_be_revived_becomes_a_dead_letter_and_others_return(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     as_it_is = broker.log.ingest.reappend
 
-    def refuse(record: Any, *, properties: dict[str, str], **fields: Any) -> Any:
+    def refuse(record: Record, *, properties: dict[str, str], **fields: Any) -> Any:
         if properties and record.body == b"0":
             raise MessageIllegal("too much")
         return as_it_is(record, properties=properties, **fields)
@@ -315,12 +314,12 @@ async def test_what_cannot_come_again_is_a_dead_letter_and_the_others_come(
     assert "offset 0 of t queue 0 cannot come again" in caplog.text
 
 
-async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
+async def test_a_message_that_can_be_stored_nowhere_is_logged_and_dropped_from_flight(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     give(broker, 2)
 
-    def refuse(*_: Any, **__: Any) -> Any:
+    def refuse(*_: object, **__: object) -> Any:
         raise MessageIllegal("too much")
 
     monkeypatch.setattr(broker.log.ingest, "reappend", refuse)
@@ -336,7 +335,7 @@ async def test_what_can_be_stored_nowhere_is_said_to_be_so_and_is_over(
 
 
 @in_virtual_time
-async def test_nothing_of_a_deleted_topic_comes_again() -> None:
+async def test_popped_messages_of_a_deleted_topic_do_not_return() -> None:
     clock, files = this_loop().clock, MemoryFiles()
     async with BrokerServer(config(), clock, files=files) as server:
         broker = server.broker
@@ -355,7 +354,7 @@ async def test_nothing_of_a_deleted_topic_comes_again() -> None:
         assert stored(broker, RETRY) == []
 
 
-async def test_notes_that_waited_in_a_genuine_timer_are_taken_as_they_come(broker: Broker) -> None:
+async def test_revive_messages_from_the_timer_of_apaches_broker_are_taken(broker: Broker) -> None:
     checkpoint = give(broker, 2)
     broker.delivery.revive.settle(checkpoint, 0b11)
     before = broker.control.clock.now_ms() - 60_000

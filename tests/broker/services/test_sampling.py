@@ -1,12 +1,14 @@
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker import statistics as statistics_module
 from roquet.broker.broker import Broker
-from roquet.broker.handlers.pull import pull
-from roquet.broker.handlers.send_back import send_back
+from roquet.broker.handlers.messages.pull import pull
+from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.operations.pop_collector import PopCollector, PopRequest
 from roquet.broker.services import sampling as module
 from roquet.broker.services.sampling import StatisticsSampler
@@ -18,8 +20,11 @@ from roquet.wire.calls.send import SendBack
 NOW = 1_700_000_000_000
 
 
+PutMany = Callable[..., None]
+
+
 @pytest.fixture
-def put(broker: Broker, peer: Any, message: Any) -> Any:
+def put(broker: Broker, peer: FakePeer, message: MakeSend) -> PutMany:
     """Stores so many messages of a topic."""
 
     def some(count: int, topic: str = "orders", queue_id: int = 0) -> None:
@@ -35,7 +40,7 @@ def counted(broker: Broker, topic: str = "orders") -> tuple[int, int]:
     return (tally.count, tally.size) if tally else (0, 0)
 
 
-async def test_what_was_put_is_found_in_the_queues(broker: Broker, put: Any) -> None:
+async def test_stored_messages_are_counted_from_the_queues(broker: Broker, put: PutMany) -> None:
     put(3)
     put(2, queue_id=1)
     assert counted(broker) == (0, 0), "nobody looked yet"
@@ -47,8 +52,8 @@ async def test_what_was_put_is_found_in_the_queues(broker: Broker, put: Any) -> 
     assert counted(broker) == (6, broker.log.store.end_position)
 
 
-async def test_those_who_look_at_one_time_count_everything_once(
-    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+async def test_concurrent_samples_count_each_message_once(
+    broker: Broker, put: PutMany, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_COUNT", 2)
     put(6)
@@ -60,7 +65,7 @@ async def test_those_who_look_at_one_time_count_everything_once(
     assert counted(broker) == (14, broker.log.store.end_position)
 
 
-async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> None:
+async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: PutMany) -> None:
     put(4)
     await broker.control.sampler.step(broker.control.clock.now_ms() + 10_000)
     stats = broker.control.statistics.view("TOPIC_PUT_NUMS", "orders")
@@ -69,7 +74,7 @@ async def test_a_step_counts_and_takes_a_sample(broker: Broker, put: Any) -> Non
     assert stats.stats_minute.sum == 4
 
 
-async def test_one_topic_can_be_looked_at_alone(broker: Broker, put: Any) -> None:
+async def test_one_topic_can_be_counted_alone(broker: Broker, put: PutMany) -> None:
     put(1)
     put(1, topic="paid")
     await broker.control.sampler.look("paid")
@@ -77,7 +82,7 @@ async def test_one_topic_can_be_looked_at_alone(broker: Broker, put: Any) -> Non
     assert (counted(broker)[0], counted(broker, "paid")[0]) == (0, 1)
 
 
-async def test_what_was_there_before_the_start_does_not_count(broker: Broker, put: Any) -> None:
+async def test_messages_from_before_the_start_are_not_counted(broker: Broker, put: PutMany) -> None:
     put(3)
     statistics = Statistics(NOW)
     later = StatisticsSampler(broker.log, statistics)
@@ -88,8 +93,8 @@ async def test_what_was_there_before_the_start_does_not_count(broker: Broker, pu
     assert statistics.puts["orders"].count == 2
 
 
-async def test_a_topic_that_was_made_anew_is_counted_from_its_first_message(
-    broker: Broker, put: Any
+async def test_a_recreated_topic_is_counted_from_its_first_message(
+    broker: Broker, put: PutMany
 ) -> None:
     put(5)
     await broker.control.sampler.look()
@@ -100,7 +105,7 @@ async def test_a_topic_that_was_made_anew_is_counted_from_its_first_message(
 
 
 async def test_many_messages_are_counted_a_part_at_a_time(
-    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, put: PutMany, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_COUNT", 3)
     monkeypatch.setattr(module, "QUEUES_COUNT", 1)
@@ -110,15 +115,15 @@ async def test_many_messages_are_counted_a_part_at_a_time(
     assert counted(broker) == (14, broker.log.store.end_position)
 
 
-async def test_the_brokers_own_notes_do_not_count(broker: Broker, put: Any) -> None:
+async def test_internal_topics_are_not_counted(broker: Broker, put: PutMany) -> None:
     put(2, topic="rmq_sys_REVIVE_LOG_DefaultCluster")
     put(2, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC")
     await broker.control.sampler.look()
     assert broker.control.statistics.broker_puts.count == 0
 
 
-async def test_queues_that_are_gone_are_forgotten(
-    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+async def test_counted_ends_of_deleted_queues_are_removed(
+    broker: Broker, put: PutMany, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "ENDS_SPARE", 0)
     for number in range(4):
@@ -128,12 +133,12 @@ async def test_queues_that_are_gone_are_forgotten(
         broker.log.store.delete_topic(f"t{number}")
     put(1, topic="t3")
     await broker.control.sampler.look()
-    assert set(broker.control.sampler._ends) == {("t3", 0)}
+    assert set(broker.control.sampler.counted_ends) == {("t3", 0)}
     assert counted(broker, "t3")[0] == 2
 
 
-async def test_others_have_their_turn_while_samples_are_taken(
-    broker: Broker, put: Any, monkeypatch: pytest.MonkeyPatch
+async def test_other_tasks_run_while_samples_are_taken(
+    broker: Broker, put: PutMany, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(statistics_module, "COUNTERS_COUNT", 2)
     for number in range(6):
@@ -153,7 +158,7 @@ async def test_others_have_their_turn_while_samples_are_taken(
 
 
 async def test_a_pull_counts_once_for_all_that_it_gives(
-    broker: Broker, put: Any, peer: Any
+    broker: Broker, put: PutMany, peer: FakePeer
 ) -> None:
     put(3)
 
@@ -171,7 +176,7 @@ async def test_a_pull_counts_once_for_all_that_it_gives(
     assert broker.control.statistics.misses.times == 1
 
 
-async def test_a_pop_counts_what_it_takes_from_each_queue(broker: Broker, put: Any) -> None:
+async def test_a_pop_counts_what_it_takes_from_each_queue(broker: Broker, put: PutMany) -> None:
     put(2)
     put(1, queue_id=1)
     PopCollector(broker.log, broker.delivery, broker.tables, broker.control,
@@ -185,7 +190,7 @@ async def test_a_pop_counts_what_it_takes_from_each_queue(broker: Broker, put: A
 
 
 async def test_a_message_sent_back_counts_for_its_group(
-    broker: Broker, put: Any, peer: Any
+    broker: Broker, put: PutMany, peer: FakePeer
 ) -> None:
     put(1)
     broker.bind(send_back)(SendBack(offset=0, group="g", delay_level=0), peer)

@@ -22,7 +22,7 @@ def test_a_heading_is_the_reason_of_the_keys_below_it() -> None:
     }
 
 
-def test_every_setting_without_effect_has_a_reason_and_none_has_an_effect() -> None:
+def test_every_setting_without_effect_has_a_reason() -> None:
     found = unused_settings()
     assert len(found) > 400
     assert {

@@ -11,7 +11,7 @@ from roquet.net.tls import ServerTls
 
 
 @pytest.mark.parametrize("permission", range(8))
-def test_permission_says_who_is_served(permission: int) -> None:
+def test_the_permission_decides_which_requests_are_served(permission: int) -> None:
     config = BrokerConfig(permission=permission)
     assert config.readable == bool(permission & Permission.READ)
     assert config.writable == bool(permission & Permission.WRITE)

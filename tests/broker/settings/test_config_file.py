@@ -30,7 +30,7 @@ brokerIP1 = 192.168.1.5
 """
 
 
-def test_a_genuine_file_means_the_same_here() -> None:
+def test_an_apache_file_means_the_same_here() -> None:
     config = read(GENUINE, "broker.conf", {})
     assert config == BrokerConfig(
         broker_name="broker-b",
@@ -58,7 +58,7 @@ def test_our_own_words_carry_units_and_may_be_written_with_dashes() -> None:
     assert (config.retention, config.sync_flush) == (3 * 86_400_000, True)
 
 
-def test_a_genuine_key_without_effect_is_one_warning_line(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_apache_key_without_effect_is_one_warning_line(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         config = read("brokerName=b\nsendMessageThreadPoolNums=16", "broker.conf", {})
     assert config.unused == {"sendMessageThreadPoolNums": "16"}
@@ -101,7 +101,7 @@ def test_the_file_names_the_name_servers_before_the_environment_does() -> None:
     assert config.name_servers == ("10.0.0.1:1",)
 
 
-def test_lines_go_on_behind_a_backslash_and_colons_may_be_escaped() -> None:
+def test_a_backslash_continues_a_line_and_escapes_colons() -> None:
     config = read("namesrvAddr=10.0.0.1\\:1;\\\n   10.0.0.2\\:2\n! a comment", "f", {})
     assert config.name_servers == ("10.0.0.1:1", "10.0.0.2:2")
 
@@ -122,7 +122,7 @@ def test_registrations_stay_within_what_name_servers_forgive() -> None:
     assert read("register_interval=10m", "f", {}).register_interval == 60_000
 
 
-def test_without_a_directory_the_genuine_one_is_used() -> None:
+def test_apaches_directory_is_the_default() -> None:
     assert read("", "f", {}).store_dir == Path.home() / "store"
     assert read("storePathRootDir=${user.home}/x", "f", {}).store_dir == Path.home() / "x"
 
@@ -172,7 +172,7 @@ def test_tls_and_replies_are_set_in_both_spellings() -> None:
         ("a=1\\", {"region": ("regionId", "x")}, "a=1\\\nregionId=x\n"),
     ],
 )
-def test_a_file_is_changed_in_its_place(
+def test_a_value_is_changed_in_its_line(
     before: str, given: dict[str, tuple[str, str]], after: str
 ) -> None:
     assert rewrite_properties(before, given) == after

@@ -41,12 +41,12 @@ def test_a_key_is_looked_up_in_either_format() -> None:
         ("authorizationEnabled", "false", "yes"),
     ],
 )
-def test_what_would_need_replicas_is_refused(key: str, good: str, bad: str) -> None:
+def test_settings_that_need_replicas_are_refused(key: str, good: str, bad: str) -> None:
     FIXED[key].check(good, key)
     with pytest.raises(ConfigError, match=f"{key}: only {good} works"):
         FIXED[key].check(bad, key)
 
 
-def test_every_genuine_key_is_known() -> None:
+def test_every_apache_key_is_known() -> None:
     assert {"brokerName", "storeType", "serverSelectorThreads", "timerWheelEnable"} < apache_keys()
     assert len(apache_keys()) > 450

@@ -14,7 +14,7 @@ from roquet.wire.codes import ResponseCode
 NOW = 1_700_000_000_000
 
 
-def test_settings_change_in_genuine_words_and_in_ours() -> None:
+def test_settings_are_changed_by_apaches_names_and_by_ours() -> None:
     live = RuntimeSettings(BrokerConfig())
     told: list[BrokerConfig] = []
     live.subscribe(told.append)
@@ -45,7 +45,7 @@ def test_a_subscriber_may_ask_for_some_settings_alone() -> None:
         {"brokerId": "0", "brokerRole": "ASYNC_MASTER", "traceOn": "true"},
     ],
 )
-def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
+def test_an_equal_value_is_no_change(wanted: dict[str, str]) -> None:
     live = RuntimeSettings(BrokerConfig())
     live.subscribe(lambda _: pytest.fail("nothing has changed"))
     assert not live.change(wanted, NOW)
@@ -74,9 +74,7 @@ def test_what_is_so_already_is_no_change(wanted: dict[str, str]) -> None:
         ("regionId=x\\", ResponseCode.INVALID_PARAMETER, "a value is one line"),
     ],
 )
-def test_one_line_that_cannot_be_leaves_all_others_undone(
-    line: str, code: ResponseCode, remark: str
-) -> None:
+def test_one_invalid_line_prevents_all_changes(line: str, code: ResponseCode, remark: str) -> None:
     live = RuntimeSettings(BrokerConfig())
     before = live.config
     key, _, value = line.partition("=")
@@ -86,7 +84,7 @@ def test_one_line_that_cannot_be_leaves_all_others_undone(
     assert live.config is before
 
 
-def test_a_setting_without_effect_is_taken_kept_told_and_warned_of_once(
+def test_a_setting_without_effect_is_saved_and_reported_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "broker.conf"
@@ -110,7 +108,7 @@ def test_a_setting_without_effect_is_taken_kept_told_and_warned_of_once(
     assert not live.change({"haListenPort": "11000", "appendCkAsync": "false"}, NOW)
 
 
-def test_settings_that_somebody_objects_to_are_not_in_force(tmp_path: Path) -> None:
+def test_settings_that_a_subscriber_rejects_do_not_take_effect(tmp_path: Path) -> None:
     path = tmp_path / "broker.conf"
     path.write_text("retention=72h\n")
     live = RuntimeSettings(load(path, {}))
@@ -143,7 +141,7 @@ class FullDisk(MemoryFiles):
 
 
 @pytest.mark.parametrize("text", [b"brokerName=b1\n", None], ids=["full disk", "no file"])
-def test_nothing_changes_when_the_file_does_not_take_it(text: bytes | None) -> None:
+def test_nothing_changes_when_the_file_cannot_be_written(text: bytes | None) -> None:
     files = FullDisk()
     if text is not None:
         files.contents[Path("/broker.conf")] = text
@@ -154,7 +152,7 @@ def test_nothing_changes_when_the_file_does_not_take_it(text: bytes | None) -> N
     assert live.config.permission == 6
 
 
-def test_who_cannot_save_holds_nobody_else_up(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failed_save_does_not_block_later_changes(caplog: pytest.LogCaptureFixture) -> None:
     live = RuntimeSettings(BrokerConfig())
     told = list[str]()
 

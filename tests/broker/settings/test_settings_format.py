@@ -45,7 +45,7 @@ def test_every_setting_is_read_again_as_it_was_written(changes: dict[str, Any]) 
             assert setting.parse_apache(apache_text(name, value), key) == value, key
 
 
-def test_a_description_says_everything_once_in_genuine_words() -> None:
+def test_a_description_lists_each_setting_once_by_apaches_name() -> None:
     config = BrokerConfig(free_min=5, source=Path("/etc/broker.conf"), tls_cert=Path("/c.pem"))
     pairs = list(all_settings(config))
     found = dict(pairs)

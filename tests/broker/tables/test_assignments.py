@@ -26,11 +26,11 @@ def test_the_latest_decision_is_kept_for_each_group_and_topic() -> None:
     assert dict(table.of("other")) == {}
 
 
-def test_what_members_asked_for_goes_with_them_and_all_with_the_last() -> None:
+def test_requests_of_members_are_removed_with_them_and_the_group_with_its_last() -> None:
     table = AssignmentTable()
     table.put("g", "t", ONE)
-    table.asked("g", "m", "STICKY")
-    table.asked("g", "n", "AVG")
+    table.note_strategy("g", "m", "STICKY")
+    table.note_strategy("g", "n", "AVG")
     table.left("g", "m", ["n"])
     assert dict(table.strategies("g")) == {"n": "AVG"}
     assert table.get("g", "t") is ONE, "the others' previous owners"

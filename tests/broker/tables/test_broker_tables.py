@@ -5,7 +5,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.wire.calls.bodies import RequestMode
 
 
-async def test_tables_are_saved_in_the_files_of_a_genuine_broker(tmp_path: Path) -> None:
+async def test_tables_are_saved_in_the_files_of_apaches_broker(tmp_path: Path) -> None:
     config = BrokerConfig(host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20)
     async with BrokerServer(config) as server:
         tables = server.broker.tables

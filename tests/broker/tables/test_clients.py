@@ -69,7 +69,9 @@ def test_the_way_of_consuming_is_the_latest_members(new_peer: Callable[[], Any])
     assert group.message_model is MessageModel.BROADCASTING
 
 
-def test_who_leaves_is_out_and_the_others_hear_of_it(new_peer: Callable[[], Any]) -> None:
+def test_a_client_that_leaves_is_removed_and_the_others_are_notified(
+    new_peer: Callable[[], Any],
+) -> None:
     clients, first, second = Clients(), new_peer(), new_peer()
     clients.beat(first, consumer("c1"))
     clients.beat(second, consumer("c2"))
@@ -152,7 +154,7 @@ def test_a_producer_is_found_by_its_id_on_its_latest_connection(
     assert clients.producer("p1") is None
 
 
-def test_producers_are_told_with_the_clients_on_their_connections(
+def test_producers_are_listed_with_the_clients_of_their_connections(
     new_peer: Callable[[], Any],
 ) -> None:
     clients, peer = Clients(), new_peer()
@@ -163,7 +165,9 @@ def test_producers_are_told_with_the_clients_on_their_connections(
     assert clients.producer_ids("other") is None
 
 
-def test_who_listens_to_a_topic_and_how_is_told(new_peer: Callable[[], Any]) -> None:
+def test_the_groups_subscribed_to_a_topic_are_listed_with_their_subscriptions(
+    new_peer: Callable[[], Any],
+) -> None:
     clients = Clients()
     clients.beat(new_peer(), consumer("c1", "a", "b"))
     clients.beat(new_peer(), consumer("c2", "c", group="audit"))
@@ -175,14 +179,14 @@ def test_who_listens_to_a_topic_and_how_is_told(new_peer: Callable[[], Any]) -> 
     assert clients.subscription("billing", "x") is clients.subscription("x", "topic1") is None
 
 
-def test_the_last_sign_of_life_is_told(new_peer: Callable[[], Any]) -> None:
+def test_the_time_of_the_last_heartbeat_is_reported(new_peer: Callable[[], Any]) -> None:
     clients, peer = Clients(), new_peer()
     assert clients.seen_ms(peer) is None
     clients.seen(peer, LastSeen(seen_ms=7))
     assert clients.seen_ms(peer) == 7
 
 
-def test_the_end_of_a_connection_looks_at_its_own_groups_alone(
+def test_the_end_of_a_connection_changes_only_its_own_groups(
     new_peer: Callable[[], Any],
 ) -> None:
     clients, peer, other = Clients(), new_peer(), new_peer()

@@ -14,7 +14,7 @@ def table(path: Path) -> DelayOffsets:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_genuine_progress_is_taken_over(version: str, tmp_path: Path) -> None:
+def test_apache_progress_is_taken_over(version: str, tmp_path: Path) -> None:
     path = tmp_path / "delayOffset.json"
     path.write_bytes((GENUINE / version / "delayOffset.json").read_bytes())
     delays = table(path)

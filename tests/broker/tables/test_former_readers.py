@@ -1,9 +1,9 @@
-from typing import Any
+from tests.broker.conftest import NewPeer
 
 from roquet.broker.tables.former_readers import TOPICS_MAX, FormerReaders
 
 
-def test_each_queue_of_a_former_reader_is_told_once(new_peer: Any) -> None:
+def test_each_queue_of_a_former_reader_is_reset_once(new_peer: NewPeer) -> None:
     readers, peer = FormerReaders(), new_peer()
     readers.add("orders", [peer], [])
     assert readers.is_late("orders", "g", 0, peer)
@@ -12,14 +12,14 @@ def test_each_queue_of_a_former_reader_is_told_once(new_peer: Any) -> None:
     assert readers.is_late("orders", "g", 1, peer), "another queue"
 
 
-def test_nobody_else_is_told(new_peer: Any) -> None:
+def test_other_groups_are_not_reset(new_peer: NewPeer) -> None:
     readers, peer = FormerReaders(), new_peer()
     readers.add("orders", [peer], ["g"])
     assert not readers.tell("orders", "another", 0, new_peer())
     assert not readers.tell("payments", "g", 0, peer)
 
 
-def test_a_group_is_told_on_any_connection_and_once(new_peer: Any) -> None:
+def test_a_group_is_reset_once_on_any_connection(new_peer: NewPeer) -> None:
     readers = FormerReaders()
     readers.add("orders", [], ["g"])
     assert readers.is_late("orders", "g", 0, new_peer())
@@ -28,7 +28,7 @@ def test_a_group_is_told_on_any_connection_and_once(new_peer: Any) -> None:
     assert readers.tell("orders", "g", 1, new_peer()), "another queue"
 
 
-def test_a_connection_that_was_not_told_yet_is_told_though_its_group_was(new_peer: Any) -> None:
+def test_a_connection_is_reset_although_its_group_was(new_peer: NewPeer) -> None:
     readers, first, second = FormerReaders(), new_peer(), new_peer()
     readers.add("orders", [first, second], ["g"])
     assert readers.tell("orders", "g", 0, first)
@@ -42,7 +42,7 @@ def test_a_topic_without_readers_leaves_nothing_behind() -> None:
     assert not readers.pending
 
 
-def test_a_topic_deleted_once_more_is_told_once_more(new_peer: Any) -> None:
+def test_a_topic_deleted_again_is_reset_again(new_peer: NewPeer) -> None:
     readers, peer = FormerReaders(), new_peer()
     readers.add("orders", [peer], [])
     readers.tell("orders", "g", 0, peer)
@@ -50,7 +50,7 @@ def test_a_topic_deleted_once_more_is_told_once_more(new_peer: Any) -> None:
     assert readers.tell("orders", "g", 0, peer)
 
 
-def test_a_connection_that_has_ended_is_forgotten(new_peer: Any) -> None:
+def test_a_connection_that_has_ended_is_forgotten(new_peer: NewPeer) -> None:
     readers, first, second = FormerReaders(), new_peer(), new_peer()
     readers.add("orders", [first, second], [])
     readers.add("payments", [first], [])
@@ -62,14 +62,14 @@ def test_a_connection_that_has_ended_is_forgotten(new_peer: Any) -> None:
     assert not readers.pending
 
 
-def test_a_group_is_remembered_when_its_connections_have_ended(new_peer: Any) -> None:
+def test_a_group_is_remembered_when_its_connections_have_ended(new_peer: NewPeer) -> None:
     readers, peer = FormerReaders(), new_peer()
     readers.add("orders", [peer], ["g"])
     readers.forget(peer)
     assert readers.is_late("orders", "g", 0, new_peer())
 
 
-def test_the_newest_deleted_topics_are_remembered(new_peer: Any) -> None:
+def test_the_newest_deleted_topics_are_remembered(new_peer: NewPeer) -> None:
     readers = FormerReaders()
     for n in range(TOPICS_MAX + 1):
         readers.add(f"t{n}", [], ["g"])

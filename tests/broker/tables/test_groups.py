@@ -4,6 +4,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.saved_table import TableFile
 from roquet.model.errors import StoreFull
@@ -18,14 +19,16 @@ GENUINE = Path(__file__).parents[2] / "vectors" / "config"
 
 def groups_of(files: MemoryFiles | None = None, **settings: Any) -> Groups:
     file = TableFile(files, Path("/config/subscriptionGroup.json")) if files else None
-    return Groups(file, BrokerConfig(**settings), NOW)
+    return Groups(file, RuntimeSettings(BrokerConfig(**settings)), NOW)
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None:
+def test_a_table_of_apaches_broker_is_read_unchanged(version: str, tmp_path: Path) -> None:
     path = tmp_path / "subscriptionGroup.json"
     path.write_bytes((GENUINE / version / "subscriptionGroup.json").read_bytes())
-    group = Groups(TableFile(RealFiles(), path), BrokerConfig(), NOW).get("CG_main")
+    group = Groups(TableFile(RealFiles(), path), RuntimeSettings(BrokerConfig()), NOW).get(
+        "CG_main"
+    )
     assert group is not None
     assert (group.retry_max_times, group.retry_queue_nums, group.consume_enable) == (16, 1, True)
 
@@ -43,7 +46,7 @@ def test_a_group_is_made_at_first_sight_and_kept() -> None:
     assert groups_of(files).get("billing") is not None
 
 
-def test_a_known_group_is_found_as_it_is_set() -> None:
+def test_a_known_group_is_found_with_its_settings() -> None:
     groups = groups_of()
     groups.put(SubscriptionGroup(group_name="billing", retry_max_times=3), NOW)
     group = groups.find("billing", NOW)
@@ -80,7 +83,7 @@ def test_each_change_is_another_edition() -> None:
     assert groups.version.counter == before + 1, "the same settings again are no change"
 
 
-def test_what_a_group_may_not_read_survives_a_restart() -> None:
+def test_forbidden_topics_of_a_group_survive_a_restart() -> None:
     files = MemoryFiles()
     groups = groups_of(files)
     assert groups.may_read("g", "t")
@@ -97,7 +100,7 @@ def test_what_a_group_may_not_read_survives_a_restart() -> None:
     assert groups_of(files).forbidden == {}
 
 
-def test_other_forbidden_bits_of_a_genuine_table_stay() -> None:
+def test_other_forbidden_bits_of_an_apache_table_stay() -> None:
     groups = groups_of(MemoryFiles())
     groups.forbidden = {"g": {"t": 1}}
     assert groups.may_read("g", "t")
@@ -106,7 +109,7 @@ def test_other_forbidden_bits_of_a_genuine_table_stay() -> None:
     assert groups.forbidden == {"g": {"t": 1}}
 
 
-def test_deleted_topics_are_forbidden_to_nobody() -> None:
+def test_a_deleted_topic_is_no_longer_forbidden() -> None:
     groups = groups_of(MemoryFiles())
     for topic in ("t", "u"):
         groups.change_now(groups.begin_forbid("g", topic, NOW, readable=False))
@@ -118,7 +121,7 @@ def test_deleted_topics_are_forbidden_to_nobody() -> None:
     assert groups.version == before
 
 
-def test_many_groups_are_one_edition() -> None:
+def test_several_groups_are_changed_in_one_save() -> None:
     files = MemoryFiles()
     groups = groups_of(files)
     before = groups.version.counter
@@ -130,10 +133,11 @@ def test_many_groups_are_one_edition() -> None:
 
 
 def test_automatic_creation_may_be_switched() -> None:
-    groups = groups_of()
-    groups.configure(BrokerConfig(auto_create_group=False))
+    settings = RuntimeSettings(BrokerConfig())
+    groups = Groups(None, settings, NOW)
+    settings.change({"auto_create_group": "false"}, NOW)
     assert groups.find("new", NOW) is None
-    groups.configure(BrokerConfig())
+    settings.change({"auto_create_group": "true"}, NOW)
     assert groups.find("new", NOW) is not None
 
 
@@ -146,7 +150,7 @@ class FullDisk(MemoryFiles):
         super().replace(path, data, keep=keep)
 
 
-def test_what_the_disk_refuses_is_not_done_and_not_called_saved_the_second_time() -> None:
+def test_a_change_that_cannot_be_saved_is_undone_and_fails_again_when_repeated() -> None:
     files = FullDisk()
     groups = groups_of(files)
     groups.put(SubscriptionGroup(group_name="old"), NOW)

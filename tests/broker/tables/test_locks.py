@@ -35,7 +35,7 @@ def test_a_hold_that_was_not_renewed_is_free_for_others() -> None:
     assert locks.lock("group", "c2", QUEUES, LIFETIME_MS) == QUEUES
 
 
-def test_only_the_holder_gives_a_queue_back() -> None:
+def test_only_the_holder_unlocks_a_queue() -> None:
     locks = Locks()
     locks.lock("group", "c1", QUEUES, 0)
     locks.unlock("group", "c2", QUEUES)
@@ -44,7 +44,7 @@ def test_only_the_holder_gives_a_queue_back() -> None:
     assert locks.lock("group", "c2", QUEUES, 0) == QUEUES
 
 
-def test_what_is_not_held_may_be_given_back() -> None:
+def test_unlocking_a_queue_that_is_not_held_changes_nothing() -> None:
     Locks().unlock("group", "c1", QUEUES)
 
 
@@ -78,7 +78,7 @@ def test_two_members_never_hold_one_queue(steps: list[Any]) -> None:
             held[queue] = (member, now + LIFETIME_MS)
 
 
-def test_a_group_is_ordered_as_long_as_somebody_holds_a_queue() -> None:
+def test_a_group_is_ordered_while_a_member_holds_a_lock() -> None:
     locks = Locks()
     assert not locks.has_any("group", 0)
     locks.lock("group", "c1", [QUEUES[0]], 0)
@@ -87,7 +87,7 @@ def test_a_group_is_ordered_as_long_as_somebody_holds_a_queue() -> None:
     assert not locks.has_any("other", 0)
 
 
-def test_who_has_gone_holds_nothing() -> None:
+def test_a_member_that_left_holds_no_locks() -> None:
     locks = Locks()
     locks.lock("one", "c1", QUEUES[:2], 0)
     locks.lock("one", "c2", QUEUES[2:], 0)

@@ -13,35 +13,35 @@ def working(*members: str) -> ObservedOwners:
     return holders
 
 
-def test_the_first_taker_waits_for_nobody() -> None:
+def test_the_first_owner_of_a_queue_does_not_wait() -> None:
     assert ObservedOwners().taken("g", Q, "a", 0) == (None, 0)
 
 
-def test_after_a_change_the_taker_waits_for_the_one_before_it() -> None:
+def test_a_new_owner_waits_for_the_former_after_a_change() -> None:
     holders = working("a")
     holders.changed("g", 60_000)
     assert holders.taken("g", Q, "b", 60_005) == ("a", HANDOVER_MS)
 
 
-def test_without_a_change_nobody_waits() -> None:
+def test_an_unchanged_owner_does_not_wait() -> None:
     assert working("a").taken("g", Q, "b", 5) == (None, 0)
 
 
-def test_nobody_waits_for_a_commit_that_was_made() -> None:
+def test_a_new_owner_does_not_wait_after_the_commit() -> None:
     holders = working("a")
     holders.changed("g", 60_000)
     holders.committed("g", Q, "a", 60_002)
     assert holders.taken("g", Q, "b", 60_005) == (None, 0)
 
 
-def test_nobody_waits_for_who_has_gone() -> None:
+def test_a_new_owner_does_not_wait_for_a_member_that_left() -> None:
     holders = working("a")
     holders.changed("g", 60_000)
     holders.left("g", "a")
     assert holders.taken("g", Q, "b", 60_005) == (None, 0)
 
 
-def test_who_takes_many_queues_waits_a_second_in_all() -> None:
+def test_a_new_owner_of_many_queues_waits_a_second_in_all() -> None:
     holders, other = working("a"), ("orders", 1)
     holders.seen("g", other, "a", 0)
     holders.changed("g", 60_000)
@@ -49,13 +49,13 @@ def test_who_takes_many_queues_waits_a_second_in_all() -> None:
     assert holders.taken("g", other, "b", 61_000) == ("a", 0)
 
 
-def test_long_after_a_change_nobody_waits() -> None:
+def test_a_new_owner_does_not_wait_long_after_the_change() -> None:
     holders = working("a")
     holders.changed("g", 60_000)
     assert holders.taken("g", Q, "b", 60_001 + SETTLED_MS) == ("a", 0)
 
 
-def test_a_queue_that_comes_back_is_ones_own() -> None:
+def test_a_queue_that_returns_to_its_owner_does_not_wait() -> None:
     holders = working("a", "b")
     holders.changed("g", 60_000)
     assert holders.taken("g", Q, "b", 60_000) == (None, 0)

@@ -1,7 +1,7 @@
 from roquet.broker.tables.offset_resets import OffsetResets
 
 
-def test_a_reset_is_told_once() -> None:
+def test_a_reset_is_delivered_once() -> None:
     resets = OffsetResets()
     resets.put("g", "t", 3, 42)
     assert resets.get("g", "t", 3) == 42
@@ -19,7 +19,7 @@ def test_the_last_reset_counts() -> None:
     assert resets.take("g", "t", 0) == 7
 
 
-def test_queues_are_told_apart() -> None:
+def test_each_queue_has_a_reset_of_its_own() -> None:
     resets = OffsetResets()
     for queue_id in (0, 1):
         resets.put("g", "t", queue_id, queue_id * 10)
@@ -27,7 +27,7 @@ def test_queues_are_told_apart() -> None:
     assert resets.get("g", "t", 0) == 0
 
 
-def test_what_is_deleted_is_not_reset() -> None:
+def test_deleted_topics_and_groups_have_no_resets() -> None:
     resets = OffsetResets()
     for group, topic in (("g", "t"), ("g", "u"), ("h", "t"), ("h", "u")):
         resets.put(group, topic, 0, 1)

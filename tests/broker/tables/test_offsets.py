@@ -10,7 +10,7 @@ GENUINE = Path(__file__).parents[2] / "vectors" / "config"
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_genuine_progress_is_taken_over(version: str, tmp_path: Path) -> None:
+def test_apache_progress_is_taken_over(version: str, tmp_path: Path) -> None:
     path = tmp_path / "consumerOffset.json"
     path.write_bytes((GENUINE / version / "consumerOffset.json").read_bytes())
     offsets = ConsumerOffsets(TableFile(RealFiles(), path))
@@ -90,7 +90,7 @@ def test_topics_and_groups_with_progress_are_known() -> None:
     assert offsets.groups() == ["g", "h"]
 
 
-def test_progress_is_cloned_and_goes_its_own_way() -> None:
+def test_cloned_progress_is_independent() -> None:
     offsets = ConsumerOffsets(None)
     offsets.commit("a", "t", 0, 5)
     offsets.clone("a", "b", "t")
@@ -113,7 +113,7 @@ def test_progress_in_one_queue_is_forgotten() -> None:
     assert (offsets.get("a", "t", 0), offsets.get("a", "u", 1)) == (5, 5)
 
 
-def test_progress_is_told_by_topic_by_group_and_by_queue() -> None:
+def test_progress_is_found_by_topic_by_group_and_by_queue() -> None:
     offsets = ConsumerOffsets(None)
     offsets.commit("a", "orders", 0, 5)
     offsets.commit("a", "paid", 1, 6)

@@ -9,7 +9,7 @@ from roquet.store.filesystem.memory_files import MemoryFiles
 PATH = Path("/config/consumerOrderInfo.json")
 
 
-def test_what_is_held_survives_a_restart() -> None:
+def test_held_queues_survive_a_restart() -> None:
     files = MemoryFiles()
     orders = OrderedPops(TableFile(files, PATH))
     held = hold(hold(None, [7, 8], 900, 60_000, "a"), [7, 8, 10], 1_000, 60_000, "b")
@@ -21,7 +21,7 @@ def test_what_is_held_survives_a_restart() -> None:
     assert again == held
 
 
-def test_the_file_is_the_genuine_one() -> None:
+def test_the_file_equals_that_of_apaches_broker() -> None:
     files = MemoryFiles()
     orders = OrderedPops(TableFile(files, PATH))
     orders.put("g", "t", 0, hold(None, [7, 8], 1_000, 60_000, "a"))
@@ -33,14 +33,14 @@ def test_the_file_is_the_genuine_one() -> None:
     }  # fmt: skip
 
 
-def test_a_genuine_file_without_anything_held_is_read() -> None:
+def test_an_apache_file_without_anything_held_is_read() -> None:
     files = MemoryFiles()
     text = '{\n\t"orderInfoCount":0,\n\t"orderedConsumptionLevel":"QUEUE",\n\t"table":{}\n}'
     files.replace(PATH, text.encode())
     assert OrderedPops(TableFile(files, PATH)).get("g", "t", 0) is None
 
 
-def test_what_is_free_is_forgotten() -> None:
+def test_free_queues_are_removed() -> None:
     orders = OrderedPops(None)
     orders.put("g", "t", 0, hold(None, [7], 1_000, 60_000, None))
     orders.free("g", "t", 0)
@@ -49,7 +49,7 @@ def test_what_is_free_is_forgotten() -> None:
     assert orders.content().table == {}
 
 
-def test_what_is_deleted_is_held_by_nobody() -> None:
+def test_queues_of_deleted_topics_and_groups_are_free() -> None:
     orders = OrderedPops(None)
     for group, topic in (("g", "t"), ("g", "u"), ("h", "u")):
         orders.put(group, topic, 0, hold(None, [1], 900, 60_000, None))

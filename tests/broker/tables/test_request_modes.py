@@ -16,7 +16,7 @@ def file(directory: Path) -> TableFile:
     return TableFile(RealFiles(), directory / "messageRequestMode.json")
 
 
-def test_a_mode_is_on_the_disk_as_the_genuine_broker_writes_it(tmp_path: Path) -> None:
+def test_a_mode_is_on_the_disk_as_apaches_broker_writes_it(tmp_path: Path) -> None:
     RequestModes(file(tmp_path)).put(POPS)
     assert json.loads((tmp_path / "messageRequestMode.json").read_text()) == {
         "messageRequestModeMap": {

@@ -33,7 +33,7 @@ def test_a_table_without_news_is_not_written(file: TableFile) -> None:
     assert not file.path.exists()
 
 
-def test_the_edition_before_stays_beside_the_new_one(file: TableFile) -> None:
+def test_the_former_table_is_kept_as_a_backup(file: TableFile) -> None:
     table = ConsumerOffsets(file)
     for offset in (1, 2):
         table.commit("group", "topic", 0, offset)
@@ -92,7 +92,7 @@ def test_a_first_edition_has_a_copy(file: TableFile) -> None:
 
 
 @pytest.mark.parametrize("content", ['{"topicConfigTable":{}}', "{}", "[]", "", "\0" * 50])
-def test_what_is_no_such_table_is_damage_and_never_an_empty_table(
+def test_a_malformed_table_is_damage_and_never_an_empty_table(
     file: TableFile, content: str
 ) -> None:
     table = ConsumerOffsets(file)
@@ -146,7 +146,7 @@ def test_a_late_save_does_not_bring_back_what_was_there_before(file: TableFile) 
     assert ConsumerOffsets(file).get("group", "topic", 0) is None
 
 
-class HeldFiles(MemoryFiles):
+class BlockedFiles(MemoryFiles):
     """Writes wait until they may go on, and fail while the disk is full."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ def modes_of(files: MemoryFiles) -> RequestModes:
 
 
 async def test_a_change_is_written_in_a_thread_and_done_when_the_disk_has_it() -> None:
-    files, events = HeldFiles(), list[str]()
+    files, events = BlockedFiles(), list[str]()
     modes = modes_of(files)
 
     def begin() -> TableChange:
@@ -190,7 +190,7 @@ async def test_a_change_is_written_in_a_thread_and_done_when_the_disk_has_it() -
 
 
 async def test_a_change_that_the_disk_refuses_is_taken_back_and_the_next_one_counts() -> None:
-    files = HeldFiles()
+    files = BlockedFiles()
     files.may_write.set()
     files.is_full = True
     modes = modes_of(files)
@@ -203,7 +203,7 @@ async def test_a_change_that_the_disk_refuses_is_taken_back_and_the_next_one_cou
 
 
 async def test_a_change_begins_with_what_the_one_before_it_has_left() -> None:
-    files = HeldFiles()
+    files = BlockedFiles()
     files.is_full = True
     modes, seen = modes_of(files), list[RequestMode | None]()
 
@@ -221,7 +221,7 @@ async def test_a_change_begins_with_what_the_one_before_it_has_left() -> None:
 
 async def test_a_save_that_is_under_way_does_not_count_for_others() -> None:
     """It may fail yet: whoever asks for what is being written waits for a write of his own."""
-    files = HeldFiles()
+    files = BlockedFiles()
     modes = modes_of(files)
     modes.begin_put(POPS)
     first = asyncio.create_task(modes.saved())

@@ -32,7 +32,7 @@ def test_more_may_be_taken_back_for_a_while_than_wait() -> None:
     assert timings.get("orders") == 1
 
 
-def test_a_genuine_file_goes_on() -> None:
+def test_an_apache_file_is_continued() -> None:
     files = MemoryFiles()
     files.replace(PATH, GENUINE)
     timings = TimerMetrics(TableFile(files, PATH))

@@ -27,7 +27,7 @@ def create(topics: Topics, topic: str, **wanted: Any) -> TopicConfig | None:
     return topics.create_for_send(topic, **{**asked, **wanted}, now_ms=NOW)
 
 
-def test_the_system_topics_are_the_genuine_ones() -> None:
+def test_the_system_topics_are_those_of_apache() -> None:
     genuine = TableFile(RealFiles(), GENUINE / "5.5.0" / "topics.json").read(Topics.kind)
     assert genuine is not None
     ours = {topic.topic_name: topic for topic in topics_of()}
@@ -41,7 +41,7 @@ def test_the_system_topics_are_the_genuine_ones() -> None:
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_a_genuine_table_is_taken_as_it_is(version: str, tmp_path: Path) -> None:
+def test_a_table_of_apaches_broker_is_read_unchanged(version: str, tmp_path: Path) -> None:
     path = tmp_path / "topics.json"
     path.write_bytes((GENUINE / version / "topics.json").read_bytes())
     topics = Topics(TableFile(RealFiles(), path), BrokerConfig(), NOW)
@@ -128,7 +128,7 @@ def test_a_topic_that_cannot_be_saved_is_not_made() -> None:
     assert topics.sendable["orders"].writable
 
 
-def test_every_change_is_told_and_counted() -> None:
+def test_every_change_is_announced_and_counted() -> None:
     topics, counters = topics_of(), []
     topics.on_change.append(lambda: counters.append(topics.version.counter))
     before = topics.version.counter
@@ -162,7 +162,7 @@ def test_a_groups_retry_topic_keeps_what_it_was_made_with() -> None:
     assert topics.create_for_group("%RETRY%g", 1, NOW).write_queue_nums == 3
 
 
-def test_the_systems_own_topics_are_told_from_users() -> None:
+def test_system_topics_are_distinguished_from_those_of_users() -> None:
     config = BrokerConfig()
     assert is_system_topic("TBW102", config)
     assert is_system_topic("DefaultCluster", config)
@@ -175,7 +175,7 @@ def test_the_trace_topic_is_there_when_it_is_wanted() -> None:
     assert topics_of(trace_topic=True).get(names.TRACE_TOPIC) is not None
 
 
-def test_many_topics_are_one_edition_all_or_none() -> None:
+def test_several_topics_are_changed_all_or_none() -> None:
     topics = topics_of(MemoryFiles())
     before = topics.version.counter
     topics.put_all([TopicConfig(topic_name="a"), TopicConfig(topic_name="b")], NOW)
@@ -214,7 +214,7 @@ def test_a_topic_without_a_name_of_its_own_has_that_of_its_key() -> None:
     assert (config.topic_name, config.read_queue_nums) == ("orders", 3)
 
 
-def test_a_topic_made_anew_has_another_id_within_the_same_millisecond_too() -> None:
+def test_a_topic_recreated_in_the_same_millisecond_has_another_id() -> None:
     topics = topics_of()
     create(topics, "orders")
     first = topics.ids["orders"]
@@ -304,7 +304,7 @@ def test_a_topic_that_is_gone_from_memory_alone_is_not_said_to_be_removed() -> N
     assert topics_of(files).get("orders") is None
 
 
-def test_what_was_refused_once_is_saved_with_the_next_try() -> None:
+def test_a_save_that_failed_is_repeated_with_the_next() -> None:
     files = FullDisk()
     topics = topics_of(files)
     create(topics, "orders")

@@ -23,7 +23,7 @@ def roquet(*arguments: str, typed: str | None = None) -> Result:
     return result
 
 
-def test_a_setting_is_changed_after_a_look(namesrv: str) -> None:
+def test_a_setting_is_changed_after_a_preview(namesrv: str) -> None:
     change = ("broker", "set", "broker-a", "autoCreateTopicEnable=false", "-n", namesrv)
     dry = roquet(*change, "--dry-run").output
     assert dry.splitlines() == [
@@ -33,27 +33,27 @@ def test_a_setting_is_changed_after_a_look(namesrv: str) -> None:
     assert roquet(*change, "--yes").output.splitlines()[-1] == "broker-a: changed"
     shown = roquet("broker", "settings", "broker-a", "-n", namesrv).output.splitlines()
     assert "autoCreateTopicEnable = false" in shown
-    found = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
-    assert found["autoCreateTopicEnable"] == "false"
+    settings = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
+    assert settings["autoCreateTopicEnable"] == "false"
 
 
-def test_a_no_changes_nothing_and_scripts_can_tell(namesrv: str) -> None:
+def test_the_answer_no_changes_nothing_and_sets_the_exit_code(namesrv: str) -> None:
     change = ("broker", "set", "broker-a", "permission=4", "-n", namesrv)
     refused = roquet(*change, typed="n\n")
     assert refused.exit_code == 1
     assert "nothing was done" in refused.output
-    found = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
-    assert found["brokerPermission"] == "6"
+    settings = json.loads(roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output)
+    assert settings["brokerPermission"] == "6"
 
 
-def test_wrong_use_is_told(namesrv: str) -> None:
+def test_wrong_use_is_an_error(namesrv: str) -> None:
     with pytest.raises(UsageError, match="KEY=VALUE is wanted"):
         roquet("broker", "set", "broker-a", "nonsense", "-n", namesrv)
     with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
         roquet("broker", "settings", "broker-x", "-n", namesrv)
 
 
-def test_starting_a_broker_and_asking_one_stand_beside_each_other() -> None:
+def test_broker_starts_a_broker_and_has_commands_for_running_ones() -> None:
     text = roquet("broker", "--help").output
     assert "Start a broker" in text
     assert "--namesrv" in text
@@ -64,15 +64,15 @@ def test_a_setting_may_be_named_in_our_words(namesrv: str) -> None:
     change = ("broker", "set", "broker-a", "transaction_timeout=10s", "-n", namesrv)
     dry = roquet(*change, "--dry-run").output.splitlines()
     assert dry[0] == "broker-a: transaction_timeout is 6000ms, then 10s"
-    told = roquet(*change, "--yes", "--json")
-    assert json.loads(told.stdout) == {
+    result = roquet(*change, "--yes", "--json")
+    assert json.loads(result.stdout) == {
         "broker": "broker-a",
         "key": "transaction_timeout",
         "now": "6000ms",
         "then": "10s",
         "changed": True,
     }
-    assert "transaction_timeout is 6000ms" in told.stderr
+    assert "transaction_timeout is 6000ms" in result.stderr
     shown = roquet("broker", "settings", "broker-a", "-n", namesrv).output.splitlines()
     assert "transactionTimeOut = 10000" in shown
 
@@ -91,19 +91,19 @@ def test_a_key_that_no_broker_has_and_one_setting_given_twice_are_wrong_use(name
     assert unset == "broker-a: tls_cert is not set, then /x.pem"
 
 
-def test_a_genuine_broker_gets_no_words_that_it_passes_over() -> None:
-    told = {"transactionTimeOut": "6000", "anything": "1"}
+def test_a_setting_of_an_apache_broker_has_to_be_named_in_its_own_words() -> None:
+    values = {"transactionTimeOut": "6000", "anything": "1"}
     with pytest.raises(UsageError, match="there transaction_timeout is called transactionTimeOut"):
-        broker._current_value(told, "broker-x", "transaction_timeout")
-    assert broker._current_value(told, "broker-x", "transactionTimeOut") == "6000"
-    assert broker._current_value(told, "broker-x", "anything") == "1"
+        broker.current_value(values, "broker-x", "transaction_timeout")
+    assert broker.current_value(values, "broker-x", "transactionTimeOut") == "6000"
+    assert broker.current_value(values, "broker-x", "anything") == "1"
 
 
 def test_settings_without_effect_are_shown_when_asked_for(namesrv: str) -> None:
     def shown(*more: str) -> dict[str, str]:
         text = roquet("broker", "settings", "broker-a", "--json", "-n", namesrv, *more).output
-        found: dict[str, str] = json.loads(text)
-        return found
+        settings: dict[str, str] = json.loads(text)
+        return settings
 
     few, many = shown(), shown("--all")
     assert many.items() > few.items()

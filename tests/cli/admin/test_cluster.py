@@ -35,8 +35,8 @@ def test_all_brokers_are_shown_in_a_line_each(namesrv: str) -> None:
         ["DefaultCluster", "broker-a", "0"],
         ["DefaultCluster", "broker-b", "0"],
     ]
-    found = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
-    assert [json.loads(line)["broker"] for line in found] == ["broker-a", "broker-b"]
+    lines = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
+    assert [json.loads(line)["broker"] for line in lines] == ["broker-a", "broker-b"]
 
 
 def test_one_broker_is_shown_in_full(namesrv: str) -> None:
@@ -50,20 +50,20 @@ def test_an_unknown_broker_is_named(namesrv: str) -> None:
         roquet("cluster", "show", "broker-x", "-n", namesrv)
 
 
-def test_rates_are_told_in_short() -> None:
-    assert cluster._last_10_s("0.29997 0.1 0.0") == "0.3"
-    assert cluster._last_10_s("12345.678 1 2") == "12,345.7"
-    assert (cluster._last_10_s("?"), cluster._last_10_s("")) == ("?", "?")
+def test_the_rate_of_the_last_ten_seconds_is_rounded() -> None:
+    assert cluster.ten_second_rate("0.29997 0.1 0.0") == "0.3"
+    assert cluster.ten_second_rate("12345.678 1 2") == "12,345.7"
+    assert (cluster.ten_second_rate("?"), cluster.ten_second_rate("")) == ("?", "?")
 
 
-def test_a_brokers_address_is_no_name_servers(namesrv: str) -> None:
-    found = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
-    broker = json.loads(found[0])["address"]
+def test_a_brokers_address_is_refused_as_a_name_servers(namesrv: str) -> None:
+    lines = roquet("cluster", "show", "--json", "-n", namesrv).output.splitlines()
+    broker = json.loads(lines[0])["address"]
     with pytest.raises(ConnectFailed, match="looks like a broker's address; give that of a name"):
         roquet("cluster", "show", "-n", broker)
 
 
-def test_a_broker_of_apaches_is_told_from_ours() -> None:
+def test_an_apache_broker_is_shown_with_its_version() -> None:
     place = {"cluster": "c", "broker": "b", "broker_id": 0, "address": "x:1"}
     apache = brokers.BrokerStatus(**place, info={"brokerVersionDesc": "V4_9_7"})  # type: ignore[arg-type]
     silent = brokers.BrokerStatus(**place, info={})  # type: ignore[arg-type]

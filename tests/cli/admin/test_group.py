@@ -2,9 +2,12 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner, Result
 
 from roquet.admin import groups
+from roquet.admin.client import AdminClient
+from roquet.admin.group_info import GroupInfo
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import ConnectFailed, UsageError
@@ -41,18 +44,18 @@ def test_a_live_group_is_shown_with_its_members(namesrv: str) -> None:
     with blocking.PushConsumer(namesrv, group="shipping", topic="orders") as consumer:
         consumer.next(5_000)
         lines = roquet("group", "show", "shipping", "-n", namesrv).output.splitlines()
-        found = json.loads(roquet("group", "show", "shipping", "--json", "-n", namesrv).output)
+        group = json.loads(roquet("group", "show", "shipping", "--json", "-n", namesrv).output)
     assert lines[0].startswith("shipping  CLUSTERING  1 member  lag ")
-    (member,) = found["members"]
+    (member,) = group["members"]
     assert member["language"] == "PYTHON"
     assert member["wishes"]["orders"] == "*"
     assert any(line.startswith(member["client_id"]) for line in lines)
 
 
 def test_json_has_everything(namesrv: str) -> None:
-    found = json.loads(roquet("group", "show", "billing", "--json", "-n", namesrv).output)
-    assert (found["name"], found["lag"], found["members"]) == ("billing", 1, [])
-    orders = [queue for queue in found["queues"] if queue["topic"] == "orders"]
+    group = json.loads(roquet("group", "show", "billing", "--json", "-n", namesrv).output)
+    assert (group["name"], group["lag"], group["members"]) == ("billing", 1, [])
+    orders = [queue for queue in group["queues"] if queue["topic"] == "orders"]
     assert orders == [
         {
             "topic": "orders",
@@ -81,21 +84,21 @@ def test_a_cluster_without_groups_says_so() -> None:
         assert roquet("group", "ls", "-n", cluster.namesrv_addr).output == "no group\n"
 
 
-def test_a_wrong_name_is_told_with_the_nearest_one(namesrv: str) -> None:
+def test_a_wrong_name_is_an_error_that_names_the_nearest_one(namesrv: str) -> None:
     with pytest.raises(UsageError, match="did you mean 'billing'"):
         roquet("group", "show", "biling", "-n", namesrv)
     with pytest.raises(ConnectFailed):
         roquet("group", "ls", "-n", "127.0.0.1:1")
 
 
-def test_a_group_is_made_changed_and_deleted(namesrv: str) -> None:
+def test_a_group_is_created_changed_and_deleted(namesrv: str) -> None:
     made = roquet("group", "create", "fresh", "--retries", "3", "-n", namesrv)
     assert made.output == "fresh: on broker-a\n"
     again = roquet("group", "create", "fresh", "--ordered", "--json", "-n", namesrv)
     assert json.loads(again.stdout) == {"name": "fresh", "brokers": ["broker-a"], "changed": True}
     dry = roquet("group", "delete", "fresh", "--dry-run", "--json", "-n", namesrv)
-    told = json.loads(dry.stdout)
-    assert told == {"name": "fresh", "lag": 0, "brokers": [], "changed": False}
+    changed = json.loads(dry.stdout)
+    assert changed == {"name": "fresh", "lag": 0, "brokers": [], "changed": False}
     assert "fresh" in roquet("group", "ls", "-n", namesrv).output
     gone = roquet("group", "delete", "fresh", "--yes", "-n", namesrv).output
     assert gone.splitlines()[-1] == "fresh: deleted on broker-a"
@@ -103,7 +106,7 @@ def test_a_group_is_made_changed_and_deleted(namesrv: str) -> None:
         roquet("group", "delete", "fresh", "--yes", "-n", namesrv)
 
 
-def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
+def test_a_group_is_reset_after_a_preview(namesrv: str) -> None:
     reset = ("group", "reset", "audit", "-t", "orders", "--to", "last", "-n", namesrv)
     with pytest.raises(UsageError, match=r"'audit' is unknown to every broker.* \(--create makes"):
         roquet(*reset, "--yes")
@@ -116,8 +119,8 @@ def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
     assert dry[1] == ["broker-a", "0", "-", "3", "0", "3"]
     assert roquet(*reset, "--yes").output.splitlines()[-1] == "audit: goes on there"
     back = ("group", "reset", "audit", "-t", "orders", "--to", "first", "--queue", "broker-a:0")
-    told = roquet(*back, "-n", namesrv, "--dry-run", "--json")
-    assert json.loads(told.stdout) == {
+    reset_result = roquet(*back, "-n", namesrv, "--dry-run", "--json")
+    assert json.loads(reset_result.stdout) == {
         "topic": "orders",
         "broker": "broker-a",
         "queue": 0,
@@ -127,18 +130,23 @@ def test_a_group_is_reset_after_a_look(namesrv: str) -> None:
         "skipped": 0,
         "changed": False,
     }
-    assert "nothing was changed" in told.stderr
+    assert "nothing was changed" in reset_result.stderr
     with pytest.raises(UsageError, match="BROKER:ID is wanted"):
         roquet(*reset, "--queue", "nonsense")
     with pytest.raises(UsageError, match="--to: 'soon' is neither first nor last, no time"):
         roquet("group", "reset", "audit", "-t", "orders", "--to", "soon", "-n", namesrv)
 
 
-def test_a_group_with_something_amiss_ends_with_1(
+def test_a_group_with_a_problem_sets_the_exit_code_to_1(
     namesrv: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert roquet("group", "show", "billing", "-n", namesrv).exit_code == 0
-    monkeypatch.setattr(groups, "_problems", lambda _heard: ["members differ"])
+    read_group = groups.show
+
+    async def show_with_a_problem(admin: AdminClient, name: str) -> GroupInfo:
+        return replace(await read_group(admin, name), problems=["members differ"])
+
+    monkeypatch.setattr(groups, "show", show_with_a_problem)
     shown = roquet("group", "show", "billing", "-n", namesrv)
     assert shown.exit_code == 1
     assert shown.output.splitlines()[-1] == "! members differ"
@@ -160,8 +168,8 @@ def test_a_group_that_is_switched_off_says_so_and_how_to_switch_it_on(namesrv: s
         "! disabled on broker-a: its members get no messages; "
         "`roquet group create resting --enabled` lets them"
     )
-    told = json.loads(roquet("group", "show", "resting", "--json", "-n", namesrv).output)
-    assert told["disabled_on"] == ["broker-a"]
+    group = json.loads(roquet("group", "show", "resting", "--json", "-n", namesrv).output)
+    assert group["disabled_on"] == ["broker-a"]
     lines = roquet("group", "ls", "-n", namesrv).output.splitlines()
     assert ["resting", "0", "0", "disabled"] in [line.split() for line in lines]
     roquet("group", "create", "resting", "--enabled", "-n", namesrv)

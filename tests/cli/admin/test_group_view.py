@@ -28,7 +28,7 @@ def group(**fields: object) -> GroupInfo:
     return GroupInfo(**{**known, **fields})  # type: ignore[arg-type]
 
 
-def test_a_group_is_told_with_its_decisions_and_what_is_amiss() -> None:
+def test_a_group_is_shown_with_its_decisions_and_problems() -> None:
     first, decision, table, problem = group_view.group_parts(group())
     assert first == "billing  0 members  lag 1,000"
     assert decision == "orders: MACHINE, decision 7 of its broker"
@@ -36,12 +36,12 @@ def test_a_group_is_told_with_its_decisions_and_what_is_amiss() -> None:
     assert str(problem) == "! orders broker-a queue 0 has no owner"
 
 
-def test_how_members_share_is_told_where_it_is_known() -> None:
+def test_the_headline_of_a_group_names_its_message_model() -> None:
     line = group_view.headline(group(message_model="BROADCASTING"))
     assert line == "billing  BROADCASTING  0 members  lag 1,000"
 
 
-def test_a_move_has_the_same_fields_for_eyes_and_programs() -> None:
+def test_a_move_has_the_same_fields_in_text_and_json() -> None:
     queue = MessageQueue("orders", "broker-a", 1)
     move = QueueReset(queue=queue, committed=None, target=3, begin=1, end=3, time_ms=-1)
     assert group_view.reset_fields(move) == {

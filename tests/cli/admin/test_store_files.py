@@ -71,14 +71,14 @@ def test_an_index_of_another_shape_needs_the_configuration(data: Path) -> None:
     assert output.count("\nentry number=") == 2 * 3, "each message has an id and a key"
 
 
-def test_what_is_no_store_file_is_refused() -> None:
+def test_a_file_of_another_kind_is_refused() -> None:
     with pytest.raises(StoreError, match="is no store file"):
         roquet("dump", __file__)
     with pytest.raises(StoreError, match="is not a file"):
         roquet("dump", "/nonexistent/checkpoint")
 
 
-def test_a_whole_directory_is_judged_whole(data: Path) -> None:
+def test_an_intact_directory_is_reported_as_intact(data: Path) -> None:
     result = roquet("check", data, "-c", data / "broker.conf")
     assert result.exit_code == 0
     assert "broker-a: whole" in result.output
@@ -95,7 +95,7 @@ def damaged(data: Path) -> Iterator[Path]:
     log.write_bytes(whole)
 
 
-def test_damage_is_told_and_is_an_exit_code(damaged: Path) -> None:
+def test_damage_is_reported_and_sets_the_exit_code(damaged: Path) -> None:
     result = roquet("check", damaged, "-c", damaged / "broker.conf")
     assert result.exit_code == 1
     assert "damaged" in result.output

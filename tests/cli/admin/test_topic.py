@@ -1,11 +1,9 @@
-import asyncio
 import json
 from collections.abc import Iterator
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from roquet.cli.admin import topic
 from roquet.cli.main import app
 from roquet.client import blocking
 from roquet.model.errors import UsageError
@@ -38,8 +36,8 @@ def test_a_topic_is_shown_with_its_brokers_and_queues(namesrv: str) -> None:
     assert lines[1] == ["read", "by:", "nobody"]
     assert ["broker-b", "2", "2", "RW"] in lines
     assert ["broker-a", "1", "0", "1", "1"] in [line[:5] for line in lines]
-    found = json.loads(roquet("topic", "show", "orders", "--json", "-n", namesrv).output)
-    assert (found["messages"], len(found["queues"])) == (4, 4)
+    topic_fields = json.loads(roquet("topic", "show", "orders", "--json", "-n", namesrv).output)
+    assert (topic_fields["messages"], len(topic_fields["queues"])) == (4, 4)
 
 
 def test_topics_are_listed(namesrv: str) -> None:
@@ -49,7 +47,7 @@ def test_topics_are_listed(namesrv: str) -> None:
     assert "orders" in map(json.loads, names)
 
 
-def test_a_topic_is_made_changed_and_deleted(namesrv: str) -> None:
+def test_a_topic_is_created_changed_and_deleted(namesrv: str) -> None:
     made = roquet(
         "topic", "create", "short", "--queues", "3", "--broker", "broker-a", "-n", namesrv
     )
@@ -71,7 +69,7 @@ def test_a_topic_is_made_changed_and_deleted(namesrv: str) -> None:
         roquet("topic", "show", "short", "-n", namesrv)
 
 
-def test_a_topic_gets_fewer_queues_and_says_what_becomes_of_the_messages(namesrv: str) -> None:
+def test_a_resize_to_fewer_queues_reports_what_happens_to_the_messages(namesrv: str) -> None:
     roquet("topic", "create", "shrinking", "--queues", "2", "-n", namesrv)
     with blocking.Producer(namesrv) as producer:
         for _ in range(4):
@@ -85,7 +83,7 @@ def test_a_topic_gets_fewer_queues_and_says_what_becomes_of_the_messages(namesrv
     assert {(p["read_queues"], p["write_queues"]) for p in shown["places"]} == {(1, 1)}
 
 
-def test_wrong_use_is_told(namesrv: str) -> None:
+def test_wrong_use_is_an_error(namesrv: str) -> None:
     with pytest.raises(UsageError, match="RW, R, W or -"):
         roquet("topic", "update", "orders", "--perm", "X", "-n", namesrv)
     with pytest.raises(UsageError, match="say what is to be changed"):
@@ -97,15 +95,15 @@ def test_wrong_use_is_told(namesrv: str) -> None:
 
 
 def test_a_count_that_cannot_be_is_refused_before_anything_is_shown(
-    namesrv: str, capsys: pytest.CaptureFixture[str]
+    namesrv: str,
 ) -> None:
-    work = topic._resize(namesrv, "orders", -3, 0, dry_run=True, yes=False, json=False)
-    with pytest.raises(UsageError, match="-3 queues: from 1 to 16384 are possible"):
-        asyncio.run(work)
-    assert capsys.readouterr().out == ""
+    result = CliRunner().invoke(app, ["topic", "resize", "orders", "16385", "-n", namesrv])
+    assert isinstance(result.exception, UsageError)
+    assert "16385 queues: from 1 to 16384 are possible" in str(result.exception)
+    assert result.output == ""
 
 
-def test_one_queue_is_told_of_without_an_s(namesrv: str) -> None:
+def test_one_queue_is_printed_in_the_singular(namesrv: str) -> None:
     made = roquet("topic", "create", "lone", "--queues", "1", "--broker", "broker-a", "-n", namesrv)
     assert made.output == "lone: 1 queue on each of broker-a\n"
 
@@ -131,7 +129,7 @@ def test_an_update_that_hides_messages_is_shown_and_asked_about(namesrv: str) ->
     assert harmless.output == "hidden: changed on broker-a\n", "what is hidden already stays so"
 
 
-def test_changes_are_told_as_json_and_the_rest_goes_to_stderr(namesrv: str) -> None:
+def test_changes_are_printed_as_json_and_the_rest_goes_to_stderr(namesrv: str) -> None:
     made = roquet("topic", "create", "told", "--queues", "2", "--json", "-n", namesrv)
     brokers = ["broker-a", "broker-b"]
     assert json.loads(made.stdout) == {"name": "told", "brokers": brokers, "changed": True}
@@ -139,11 +137,11 @@ def test_changes_are_told_as_json_and_the_rest_goes_to_stderr(namesrv: str) -> N
     dry = roquet(*update, "--dry-run")
     assert json.loads(dry.stdout)["changed"] is False
     assert "then 2 and 1" in dry.stderr
-    asked = roquet(*update, typed="y\n")
-    assert "Change told?" in asked.stderr
-    found = json.loads(asked.stdout.splitlines()[-1])  # the test's terminal shows what is typed
-    assert found["brokers"][0] == {"broker": "broker-a", "read_queues": 1, "write_queues": 2}
-    assert (found["hidden"], found["changed"]) == (0, True)
+    result = roquet(*update, typed="y\n")
+    assert "Change told?" in result.stderr
+    changed = json.loads(result.stdout.splitlines()[-1])  # the test's terminal shows what is typed
+    assert changed["brokers"][0] == {"broker": "broker-a", "read_queues": 1, "write_queues": 2}
+    assert (changed["hidden"], changed["changed"]) == (0, True)
     resize = ("topic", "resize", "told", "1", "--settle", "0", "--yes", "--json", "-n", namesrv)
     resized = json.loads(roquet(*resize).stdout)
     assert (resized["queues"], resized["brokers"], resized["changed"]) == (1, brokers, True)

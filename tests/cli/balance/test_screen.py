@@ -10,12 +10,14 @@ from roquet.cli.balance.screen import show
 from roquet.cli.balance.situation import MemberChange, build_situation
 
 
-def shown(strategy: str = "all", *, colour: bool = False, width: int = 80, **asked: Any) -> str:
+def screen_of(
+    strategy: str = "all", *, colour: bool = False, width: int = 80, **changes: Any
+) -> str:
     defaults: dict[str, Any] = {
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    given = build_situation(**{**defaults, **asked})
+    situation = build_situation(**{**defaults, **changes})
     text = io.StringIO()
     console = Console(
         file=text,
@@ -24,12 +26,12 @@ def shown(strategy: str = "all", *, colour: bool = False, width: int = 80, **ask
         force_terminal=colour,
         color_system="truecolor" if colour else None,
     )
-    show(given, compare(given, strategy_names(strategy)), console)
+    show(situation, compare(situation, strategy_names(strategy)), console)
     return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 
 def test_the_documented_example_fits_a_narrow_terminal() -> None:
-    text = shown(then=MemberChange.JOIN)
+    text = screen_of(then=MemberChange.JOIN)
     assert "AVG                       1  1  1  2  2  2  3  3" in text
     assert "  1  1 *2  2 *3 *3 *4 *4       2      5      2" in text
     flat = " ".join(text.split())
@@ -39,12 +41,12 @@ def test_the_documented_example_fits_a_narrow_terminal() -> None:
 
 
 def test_owners_have_their_colours() -> None:
-    text = shown("AVG", colour=True)
+    text = screen_of("AVG", colour=True)
     assert "\x1b[1;38;2;255;255;255;48;2;47;111;222m" in text
 
 
 def test_a_quiet_group_has_neither_moves_nor_notes() -> None:
-    assert shown("AVG") == (
+    assert screen_of("AVG") == (
         "8 queues on 1 broker, 3 members\n"
         " c1   c2   c3\n"
         "\n"
@@ -53,29 +55,29 @@ def test_a_quiet_group_has_neither_moves_nor_notes() -> None:
     )
 
 
-def test_what_waits_is_a_column() -> None:
-    text = shown("AVG", queues=4, members=2, lag="1000,0,5,0")
+def test_lag_is_a_column() -> None:
+    text = screen_of("AVG", queues=4, members=2, lag="1000,0,5,0")
     assert "share  waiting" in text
     assert "5-1,000" in text
 
 
 def test_rooms_are_named_when_there_are_several() -> None:
-    assert "c1  room1   c2  room2   c3  room1" in shown("AVG", brokers=2)
+    assert "c1  room1   c2  room2   c3  room1" in screen_of("AVG", brokers=2)
 
 
-def test_queues_that_nobody_has_are_named() -> None:
-    text = shown("CONFIG", queues=40, members=2, then=MemberChange.KILL)
+def test_queues_without_an_owner_are_named() -> None:
+    text = screen_of("CONFIG", queues=40, members=2, then=MemberChange.KILL)
     assert "CONFIG: nobody has 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31 and 8 more" in text
     assert "*-" in text
     assert "least." not in text
 
 
-def test_a_leaver_and_a_victim_differ_in_what_comes_twice() -> None:
-    assert "c3 commits before it leaves" in shown("AVG", then=MemberChange.LEAVE)
-    assert "c3 commits nothing more" in shown("AVG", then=MemberChange.KILL)
+def test_a_leaving_and_a_killed_member_differ_in_messages_that_come_twice() -> None:
+    assert "c3 commits before it leaves" in screen_of("AVG", then=MemberChange.LEAVE)
+    assert "c3 commits nothing more" in screen_of("AVG", then=MemberChange.KILL)
 
 
 def test_very_many_queues_are_only_counted() -> None:
-    text = shown("STICKY", queues=1000, members=40, then=MemberChange.LEAVE)
+    text = screen_of("STICKY", queues=1000, members=40, then=MemberChange.LEAVE)
     assert "STICKY    25-26     25     25" in text
     assert "and 16 more" in text

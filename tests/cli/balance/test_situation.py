@@ -8,57 +8,61 @@ from roquet.cli.balance.situation import MemberChange, Situation, build_situatio
 from roquet.model.errors import UsageError
 
 
-def made(**asked: Any) -> Situation:
+def situation_of(**changes: Any) -> Situation:
     defaults: dict[str, Any] = {
         "queues": 8, "brokers": 1, "members": 3, "rooms": None, "lag": "", "then": None,
         "who": None,
     }  # fmt: skip
-    return build_situation(**{**defaults, **asked})
+    return build_situation(**{**defaults, **changes})
 
 
 def test_queues_are_neighbours_on_brokers_in_rooms() -> None:
-    given = made(queues=5, brokers=2)
-    assert [str(queue) for queue in given.queues] == [
+    situation = situation_of(queues=5, brokers=2)
+    assert [str(queue) for queue in situation.queues] == [
         "Orders@room1@broker-a:0",
         "Orders@room1@broker-a:1",
         "Orders@room1@broker-a:2",
         "Orders@room2@broker-b:0",
         "Orders@room2@broker-b:1",
     ]
-    assert [given.label(queue) for queue in given.queues] == ["a0", "a1", "a2", "b0", "b1"]
-    assert [given.room_of_member(member) for member in given.members] == ["room1", "room2", "room1"]
-    assert given.summary() == "5 queues on 2 brokers, 3 members in 2 rooms"
+    assert [situation.label(queue) for queue in situation.queues] == ["a0", "a1", "a2", "b0", "b1"]
+    assert [situation.room_of_member(member) for member in situation.members] == [
+        "room1",
+        "room2",
+        "room1",
+    ]
+    assert situation.summary() == "5 queues on 2 brokers, 3 members in 2 rooms"
 
 
-def test_one_broker_is_one_room_and_needs_no_letter() -> None:
-    given = made(queues=1, members=1)
-    assert given.label(given.queues[0]) == "0"
-    assert given.summary() == "1 queue on 1 broker, 1 member"
+def test_one_broker_is_one_machine_room_and_needs_no_letter() -> None:
+    situation = situation_of(queues=1, members=1)
+    assert situation.label(situation.queues[0]) == "0"
+    assert situation.summary() == "1 queue on 1 broker, 1 member"
 
 
 def test_a_newcomer_has_the_next_name_and_names_sort_as_numbers() -> None:
-    given = made(members=9, then=MemberChange.JOIN)
-    assert given.changed_member == "c10"
-    assert given.remaining == [f"c{n:02}" for n in range(1, 11)]
-    assert given.summary().endswith("9 members; then c10 joins")
+    situation = situation_of(members=9, then=MemberChange.JOIN)
+    assert situation.changed_member == "c10"
+    assert situation.remaining == [f"c{n:02}" for n in range(1, 11)]
+    assert situation.summary().endswith("9 members; then c10 joins")
 
 
-def test_the_last_leaves_unless_somebody_is_named() -> None:
-    assert made(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
-    killed = made(then=MemberChange.KILL, who="c1")
+def test_the_last_member_leaves_unless_another_is_named() -> None:
+    assert situation_of(then=MemberChange.LEAVE).remaining == ["c1", "c2"]
+    killed = situation_of(then=MemberChange.KILL, who="c1")
     assert killed.remaining == ["c2", "c3"]
     assert killed.all_members == ["c1", "c2", "c3"]
     assert killed.summary().endswith("then c1 is killed")
-    assert made(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
+    assert situation_of(then=MemberChange.LEAVE).summary().endswith("then c3 leaves")
 
 
 def test_lag_is_in_the_order_of_the_queues() -> None:
-    given = made(queues=3, lag="5,0, 9")
-    assert [given.lag[queue] for queue in given.queues] == [5, 0, 9]
+    situation = situation_of(queues=3, lag="5,0, 9")
+    assert [situation.lag[queue] for queue in situation.queues] == [5, 0, 9]
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("changes", "message"),
     [
         ({"queues": 2, "brokers": 3}, "too few for 3 brokers"),
         ({"lag": "1,2"}, "--lag has 2 numbers: one for each of 8 queues is due"),
@@ -70,6 +74,6 @@ def test_lag_is_in_the_order_of_the_queues() -> None:
         ({"who": "c2"}, "--who says who leaves"),
     ],
 )
-def test_nonsense_is_said(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(UsageError, match=said):
-        made(**asked)
+def test_impossible_numbers_are_an_error(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        situation_of(**changes)

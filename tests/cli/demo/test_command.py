@@ -8,7 +8,7 @@ from roquet.cli.main import app
 from roquet.model.errors import UsageError
 
 
-def test_what_is_missing_is_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_packages_are_named_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(command, "NEEDED", ("sys", "a_package_that_nobody_has"))
     with pytest.raises(
         UsageError, match=r"a_package_that_nobody_has.*pip install 'roquet\[demo\]'"
@@ -27,7 +27,7 @@ def test_the_exit_code_says_whether_everything_added_up(
         seen.append((directory, count, html))
         return succeeded
 
-    monkeypatch.setattr(command, "_run", run)
+    monkeypatch.setattr(command, "run_demo", run)
     result = CliRunner().invoke(app, ["demo", "--flights", "7", "--html", "x.html"])
     assert result.exit_code == code
     ((directory, count, html),) = seen
@@ -35,13 +35,13 @@ def test_the_exit_code_says_whether_everything_added_up(
     assert not directory.exists(), "nothing is left behind"
 
 
-def test_what_is_to_be_kept_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(command, "_run", lambda directory, *_: bool(directory / "x"))
+def test_the_directory_of_keep_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(command, "run_demo", lambda directory, *_: bool(directory / "x"))
     CliRunner().invoke(app, ["demo", "--keep", str(tmp_path)])
     assert tmp_path.exists()
 
 
-def test_what_lies_around_from_before_would_be_counted_too(tmp_path: Path) -> None:
+def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
     (tmp_path / "broker-a").mkdir()
     with pytest.raises(UsageError, match="is not empty"):
         command.demo(keep=tmp_path)

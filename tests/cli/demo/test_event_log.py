@@ -8,14 +8,14 @@ numbers = st.integers(0, 2**32 - 1)
 
 
 @given(st.lists(st.tuples(numbers, numbers)), st.integers(0, 7))
-def test_every_note_comes_back_and_half_a_note_does_not(
+def test_every_whole_entry_is_read_back_and_half_an_entry_is_not(
     notes: list[tuple[int, int]], torn: int
 ) -> None:
     data = b"".join(event_log.pack(HandledFlight(*note)) for note in notes) + bytes(torn)
     assert event_log.read(data) == [HandledFlight(*note) for note in notes]
 
 
-def test_what_two_members_handled_counts_once_as_handled_and_once_as_twice() -> None:
+def test_a_message_of_two_members_counts_once_as_handled_and_once_as_twice() -> None:
     books = [
         [HandledFlight(0, 1), HandledFlight(1, 2)],
         [HandledFlight(1, 5), HandledFlight(2, 6), HandledFlight(2, 7)],
@@ -34,7 +34,7 @@ def test_a_rate_is_per_second_whatever_the_step() -> None:
     assert (curve.at, curve.values) == ([0.5, 1.0], [6.0, 2.0])
 
 
-def test_what_happens_at_the_very_end_belongs_to_the_last_step() -> None:
+def test_an_event_at_the_very_end_belongs_to_the_last_step() -> None:
     assert event_log.rate([1000, 1700], end_ms=1000, step_ms=500).values == [0.0, 4.0]
 
 
@@ -44,7 +44,7 @@ def test_a_rate_loses_nothing(moments: list[int], end_ms: int) -> None:
     assert round(sum(curve.values) / 2) == len(moments)
 
 
-def test_lag_is_what_nobody_has_handled_yet() -> None:
+def test_lag_counts_the_unhandled_messages() -> None:
     books = [
         [HandledFlight(0, 600), HandledFlight(1, 1100)],
         [HandledFlight(1, 700), HandledFlight(1, 2000)],
@@ -66,7 +66,7 @@ def test_a_pause_is_seen_for_as_long_as_it_lasts() -> None:
     assert curve.values == [10.0, 20.0, 30.0, 40.0, 40.0, 0.0]
 
 
-def test_what_nobody_handled_waits_until_the_end() -> None:
+def test_an_unhandled_message_waits_until_the_end() -> None:
     assert event_log.lag([50], [[]], end_ms=300).values == [1.0, 1.0, 1.0]
     assert event_log.lag([], [[]], end_ms=200).values == [0.0, 0.0]
 
@@ -76,8 +76,8 @@ def test_a_queue_that_moves_has_two_whiles() -> None:
         "one": [QueuesOwned(0, ("q0", "q1")), QueuesOwned(50, ("q0",))],
         "two": [QueuesOwned(60, ("q1",))],
     }
-    found = event_log.ownership_spans(changes, {"one": 90, "two": 100})
-    assert [(w.member, w.queue, w.start_ms, w.end_ms) for w in found] == [
+    spans = event_log.ownership_spans(changes, {"one": 90, "two": 100})
+    assert [(w.member, w.queue, w.start_ms, w.end_ms) for w in spans] == [
         ("one", "q0", 0, 90),
         ("one", "q1", 0, 50),
         ("two", "q1", 60, 100),
@@ -86,5 +86,5 @@ def test_a_queue_that_moves_has_two_whiles() -> None:
 
 def test_a_queue_that_comes_back_is_a_new_while() -> None:
     changes = {"one": [QueuesOwned(0, ("q",)), QueuesOwned(10, ()), QueuesOwned(20, ("q",))]}
-    found = event_log.ownership_spans(changes, {"one": 30})
-    assert [(w.start_ms, w.end_ms) for w in found] == [(0, 10), (20, 30)]
+    spans = event_log.ownership_spans(changes, {"one": 30})
+    assert [(w.start_ms, w.end_ms) for w in spans] == [(0, 10), (20, 30)]

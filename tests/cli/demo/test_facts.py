@@ -20,12 +20,12 @@ def with_table(**changes: int) -> DemoFacts:
     return msgspec.structs.replace(GOOD, table=msgspec.structs.replace(GOOD.table, **changes))
 
 
-def test_what_adds_up_succeeds_and_says_so() -> None:
+def test_facts_that_add_up_are_a_success() -> None:
     assert facts.failed(GOOD) == []
     assert facts.verdict(GOOD).startswith("4 sent = 4 stored = 4 rows: nothing lost")
 
 
-def test_a_message_handled_twice_is_told_and_is_no_failure() -> None:
+def test_a_message_handled_twice_is_reported_and_is_no_failure() -> None:
     assert "handled 1 twice" in facts.verdict(GOOD)
 
 

@@ -74,7 +74,7 @@ def test_the_real_file_is_found_and_begins_on_the_first_of_january() -> None:
     assert json.loads(first.body)["time_hour"] == "2013-01-01T10:00:00Z"
 
 
-def test_without_the_package_the_user_is_told_what_to_install(
+def test_without_the_package_the_error_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(flights, "PACKAGE", "nycflights-that-nobody-has")

@@ -42,8 +42,8 @@ def test_a_member_says_which_queues_it_owns_after_each_change(
     one.gained([queue("a", 1), queue("a", 0)])
     one.lost([queue("a", 1)])
     lines = capsys.readouterr().out.splitlines()
-    said = [msgspec.json.decode(line, type=QueuesOwned).queues for line in lines]
-    assert said == [("a:0", "a:1"), ("a:0",)]
+    owned_queues = [msgspec.json.decode(line, type=QueuesOwned).queues for line in lines]
+    assert owned_queues == [("a:0", "a:1"), ("a:0",)]
 
 
 def test_a_queue_is_called_by_its_broker_and_number() -> None:

@@ -50,7 +50,7 @@ async def test_no_child_is_left_when_the_demo_fails(
         await stage.run()
 
 
-async def test_what_failed_is_told_as_it_is(
+async def test_an_error_is_reported_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(flights, "archive_path", lambda: tmp_path / "gone.zip")

@@ -33,7 +33,7 @@ def test_the_verdict_shows_every_check(terminal: PrintableConsole) -> None:
     assert verdict(GOOD) in shown(terminal)
 
 
-def test_what_is_wrong_is_marked(terminal: PrintableConsole) -> None:
+def test_a_failed_fact_is_marked(terminal: PrintableConsole) -> None:
     Screen(terminal).verdict(msgspec.structs.replace(GOOD, sent=3999))
     assert shown(terminal).count("WRONG") == 1
     assert "3,999" in shown(terminal)

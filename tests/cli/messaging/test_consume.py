@@ -1,6 +1,5 @@
 """roquet consume: where reading begins, what is read, and how it is printed."""
 
-import asyncio
 import json
 import threading
 import time
@@ -10,10 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from roquet.cli.main import app
-from roquet.cli.messaging import consume
 from roquet.client import blocking
-from roquet.client.producer import Producer
-from roquet.client.pull import PullConsumer
 from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
 
@@ -31,7 +27,7 @@ def roquet(*arguments: str, text: str | None = None) -> Result:
     return result
 
 
-def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_named(
+def test_a_missing_topic_is_waited_for_and_a_similar_name_is_suggested(
     namesrv: str,
 ) -> None:
     roquet("produce", "invoices", "-m", "x", "-n", namesrv)
@@ -45,18 +41,18 @@ def test_a_topic_that_is_not_there_is_waited_for_and_one_with_a_like_name_is_nam
     got = roquet("consume", "invoicez", "--count", "1", "-n", namesrv)
     sender.join()
     assert got.stdout == "late\n"
-    said = "waiting for the first message of invoicez (Ctrl-C stops); did you mean 'invoices'?\n"
-    assert got.stderr == said
+    note = "waiting for the first message of invoicez (Ctrl-C stops); did you mean 'invoices'?\n"
+    assert got.stderr == note
 
 
-def test_a_group_goes_on_where_it_was(namesrv: str) -> None:
+def test_a_group_continues_at_its_progress(namesrv: str) -> None:
     roquet("produce", "grouped", "-q", "-n", namesrv, "--order-key", "k", text="a\nb\nc\n")
     read = ("consume", "grouped", "--group", "g", "-n", namesrv)
     assert roquet(*read, "--count", "2").stdout.split() == ["a", "b"]
     assert roquet(*read, "--count", "1").stdout.split() == ["c"]
 
 
-def test_reading_without_a_group_begins_anew_each_time(namesrv: str) -> None:
+def test_reading_without_a_group_starts_at_the_beginning_each_time(namesrv: str) -> None:
     roquet("produce", "again", "-m", "x", "-q", "-n", namesrv)
     for _ in range(2):
         assert roquet("consume", "again", "--count", "1", "-n", namesrv).stdout == "x\n"
@@ -84,7 +80,7 @@ def test_a_time_can_be_the_beginning(namesrv: str) -> None:
     assert got.stdout == "x\n"
 
 
-def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
+def test_messages_stored_before_the_time_are_left_out(namesrv: str) -> None:
     roquet("produce", "since", "-m", "old", "-q", "-n", namesrv)
     time.sleep(0.01)
     now_ms = str(time.time_ns() // 1_000_000)
@@ -93,23 +89,23 @@ def test_what_was_stored_before_that_time_is_left_out(namesrv: str) -> None:
     assert got.stdout == "new\n"
 
 
-async def test_from_last_follows_a_topic(namesrv: str, capsys: pytest.CaptureFixture[str]) -> None:
-    config = consume._consumer_config("last")
-    async with (
-        Producer(namesrv) as producer,
-        PullConsumer(namesrv, group=consume.CLI_GROUP, config=config) as reader,
-    ):
-        await producer.send("tailed", b"old")
-        printing = consume._Printer(consume._show_text, 1)
-        reading = consume._read(reader, "tailed", {}, config, printing)
-        task = asyncio.create_task(reading)
-        for _ in range(100):
-            if task.done():
-                break
-            await asyncio.sleep(0.1)
-            await producer.send("tailed", b"new")
-        await task
-    assert capsys.readouterr().out == "new\n"
+def test_from_last_follows_a_topic(namesrv: str) -> None:
+    roquet("produce", "tailed", "-m", "old", "-q", "-n", namesrv)
+    is_printed = threading.Event()
+
+    def send_until_printed() -> None:
+        with blocking.Producer(namesrv) as producer:
+            while not is_printed.wait(0.1):
+                producer.send("tailed", b"new")
+
+    sender = threading.Thread(target=send_until_printed)
+    sender.start()
+    try:
+        got = roquet("consume", "tailed", "--from", "last", "--count", "1", "-n", namesrv)
+    finally:
+        is_printed.set()
+        sender.join()
+    assert got.stdout == "new\n"
 
 
 def test_a_body_that_is_no_text_is_base64_in_json(namesrv: str) -> None:
@@ -137,14 +133,14 @@ def test_wrong_use_is_named(arguments: tuple[str, ...], words: str) -> None:
         roquet(*arguments)
 
 
-def test_a_topic_that_nobody_may_read_is_named(namesrv: str) -> None:
+def test_an_unreadable_topic_is_named(namesrv: str) -> None:
     roquet("topic", "create", "shut", "--perm", "W", "-n", namesrv)
     for group in ((), ("--group", "g")):
         with pytest.raises(RoquetError, match="topic update shut --perm RW"):
             roquet("consume", "shut", "--count", "1", *group, "-n", namesrv)
 
 
-def test_bodies_are_a_line_each_unless_they_are_asked_for_as_they_are(namesrv: str) -> None:
+def test_bodies_are_a_line_each_unless_raw_is_given(namesrv: str) -> None:
     with blocking.Producer(namesrv) as producer:
         producer.send("hostile", b"a\n\x1b[2Jb\xff")
     shown = roquet("consume", "hostile", "--count", "1", "-n", namesrv)

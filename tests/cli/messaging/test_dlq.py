@@ -30,8 +30,10 @@ def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -
     return result
 
 
-def bury(running: BlockingCluster, group: str, *bodies: bytes, **fields: Any) -> list[str]:
-    """Messages that a group gives up; their ids."""
+def make_dead_letters(
+    running: BlockingCluster, group: str, *bodies: bytes, **fields: Any
+) -> list[str]:
+    """Send messages that the group gives up; returns their ids."""
     with blocking.Producer(running.namesrv_addr) as producer:
         receipts = [producer.send(f"{group}-topic", body, **fields) for body in bodies]
 
@@ -50,7 +52,7 @@ def bury(running: BlockingCluster, group: str, *bodies: bytes, **fields: Any) ->
     return [receipt.message_id for receipt in receipts]
 
 
-def sent(running: BlockingCluster, group: str) -> list[dict[str, Any]]:
+def messages_of_topic(running: BlockingCluster, group: str) -> list[dict[str, Any]]:
     arguments = ["consume", f"{group}-topic", "--json", "-n", running.namesrv_addr]
     with blocking.PullConsumer(running.namesrv_addr, group="look") as reader:
         (queue,) = reader.queues(f"{group}-topic")
@@ -60,85 +62,87 @@ def sent(running: BlockingCluster, group: str) -> list[dict[str, Any]]:
 
 
 def test_groups_and_their_counts_are_listed(running: BlockingCluster) -> None:
-    bury(running, "listed", b"1", b"2")
+    make_dead_letters(running, "listed", b"1", b"2")
     output = roquet(running, "ls").output
     assert output.splitlines()[0].split() == ["group", "queue", "letters", "not", "resent"]
     assert ["listed", "broker-a:0", "2", "2"] in [line.split() for line in output.splitlines()]
-    found = [json.loads(line) for line in roquet(running, "ls", "--json").output.splitlines()]
+    letters = [json.loads(line) for line in roquet(running, "ls", "--json").output.splitlines()]
     assert {
         "group": "listed", "broker": "broker-a", "queue": 0, "letters": 2, "not_resent": 2,
-    } in found  # fmt: skip
+    } in letters  # fmt: skip
 
 
 def test_letters_are_shown_in_a_line_each(running: BlockingCluster) -> None:
-    (first, second) = bury(running, "shown", b"one\nline", b"x" * 100, keys=("k1", "k2"))
+    (first, second) = make_dead_letters(
+        running, "shown", b"one\nline", b"x" * 100, keys=("k1", "k2")
+    )
     lines = roquet(running, "show", "shown").output.splitlines()
     assert lines[0].startswith(first)
     assert "from shown-topic  key k1 k2  failed 1  one line" in lines[0]
     assert lines[1].startswith(second)
     assert lines[1].endswith("…")
     (line,) = roquet(running, "show", "shown", "--limit", "1", "--json").output.splitlines()
-    found = json.loads(line)
-    assert (found["message_id"], found["body"]) == (second, "x" * 100)
-    assert found["properties"]["RETRY_TOPIC"] == "shown-topic"
+    letter = json.loads(line)
+    assert (letter["message_id"], letter["body"]) == (second, "x" * 100)
+    assert letter["properties"]["RETRY_TOPIC"] == "shown-topic"
 
 
 def test_a_body_that_is_no_text_is_base64_in_json(running: BlockingCluster) -> None:
-    bury(running, "raw", b"\xff\x00")
-    found = json.loads(roquet(running, "show", "raw", "--json").output)
-    assert found["body_base64"] == "/wA="
+    make_dead_letters(running, "raw", b"\xff\x00")
+    letter = json.loads(roquet(running, "show", "raw", "--json").output)
+    assert letter["body_base64"] == "/wA="
 
 
 def test_a_dry_run_sends_nothing(running: BlockingCluster) -> None:
-    (one,) = bury(running, "dry", b"1")
+    (one,) = make_dead_letters(running, "dry", b"1")
     output = roquet(running, "resend", "dry", "--all", "--dry-run").output
     assert one in output
     assert "1 to topic dry-topic" in output
-    assert len(sent(running, "dry")) == 1
+    assert len(messages_of_topic(running, "dry")) == 1
 
 
 @pytest.mark.parametrize(("answer", "count"), [("n\n", 1), ("\n", 1), ("y\n", 2)])
-def test_the_user_is_asked(running: BlockingCluster, answer: str, count: int) -> None:
+def test_the_user_has_to_confirm(running: BlockingCluster, answer: str, count: int) -> None:
     group = f"asked{count}{len(answer)}"
-    bury(running, group, b"1")
+    make_dead_letters(running, group, b"1")
     result = roquet(running, "resend", group, "--all", text=answer)
     assert "Send 1 message again?" in result.output
     assert result.exit_code == (0 if count == 2 else 1)
-    assert len(sent(running, group)) == count
+    assert len(messages_of_topic(running, group)) == count
 
 
 def test_one_letter_is_sent_by_its_id(running: BlockingCluster) -> None:
-    ids = bury(running, "by-id", b"1", b"2", b"3")
+    ids = make_dead_letters(running, "by-id", b"1", b"2", b"3")
     output = roquet(running, "resend", "by-id", "--id", ids[1], "--yes").output
     assert "1 sent" in output
     assert "%DLQ%by-id" in output
-    found = sent(running, "by-id")
-    assert [one["body"] for one in found] == ["1", "2", "3", "2"]
-    assert found[3]["properties"]["RESENT_FROM"] == ids[1]
+    letters = messages_of_topic(running, "by-id")
+    assert [one["body"] for one in letters] == ["1", "2", "3", "2"]
+    assert letters[3]["properties"]["RESENT_FROM"] == ids[1]
 
 
 def test_letters_are_sent_by_key_and_tag(running: BlockingCluster) -> None:
-    bury(running, "picked", b"1", tag="red", keys=("a",))
-    bury(running, "picked", b"2", tag="blue", keys=("a",))
+    make_dead_letters(running, "picked", b"1", tag="red", keys=("a",))
+    make_dead_letters(running, "picked", b"2", tag="blue", keys=("a",))
     roquet(running, "resend", "picked", "--tag", "blue", "--key", "a", "-y")
-    assert [one["body"] for one in sent(running, "picked")] == ["1", "2", "2"]
+    assert [one["body"] for one in messages_of_topic(running, "picked")] == ["1", "2", "2"]
 
 
-def test_all_are_sent_only_once_unless_asked_for_again(running: BlockingCluster) -> None:
-    bury(running, "all", *[b"%d" % number for number in range(30)])
+def test_all_letters_are_sent_once_unless_again_is_given(running: BlockingCluster) -> None:
+    make_dead_letters(running, "all", *[b"%d" % number for number in range(30)])
     result = roquet(running, "resend", "all", "--all", "--yes")
     assert "and 10 more" in result.output
     assert "30 sent" in result.output
     with pytest.raises(RoquetError, match="--again"):
         roquet(running, "resend", "all", "--all", "--yes")
-    bury(running, "all", b"new")
+    make_dead_letters(running, "all", b"new")
     assert "1 sent" in roquet(running, "resend", "all", "--all", "--yes").output
     assert "31 sent" in roquet(running, "resend", "all", "--all", "--again", "--yes").output
-    assert len(sent(running, "all")) == 31 + 30 + 1 + 31
+    assert len(messages_of_topic(running, "all")) == 31 + 30 + 1 + 31
 
 
 def test_letters_without_a_topic_are_left_out(running: BlockingCluster) -> None:
-    bury(running, "odd", b"1")
+    make_dead_letters(running, "odd", b"1")
     with blocking.Producer(running.namesrv_addr) as producer:
         producer.send("%DLQ%odd", b"from nowhere")
     assert roquet(running, "resend", "odd", "--all", "--dry-run").exit_code == 1
@@ -159,15 +163,15 @@ def test_letters_without_a_topic_are_left_out(running: BlockingCluster) -> None:
         (("resend", "wrong", "--key", "x", "--again"), "--again goes with --all"),
     ],
 )
-def test_wrong_use_is_told(
+def test_wrong_use_is_an_error(
     running: BlockingCluster, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    bury(running, "wrong", b"1")
+    make_dead_letters(running, "wrong", b"1")
     with pytest.raises(UsageError, match=complaint):
         roquet(running, *arguments)
 
 
-def test_nobody_at_the_address_is_told() -> None:
+def test_an_address_without_a_server_is_an_error() -> None:
     for words in (["ls"], ["show", "g"], ["resend", "g", "--all"]):
         result = CliRunner().invoke(app, ["dlq", *words, "-n", "127.0.0.1:1"])
         assert isinstance(result.exception, RoquetError)
@@ -179,23 +183,26 @@ def test_a_cluster_without_dead_letters_says_so() -> None:
         assert "no group has dead letters" in roquet(running, "ls").output
 
 
-def test_what_is_sent_again_is_told_as_json(running: BlockingCluster) -> None:
-    ids = bury(running, "json", b"1", b"2")
+def test_resent_letters_are_printed_as_json(running: BlockingCluster) -> None:
+    ids = make_dead_letters(running, "json", b"1", b"2")
     resend = ("resend", "json", "--all", "--json")
     dry = roquet(running, *resend, "--dry-run")
     assert [json.loads(line)["sent"] for line in dry.stdout.splitlines()] == [False, False]
     assert "2 to topic json-topic" in dry.stderr
     done = roquet(running, *resend, "--yes")
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    assert [(one["message_id"], one["sent"]) for one in found] == [(ids[0], True), (ids[1], True)]
+    receipts = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [(one["message_id"], one["sent"]) for one in receipts] == [
+        (ids[0], True),
+        (ids[1], True),
+    ]
     assert "2 sent" in done.stderr
 
 
-def test_nothing_found_is_no_wrong_use(running: BlockingCluster) -> None:
-    bury(running, "picky", b"1")
-    with pytest.raises(RoquetError, match="group 'picky' has no dead letter with --") as found:
+def test_a_choice_without_letters_is_no_wrong_use(running: BlockingCluster) -> None:
+    make_dead_letters(running, "picky", b"1")
+    with pytest.raises(RoquetError, match="group 'picky' has no dead letter with --") as error:
         roquet(running, "resend", "picky", "--key", "none")
-    assert not isinstance(found.value, UsageError)
+    assert not isinstance(error.value, UsageError)
     CliRunner().invoke(app, ["group", "create", "healthy", "-n", running.namesrv_addr])
     with pytest.raises(RoquetError, match="group 'healthy' has no dead letters") as none:
         roquet(running, "show", "healthy")

@@ -28,12 +28,12 @@ def roquet(*arguments: str) -> Result:
     return result
 
 
-def test_a_message_is_shown_with_all_that_is_known(sent: tuple[str, SendReceipt]) -> None:
+def test_a_message_is_shown_with_everything_known(sent: tuple[str, SendReceipt]) -> None:
     namesrv, receipt = sent
-    told = roquet("message", "show", receipt.message_id, "-t", "orders", "-n", namesrv).output
-    assert "place:        broker-a queue 0 offset 0" in told
-    assert "  p = v" in told.splitlines()
-    assert told.endswith("\n\n  a\n  b\n"), "lines of a body are never at the margin"
+    text = roquet("message", "show", receipt.message_id, "-t", "orders", "-n", namesrv).output
+    assert "place:        broker-a queue 0 offset 0" in text
+    assert "  p = v" in text.splitlines()
+    assert text.endswith("\n\n  a\n  b\n"), "lines of a body are never at the margin"
     by_place = roquet("message", "show", receipt.offset_message_id, "--json", "-n", namesrv).output
     assert json.loads(by_place)["body"] == "a\nb"
 
@@ -50,15 +50,15 @@ def test_messages_are_found_by_key_and_by_time(sent: tuple[str, SendReceipt]) ->
 
 def test_the_message_at_a_place_is_shown(sent: tuple[str, SendReceipt]) -> None:
     namesrv, _ = sent
-    found = roquet("message", "at", "orders", "broker-a", "0", "1", "--json", "-n", namesrv).output
-    assert json.loads(found)["body_base64"] == "/w=="
+    text = roquet("message", "at", "orders", "broker-a", "0", "1", "--json", "-n", namesrv).output
+    assert json.loads(text)["body_base64"] == "/w=="
     beyond = roquet("message", "at", "orders", "broker-a", "0", "7", "-n", namesrv)
     assert (beyond.exit_code, beyond.stderr) == (1, "no message at 7\n")
     with pytest.raises(UsageError, match="there is no queue"):
         roquet("message", "at", "orders", "broker-a", "5", "0", "-n", namesrv)
 
 
-def test_what_is_not_there_is_told(sent: tuple[str, SendReceipt]) -> None:
+def test_a_missing_message_is_an_error(sent: tuple[str, SendReceipt]) -> None:
     namesrv, _ = sent
     none = roquet("message", "find", "orders", "--key", "k9", "-n", namesrv)
     assert (none.exit_code, none.stderr) == (1, "no message of orders with key 'k9'\n")

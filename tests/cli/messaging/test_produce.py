@@ -46,7 +46,7 @@ def test_every_line_of_stdin_is_a_message_but_empty_ones(namesrv: str) -> None:
     assert sorted(got.split()) == ["one", "three", "two"]
 
 
-def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_wait_for_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     typed = threading.Event()
 
     class Terminal(io.RawIOBase):
@@ -61,7 +61,7 @@ def test_nobody_waits_for_a_terminal_once_interrupted(monkeypatch: pytest.Monkey
 
     async def interrupted() -> None:
         async with asyncio.timeout(0.05):
-            async for _ in produce._stdin_lines():
+            async for _ in produce.stdin_lines():
                 raise AssertionError("nothing was typed")
 
     with pytest.raises(TimeoutError):
@@ -85,13 +85,13 @@ def test_the_environment_names_the_name_server(
         roquet("produce", "env", "-m", "x")
 
 
-def test_receipts_are_told_as_json(namesrv: str) -> None:
+def test_receipts_are_printed_as_json(namesrv: str) -> None:
     sent = roquet("produce", "receipts", "-m", "x", "--count", "2", "--json", "-n", namesrv)
     first, second = map(json.loads, sent.stdout.splitlines())
     assert (first["topic"], first["broker"], first["offset"]) == ("receipts", "broker-a", 0)
     assert (second["offset"], second["status"]) == (1, "SEND_OK")
-    found = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
-    assert json.loads(found)["message_id"] == second["message_id"]
+    text = roquet("message", "show", second["offset_message_id"], "--json", "-n", namesrv).stdout
+    assert json.loads(text)["message_id"] == second["message_id"]
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_pat
     (tmp_path / "body").write_bytes(b"two\nlines\n")
     words = ["produce", "whole", "-f", str(tmp_path / "body"), "--property", "a=1=2"]
     roquet(*words, "--delay", "1s", "-n", namesrv)
-    found = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
-    assert found["body"] == "two\nlines\n"
-    assert found["properties"]["a"] == "1=2"
+    message = json.loads(roquet("consume", "whole", "--count", "1", "--json", "-n", namesrv).output)
+    assert message["body"] == "two\nlines\n"
+    assert message["properties"]["a"] == "1=2"
     with pytest.raises(UsageError, match="--property 'a': NAME=VALUE is wanted"):
         roquet("produce", "whole", "-m", "x", "--property", "a", "-n", namesrv)
     with pytest.raises(UsageError, match="--body or --file"):
@@ -119,5 +119,5 @@ def test_a_message_has_properties_a_delay_and_a_files_body(namesrv: str, tmp_pat
 
 def test_empty_lines_are_counted(namesrv: str) -> None:
     words = ["produce", "gaps", "-q", "-n", namesrv]
-    told = CliRunner().invoke(app, words, input="a\n\n\nb\n")
-    assert told.stderr == "2 empty lines not sent: no message is empty\n"
+    result = CliRunner().invoke(app, words, input="a\n\n\nb\n")
+    assert result.stderr == "2 empty lines not sent: no message is empty\n"

@@ -29,16 +29,16 @@ def roquet(running: BlockingCluster, *arguments: str, text: str | None = None) -
     return result
 
 
-def listed(running: BlockingCluster, count: int) -> list[dict[str, Any]]:
-    """Messages set aside, once there are so many: the timer works, and the topic is registered."""
-    found: list[str] = []
+def wait_for_listed(running: BlockingCluster, count: int) -> list[dict[str, Any]]:
+    """Wait until so many messages are set aside, and return their fields."""
+    lines: list[str] = []
     for _ in range(500):
-        found = roquet(running, "set-aside", "ls", "--json").stdout.splitlines()
-        if len(found) >= count:
+        lines = roquet(running, "set-aside", "ls", "--json").stdout.splitlines()
+        if len(lines) >= count:
             break
         time.sleep(0.02)
-    assert len(found) == count
-    return [json.loads(line) for line in found]
+    assert len(lines) == count
+    return [json.loads(line) for line in lines]
 
 
 def poison(running: BlockingCluster, *properties: bytes) -> None:
@@ -51,7 +51,7 @@ def poison(running: BlockingCluster, *properties: bytes) -> None:
     running.run(store())
 
 
-def test_what_is_set_aside_is_listed_and_put_back(running: BlockingCluster) -> None:
+def test_messages_set_aside_are_listed_and_put_back(running: BlockingCluster) -> None:
     result = roquet(running, "set-aside", "ls")
     assert (result.stdout, result.stderr) == ("", "no message is set aside\n")
     assert roquet(running, "cluster", "show").stderr == ""
@@ -59,7 +59,7 @@ def test_what_is_set_aside_is_listed_and_put_back(running: BlockingCluster) -> N
         roquet(running, "set-aside", "retry", "--all")
     nowhere = encode_properties({"TIMER_OUT_MS": "1000", "REAL_TOPIC": "../etc"})
     poison(running, b"\xff\x01\x1b[2J\x02", nowhere)
-    first, second = listed(running, 2)
+    first, second = wait_for_listed(running, 2)
     assert first["service"] == "timer"
     assert first["place"].startswith(f"{TIMER}/0/0/")
     assert first["reason"].startswith("RecordError: text of a record is not UTF-8")
@@ -71,25 +71,25 @@ def test_what_is_set_aside_is_listed_and_put_back(running: BlockingCluster) -> N
     assert dry.stdout.splitlines()[0] == lines[0]
     result = roquet(running, "set-aside", "retry", first["message_id"], "--yes", "--json")
     assert [json.loads(line)["put_back"] for line in result.stdout.splitlines()] == [True]
-    listed(running, 3)  # it cannot be handled this time either
+    wait_for_listed(running, 3)  # it cannot be handled this time either
     assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
-    listed(running, 6)
+    wait_for_listed(running, 6)
     assert roquet(running, "set-aside", "retry", "--all", "-y").stdout.endswith("3 put back\n")
 
 
-def test_who_does_not_say_which_is_told_to(running: BlockingCluster) -> None:
+def test_putting_back_needs_a_choice_of_messages(running: BlockingCluster) -> None:
     for arguments in ([], ["--all", "0A"]):
         with pytest.raises(UsageError, match="say which"):
             roquet(running, "set-aside", "retry", *arguments)
     poison(running, b"\xff")
-    listed(running, 1)
+    wait_for_listed(running, 1)
     with pytest.raises(UsageError, match="0A is not the id"):
         roquet(running, "set-aside", "retry", "0A", "-y")
 
 
-def test_what_cannot_be_put_back_is_told(running: BlockingCluster) -> None:
+def test_a_message_that_cannot_be_put_back_is_reported(running: BlockingCluster) -> None:
     poison(running, b"\xff")
-    (first,) = listed(running, 1)
+    (first,) = wait_for_listed(running, 1)
 
     def refuse(kept: Record) -> None:
         raise ValueError("odd")

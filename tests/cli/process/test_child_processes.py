@@ -40,7 +40,7 @@ def start(tmp_path: Path) -> Starts:
     return started
 
 
-async def test_a_server_says_where_it_is_and_ends_when_asked(start: Starts) -> None:
+async def test_a_server_reports_its_address_and_stops_on_request(start: Starts) -> None:
     child = await start(SERVER)
     assert await child.wait_ready("ready at ") == "127.0.0.1:7"
     assert child.is_running
@@ -57,7 +57,7 @@ async def test_a_child_that_dies_is_quoted(start: Starts) -> None:
         await child.wait_success()
 
 
-async def test_a_child_that_is_never_ready_is_not_waited_for_without_end(
+async def test_the_wait_for_a_child_that_is_never_ready_has_a_limit(
     start: Starts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_processes, "START_TIMEOUT_S", 0.5)
@@ -67,7 +67,7 @@ async def test_a_child_that_is_never_ready_is_not_waited_for_without_end(
     await child.kill()
 
 
-async def test_a_child_that_does_not_stop_is_killed_and_told(
+async def test_a_child_that_does_not_stop_is_killed_and_reported(
     start: Starts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(child_processes, "STOP_TIMEOUT_S", 0.2)
@@ -78,7 +78,7 @@ async def test_a_child_that_does_not_stop_is_killed_and_told(
     assert not child.is_running
 
 
-async def test_a_child_that_ends_badly_when_asked_to_stop_is_a_failure(start: Starts) -> None:
+async def test_a_child_that_fails_while_it_stops_is_a_failure(start: Starts) -> None:
     child = await start(SERVER.replace("sys.exit(0)", "sys.exit(4)"))
     await child.wait_ready("ready at ")
     with pytest.raises(ChildProcessFailed, match="ended with code 4"):
@@ -91,13 +91,13 @@ async def test_a_child_that_has_not_begun_yet_may_just_die(start: Starts) -> Non
     assert not child.is_running
 
 
-async def test_a_line_that_is_too_long_is_passed_over(start: Starts) -> None:
+async def test_a_line_that_is_too_long_is_skipped(start: Starts) -> None:
     child = await start("print('x' * 200_000)\nprint('server ready at home')")
     assert await child.wait_ready("ready at ") == "home"
     await child.wait_success()
 
 
-async def test_what_a_child_prints_is_read_to_its_end(start: Starts) -> None:
+async def test_the_output_of_a_child_is_read_to_its_end(start: Starts) -> None:
     child = await start("print('one')\nprint('two')")
     assert [line async for line in child.lines()] == ["one", "two"]
     await child.wait_success()

@@ -13,7 +13,7 @@ from roquet.net.log_lines import PrintableFormatter
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
 @pytest.mark.parametrize("number", runtime.STOP_SIGNALS)
-def test_a_signal_is_a_wish_to_stop(number: signal.Signals) -> None:
+def test_a_signal_sets_the_stop_event(number: signal.Signals) -> None:
     before = {n: signal.getsignal(n) for n in runtime.STOP_SIGNALS}
     stopped = []
 
@@ -38,7 +38,7 @@ def test_a_signal_is_a_wish_to_stop(number: signal.Signals) -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="its loop cannot watch a pipe like that")
-def test_a_child_stops_when_who_started_it_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_child_stops_when_its_parent_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.pipe()
     monkeypatch.setenv(runtime.LIFELINE, "1")
     monkeypatch.setattr(sys, "stdin", os.fdopen(ours))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from roquet import __version__
 from roquet.cli.servers import start
 from roquet.client import blocking
 from roquet.client.config import ConsumeFrom, ConsumerConfig
@@ -18,6 +19,7 @@ from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Security
 from roquet.net.tls import Tls
 from roquet.wire.calls.route import PutKV
+from roquet.wire.records import speedups
 
 SOURCE = Path(__file__).parents[3] / "src"
 ENVIRON = {"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
@@ -76,6 +78,7 @@ def test_dev_serves_and_prints_a_snippet_that_works(tmp_path: Path) -> None:
         namesrv = namesrv_of(printed)
         snippet = [line[4:] for line in printed.splitlines() if line.startswith("    ")]
         assert f'Producer("{namesrv}")' in "\n".join(snippet)
+        assert f"Roquet {__version__} ({speedups.DESCRIPTION})\n" in printed
         run = subprocess.run(
             [sys.executable, "-c", "\n".join(snippet)],
             env=ENVIRON, capture_output=True, text=True, check=True,
@@ -110,19 +113,19 @@ def test_a_name_server_and_a_broker_find_each_other(tmp_path: Path) -> None:
             started(
                 "broker", "--config", str(conf), "--port", "0", "--namesrv", namesrv, "--memory",
                 cwd=tmp_path,
-            ) as (said, _),
+            ) as (output, _),
             blocking.Producer(namesrv) as producer,
         ):  # fmt: skip
-            assert said.startswith("broker from-the-file ready at 127.0.0.1:")
+            assert output.startswith("broker from-the-file ready at 127.0.0.1:")
             assert producer.send("orders", b"x").queue.broker_name == "from-the-file"
 
 
 def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
     with started("namesrv", "--port", "0", cwd=tmp_path) as (printed, _):
         port = printed.rpartition(":")[2].strip()
-        code, said = failing("namesrv", "--port", port, cwd=tmp_path)
+        code, output = failing("namesrv", "--port", port, cwd=tmp_path)
     assert code == 2
-    assert said == (
+    assert output == (
         f"roquet: port {port} is in use: stop the other process or choose another with --port\n"
     )
 
@@ -130,18 +133,20 @@ def test_a_port_in_use_is_one_line(tmp_path: Path) -> None:
 def test_dev_says_which_of_its_two_ports_is_in_use(tmp_path: Path) -> None:
     with started("namesrv", "--port", "0", cwd=tmp_path) as (printed, _):
         port = printed.rpartition(":")[2].strip()
-        code, said = failing("dev", "--memory", "--namesrv-port", port, cwd=tmp_path)
-        assert (code, "choose another with --namesrv-port" in said) == (2, True)
-        code, said = failing("dev", "--memory", "--namesrv-port", "0", "--port", port, cwd=tmp_path)
-        assert (code, "choose another with --port" in said) == (2, True)
+        code, output = failing("dev", "--memory", "--namesrv-port", port, cwd=tmp_path)
+        assert (code, "choose another with --namesrv-port" in output) == (2, True)
+        code, output = failing(
+            "dev", "--memory", "--namesrv-port", "0", "--port", port, cwd=tmp_path
+        )
+        assert (code, "choose another with --port" in output) == (2, True)
 
 
 def test_a_directory_that_another_process_holds_is_named(tmp_path: Path) -> None:
     with started("dev", *ANY, "--data", "here", cwd=tmp_path):
-        code, said = failing("dev", *ANY, "--data", "here", cwd=tmp_path)
+        code, output = failing("dev", *ANY, "--data", "here", cwd=tmp_path)
     assert code == 1
-    assert "here" in said
-    assert "Traceback" not in said
+    assert "here" in output
+    assert "Traceback" not in output
 
 
 @pytest.mark.parametrize(
@@ -154,11 +159,11 @@ def test_a_directory_that_another_process_holds_is_named(tmp_path: Path) -> None
 )
 def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, words: str) -> None:
     (tmp_path / "broker.conf").write_text(f"brokerName = b\n{line}\n")
-    code, said = failing("broker", "-c", "broker.conf", cwd=tmp_path)
+    code, output = failing("broker", "-c", "broker.conf", cwd=tmp_path)
     assert code == 2
-    assert "broker.conf line 2" in said
-    assert words in said
-    assert said.count("\n") == 1
+    assert "broker.conf line 2" in output
+    assert words in output
+    assert output.count("\n") == 1
 
 
 def test_memory_and_a_directory_exclude_each_other() -> None:
@@ -166,7 +171,7 @@ def test_memory_and_a_directory_exclude_each_other() -> None:
         start.dev(memory=True, data=Path("x"))
 
 
-def test_a_name_servers_key_without_a_certificate_is_told() -> None:
+def test_a_name_servers_key_without_a_certificate_is_an_error() -> None:
     with pytest.raises(UsageError, match="of no use without --tls-cert"):
         start.namesrv(tls_key=Path("server.key"))
 
@@ -174,8 +179,8 @@ def test_a_name_servers_key_without_a_certificate_is_told() -> None:
 def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
     files = Path(__file__).parents[2] / "certificates"
     options = ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key"))
-    given = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
-    with started(*given, cwd=tmp_path) as (printed, _):
+    arguments = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
+    with started(*arguments, cwd=tmp_path) as (printed, _):
         address = printed.split()[-1]
         trusting = Security(context=Tls(ca=files / "ca.pem").context())
         with BlockingChannel(address, security=trusting) as channel:

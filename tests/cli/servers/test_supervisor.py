@@ -3,17 +3,16 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from roquet.cli.main import app
 from roquet.cli.process import runtime
-from roquet.cli.process.child_processes import ChildProcessFailed
+from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers import supervisor
 from roquet.cli.servers.supervisor import SupervisedProcess
 from roquet.client.producer import Producer
@@ -23,7 +22,7 @@ Serving = tuple[asyncio.subprocess.Process, int]
 """`roquet serve`, and the port of its name server."""
 
 
-class FakeChild:
+class FakeChild(ChildProcess):
     """A child process that ends when a test says so."""
 
     def __init__(self, name: str = "broker-a") -> None:
@@ -51,11 +50,11 @@ class FakeChild:
 class ScriptedStarts:
     """Outcomes of starts, in turn: a child or an error; keeps the pauses between them."""
 
-    def __init__(self, *outcomes: Any) -> None:
+    def __init__(self, *outcomes: FakeChild | Exception) -> None:
         self._outcomes = list(outcomes)
         self.pauses: list[float] = []
 
-    async def start(self) -> Any:
+    async def start(self) -> ChildProcess:
         outcome = self._outcomes.pop(0)
         if isinstance(outcome, Exception):
             raise outcome
@@ -65,7 +64,7 @@ class ScriptedStarts:
         self.pauses.append(seconds)
 
 
-async def until(condition: Any) -> None:
+async def until(condition: Callable[[], object]) -> None:
     for _ in range(1_000):
         if condition():
             return
@@ -73,7 +72,7 @@ async def until(condition: Any) -> None:
     raise AssertionError("the condition never held")
 
 
-async def test_what_dies_is_started_again_after_pauses_that_grow(
+async def test_a_dead_process_is_restarted_after_growing_pauses(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     first, second, third = FakeChild(), FakeChild(), FakeChild()
@@ -96,7 +95,7 @@ async def test_what_dies_is_started_again_after_pauses_that_grow(
         await task
 
 
-async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_start_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     first, second = FakeChild(), FakeChild()
     it = supervised(first, ScriptedStarts(OSError(28, "No space left on device"), second))
     task = asyncio.create_task(it.supervise())
@@ -108,7 +107,7 @@ async def test_who_cannot_even_be_begun_is_tried_again(caplog: pytest.LogCapture
         await task
 
 
-async def test_pauses_do_not_grow_for_ever() -> None:
+async def test_pauses_have_a_maximum() -> None:
     last = FakeChild()
     starts = ScriptedStarts(*(ChildProcessFailed("no disk") for _ in range(8)), last)
     first = FakeChild()
@@ -122,7 +121,7 @@ async def test_pauses_do_not_grow_for_ever() -> None:
         await task
 
 
-async def test_who_does_not_stop_does_not_keep_others_from_it(
+async def test_a_process_that_does_not_stop_does_not_keep_others_from_stopping(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     child = FakeChild()
@@ -131,25 +130,27 @@ async def test_who_does_not_stop_does_not_keep_others_from_it(
     assert "broker-a did not stop" in caplog.text
 
 
-async def test_who_is_told_to_stop_while_it_begins_begins_no_more(
+async def test_a_stop_signal_during_the_start_starts_no_further_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stop, names = asyncio.Event(), FakeChild("namesrv")
     monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
 
     class StoppedWhileStarting(supervisor.ServerProcesses):
-        async def namesrv(self) -> Any:
+        async def namesrv(self) -> ChildProcess:
             stop.set()
             return names
 
-        async def broker(self, name: str) -> Any:
+        async def broker(self, name: str) -> ChildProcess:
             raise AssertionError("no broker is begun")
 
-    await supervisor._serve(StoppedWhileStarting(brokers=1, port=1, namesrv_port=2, data=tmp_path))
+    await supervisor.run_servers(
+        StoppedWhileStarting(brokers=1, port=1, namesrv_port=2, data=tmp_path)
+    )
     assert names.end.is_set()
 
 
-def supervised(child: Any, starts: ScriptedStarts) -> Any:
+def supervised(child: FakeChild, starts: ScriptedStarts) -> SupervisedProcess:
     """A supervised process whose child is a fake."""
     return SupervisedProcess(child, starts.start, starts.sleep)
 
@@ -211,7 +212,7 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
-async def test_nobody_is_left_behind_when_the_supervisor_is_killed(serving: Serving) -> None:
+async def test_no_process_is_left_when_the_supervisor_is_killed(serving: Serving) -> None:
     process, _ = serving
     left = _children(process.pid)
     assert len(left) == 3
@@ -226,10 +227,10 @@ def _names(folder: Path) -> list[str]:
 
 
 def _children(pid: int) -> set[int]:
-    found = Path(f"/proc/{pid}/task/{pid}/children")
-    if not found.exists():
+    children_file = Path(f"/proc/{pid}/task/{pid}/children")
+    if not children_file.exists():
         pytest.skip("this system does not tell whose child is whose")
-    return {int(child) for child in found.read_text().split()}
+    return {int(child) for child in children_file.read_text().split()}
 
 
 def _is_alive(pid: int) -> bool:
@@ -243,7 +244,7 @@ def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_text()
 
 
-def test_wrong_use_is_told() -> None:
+def test_wrong_use_is_an_error() -> None:
     runner = CliRunner()
     with pytest.raises(UsageError, match="need ports up to 65535"):
         runner.invoke(app, ["serve", "--brokers", "3", "--port", "65520"], catch_exceptions=False)

@@ -1,6 +1,7 @@
 """roquet spark audit: options become parameters; findings are printed, and are the exit code."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,11 @@ TWICE = AuditFinding(what="doubled", broker="broker-b", queue_id=1, start=9, end
 
 
 def report(**changes: Any) -> AuditReport:
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "topic": "orders", "table": "lake", "kind": "parquet", "number": 3, "rows": 1200,
         "in_topic": 1200, "waiting": 0, "begin_known": True, "findings": (), "hours": (),
     }  # fmt: skip
-    return AuditReport(**{**given, **changes})
+    return AuditReport(**{**fields, **changes})
 
 
 class FakeJob:
@@ -38,7 +39,9 @@ class FakeJob:
         self.spark: Any = None
         self.report = report()
 
-    def __call__(self, params: Params, spark: Any, tell: Any) -> AuditReport:
+    def __call__(
+        self, params: Params, spark: object, tell: Callable[[AuditProgress], object]
+    ) -> AuditReport:
         self.params, self.spark = params, spark
         tell(AuditProgress(done=1, total=3, what="files"))
         return self.report
@@ -53,7 +56,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return fake
 
 
-def test_little_has_to_be_said(job: FakeJob) -> None:
+def test_few_options_are_required(job: FakeJob) -> None:
     result = run(app, ["spark", "audit", "orders", "lake"])
     assert (result.exit_code, result.stdout) == (
         0,
@@ -64,7 +67,7 @@ def test_little_has_to_be_said(job: FakeJob) -> None:
     assert job.spark is None, "this process looks at the files"
 
 
-def test_all_can_be_said(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_parameter_has_an_option(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("roquet.spark.java.java_home", lambda: Path("/java"))
     words = "--producer counts.json --table lake.orders --catalog type=rest --master local[2]"
     words += " --option timeout=5s --namesrv there:1"
@@ -81,7 +84,7 @@ def test_all_can_be_said(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     assert callable(job.spark)
 
 
-def test_what_is_amiss_is_told_and_is_the_exit_code(job: FakeJob) -> None:
+def test_findings_are_printed_and_set_the_exit_code(job: FakeJob) -> None:
     job.report = report(findings=(GONE, TWICE), waiting=2)
     result = run(app, ["spark", "audit", "orders", "lake"])
     assert result.exit_code == 1
@@ -91,12 +94,12 @@ def test_what_is_amiss_is_told_and_is_the_exit_code(job: FakeJob) -> None:
     assert "doubled broker-b 1 9 1 2" in lines
 
 
-def test_of_very_many_some_are_told(job: FakeJob) -> None:
+def test_the_first_of_very_many_findings_are_printed(job: FakeJob) -> None:
     job.report = report(findings=(GONE,) * (audit_output.SHOWN_MAX + 2))
     assert "and 2 more: see --page" in run(app, ["spark", "audit", "orders", "lake"]).stdout
 
 
-def test_the_other_sides_are_told_too(job: FakeJob) -> None:
+def test_differences_to_other_sources_are_printed(job: FakeJob) -> None:
     job.report = report(
         begin_known=False,
         producer=(CountDifference(first=NOON, last=NOON + 1, more=-3),),
@@ -120,15 +123,20 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     job.report = report(findings=(GONE,))
     result = run(app, ["spark", "audit", "orders", "lake", "--json"])
     assert (result.exit_code, result.stderr) == (1, "")
-    [found] = json.loads(result.stdout)["findings"]
-    assert (found["what"], found["queue_id"], found["start"], found["end"]) == ("missing", 3, 5, 8)
+    [finding] = json.loads(result.stdout)["findings"]
+    assert (finding["what"], finding["queue_id"], finding["start"], finding["end"]) == (
+        "missing",
+        3,
+        5,
+        8,
+    )
 
 
-def test_progress_is_told_while_it_runs(job: FakeJob) -> None:
+def test_progress_is_printed_while_it_runs(job: FakeJob) -> None:
     assert "1/3" in run(app, ["spark", "audit", "orders", "lake"]).stderr
 
 
-def test_a_table_that_there_is_not_is_told_so(tmp_path: Path) -> None:
+def test_a_missing_table_is_an_error(tmp_path: Path) -> None:
     result = run(app, ["spark", "audit", "orders", str(tmp_path / "lake")])
     assert isinstance(result.exception, ConfigError)
     assert "there is no" in str(result.exception)

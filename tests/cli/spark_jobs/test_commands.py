@@ -2,9 +2,8 @@
 
 import importlib.util
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -28,7 +27,7 @@ class FakeJob:
         self.params = Params(topic="", target="")
         self.done = ArchiveProgress(rows=1200, commits=2, number=7)
 
-    def __call__(self, params: Params, *_: Any) -> ArchiveProgress:
+    def __call__(self, params: Params, *_: object) -> ArchiveProgress:
         self.params = params
         return self.done
 
@@ -41,7 +40,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return fake
 
 
-def test_little_has_to_be_said(job: FakeJob) -> None:
+def test_few_options_are_required(job: FakeJob) -> None:
     result = run(app, ["spark", "archive", "orders", "/lake/orders"])
     assert (result.exit_code, result.stdout) == (
         0,
@@ -51,7 +50,7 @@ def test_little_has_to_be_said(job: FakeJob) -> None:
     assert job.params == Params(topic="orders", target="/lake/orders", options=options)
 
 
-def test_all_can_be_said(job: FakeJob) -> None:
+def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--kind iceberg --every 10s --start latest --columns broker,queue_id --compact"
     words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
@@ -76,7 +75,7 @@ def test_a_run_may_have_an_end(job: FakeJob) -> None:
     assert job.params.options["endingOffsets"] == "2026-01-31T12:00"
 
 
-def test_what_was_gone_and_what_was_merged_is_told(job: FakeJob) -> None:
+def test_lost_rows_and_merged_files_are_printed(job: FakeJob) -> None:
     job.done = ArchiveProgress(rows=1, skipped=20, merged=3, lag=4, number=5)
     assert run(app, ["spark", "archive", "orders", "lake"]).stdout == (
         "orders: 1 message to lake; 20 were gone; 3 small files merged; commit 5, 4 behind\n"
@@ -99,8 +98,13 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     }
 
 
-def test_progress_is_told_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
-    def running(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
+def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    def running(
+        params: Params,
+        _spark: object,
+        tell: Callable[[ArchiveProgress], object],
+        ended: Callable[[], bool],
+    ) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         assert not ended()
         return ArchiveProgress(rows=15)
@@ -120,7 +124,7 @@ def test_progress_is_told_while_it_runs(job: FakeJob, monkeypatch: pytest.Monkey
         (["--catalog", "=sql"], "--catalog: '=sql' is not NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_runs(
+def test_impossible_options_are_an_error_before_anything_runs(
     job: FakeJob, words: list[str], says: str
 ) -> None:
     result = run(app, ["spark", "archive", "orders", "lake", *words])
@@ -129,23 +133,23 @@ def test_what_cannot_be_is_said_before_anything_runs(
     assert job.params.topic == ""
 
 
-def test_an_install_without_spark_is_told_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs pyspark, pyarrow: pip install 'roquet\[spark\]'"):
         commands.check_installed()
 
 
 def test_watching_groups_needs_pictures_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = importlib.util.find_spec
+    find_spec = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else found(name)
+        importlib.util, "find_spec", lambda name: None if name == "matplotlib" else find_spec(name)
     )
     result = run(app, ["spark", "lag", "lag"])
     assert isinstance(result.exception, UsageError)
     assert "needs matplotlib: pip install 'roquet[spark,pictures]'" in str(result.exception)
 
 
-def test_without_java_nothing_is_begun(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_starts(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise ConfigError("no Java 17 found: install it")
 
@@ -165,7 +169,7 @@ def namesrv() -> Iterator[str]:
         yield running.namesrv_addr
 
 
-def test_a_topic_that_there_is_not_is_said(tmp_path: Path, namesrv: str) -> None:
+def test_a_missing_topic_is_an_error(tmp_path: Path, namesrv: str) -> None:
     table = tmp_path / "lake"
     result = run(app, ["spark", "archive", "odrers", str(table), "--namesrv", namesrv])
     assert "topic 'odrers' is unknown" in str(result.exception)
@@ -173,10 +177,15 @@ def test_a_topic_that_there_is_not_is_said(tmp_path: Path, namesrv: str) -> None
     assert not table.exists()
 
 
-def test_what_was_done_before_an_error_stays_on_the_screen(
+def test_progress_before_an_error_stays_on_the_screen(
     job: FakeJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(params: Params, _spark: Any, tell: Any, ended: Any) -> ArchiveProgress:
+    def failing(
+        params: Params,
+        _spark: object,
+        tell: Callable[[ArchiveProgress], object],
+        ended: Callable[[], bool],
+    ) -> ArchiveProgress:
         tell(ArchiveProgress(rows=5, lag=10))
         raise ConfigError("the disk is full")
 

@@ -1,6 +1,7 @@
 """roquet spark lag: options become parameters; a group that falls behind is the exit code."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,13 +19,13 @@ run = CliRunner().invoke
 NOON = 1_769_860_800_000
 
 
-def standing(group: str, state: LagState, **changes: Any) -> GroupLag:
+def group_lag(group: str, state: LagState, **changes: Any) -> GroupLag:
     outlook = LagForecast(**{"state": state, "lag": 5000, "come": 5.0, "handled": 2.0, **changes})
     return GroupLag(group=group, topic="orders", queues=4, outlook=outlook, worst="a:3")
 
 
-FINE = standing("mail", LagState.CAUGHT_UP, lag=0, caught_up_s=0.0)
-SLOW = standing("billing", LagState.FALLING_BEHIND, cut_off_s=7200.0)
+FINE = group_lag("mail", LagState.CAUGHT_UP, lag=0, caught_up_s=0.0)
+SLOW = group_lag("billing", LagState.FALLING_BEHIND, cut_off_s=7200.0)
 
 
 class FakeJob:
@@ -34,7 +35,9 @@ class FakeJob:
         self.params = Params(target="")
         self.standings: tuple[GroupLag, ...] = (FINE,)
 
-    def __call__(self, params: Params, tell: Any, ended: Any) -> LagReport:
+    def __call__(
+        self, params: Params, tell: Callable[[LagProgress], object], ended: Callable[[], bool]
+    ) -> LagReport:
         self.params = params
         tell(LagProgress(samples=1, wanted=61, lag=1234, silent=["broker-b"]))
         assert not ended()
@@ -49,7 +52,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return fake
 
 
-def test_little_has_to_be_said(job: FakeJob) -> None:
+def test_few_options_are_required(job: FakeJob) -> None:
     result = run(app, ["spark", "lag", "/lag"])
     assert result.exit_code == 0, result.output
     assert job.params == Params(target="/lag", namesrv="127.0.0.1:9876")
@@ -57,7 +60,7 @@ def test_little_has_to_be_said(job: FakeJob) -> None:
     assert "61 samples; file:///lag/lag.html" in result.stdout
 
 
-def test_all_can_be_said(job: FakeJob) -> None:
+def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--every 1s --for 1h --groups billing,mail --retention 48h --namesrv there:1"
     run(app, ["spark", "lag", "lag", *words.split()])
     assert job.params == Params(
@@ -70,7 +73,7 @@ def test_all_can_be_said(job: FakeJob) -> None:
     )
 
 
-def test_who_will_not_catch_up_is_told_and_is_the_exit_code(job: FakeJob) -> None:
+def test_groups_that_will_not_catch_up_are_printed_and_set_the_exit_code(job: FakeJob) -> None:
     job.standings = (SLOW, FINE)
     result = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
     assert result.exit_code == 1
@@ -87,13 +90,13 @@ def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     assert result.stderr == ""
 
 
-def test_progress_is_told_while_it_runs(job: FakeJob) -> None:
+def test_progress_is_printed_while_it_runs(job: FakeJob) -> None:
     result = run(app, ["spark", "lag", "/lag"], env={"COLUMNS": "160"})
     assert "1/61" in result.stderr
     assert "1,234 behind; no answer: broker-b" in result.stderr
 
 
-def test_a_time_without_a_unit_is_told_so(job: FakeJob) -> None:
+def test_a_time_without_a_unit_is_an_error(job: FakeJob) -> None:
     result = run(app, ["spark", "lag", "/lag", "--every", "10"])
     assert isinstance(result.exception, ConfigError)
     assert "--every" in str(result.exception)

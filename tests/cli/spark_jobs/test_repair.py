@@ -1,8 +1,8 @@
 """roquet spark repair: options become parameters, and the result becomes lines or JSON."""
 
 import json
+from collections.abc import Callable
 from datetime import date
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -24,7 +24,9 @@ class FakeJob:
         self.params = Params(group="", directory="")
         self.done = RepairProgress(letters=1200, new=12)
 
-    def __call__(self, params: Params, _spark: Any, tell: Any) -> RepairProgress:
+    def __call__(
+        self, params: Params, _spark: object, tell: Callable[[RepairProgress], object]
+    ) -> RepairProgress:
         self.params = params
         tell(self.done)
         return self.done
@@ -43,7 +45,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return fake
 
 
-def test_little_has_to_be_said(job: FakeJob) -> None:
+def test_few_options_are_required(job: FakeJob) -> None:
     result = run(app, ["spark", "repair", "billing", "lake"])
     assert result.exit_code == 0, result.output
     *table, last = result.stdout.splitlines()
@@ -66,7 +68,7 @@ def test_letters_are_chosen(job: FakeJob) -> None:
     assert (job.params.tries_max, job.params.master) == (3, "local[2]")
 
 
-def test_ids_may_be_said_several_times(job: FakeJob) -> None:
+def test_ids_may_be_given_several_times(job: FakeJob) -> None:
     run(app, ["spark", "repair", "billing", "lake", "--resend", "--id", "A", "--id", "B"])
     assert job.params.ids == ("A", "B")
 
@@ -88,11 +90,11 @@ def test_letters_that_cannot_be_sent_are_an_error_in_the_end(job: FakeJob) -> No
     assert "1 of the chosen letters cannot be sent" in str(result.exception)
 
 
-def test_what_cannot_be_is_said_before_anything_runs(job: FakeJob) -> None:
+def test_impossible_options_are_an_error_before_anything_runs(job: FakeJob) -> None:
     result = run(app, ["spark", "repair", "billing", "lake", "--resend"])
     assert isinstance(result.exception, ConfigError)
     assert job.params.group == ""
 
 
-def test_the_usual_number_of_tries_is_said_twice_and_is_the_same() -> None:
+def test_the_default_number_of_tries_is_the_same_in_both_places() -> None:
     assert TRIES_MAX == repair_job.TRIES_MAX

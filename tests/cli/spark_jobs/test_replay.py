@@ -1,8 +1,8 @@
 """roquet spark replay: options become parameters, and the result becomes lines or JSON."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -23,7 +23,9 @@ class FakeJob:
         self.params = Params(source="", topic="")
         self.done = ReplayProgress(rows=1200)
 
-    def __call__(self, params: Params, _spark: Any, tell: Any) -> ReplayProgress:
+    def __call__(
+        self, params: Params, _spark: object, tell: Callable[[ReplayProgress], object]
+    ) -> ReplayProgress:
         self.params = params
         tell(ReplayProgress(rows=5, left=1195))
         return self.done
@@ -37,7 +39,7 @@ def job(monkeypatch: pytest.MonkeyPatch) -> FakeJob:
     return fake
 
 
-def test_little_has_to_be_said(job: FakeJob) -> None:
+def test_few_options_are_required(job: FakeJob) -> None:
     result = run(app, ["spark", "replay", "lake", "Again"])
     assert (result.exit_code, result.stdout) == (0, "lake: 1,200 messages to Again\n")
     assert "1,195 left" in result.stderr
@@ -45,7 +47,7 @@ def test_little_has_to_be_said(job: FakeJob) -> None:
     assert job.params == Params(source="lake", topic="Again", options=options)
 
 
-def test_all_can_be_said(job: FakeJob) -> None:
+def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders"
     words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
     words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
@@ -69,7 +71,7 @@ def test_all_can_be_said(job: FakeJob) -> None:
     )
 
 
-def test_what_was_there_and_what_is_there_twice_is_told(job: FakeJob) -> None:
+def test_rows_already_sent_and_duplicates_are_printed(job: FakeJob) -> None:
     job.done = ReplayProgress(rows=1, there=20, doubled=3)
     assert run(app, ["spark", "replay", "lake", "Again"]).stdout == (
         "lake: 1 message to Again; 20 were there; 3 are there twice (read with dropDoubles=true)\n"
@@ -91,12 +93,12 @@ def test_rates_are_read(text: str, rate: float) -> None:
 
 
 @pytest.mark.parametrize("text", ["0/s", "-1", "fast", "5/m"])
-def test_what_is_no_rate_is_said(text: str) -> None:
+def test_a_wrong_rate_is_an_error(text: str) -> None:
     with pytest.raises(UsageError, match="is no rate such as 500/s"):
         parse_rate(text)
 
 
-def test_without_java_nothing_is_begun(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_java_nothing_starts(job: FakeJob, monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*_: object) -> Path:
         raise ConfigError("no Java 17 found: install it")
 

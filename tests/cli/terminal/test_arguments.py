@@ -1,6 +1,6 @@
 """Arguments: the help says which name is meant, and the shell completes it."""
 
-from typing import Any, get_args
+from typing import get_args
 
 import pytest
 
@@ -16,6 +16,6 @@ from roquet.cli.terminal.arguments import BrokerArgument, GroupArgument, TopicAr
         (BrokerArgument, "The broker's name.", completion.brokers),
     ],
 )
-def test_a_name_is_completed(argument: Any, help_text: str, complete: Any) -> None:
+def test_a_name_is_completed(argument: object, help_text: str, complete: object) -> None:
     kind, info = get_args(argument)
     assert (kind, info.help, info.autocompletion) == (str, help_text, complete)

@@ -13,10 +13,10 @@ def help_of(words: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> 
     """Help as a terminal shows it; typer's CliRunner has a width of its own."""
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setattr("sys.argv", ["roquet", *words, "--help"])
-    told = io.StringIO()
-    with contextlib.redirect_stdout(told), pytest.raises(SystemExit):
+    text = io.StringIO()
+    with contextlib.redirect_stdout(text), pytest.raises(SystemExit):
         main.main()
-    return told.getvalue()
+    return text.getvalue()
 
 
 @pytest.mark.parametrize("columns", [60, 80])
@@ -24,14 +24,14 @@ def help_of(words: list[str], columns: int, monkeypatch: pytest.MonkeyPatch) -> 
 def test_no_summary_is_cut_in_a_narrow_terminal(
     words: list[str], columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = help_of(words, columns, monkeypatch).splitlines()
-    usage = told.index("")
-    assert [line for line in told[usage:] if line.endswith("...")] == []
-    assert max(map(len, told)) <= columns
+    lines = help_of(words, columns, monkeypatch).splitlines()
+    usage = lines.index("")
+    assert [line for line in lines[usage:] if line.endswith("...")] == []
+    assert max(map(len, lines)) <= columns
 
 
 @pytest.mark.parametrize("words", [["produce"], ["broker"], ["broker", "set"], ["topic", "create"]])
-def test_help_says_in_words_what_options_take(
+def test_help_describes_option_values_in_words(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options = help_of(words, 80, monkeypatch).partition("Options:")[2]

@@ -20,23 +20,23 @@ def namesrv() -> Iterator[str]:
 
 
 def context(namesrv: str) -> typer.Context:
-    found = typer.Context(typer.main.get_command(app))
-    found.params["namesrv"] = namesrv
-    return found
+    context = typer.Context(typer.main.get_command(app))
+    context.params["namesrv"] = namesrv
+    return context
 
 
 def completed(namesrv: str, words: str) -> list[str]:
     """Completions that bash gets at the end of a line."""
-    given = {
+    environment = {
         "_ROQUET_COMPLETE": "complete_bash",
         "COMP_WORDS": words,
         "COMP_CWORD": str(len(words.split(" ")) - 1),
         "NAMESRV_ADDR": namesrv,
     }
-    return CliRunner(env=given).invoke(app, [], prog_name="roquet").stdout.split()
+    return CliRunner(env=environment).invoke(app, [], prog_name="roquet").stdout.split()
 
 
-def test_names_are_those_that_begin_so(namesrv: str) -> None:
+def test_names_with_the_typed_prefix_are_completed(namesrv: str) -> None:
     ctx = context(namesrv)
     assert completion.topics(ctx, "ord") == ["orders"]
     assert completion.topics(ctx, "x") == []
@@ -56,16 +56,16 @@ def test_names_are_those_that_begin_so(namesrv: str) -> None:
         ("roquet broker set ", "broker-a"),
     ],
 )
-def test_the_shell_is_told_names(namesrv: str, words: str, names: str) -> None:
+def test_the_shell_gets_names(namesrv: str, words: str, names: str) -> None:
     assert completed(namesrv, words) == [names]
 
 
-def test_the_name_servers_that_were_typed_are_asked(namesrv: str) -> None:
+def test_names_come_from_the_name_servers_of_the_typed_option(namesrv: str) -> None:
     assert completed("127.0.0.1:1", f"roquet topic show -n {namesrv} o") == ["orders"]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nonsense"])
-def test_nothing_is_told_when_nobody_answers(
+def test_nothing_is_completed_without_an_answer(
     address: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     before = logging.root.manager.disable
@@ -74,7 +74,7 @@ def test_nothing_is_told_when_nobody_answers(
     assert logging.root.manager.disable == before
 
 
-def test_who_is_silent_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "WAIT_S", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         assert completion.groups(context(f"127.0.0.1:{silent.getsockname()[1]}"), "") == []

@@ -18,8 +18,8 @@ PAGE = Path(__file__).parents[3] / "docs" / "howto" / "operating.md"
 
 
 def rows() -> dict[int, list[str]]:
-    found = re.findall(r"^\| (\d+) \| .* \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
-    return {int(code): re.findall(r"`(roquet [^`]+)`", examples) for code, examples in found}
+    rows = re.findall(r"^\| (\d+) \| .* \| (.*) \|$", PAGE.read_text("utf-8"), re.MULTILINE)
+    return {int(code): re.findall(r"`(roquet [^`]+)`", examples) for code, examples in rows}
 
 
 CASES = [(line, code) for code, examples in rows().items() for line in examples]
@@ -42,7 +42,7 @@ def test_the_table_has_every_code() -> None:
 
 
 @pytest.mark.parametrize(("line", "code"), CASES)
-def test_a_command_ends_as_the_table_says(
+def test_a_command_ends_with_the_documented_exit_code(
     line: str, code: int, namesrv: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "damaged" / "commitlog").mkdir(parents=True)

@@ -14,7 +14,7 @@ def test_the_option_goes_before_the_environment_and_that_before_roquet_dev(
     assert name_servers.namesrv_addresses(None) == "127.0.0.1:9876"
 
 
-def test_what_is_no_address_is_told_with_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_address_is_an_error_that_names_its_source(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "nonsense")
     with pytest.raises(UsageError, match="NAMESRV_ADDR: 'nonsense' is not HOST:PORT"):
         name_servers.namesrv_addresses(None)

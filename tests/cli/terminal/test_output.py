@@ -30,12 +30,12 @@ def test_no_time_is_a_dash() -> None:
     assert len(output.time_text(1_700_000_000_000)) == len("2026-01-31 12:00:00")
 
 
-def test_one_is_counted_without_an_s() -> None:
+def test_a_count_of_one_is_in_the_singular() -> None:
     assert output.quantity(1, "queue") == "1 queue"
     assert output.quantity(1_000, "queue") == "1,000 queues"
 
 
-def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_ends_the_wait_for_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     answered = threading.Event()
     monkeypatch.setattr(typer, "confirm", lambda *_, **__: answered.wait(30))
 
@@ -49,7 +49,7 @@ def test_nobody_waits_for_an_answer_once_interrupted(monkeypatch: pytest.MonkeyP
     answered.set()
 
 
-async def test_a_question_that_nobody_can_answer_says_what_to_do(
+async def test_a_question_without_a_terminal_names_the_option_yes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -67,7 +67,7 @@ def test_a_pipe_gets_each_row_in_one_line(
     assert capsys.readouterr().out.splitlines()[1].split() == ["a" * 100, "b" * 100]
 
 
-def test_yes_is_not_asked(capsys: pytest.CaptureFixture[str]) -> None:
+def test_with_yes_no_question_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
     asyncio.run(output.confirm("Sure?", yes=True))
     assert capsys.readouterr() == ("", "")
 
@@ -82,9 +82,9 @@ def test_a_preview_leaves_stdout_to_json(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_line_stays_one_line_and_commands_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     output.echo("a\nroquet: forged\x1b[2J\x9b\u202e\ud800")
     output.echo("b\x07", err=True)
-    told = capsys.readouterr()
-    assert told.out == r"a\nroquet: forged\x1b[2J\x9b\u202e\ud800" + "\n"
-    assert told.err == r"b\x07" + "\n"
+    captured = capsys.readouterr()
+    assert captured.out == r"a\nroquet: forged\x1b[2J\x9b\u202e\ud800" + "\n"
+    assert captured.err == r"b\x07" + "\n"
 
 
 def test_a_body_keeps_its_line_breaks_and_nothing_else(capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,19 +116,19 @@ def test_tables_take_no_markup_and_no_escapes(capsys: pytest.CaptureFixture[str]
     shown.add_row("[red]:smile:\x1b[31m", output.styled_text("c\x1b]8;;http://x\x07", "bold"))
     output.console().print(shown)
     output.console().print("[/]\x9b")
-    told = capsys.readouterr().out
-    assert r"[red]:smile:\x1b[31m" in told
-    assert r"c\x1b]8;;http://x\x07" in told
-    assert told.splitlines()[-1] == r"[/]\x9b"
+    output_text = capsys.readouterr().out
+    assert r"[red]:smile:\x1b[31m" in output_text
+    assert r"c\x1b]8;;http://x\x07" in output_text
+    assert output_text.splitlines()[-1] == r"[/]\x9b"
 
 
 def test_a_question_is_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    questions: list[str] = []
 
     def confirm(text: str, **_: object) -> bool:
-        asked.append(text)
+        questions.append(text)
         return True
 
     monkeypatch.setattr(typer, "confirm", confirm)
     asyncio.run(output.confirm("Delete \x1b[2K?", yes=False))
-    assert asked == [r"Delete \x1b[2K?"]
+    assert questions == [r"Delete \x1b[2K?"]

@@ -51,5 +51,5 @@ async def test_a_line_comes_now_and_then_and_only_when_something_has_changed(
     ):
         show(rows, 0)
         await clock.sleep(pause_ms)
-    told = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
-    assert told == ["1", "2", "3"]
+    counts = [line.split()[1] for line in capsys.readouterr().err.splitlines()]
+    assert counts == ["1", "2", "3"]

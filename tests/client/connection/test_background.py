@@ -23,7 +23,7 @@ async def rest() -> None:
 
 
 @in_virtual_time
-async def test_a_task_that_dies_is_told(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_task_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     background = BackgroundTasks()
     background.start(fail(), "routes")
     await asyncio.sleep(1)
@@ -40,7 +40,7 @@ async def test_closing_ends_all_tasks() -> None:
 
 
 @in_virtual_time
-async def test_stopping_oneself_is_left_out() -> None:
+async def test_a_task_does_not_cancel_itself() -> None:
     task = asyncio.current_task()
     assert task is not None
     await cancel_and_wait(task)
@@ -48,7 +48,7 @@ async def test_stopping_oneself_is_left_out() -> None:
 
 
 @in_virtual_time
-async def test_an_alarm_cuts_a_pause_short() -> None:
+async def test_a_wakeup_ends_a_pause_early() -> None:
     alarm = Wakeup()
     asyncio.get_running_loop().call_later(2, alarm.set)
     assert await alarm.wait(10_000)
@@ -58,14 +58,14 @@ async def test_an_alarm_cuts_a_pause_short() -> None:
 
 
 @in_virtual_time
-async def test_an_alarm_that_rang_before_is_not_missed() -> None:
+async def test_a_wakeup_set_before_the_wait_is_not_missed() -> None:
     alarm = Wakeup()
     alarm.set()
     assert await alarm.wait(10_000)
     assert this_loop().clock.monotonic_ms() == 0
 
 
-def test_a_trouble_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_is_logged_once_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     throttle = ErrorLogThrottle("routes")
     for _ in range(3):
@@ -76,7 +76,7 @@ def test_a_trouble_is_told_once_and_its_end_once(caplog: pytest.LogCaptureFixtur
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO", "WARNING"]
 
 
-def test_a_trouble_that_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_that_passes_soon_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     throttle = ErrorLogThrottle("routes", patience=2)
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_a_trouble_that_passes_soon_is_not_worth_a_word(caplog: pytest.LogCaptur
     assert len(caplog.records) == 2
 
 
-async def test_one_of_them_may_end_all_others() -> None:
+async def test_a_background_task_may_cancel_all_others() -> None:
     background = BackgroundTasks()
     ended: list[str] = []
 
@@ -108,7 +108,7 @@ async def test_one_of_them_may_end_all_others() -> None:
 
 
 @in_virtual_time
-async def test_a_loop_that_fails_begins_anew_and_says_so_once(
+async def test_a_loop_that_fails_is_restarted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     background, rounds = BackgroundTasks(), 0

@@ -12,6 +12,7 @@ from roquet.client.connection.session import Session
 from roquet.model.route import BrokerData
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, R
 
 
 @asynccontextmanager
@@ -32,7 +33,7 @@ async def session_of(
 
 
 @in_virtual_time
-async def test_every_broker_hears_of_us_at_once_and_each_30_s(
+async def test_every_broker_gets_a_heartbeat_at_once_and_every_30_s(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster:
@@ -49,7 +50,7 @@ async def test_every_broker_hears_of_us_at_once_and_each_30_s(
 
 
 @in_virtual_time
-async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
+async def test_heartbeats_go_out_in_the_order_of_addresses(
     fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topics = {"t": dict.fromkeys("abcdef", 1)}
@@ -57,21 +58,20 @@ async def test_brokers_hear_of_us_in_the_order_of_their_addresses(
         await session.routes.refresh("t")
         await asyncio.sleep(1)
         addresses: list[str] = []
-        monkeypatch.setattr(
-            session.membership, "_send_to", lambda address, _: tell(addresses, address)
-        )
+        call_broker = session.pool.call
+
+        async def recorded(address: str, call: Call[R], timeout_ms: int) -> R:
+            addresses.append(address)
+            return await call_broker(address, call, timeout_ms)
+
+        monkeypatch.setattr(session.pool, "call", recorded)
         await session.membership.send_heartbeats()
         assert len(addresses) == 6
         assert addresses == sorted(addresses)
 
 
-async def tell(told: list[str], address: str) -> bool:
-    told.append(address)
-    return True
-
-
 @in_virtual_time
-async def test_a_new_broker_hears_of_us_at_once(
+async def test_a_new_broker_gets_a_heartbeat_at_once(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
@@ -85,7 +85,7 @@ async def test_a_new_broker_hears_of_us_at_once(
 
 
 @in_virtual_time
-async def test_a_broker_that_started_again_hears_of_us_soon(
+async def test_a_restarted_broker_gets_a_heartbeat_soon(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
@@ -97,7 +97,7 @@ async def test_a_broker_that_started_again_hears_of_us_soon(
         again = await cluster.add("a")
         await again.server.stop(0)
         again.server = type(again.server)(
-            again.router(), host="127.0.0.1", port=port, clock=session.config.clock
+            again.router, host="127.0.0.1", port=port, clock=session.config.clock
         )
         await again.server.start()
         await asyncio.sleep(5)
@@ -106,7 +106,7 @@ async def test_a_broker_that_started_again_hears_of_us_soon(
 
 
 @in_virtual_time
-async def test_members_are_asked_of_any_broker_that_answers(
+async def test_members_come_from_any_broker_that_answers(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -123,7 +123,7 @@ async def test_members_are_asked_of_any_broker_that_answers(
 
 
 @in_virtual_time
-async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
+async def test_a_leave_is_sent_to_all_brokers_even_if_one_is_down(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -144,14 +144,14 @@ async def test_leaving_is_told_to_all_and_a_dead_broker_does_not_matter(
 
 @in_virtual_time
 @pytest.mark.parametrize("address", ["", "nowhere"])
-async def test_an_address_that_is_none_does_not_end_the_heartbeats(
+async def test_an_invalid_address_does_not_end_the_heartbeats(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture, address: str
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, session_of(virtual, cluster.address) as session:
+        cluster.other_brokers = [
+            BrokerData(cluster="c", broker_name="b", broker_addrs={1: address})
+        ]
         await session.routes.refresh("t")
-        session.routes._brokers["b"] = BrokerData(
-            cluster="c", broker_name="b", broker_addrs={1: address}
-        )
         assert not await session.membership.send_heartbeats()
         before = len(cluster.brokers["a"].heartbeats)
         await asyncio.sleep(61)

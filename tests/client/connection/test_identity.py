@@ -25,7 +25,7 @@ def test_an_instance_may_be_chosen() -> None:
     assert ClientIdentity(config).client_id == "10.0.0.1@billing-1"
 
 
-def test_ids_are_those_of_java() -> None:
+def test_message_ids_have_javas_format() -> None:
     keys = MessageIdGenerator("10.0.0.1", 77, 0xABCD)
     made = keys.make(OCTOBER)
     since = OCTOBER - month_start_ms(OCTOBER)
@@ -33,7 +33,7 @@ def test_ids_are_those_of_java() -> None:
     assert unique_key_origin(made) == ("10.0.0.1", 77)
 
 
-def test_no_two_ids_are_alike() -> None:
+def test_message_ids_are_unique() -> None:
     keys = MessageIdGenerator("10.0.0.1", 77, Random(1).getrandbits(32))
     assert len({keys.make(OCTOBER) for _ in range(10_000)}) == 10_000
 
@@ -47,7 +47,7 @@ def test_ids_go_on_in_a_new_month_and_when_the_clock_is_set_back() -> None:
     assert {len(one) for one in made} == {56}
 
 
-def test_a_forked_child_is_told_to_make_its_own() -> None:
+def test_a_client_in_a_forked_child_is_refused() -> None:
     identity = ClientIdentity(ClientConfig(client_ip="10.0.0.1"))
     identity.check_process()
     identity.pid += 1

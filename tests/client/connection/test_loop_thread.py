@@ -1,6 +1,7 @@
 """An event loop in a thread of its own."""
 
 import asyncio
+import os
 import threading
 from concurrent.futures import Future
 
@@ -19,17 +20,17 @@ async def fail() -> None:
     raise ValueError("broken")
 
 
-def test_coroutines_run_there_and_their_results_come_here() -> None:
+def test_coroutines_run_on_the_loop_thread_and_return_their_results() -> None:
     assert LoopThread.shared().wait(thread_name()) == "roquet-loop"
     with pytest.raises(ValueError, match="broken"):
         LoopThread.shared().wait(fail())
 
 
-def test_all_of_a_process_share_one() -> None:
+def test_a_process_has_one_shared_loop_thread() -> None:
     assert LoopThread.shared() is LoopThread.shared()
 
 
-def test_waiting_on_its_own_thread_is_an_error_not_a_dead_end() -> None:
+def test_waiting_on_the_loop_thread_itself_is_an_error() -> None:
     thread = LoopThread.shared()
 
     async def inside() -> None:
@@ -39,10 +40,9 @@ def test_waiting_on_its_own_thread_is_an_error_not_a_dead_end() -> None:
         thread.wait(inside())
 
 
-def test_a_fork_gets_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_forked_process_gets_its_own_loop_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     parents = LoopThread.shared()
-    monkeypatch.setattr(parents, "pid", parents.pid + 1)
-    monkeypatch.setattr(LoopThread, "_one", parents)
+    monkeypatch.setattr(os, "getpid", lambda: parents.pid + 1)
     with pytest.raises(UsageError, match="before a fork"):
         parents.wait(fail())
     childs = LoopThread.shared()
@@ -51,7 +51,7 @@ def test_a_fork_gets_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     childs.loop.call_soon_threadsafe(childs.loop.stop)
 
 
-def test_who_gives_up_waiting_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_wait_cancels_the_coroutine(monkeypatch: pytest.MonkeyPatch) -> None:
     thread, ended = LoopThread.shared(), threading.Event()
 
     async def work() -> None:
@@ -60,7 +60,7 @@ def test_who_gives_up_waiting_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> 
         finally:
             ended.set()
 
-    class Impatient:
+    class InterruptedFuture:
         def __init__(self, future: Future[None]) -> None:
             self.future = future
 
@@ -72,7 +72,7 @@ def test_who_gives_up_waiting_ends_the_work(monkeypatch: pytest.MonkeyPatch) -> 
 
     real = asyncio.run_coroutine_threadsafe
     monkeypatch.setattr(
-        asyncio, "run_coroutine_threadsafe", lambda work, loop: Impatient(real(work, loop))
+        asyncio, "run_coroutine_threadsafe", lambda work, loop: InterruptedFuture(real(work, loop))
     )
     started = real(asyncio.sleep(0), thread.loop)
     started.result()

@@ -39,7 +39,7 @@ def test_another_name_or_another_cluster_is_another_member() -> None:
             open_consumers.register(FakeConsumer(member.client_id, *member.name_servers))
 
 
-def test_a_consumer_that_is_forgotten_leaves_its_name() -> None:
+def test_a_consumer_that_is_garbage_collected_frees_its_name() -> None:
     open_consumers.register(FakeConsumer("gone"))
     successor = FakeConsumer("gone")
     open_consumers.register(successor)

@@ -1,7 +1,6 @@
 """The route cache."""
 
 import asyncio
-from typing import Any
 
 import pytest
 from tests.client.conftest import FakeClusters, VirtualConfig
@@ -13,6 +12,7 @@ from roquet.model.queue import MessageQueue
 from roquet.net.pool import ChannelPool
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
+from roquet.wire.calls.route import GetRoute
 
 
 def routes_of(virtual: VirtualConfig, *addresses: str) -> Routes:
@@ -37,7 +37,7 @@ async def test_a_topics_queues_are_found_once_and_remembered(
 
 
 @in_virtual_time
-async def test_many_who_ask_at_once_share_one_question(
+async def test_concurrent_lookups_share_one_request(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -47,7 +47,7 @@ async def test_many_who_ask_at_once_share_one_question(
 
 
 @in_virtual_time
-async def test_one_who_gives_up_does_not_spoil_it_for_others(
+async def test_a_cancelled_lookup_does_not_cancel_the_others(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -78,7 +78,7 @@ async def test_a_name_server_that_is_not_ready_is_passed_over(
 
 
 @in_virtual_time
-async def test_no_name_server_says_what_to_do(virtual: VirtualConfig) -> None:
+async def test_an_error_without_a_name_server_says_what_to_do(virtual: VirtualConfig) -> None:
     with pytest.raises(ConnectFailed, match=r"no name server answered at 127.0.0.1:1 .*roquet dev"):
         await routes_of(virtual, "127.0.0.1:1").find_readable("t")
 
@@ -99,7 +99,7 @@ async def test_a_new_topic_borrows_the_queues_it_will_have(
 
 
 @in_virtual_time
-async def test_a_topic_that_nobody_will_create_is_an_error(
+async def test_a_topic_that_cannot_be_created_is_an_error(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -110,7 +110,7 @@ async def test_a_topic_that_nobody_will_create_is_an_error(
 
 
 @in_virtual_time
-async def test_who_waits_gets_the_topic_when_it_comes(
+async def test_a_waiting_lookup_gets_the_topic_once_it_exists(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -123,7 +123,9 @@ async def test_who_waits_gets_the_topic_when_it_comes(
 
 
 @in_virtual_time
-async def test_what_was_known_stays_known(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_known_route_stays_when_the_topic_is_unknown_later(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.refresh("t")
@@ -133,7 +135,7 @@ async def test_what_was_known_stays_known(fakes: FakeClusters, virtual: VirtualC
 
 
 @in_virtual_time
-async def test_changes_are_told_and_nothing_else(
+async def test_listeners_are_called_for_changed_routes_only(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster:
@@ -154,7 +156,7 @@ async def test_changes_are_told_and_nothing_else(
 
 
 @in_virtual_time
-async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
+async def test_routes_are_refreshed_every_30_s_and_after_an_invalidation(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -173,7 +175,7 @@ async def test_routes_are_asked_for_each_30_s_and_when_in_doubt(
 
 
 @in_virtual_time
-async def test_lasting_trouble_is_told_once(
+async def test_a_lasting_error_is_logged_once(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -188,19 +190,19 @@ async def test_lasting_trouble_is_told_once(
 
 
 @in_virtual_time
-async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
+    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
         routes = routes_of(virtual, cluster.address)
         await routes.refresh("t")
         await routes.refresh("u")
-        ask = routes._servers.ask
+        ask = NameServers.ask
 
-        async def garbled(call: Any) -> Any:
-            return Reply(body=b"[not a route") if call.topic == "t" else await ask(call)
+        async def garbled(servers: NameServers, call: GetRoute) -> Reply:
+            return Reply(body=b"[not a route") if call.topic == "t" else await ask(servers, call)
 
-        routes._servers.ask = garbled  # type: ignore[method-assign]
+        monkeypatch.setattr(NameServers, "ask", garbled)
         with pytest.raises(FieldError):
             await routes.refresh("t")
         cluster.topics.update(t={"a": 2}, u={"a": 3})
@@ -208,7 +210,7 @@ async def test_a_route_that_cannot_be_read_stays_and_holds_no_other_up(
         await asyncio.sleep(62)
         assert len(routes.readable("t") or ()) == 1
         assert len(routes.readable("u") or ()) == 3
-        routes._servers.ask = ask  # type: ignore[method-assign]
+        monkeypatch.undo()
         await asyncio.sleep(31)
         assert len(routes.readable("t") or ()) == 2
         keeping.cancel()

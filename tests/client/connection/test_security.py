@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeClusters, VirtualConfig
 
 from roquet.client.config import ClientConfig, ConsumerConfig, ProducerConfig
 from roquet.client.connection.security import connection_security, resolve_credentials, resolve_tls
@@ -48,7 +48,7 @@ def test_empty_keys_are_no_keys() -> None:
     assert found({"ROCKETMQ_ACCESS_KEY": "", "ROCKETMQ_SECRET_KEY": " "}) is None
 
 
-def test_half_a_pair_is_told() -> None:
+def test_a_key_without_its_secret_is_refused() -> None:
     with pytest.raises(ConfigError, match="access key a without secret_key"):
         found({}, access_key="a")
     with pytest.raises(ConfigError, match="without access_key") as told:
@@ -78,12 +78,12 @@ def test_tls_is_chosen_by_the_settings_else_by_the_environment(
     assert resolve_tls(ClientConfig(tls=setting), environ) == expected
 
 
-def test_a_switch_that_is_none_is_told() -> None:
+def test_an_unreadable_tls_switch_is_refused() -> None:
     with pytest.raises(ConfigError, match="ROCKETMQ_TLS: 'perhaps'"):
         resolve_tls(ClientConfig(), {"ROCKETMQ_TLS": "perhaps"})
 
 
-def test_a_plain_client_pays_for_nothing() -> None:
+def test_a_client_without_keys_or_tls_has_neither_signer_nor_context() -> None:
     plain = connection_security(ClientConfig(), {})
     assert (plain.context, plain.signer) == (None, None)
     assert plain.arguments("h") == {}
@@ -100,18 +100,15 @@ def test_secrets_are_not_printed(kind: Any) -> None:
 class AccessGuard:
     """Refuses all requests, or only records them."""
 
-    def __init__(self, broker: Any, *, lets_in: bool) -> None:
+    def __init__(self, broker: FakeBroker, *, lets_in: bool) -> None:
         self.seen: list[Command] = []
-        dispatch = broker.server._router.dispatch
+        self.lets_in = lets_in
+        broker.router.inspect = self.inspect
 
-        def look(command: Command, peer: Peer) -> Any:
-            self.seen.append(command)
-            if lets_in:
-                return dispatch(command, peer)
-            refused = CallRefused(ResponseCode.NO_PERMISSION, "check signature failed.")
-            return broker.server._router._refuse(refused, command)
-
-        broker.server._router.dispatch = look
+    def inspect(self, command: Command) -> None:
+        self.seen.append(command)
+        if not self.lets_in:
+            raise CallRefused(ResponseCode.NO_PERMISSION, "check signature failed.")
 
 
 @in_virtual_time
@@ -134,7 +131,7 @@ async def test_every_request_of_every_client_is_signed(
 
 
 @in_virtual_time
-async def test_a_producer_hears_what_the_broker_says_of_its_keys(
+async def test_a_producer_raises_the_brokers_refusal_of_its_keys(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -149,7 +146,7 @@ async def test_a_producer_hears_what_the_broker_says_of_its_keys(
 
 
 @in_virtual_time
-async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
+async def test_a_consumer_without_access_ends_with_the_brokers_refusal(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -175,7 +172,7 @@ async def test_a_consumer_that_nobody_lets_in_ends_with_what_the_broker_says(
 
 
 @in_virtual_time
-async def test_one_that_was_let_in_before_waits_until_it_is_again(
+async def test_a_consumer_that_had_access_waits_until_it_has_access_again(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -189,7 +186,7 @@ async def test_one_that_was_let_in_before_waits_until_it_is_again(
             reply: HeartbeatReply = heartbeat(call, peer)
             return reply
 
-        broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, guarded, None)
+        broker.handlers[Heartbeat] = guarded
         config = virtual(ConsumerConfig, **KEYS)
         async with PushConsumer(cluster.address, group="g", topic="t", config=config) as consumer:
             await asyncio.sleep(5)

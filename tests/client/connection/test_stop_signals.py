@@ -9,7 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from roquet.client.connection import stop_signals
-from roquet.client.connection.stop_signals import StopSignals, is_interactive, is_main_thread
+from roquet.client.connection.stop_signals import (
+    ProcessSignals,
+    StopSignals,
+    is_interactive,
+    is_main_thread,
+)
 
 
 class FakeConsumer:
@@ -29,9 +34,7 @@ class FakeConsumer:
 @pytest.fixture(autouse=True)
 def _defaults(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "excepthook", sys.excepthook)
-    monkeypatch.setattr(
-        stop_signals, "_PROCESS", stop_signals._Process()
-    )  # no consumers of other tests
+    monkeypatch.setattr(stop_signals, "PROCESS", ProcessSignals())  # no consumers of other tests
     before = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -53,7 +56,7 @@ def test_all_open_consumers_are_stopped_and_the_defaults_are_back_afterwards() -
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_handlers_that_were_set_back_are_ours_again_with_the_next_consumer() -> None:
+def test_handlers_that_the_program_reset_are_installed_again_by_the_next_consumer() -> None:
     one, two = FakeConsumer(), FakeConsumer()
     one.signals.open()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -118,7 +121,7 @@ def test_a_read_in_another_thread_is_cancelled() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_handler_of_somebody_else_stays(number: signal.Signals) -> None:
+def test_a_signal_handler_of_the_program_stays(number: signal.Signals) -> None:
     heard: list[int] = []
 
     def theirs(received: int, _frame: object) -> None:
@@ -133,7 +136,7 @@ def test_a_handler_of_somebody_else_stays(number: signal.Signals) -> None:
     assert signal.getsignal(number) is theirs
 
 
-def test_in_other_threads_and_at_a_prompt_nothing_is_taken(
+def test_signals_are_not_handled_in_other_threads_or_at_a_prompt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     consumer = FakeConsumer()
@@ -168,7 +171,7 @@ def test_the_end_by_a_signal_is_shown_without_a_traceback() -> None:
     assert ended.value.code == 130
 
 
-def test_asyncio_itself_is_nobody_else() -> None:
+def test_asyncios_own_signal_handler_counts_as_the_default() -> None:
     async def main() -> None:
         consumer = FakeConsumer()
         consumer.signals.open()

@@ -11,7 +11,7 @@ from roquet.client.connection.threads import run_in_thread
 WHO: contextvars.ContextVar[str] = contextvars.ContextVar("WHO")
 
 
-async def test_what_a_function_gives_or_raises_is_heard() -> None:
+async def test_a_functions_result_or_error_is_passed_on() -> None:
     caller = threading.current_thread()
     thread = await run_in_thread(threading.current_thread, "mine")
     assert (thread.name, thread.daemon, thread is caller) == ("mine", True, False)
@@ -19,17 +19,17 @@ async def test_what_a_function_gives_or_raises_is_heard() -> None:
         await run_in_thread(lambda: 1 // 0, "mine")
 
 
-async def test_a_stop_iteration_is_heard_too() -> None:
+async def test_a_stop_iteration_is_passed_on_too() -> None:
     with pytest.raises(RuntimeError, match="StopIteration"):
         await run_in_thread(lambda: next(iter(())), "mine")
 
 
-async def test_it_knows_the_context_of_whoever_called() -> None:
+async def test_a_thread_has_its_callers_context() -> None:
     WHO.set("me")
     assert await run_in_thread(WHO.get, "mine") == "me"
 
 
-def test_the_end_of_a_program_does_not_wait_for_one_that_hangs() -> None:
+def test_a_hanging_thread_does_not_delay_the_programs_end() -> None:
     never = threading.Event()
 
     async def work() -> None:

@@ -41,7 +41,7 @@ def test_offsets_come_in_either_form() -> None:
 
 
 @in_virtual_time
-async def test_status_is_told_of_the_queues_of_a_topic(
+async def test_the_status_names_the_queues_of_one_topic(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster) as consumer:
@@ -79,7 +79,7 @@ async def test_a_group_that_is_not_ours_is_refused(
 
 
 @in_virtual_time
-async def test_running_info_is_told_with_stacks_when_asked_for(
+async def test_running_info_has_stacks_only_on_request(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ from roquet.client.operator.consume_directly import (
     DirectConsumer,
     DirectPoppedMessage,
 )
-from roquet.client.reading.message import ReceivedMessage
+from roquet.client.reading.handler_pool import MessageHandler
+from roquet.client.reading.message import InboundMessage, ReceivedMessage
 from roquet.model.errors import CallRefused
 from roquet.wire.calls.admin.client_forwarding import (
     ConsumeDirectly,
@@ -30,10 +32,12 @@ class RecordingReplySender:
     """Records replies."""
 
     def __init__(self) -> None:
-        self.given: list[bytes] = []
+        self.bodies: list[bytes] = []
 
-    async def reply(self, message: Any, body: bytes, properties: Any) -> bool:
-        self.given.append(body)
+    async def reply(
+        self, message: InboundMessage, body: bytes, properties: Mapping[str, str]
+    ) -> bool:
+        self.bodies.append(body)
         return True
 
 
@@ -42,13 +46,21 @@ def stored(body: bytes = b"body", properties: bytes = b"") -> ConsumeDirectly:
     return ConsumeDirectly(consumer_group="g", broker_name="a", body=packed)
 
 
-def direct_of(handler: Any, kind: Any = ReceivedMessage, **settings: Any) -> DirectConsumer:
-    direct = DirectConsumer(ConsumerConfig(**settings), RecordingReplySender(), kind)  # type: ignore[arg-type]
-    direct._handler = handler
+def direct_of(
+    handler: MessageHandler | None,
+    kind: type[ReceivedMessage] = ReceivedMessage,
+    *,
+    replies: RecordingReplySender | None = None,
+    **settings: Any,
+) -> DirectConsumer:
+    sender: Any = replies or RecordingReplySender()
+    direct = DirectConsumer(ConsumerConfig(**settings), sender, kind)
+    if handler is not None:
+        direct.use_handler(handler, asyncio.get_running_loop().create_future())
     return direct
 
 
-async def result_of(handler: Any, **settings: Any) -> ConsumeDirectlyResult:
+async def result_of(handler: MessageHandler, **settings: Any) -> ConsumeDirectlyResult:
     return await direct_of(handler, **settings).handle(stored())
 
 
@@ -84,8 +96,8 @@ async def refuses(message: ReceivedMessage) -> bool:
         (int, ConsumeResult.CR_THROW_EXCEPTION, "TypeError: "),
     ],
 )
-async def test_how_it_went_is_told(
-    handler: Any, verdict: ConsumeResult, remark: str | None
+async def test_the_result_says_how_the_handler_ended(
+    handler: MessageHandler, verdict: ConsumeResult, remark: str | None
 ) -> None:
     result = await result_of(handler)
     assert result.consume_result is verdict
@@ -93,8 +105,8 @@ async def test_how_it_went_is_told(
     assert (result.order, result.auto_commit) == (False, True)
 
 
-async def test_the_handler_sees_the_message_as_ever() -> None:
-    seen: list[Any] = []
+async def test_the_handler_gets_a_normal_message() -> None:
+    seen: list[tuple[str, int, int, str | None]] = []
 
     async def handler(message: ReceivedMessage) -> None:
         seen.append((message.topic, message.queue_id, message.queue_offset, message.tag))
@@ -109,13 +121,15 @@ async def test_a_request_can_be_answered() -> None:
     async def handler(message: ReceivedMessage) -> None:
         assert await message.reply(b"yes")
 
-    direct = direct_of(handler)
+    replies = RecordingReplySender()
+    direct = direct_of(handler, replies=replies)
     assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
-    assert direct._replies.given == [b"yes"]  # type: ignore[attr-defined]
+    assert replies.bodies == [b"yes"]
 
 
 async def test_a_handler_of_popped_messages_may_ask_for_time() -> None:
-    async def handler(message: Any) -> None:
+    async def handler(message: ReceivedMessage) -> None:
+        assert isinstance(message, DirectPoppedMessage)
         await message.extend(1_000)
         assert message.first_popped_ms == 2
 
@@ -139,25 +153,25 @@ def sleeps(message: ReceivedMessage) -> None:
 
 
 @pytest.mark.parametrize("handler", [waits, sleeps])
-async def test_a_handler_has_its_time(handler: Any) -> None:
+async def test_a_handler_has_its_time_limit(handler: MessageHandler) -> None:
     result = await result_of(handler, handler_limit_ms=50)
     assert result.consume_result is ConsumeResult.CR_THROW_EXCEPTION
     assert (result.remark or "").startswith("TimeoutError")
 
 
-async def test_who_has_no_handler_says_so() -> None:
+async def test_a_consumer_without_a_handler_refuses() -> None:
     with pytest.raises(CallRefused, match="no handler"):
         await direct_of(None).handle(stored())
 
 
 @pytest.mark.parametrize("body", [b"", b"nonsense", b"\x00" * 200])
-async def test_what_is_no_message_is_refused(body: bytes) -> None:
+async def test_an_unreadable_message_is_refused(body: bytes) -> None:
     with pytest.raises(CallRefused, match="cannot be read") as refusal:
         await direct_of(nothing).handle(ConsumeDirectly(consumer_group="g", body=body))
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-async def test_so_many_at_one_time_and_no_more() -> None:
+async def test_concurrent_direct_messages_are_limited() -> None:
     release = asyncio.Event()
 
     async def waits_for_us(message: ReceivedMessage) -> None:
@@ -175,7 +189,7 @@ async def test_so_many_at_one_time_and_no_more() -> None:
     assert (await direct.handle(stored())).consume_result is ConsumeResult.CR_SUCCESS
 
 
-async def test_a_handler_is_asked_as_long_as_its_run_lasts() -> None:
+async def test_a_handler_is_used_until_its_run_ends() -> None:
     direct = direct_of(None)
     run = asyncio.create_task(asyncio.sleep(0))
     direct.use_handler(nothing, run)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig, running_info
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.pop import PopConsumer
@@ -21,7 +21,7 @@ def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -
 
 
 @in_virtual_time
-async def test_what_waits_and_when_something_last_happened_is_told(
+async def test_running_info_has_cached_messages_and_times(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
@@ -32,7 +32,7 @@ async def test_what_waits_and_when_something_last_happened_is_told(
         await messages[1].ack()
         handled_ms = clock.now_ms()
         await asyncio.sleep(50)
-        info = consumer._consumer_status.info(None).mq_table[QUEUE]
+        info = (await running_info(cluster.brokers["a"], consumer.client_id)).mq_table[QUEUE]
         assert (info.commit_offset, info.cached_msg_count) == (0, 2)
         assert (info.cached_msg_min_offset, info.cached_msg_max_offset) == (0, 2)
         assert handled_ms <= info.last_consume_timestamp <= handled_ms + 5_000
@@ -47,39 +47,45 @@ async def test_an_ordered_queue_is_locked(fakes: FakeClusters, virtual: VirtualC
         consumer_of(virtual, cluster, ordered=True) as consumer,
     ):
         await asyncio.sleep(1)
-        info = consumer._consumer_status.info("stacks")
+        info = await running_info(cluster.brokers["a"], consumer.client_id, stacks=True)
         assert info.mq_table[QUEUE].locked
         assert info.properties[client_forwarding.ORDERLY] == "true"
-        assert info.jstack == "stacks"
+        assert info.jstack
 
 
 @in_virtual_time
-async def test_settings_are_told_without_secrets(
+async def test_running_info_has_the_settings_without_secrets(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
+    started_ms = this_loop().clock.now_ms()
     async with (
         fakes(t={"a": 1}) as cluster,
         consumer_of(virtual, cluster, access_key="AK", secret_key="SK12345") as consumer,
     ):
-        properties = consumer._consumer_status.info(None).properties
+        await asyncio.sleep(1)
+        info = await running_info(cluster.brokers["a"], consumer.client_id)
+        properties = info.properties
         assert properties["pullCount"] == "256"
         assert properties["messageModel"] == "CLUSTERING"
         assert properties[client_forwarding.CLIENT_VERSION] == "V5_5_0"
-        assert properties[client_forwarding.STARTED] == str(consumer._session.started_ms)
+        assert properties[client_forwarding.STARTED] == str(started_ms)
         assert "SK12345" not in str(properties)
         assert "accessKey" not in properties
 
 
 @in_virtual_time
-async def test_a_consumer_that_pops_tells_what_it_pops(virtual: VirtualConfig) -> None:
+async def test_a_pop_consumers_running_info_names_the_popped_brokers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     config = virtual(ConsumerConfig)
-    async with PopConsumer("127.0.0.1:1", group="g", topic="t", config=config) as consumer:
-        info = consumer._consumer_status.info(None)
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        PopConsumer(cluster.address, group="g", topic="t", config=config) as consumer,
+    ):
+        await asyncio.sleep(1)
+        info = await running_info(cluster.brokers["a"], consumer.client_id)
+        popped = {MessageQueue("t", "a", -1): client_forwarding.PopInfo(wait_ack_count=0)}
+        assert info.mq_pop_table == popped
+        consumer.unsubscribe("t")
+        info = await running_info(cluster.brokers["a"], consumer.client_id)
         assert info.mq_pop_table == {}
-
-        def popped() -> list[MessageQueue]:
-            return [MessageQueue("t", "a", -1)]
-
-        consumer.assignment = popped  # type: ignore[method-assign]
-        (found,) = consumer._consumer_status.info(None).mq_pop_table.items()
-        assert found == (MessageQueue("t", "a", -1), client_forwarding.PopInfo(wait_ack_count=0))

@@ -14,7 +14,7 @@ async def outer() -> None:
     await inner()
 
 
-async def test_the_whole_way_of_a_task_that_waits_is_told() -> None:
+async def test_a_waiting_task_is_dumped_with_all_its_frames() -> None:
     task = asyncio.create_task(outer(), name="the-task")
     await asyncio.sleep(0)
     text = told()
@@ -26,7 +26,7 @@ async def test_the_whole_way_of_a_task_that_waits_is_told() -> None:
     assert names.index("inner") < names.index("outer"), "the innermost one first"
 
 
-async def test_threads_are_told_by_their_names() -> None:
+async def test_threads_are_dumped_by_name() -> None:
     go = threading.Event()
     thread = threading.Thread(target=go.wait, name="the-thread", daemon=True)
     thread.start()
@@ -47,7 +47,7 @@ async def test_tasks_beyond_the_limit_are_counted(monkeypatch: object) -> None:
     assert "tasks more" in text
 
 
-async def test_a_task_in_an_async_generator_is_told() -> None:
+async def test_a_task_in_an_async_generator_is_dumped() -> None:
     async def numbers() -> AsyncIterator[int]:
         await inner()
         yield 1

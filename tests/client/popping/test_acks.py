@@ -95,7 +95,7 @@ async def test_acknowledgements_travel_together() -> None:
 
 
 @in_virtual_time
-async def test_a_broker_that_does_not_hear_is_told_again() -> None:
+async def test_unanswered_acknowledgements_are_sent_again() -> None:
     fake = FakeSession()
     acks = made(fake)
     failures = [CallTimeout("no answer")]
@@ -114,7 +114,7 @@ async def test_a_broker_that_does_not_hear_is_told_again() -> None:
 
 
 @in_virtual_time
-async def test_what_is_too_late_is_not_told_again() -> None:
+async def test_expired_acknowledgements_are_not_sent_again() -> None:
     fake = FakeSession()
     acks = made(fake)
 
@@ -128,7 +128,7 @@ async def test_what_is_too_late_is_not_told_again() -> None:
 
 
 @in_virtual_time
-async def test_a_broker_without_batches_is_told_one_by_one() -> None:
+async def test_a_broker_without_batches_gets_single_acknowledgements() -> None:
     fake = FakeSession()
     acks = made(fake)
 
@@ -189,7 +189,7 @@ def test_after_the_last_try_it_is_a_dead_letter_and_only_then_acknowledged(
 
 
 @in_virtual_time
-async def test_a_dead_letter_that_nobody_took_is_not_acknowledged() -> None:
+async def test_a_dead_letter_that_was_not_stored_is_not_acknowledged() -> None:
     fake = FakeSession()
     acks = made(fake)
 
@@ -221,7 +221,7 @@ async def test_extending_gives_the_message_another_handle() -> None:
 
 
 @in_virtual_time
-async def test_a_single_acknowledgement_that_is_refused_holds_up_no_other() -> None:
+async def test_a_refused_acknowledgement_delays_no_other() -> None:
     fake = FakeSession()
     acks = made(fake)
 

@@ -105,7 +105,7 @@ def test_a_message_is_held_until_its_time_is_over(target: PopTarget) -> None:
     assert not message.is_held
 
 
-async def test_failing_and_extending_are_told(
+async def test_failing_and_extending_reach_the_broker(
     target: PopTarget, acks: RecordingAcknowledger
 ) -> None:
     one, two = PopReplyParser(target, reply()).messages([stored(5), stored(6)])
@@ -113,3 +113,24 @@ async def test_failing_and_extending_are_told(
     await one.nack(7)
     await two.nack()
     assert acks.failed == [(one, 7), (two, None)]
+
+
+@pytest.mark.parametrize("retry_is_first", [True, False])
+@pytest.mark.parametrize("begin", [2, 5, 7, 10_000_000])
+def test_retry_and_ordinary_messages_of_one_queue_id_are_acknowledged_apart(
+    target: PopTarget, acks: RecordingAcknowledger, retry_is_first: bool, begin: int
+) -> None:
+    """Brokers send retry messages under the popped topic's name, with a handle of their own."""
+    handle = ReceiptHandle(
+        start=5, pop_ms=1_000, invisible_ms=60_000, revive_queue=3, retry="1", broker="b",
+        queue_id=0, offset=5,
+    )  # fmt: skip
+    retried = stored(5, properties=f"POP_CK\x01{handle.text()}\x02".encode())
+    ordinary = [stored(begin), stored(begin + 1)]
+    records = [retried, *ordinary] if retry_is_first else [*ordinary, retried]
+    popped = PopReplyParser(target, reply(f"1 0 5;0 0 {begin}")).messages(records)
+    for message in popped:
+        message.settle()
+    acks_sent = [batch.take_acks() for batch in acks.listed]
+    acked = {(ack.retry, ack.start): decode_bits(ack.bits) for ack in acks_sent}
+    assert acked == {("1", 5): 0b1, ("0", begin): 0b11}

@@ -19,6 +19,8 @@ from roquet.wire.calls.pop import BatchAck, ChangeInvisible, Pop, PopReply, deco
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records import record
 
+pytestmark = pytest.mark.usefixtures("form")
+
 HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 
@@ -102,7 +104,7 @@ def with_pop_loop(
 
 
 @in_virtual_time
-async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_popped() -> None:
+async def test_messages_popped_after_the_leave_are_released_and_popping_ends() -> None:
     answers: asyncio.Queue[PopReply] = asyncio.Queue()
     fake: Any = FakeSession()
     call = fake.call
@@ -132,7 +134,7 @@ async def test_what_is_given_to_one_who_has_left_is_given_back_and_nothing_more_
     await fake.background.close()
 
 
-def test_what_was_found_is_stocked() -> None:
+def test_popped_messages_are_buffered() -> None:
     def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:
         assert [message.body for message in buffer.take_unstarted()] == [b"a", b"b"]
         (call,) = fake.calls
@@ -180,7 +182,7 @@ def test_a_message_with_too_many_tries_is_buried_unseen() -> None:
     with_pop_loop(found("a", times=4), retries_max=3)(look)
 
 
-def test_a_reply_that_cannot_be_is_no_end() -> None:
+def test_an_invalid_pop_reply_does_not_end_the_loop() -> None:
     broken = PopReply(start_offset_info="nonsense", body=found("a").body)
 
     def look(fake: FakeSession, buffer: PrefetchBuffer) -> None:

@@ -62,7 +62,7 @@ async def test_a_member_that_turns_slow_takes_fewer() -> None:
 
 
 @in_virtual_time
-async def test_idle_time_makes_nobody_slow() -> None:
+async def test_idle_time_does_not_count_as_slow_handling() -> None:
     clock = this_loop().clock
     buffer = PrefetchBuffer(clock, 32)
     for _ in range(6):
@@ -85,7 +85,7 @@ async def test_nothing_more_is_taken_while_there_is_enough() -> None:
 
 
 @in_virtual_time
-async def test_a_paused_stock_wants_nothing() -> None:
+async def test_a_paused_buffer_wants_nothing() -> None:
     buffer = PrefetchBuffer(this_loop().clock, 32)
     buffer.pause()
     assert not await hungers(buffer)
@@ -107,7 +107,7 @@ async def test_the_rest_can_be_taken_out() -> None:
 
 
 @in_virtual_time
-async def test_a_closed_stock_gives_back_what_it_holds_and_wants_nothing_more() -> None:
+async def test_a_closed_buffer_releases_its_messages_and_wants_no_more() -> None:
     buffer = PrefetchBuffer(this_loop().clock, 32)
     held: Any = [ReleasableMessage() for _ in range(3)]
     buffer.put(held)

@@ -11,7 +11,13 @@ import pytest
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.reading import handler_pool
-from roquet.client.reading.handler_pool import CoroutinePool, HandlerPool, ThreadPool, create_pool
+from roquet.client.reading.handler_pool import (
+    CoroutinePool,
+    HandlerPool,
+    MessageHandler,
+    ThreadPool,
+    create_pool,
+)
 from roquet.client.reading.handler_result import ALREADY_SETTLED
 from roquet.client.reading.handler_timeout import WorkerSlot
 from roquet.client.reading.inbox import Inbox
@@ -48,12 +54,12 @@ def filled(owner: RecordingOwner, count: int) -> Inbox:
     return inbox
 
 
-def working(handler: Any, inbox: Inbox, count: int = 1, **settings: Any) -> HandlerPool:
+def working(handler: MessageHandler, inbox: Inbox, count: int = 1, **settings: Any) -> HandlerPool:
     return create_pool(handler, inbox, ConsumerConfig(concurrency=count, **settings))
 
 
 async def run(
-    handler: Any, inbox: Inbox, owner: RecordingOwner, total: int, count: int = 4
+    handler: MessageHandler, inbox: Inbox, owner: RecordingOwner, total: int, count: int = 4
 ) -> None:
     """Run until a number of messages has ended."""
     work = asyncio.create_task(working(handler, inbox, count).run())
@@ -88,22 +94,24 @@ class AsyncCallable:
     "handler", [quick, AsyncCallable(), functools.partial(quick)], ids=range(3)
 )
 @in_virtual_time
-async def test_an_async_handler_runs_on_the_loop(handler: Any) -> None:
+async def test_an_async_handler_runs_on_the_loop(handler: MessageHandler) -> None:
     assert isinstance(working(handler, Inbox()), CoroutinePool)
 
 
 @pytest.mark.parametrize("handler", [fussy, lambda m: None, print], ids=range(3))
-async def test_any_other_runs_in_threads(handler: Any) -> None:
+async def test_a_plain_handler_runs_in_threads(handler: MessageHandler) -> None:
     assert isinstance(working(handler, Inbox()), ThreadPool)
 
 
-async def test_what_cannot_be_called_is_no_handler() -> None:
+async def test_a_handler_must_be_callable() -> None:
     with pytest.raises(UsageError, match="not int"):
-        working(5, Inbox())
+        working(5, Inbox())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("handler", [fussy, fussy_async], ids=["threads", "coroutines"])
-async def test_the_outcome_decides(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_outcome_decides(
+    handler: MessageHandler, caplog: pytest.LogCaptureFixture
+) -> None:
     owner = RecordingOwner()
     await run(handler, filled(owner, 200), owner, 200)
     assert sorted(map(int, owner.done)) == list(range(0, 200, 2))
@@ -112,7 +120,7 @@ async def test_the_outcome_decides(handler: Any, caplog: pytest.LogCaptureFixtur
 
 
 @in_virtual_time
-async def test_so_many_coroutines_work_at_one_time() -> None:
+async def test_concurrency_limits_the_coroutines() -> None:
     owner, at_work, most = RecordingOwner(), 0, 0
 
     async def handler(message: ReceivedMessage) -> None:
@@ -126,7 +134,7 @@ async def test_so_many_coroutines_work_at_one_time() -> None:
     assert most == 4
 
 
-async def test_so_many_threads_work_at_one_time() -> None:
+async def test_concurrency_limits_the_threads() -> None:
     owner, lock, at_work, most = RecordingOwner(), threading.Lock(), 0, 0
 
     def handler(message: ReceivedMessage) -> None:
@@ -158,7 +166,7 @@ async def test_handlers_that_never_wait_leave_others_their_turn() -> None:
 
 
 @in_virtual_time
-async def test_a_cancelled_handlers_message_goes_back() -> None:
+async def test_the_message_of_a_cancelled_handler_goes_back() -> None:
     owner = RecordingOwner()
     inbox = filled(owner, 1)
 
@@ -192,7 +200,7 @@ async def test_leaving_the_program_in_a_thread_is_a_failure_too() -> None:
     assert owner.failed == [b"0"]
 
 
-async def test_threads_skip_what_was_given_away_meanwhile() -> None:
+async def test_threads_skip_messages_of_revoked_queues() -> None:
     owner = RecordingOwner()
     calls: list[bytes] = []
     inbox = filled(owner, 8)
@@ -298,7 +306,7 @@ async def test_a_thread_that_hangs_is_replaced(caplog: pytest.LogCaptureFixture)
     await task
 
 
-async def test_only_so_many_threads_that_hang_are_replaced(
+async def test_the_number_of_replaced_threads_is_limited(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(handler_pool, "HUNG_THREADS_MAX", 2)
@@ -347,7 +355,7 @@ async def test_ordered_handlers_have_no_limit() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False], ids=["coroutines", "threads"])
-async def test_what_a_handler_returns_has_no_meaning_and_that_is_said_once(
+async def test_a_returned_value_is_ignored_and_logged_once(
     is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     def plain(message: ReceivedMessage) -> object:
@@ -373,7 +381,7 @@ async def test_an_async_handler_that_returns_a_coroutine_has_not_handled() -> No
     assert (owner.done, owner.failed) == ([], [b"0"])
 
 
-async def test_what_threads_skip_is_not_taken_for_handled() -> None:
+async def test_messages_that_threads_skip_are_not_counted_as_handled() -> None:
     owner = RecordingOwner()
     inbox = filled(owner, 8)
 
@@ -388,7 +396,7 @@ async def test_what_threads_skip_is_not_taken_for_handled() -> None:
     assert owner.done == [b"0"]
 
 
-async def test_what_a_message_was_told_by_itself_is_not_overtaken_by_a_return() -> None:
+async def test_a_message_settled_by_its_own_method_ignores_the_return() -> None:
     owner = RecordingOwner()
     inbox = filled(owner, 200)
     loop = asyncio.get_running_loop()
@@ -409,5 +417,5 @@ async def test_a_thread_that_has_just_ended_is_not_taken_for_one_that_hangs() ->
     threads = ThreadPool(fussy, inbox, ConsumerConfig(concurrency=1))
     slot = WorkerSlot()
     slot.message = other
-    threads._time_out(slot, one)
+    threads.time_out(slot, one)
     assert (slot.is_left, owner.failed) == (False, [])

@@ -43,7 +43,7 @@ def test_a_coroutine_that_nobody_awaited_is_a_failure(caplog: pytest.LogCaptureF
     assert "make it an `async def`" in caplog.text
 
 
-def test_a_value_is_wondered_at_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_returned_value_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     results, note = HandlerResults(), FakeMessage()
     for _ in range(3):
         results.settle(note, "CONSUME_SUCCESS")  # type: ignore[arg-type]

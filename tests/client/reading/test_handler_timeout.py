@@ -28,7 +28,7 @@ def test_a_worker_is_late_when_it_is_seen_at_one_message_for_too_long() -> None:
 
 
 @in_virtual_time
-async def test_who_is_late_is_told_within_a_fifteenth_of_the_limit() -> None:
+async def test_a_timeout_is_noticed_within_a_fifteenth_of_the_limit() -> None:
     reported: list[tuple[Any, int]] = []
     clock = this_loop().clock
     slot, idle = at("a"), WorkerSlot()

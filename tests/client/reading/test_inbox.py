@@ -44,7 +44,7 @@ async def test_messages_of_queues_given_away_are_left_out() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_is_woken_one_for_each_message() -> None:
+async def test_one_waiter_is_woken_for_each_message() -> None:
     inbox = Inbox()
     waiting = [asyncio.create_task(inbox.take()) for _ in range(3)]
     await asyncio.sleep(1)
@@ -56,7 +56,7 @@ async def test_who_waits_is_woken_one_for_each_message() -> None:
 
 
 @in_virtual_time
-async def test_a_message_for_one_who_left_goes_to_the_next() -> None:
+async def test_the_message_of_a_cancelled_waiter_goes_to_the_next() -> None:
     inbox = Inbox()
     first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
     await asyncio.sleep(1)
@@ -68,7 +68,7 @@ async def test_a_message_for_one_who_left_goes_to_the_next() -> None:
 
 
 @in_virtual_time
-async def test_one_who_left_before_is_passed_over() -> None:
+async def test_a_waiter_cancelled_before_is_skipped() -> None:
     inbox = Inbox()
     first, second = (asyncio.create_task(inbox.take()) for _ in range(2))
     await asyncio.sleep(1)
@@ -79,7 +79,7 @@ async def test_one_who_left_before_is_passed_over() -> None:
 
 
 @in_virtual_time
-async def test_after_the_end_nothing_comes() -> None:
+async def test_a_closed_inbox_hands_out_nothing() -> None:
     inbox = Inbox()
     inbox.put([note("a")])
     waiting = asyncio.create_task(inbox.take())
@@ -107,7 +107,7 @@ async def test_one_queues_messages_can_be_taken_out() -> None:
 
 
 @in_virtual_time
-async def test_when_nothing_can_come_everybody_is_told_why() -> None:
+async def test_a_failed_inbox_raises_its_error_in_all_waiters() -> None:
     inbox = Inbox()
     waiting = [asyncio.create_task(inbox.take()) for _ in range(2)]
     await asyncio.sleep(1)

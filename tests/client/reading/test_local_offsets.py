@@ -65,7 +65,7 @@ def test_two_members_on_one_machine_need_names(tmp_path: Path) -> None:
         one.close()
 
 
-def test_each_platform_has_its_own_custom(tmp_path: Path) -> None:
+def test_the_default_folder_follows_the_platform(tmp_path: Path) -> None:
     home = {"HOME": "/home/me"}
     assert state_folder("linux", home) == Path("/home/me/.local/state/roquet")
     assert state_folder("linux", {**home, "XDG_STATE_HOME": "/s"}) == Path("/s/roquet")
@@ -77,13 +77,13 @@ def test_each_platform_has_its_own_custom(tmp_path: Path) -> None:
     assert offsets_folder(ConsumerConfig(), home).name == "offsets"
 
 
-def test_a_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+def test_an_unusable_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "DEFAULT").write_text("a file")
     with pytest.raises(UsageError, match="cannot be kept in"):
         opened(tmp_path)
 
 
-async def test_a_disk_that_refuses_costs_nothing_that_is_noted(
+async def test_a_failed_write_loses_no_noted_offset(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     offsets = opened(tmp_path)
@@ -99,7 +99,7 @@ async def test_a_disk_that_refuses_costs_nothing_that_is_noted(
     again.close()
 
 
-async def test_the_topics_id_is_kept_beside_its_offset(tmp_path: Path) -> None:
+async def test_the_topic_id_is_stored_with_its_offset(tmp_path: Path) -> None:
     first = opened(tmp_path)
     first.topic_ids[QUEUE] = "1-1"
     await first.commit(QUEUE, 5)

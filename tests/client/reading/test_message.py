@@ -1,7 +1,6 @@
 """Received messages and their settlement."""
 
 import zlib
-from typing import Any
 
 import pytest
 
@@ -9,6 +8,8 @@ from roquet.client.reading.message import DEAD_LETTER, InboundMessage, ReceivedM
 from roquet.model.errors import RecordError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.wire.records import record
+
+pytestmark = pytest.mark.usefixtures("form")
 
 QUEUE = MessageQueue("t", "a", 3)
 HOST = bytes((10, 0, 0, 1, 0, 0, 42, 159))
@@ -26,7 +27,7 @@ class RecordingOwner:
     is_held = True
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
+        self.heard: list[object] = []
 
     def finish(self, message: InboundMessage) -> None:
         self.heard.append(message.queue_offset)
@@ -60,7 +61,7 @@ def test_without_a_producers_id_the_brokers_own_names_it() -> None:
     assert message.message_id == message.offset_message_id == "0A00000100002A9F0000000000001000"
 
 
-def test_a_squeezed_body_is_restored() -> None:
+def test_a_compressed_body_is_restored() -> None:
     assert (
         received(RecordingOwner(), packed(7, zlib.compress(b"hello"), sys_flag=1)).body == b"hello"
     )
@@ -75,7 +76,7 @@ async def test_it_is_settled_once() -> None:
     assert owner.heard == [7]
 
 
-async def test_it_comes_again_when_told_so() -> None:
+async def test_a_nack_lets_a_message_come_again() -> None:
     owner = RecordingOwner()
     message = received(owner)
     await message.nack(500)
@@ -107,14 +108,14 @@ def test_from_a_retry_topic_it_shows_where_it_was_sent() -> None:
     assert ReceivedMessage(QUEUE, record.decode(raw), RecordingOwner()).topic == "t"
 
 
-def test_its_stored_body_stays_as_squeezed_as_it_was() -> None:
+def test_the_stored_body_stays_compressed() -> None:
     compressed = zlib.compress(b"hello")
     message = received(RecordingOwner(), packed(7, compressed, sys_flag=1 | 0x300 | 8))
     assert message.stored_body == (compressed, 1 | 0x300)
     assert message.body == b"hello"
 
 
-async def test_the_end_of_a_block_tells_how_it_went() -> None:
+async def test_the_end_of_a_block_settles_the_message() -> None:
     owner = RecordingOwner()
     async with received(owner):
         pass
@@ -124,7 +125,7 @@ async def test_the_end_of_a_block_tells_how_it_went() -> None:
     assert owner.heard == [7, (7, None)]
 
 
-def test_a_record_that_cannot_be_read_is_told_and_left_out() -> None:
+def test_an_unreadable_record_is_reported_and_left_out() -> None:
     damaged = bytearray(packed(2, b"hello"))
     damaged[-5] ^= 0xFF  # in the topic's length and beyond: the lengths disagree
     damaged[88] ^= 0xFF  # in the body: the checksum disagrees
@@ -144,7 +145,7 @@ def test_a_remainder_that_is_no_whole_record_is_left_for_the_next_pull() -> None
         assert [one.queue_offset for one in read_records(raw[:-cut], print)] == [1]
 
 
-async def test_one_that_nobody_can_answer_through_says_so() -> None:
+async def test_a_reply_to_a_message_without_a_requester_is_refused() -> None:
     message = received(RecordingOwner(), packed(7, b"?", b"REPLY_TO_CLIENT\x01me\x02"))
     assert message.wants_reply
     with pytest.raises(UsageError, match="cannot be replied to here"):

@@ -13,7 +13,9 @@ from roquet.client.reading.offsets import GroupOffsets
 from roquet.model.errors import ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
+from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.offset import OffsetByTime, OffsetReply
 
 QUEUE = MessageQueue("t", "a", 0)
 RETRY = MessageQueue("%RETRY%g", "a", 0)
@@ -84,21 +86,31 @@ def test_a_new_group_begins_where_java_lets_it(
 
 
 @in_virtual_time
-async def test_a_group_goes_on_where_it_was(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_group_goes_on_at_its_committed_offset(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
         cluster.brokers["a"].committed["g", "t", 0] = 99
         assert await offsets.start_offset(QUEUE) == 99
 
 
 @in_virtual_time
-async def test_without_a_time_the_last_half_hour_is_meant(
+async def test_the_default_start_time_is_half_an_hour_ago(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         offsets_of(virtual, cluster, consume_from=ConsumeFrom.TIMESTAMP) as offsets,
     ):
-        assert offsets._since_ms == 1_700_000_000_000 - 1_800_000
+        asked_ms: list[int] = []
+
+        def by_time(call: OffsetByTime, peer: Peer) -> OffsetReply:
+            asked_ms.append(call.timestamp)
+            return OffsetReply(offset=5)
+
+        cluster.brokers["a"].handlers[OffsetByTime] = by_time
+        assert await offsets.start_offset(QUEUE) == 5
+        assert asked_ms == [1_700_000_000_000 - 1_800_000]
 
 
 @in_virtual_time
@@ -110,7 +122,7 @@ async def test_an_unknown_broker_is_an_error(fakes: FakeClusters, virtual: Virtu
 
 @pytest.mark.parametrize("where", [ConsumeFrom.LAST, ConsumeFrom.FIRST, ConsumeFrom.TIMESTAMP])
 @in_virtual_time
-async def test_an_offset_is_of_the_topic_that_told_it(
+async def test_an_offset_belongs_to_the_topic_id_it_came_with(
     fakes: FakeClusters, virtual: VirtualConfig, where: ConsumeFrom
 ) -> None:
     async with (
@@ -129,7 +141,7 @@ async def test_an_offset_is_of_the_topic_that_told_it(
 
 
 @in_virtual_time
-async def test_a_topic_made_anew_begins_where_it_begins(
+async def test_a_recreated_topic_starts_at_its_first_offset(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:

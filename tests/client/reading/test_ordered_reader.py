@@ -92,7 +92,7 @@ async def test_a_lost_lock_stops_the_handing_out(
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         broker = cluster.brokers["a"]
-        lost: list[Any] = []
+        lost: list[object] = []
         consumer.on_lost(lost.append)
         filled(cluster, 9)
         (message,) = await consumer.fetch(1)
@@ -173,7 +173,7 @@ async def test_a_paused_ordered_queue_goes_on_where_it_was(
 
 
 @in_virtual_time
-async def test_a_message_that_rests_does_not_keep_its_queue(
+async def test_a_message_that_waits_for_its_retry_does_not_keep_its_queue(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
@@ -188,7 +188,7 @@ async def test_a_message_that_rests_does_not_keep_its_queue(
 
 
 @in_virtual_time
-async def test_a_close_saves_what_was_in_hand_of_a_queue_that_was_leaving(
+async def test_a_close_commits_the_last_message_of_a_queue_being_released(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:

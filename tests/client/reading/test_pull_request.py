@@ -19,7 +19,7 @@ from roquet.wire.fastjson import codec
 QUEUE = MessageQueue("t", "a", 0)
 
 
-def test_a_taste_knows_tags_and_their_hashes() -> None:
+def test_a_filter_has_tags_and_their_hashes() -> None:
     message_filter = SubscriptionFilter.by_tags("t", " TagA ||TagB", 7)
     assert message_filter.tags == frozenset({"TagA", "TagB"})
     assert message_filter.subscription.tags_set == ["TagA", "TagB"]
@@ -27,7 +27,7 @@ def test_a_taste_knows_tags_and_their_hashes() -> None:
     assert message_filter.subscription.sub_version == 7
 
 
-def test_everything_is_a_taste_too() -> None:
+def test_the_filter_of_all_messages_has_no_tags() -> None:
     message_filter = SubscriptionFilter.by_tags("t", "*", 7)
     assert (message_filter.tags, message_filter.subscription.tags_set) == (None, [])
 
@@ -37,7 +37,7 @@ def test_an_expression_without_tags_is_refused() -> None:
         SubscriptionFilter.by_tags("t", "||", 7)
 
 
-def test_a_taste_may_be_an_expression_on_properties() -> None:
+def test_a_filter_may_be_an_expression_on_properties() -> None:
     config = ConsumerConfig()
     message_filter = SubscriptionFilter.from_user("t", "*", "a > 5", config)
     wanted = message_filter.subscription
@@ -61,7 +61,7 @@ def test_a_bad_expression_is_refused_with_its_place() -> None:
 
 
 @in_virtual_time
-async def test_brokers_are_asked_whether_they_know_an_expression(
+async def test_brokers_check_whether_they_support_an_expression(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     asked: list[CheckClientBody] = []
@@ -81,7 +81,7 @@ async def test_brokers_are_asked_whether_they_know_an_expression(
     )
     elsewhere = SubscriptionFilter.from_user("unknown", "*", "a > 5", config)
     async with fakes(t={"a": 1}) as cluster:
-        cluster.brokers["a"].server._router.add(CheckSubscription, answer)
+        cluster.brokers["a"].router.add(CheckSubscription, answer)
         session = Session(cluster.address, config)
         session.start(lambda: HeartbeatData(client_id="me"))
         await check_filters(session, "g", [tags, message_filter, elsewhere])
@@ -94,7 +94,7 @@ async def test_brokers_are_asked_whether_they_know_an_expression(
 
 
 @in_virtual_time
-async def test_a_broker_that_is_away_need_not_answer(
+async def test_an_unreachable_broker_does_not_fail_the_check(
     virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     config: ConsumerConfig = virtual(ConsumerConfig)
@@ -106,7 +106,7 @@ async def test_a_broker_that_is_away_need_not_answer(
 
 
 @in_virtual_time
-async def test_a_pull_says_what_it_wants(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_pull_names_its_filter(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster:
         config: ConsumerConfig = virtual(ConsumerConfig)
         session = Session(cluster.address, config)

@@ -136,7 +136,7 @@ async def test_no_more_than_a_thousand_are_in_flight(
 
 
 @in_virtual_time
-async def test_nor_more_than_a_hundred_mebibytes(
+async def test_no_more_than_a_hundred_mebibytes_are_in_flight(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -188,7 +188,7 @@ async def test_a_broker_that_comes_back_is_read_on(
         await broker.server.stop(0)
         await asyncio.sleep(30)
         broker.server = type(broker.server)(
-            broker.router(), host="127.0.0.1", port=port, clock=this_loop().clock
+            broker.router, host="127.0.0.1", port=port, clock=this_loop().clock
         )
         await broker.server.start()
         broker.put("t", 0, b"y")
@@ -301,7 +301,7 @@ class FaultyWindow(ConsumeWindow):
 
 
 @in_virtual_time
-async def test_what_was_read_before_is_not_taken_twice(
+async def test_messages_read_before_are_not_handed_out_twice(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -317,7 +317,9 @@ async def test_what_was_read_before_is_not_taken_twice(
 
 
 @in_virtual_time
-async def test_nor_do_they_lie_too_far_apart(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_messages_in_flight_have_a_limited_span(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         reading(virtual, cluster, in_flight_span_max=5, pull_count=1) as r,
@@ -350,7 +352,7 @@ async def test_a_paused_queue_is_not_pulled(fakes: FakeClusters, virtual: Virtua
 
 
 @in_virtual_time
-async def test_what_fails_after_its_queue_went_stays_for_others(
+async def test_a_message_that_fails_after_the_release_is_left_to_the_next_owner(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
@@ -364,7 +366,7 @@ async def test_what_fails_after_its_queue_went_stays_for_others(
 
 
 @in_virtual_time
-async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
+async def test_a_release_waits_only_for_running_handlers(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:
@@ -382,7 +384,7 @@ async def test_a_queue_that_is_given_away_waits_for_the_handler_at_work_only(
 
 
 @in_virtual_time
-async def test_a_handler_that_fails_or_takes_too_long_holds_nothing_up(
+async def test_a_failing_or_slow_handler_delays_no_release(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, reading(virtual, cluster) as r:

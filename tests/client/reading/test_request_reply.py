@@ -3,18 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, Until, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, FakeClusters, Until, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.producer import Producer
+from roquet.client.reading.request_reply import PendingRequests
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, CallTimeout, MessageIllegal, RecordError
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.call import Call, Reply
+from roquet.wire.call import Reply
 from roquet.wire.calls.heartbeat import Heartbeat
 from roquet.wire.calls.reply import PushReply
 from roquet.wire.records.property_text import decode_properties
@@ -81,7 +81,7 @@ async def test_a_thousand_requests_cost_one_introduction(
 
 
 @in_virtual_time
-async def test_a_broken_answer_ends_the_request_and_is_told_to_the_broker(
+async def test_an_unreadable_reply_fails_the_request_and_is_refused_to_the_broker(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual) as asked:
@@ -95,9 +95,10 @@ async def test_a_broken_answer_ends_the_request_and_is_told_to_the_broker(
 
 
 @in_virtual_time
-async def test_answers_to_nobody_are_taken_and_dropped(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_replies_to_no_pending_request_are_dropped(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    pending = created(PendingRequests)
     async with asking(fakes, virtual) as asked:
         request = asyncio.create_task(asked.producer.request("t", b"?"))
         await asyncio.sleep(0.5)
@@ -107,18 +108,19 @@ async def test_answers_to_nobody_are_taken_and_dropped(
         reply = await request
         assert (reply.body, reply.properties["mine"], reply.born_host) == (b"answer", "yes", "h:1")
         assert reply.message_id == ""
-        assert len(asked.producer._requests) == 0
+        assert [len(requests) for requests in pending] == [0]
 
 
 @in_virtual_time
-async def test_a_request_that_cannot_be_sent_says_why(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_request_that_cannot_be_sent_raises_the_reason(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    pending = created(PendingRequests)
     async with asking(fakes, virtual) as asked:
         asked.brokers[0].faults += [CallRefused(13, "no such thing")] * 3
         with pytest.raises(CallRefused, match="no such thing"):
             await asked.producer.request("t", b"?")
-        assert len(asked.producer._requests) == 0
+        assert [len(requests) for requests in pending] == [0]
 
 
 @in_virtual_time
@@ -133,7 +135,7 @@ async def test_the_properties_of_the_system_count_against_the_limit(
 
 
 @in_virtual_time
-async def test_a_request_under_way_brings_a_lost_connection_back(
+async def test_a_lost_connection_is_reopened_while_a_request_waits(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with asking(fakes, virtual) as asked:
@@ -149,20 +151,19 @@ async def test_a_request_under_way_brings_a_lost_connection_back(
 
 
 @in_virtual_time
-async def test_a_broker_that_is_away_holds_requests_up_for_a_second_at_most(
+async def test_an_unreachable_broker_delays_requests_by_a_second_at_most(
     fakes: FakeClusters, virtual: VirtualConfig, until: Until
 ) -> None:
     async with asking(fakes, virtual, a=1, b=1) as asked:
-        await asked.producer.send("t", b"x")
         hung = asyncio.Event()
 
-        async def hang(_call: Call[Any], _peer: Peer) -> Reply | None:
+        async def hang(_call: Heartbeat, _peer: Peer) -> Reply | None:
             await hung.wait()
             return None
 
         for broker in asked.brokers[1:]:
-            broker.server._router._served[int(Heartbeat.code)] = (Heartbeat, hang, None)
-        asked.producer._session.membership._informed.clear()
+            broker.handlers[Heartbeat] = hang
+        await asked.producer.send("t", b"x")
         began = asyncio.get_running_loop().time()
         request = asyncio.create_task(asked.producer.request("t", b"?", timeout_ms=9_000))
         await until(lambda: len(asked.sends) == 2, step_s=0.01)

@@ -66,7 +66,7 @@ def test_a_delay_becomes_the_first_level_that_is_long_enough() -> None:
 
 
 @in_virtual_time
-async def test_the_broker_is_told_what_it_must_know(
+async def test_a_send_back_names_all_that_the_broker_needs(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster, retries_max=7) as back:
@@ -83,7 +83,7 @@ async def test_the_broker_is_told_what_it_must_know(
 
 
 @in_virtual_time
-async def test_another_broker_takes_what_its_own_does_not(
+async def test_a_send_back_goes_to_another_broker_when_its_own_refuses(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -108,7 +108,7 @@ async def test_another_broker_takes_what_its_own_does_not(
 
 
 @in_virtual_time
-async def test_what_nobody_takes_is_tried_here_and_said_once(
+async def test_a_message_that_no_broker_takes_is_retried_locally_and_logged_once(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, back_of(virtual, cluster) as back:
@@ -165,7 +165,7 @@ async def test_a_broadcast_failure_is_logged_and_gone(caplog: pytest.LogCaptureF
 
 
 @in_virtual_time
-async def test_the_log_says_what_becomes_of_a_failed_message(
+async def test_the_log_names_the_fate_of_a_failed_message(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")

@@ -37,7 +37,7 @@ async def allocator_of(
 
 
 @in_virtual_time
-async def test_a_member_whom_no_broker_knows_introduces_itself(
+async def test_a_member_unknown_to_the_brokers_sends_a_heartbeat(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, allocator_of(virtual, cluster) as allocator:
@@ -47,7 +47,7 @@ async def test_a_member_whom_no_broker_knows_introduces_itself(
 
 
 @in_virtual_time
-async def test_broadcasting_gives_everybody_all(
+async def test_every_broadcasting_member_gets_all_queues(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     model = MessageModel.BROADCASTING
@@ -70,7 +70,7 @@ async def test_broadcasting_gives_everybody_all(
     ],
     ids=["raises", "foreign", "doubled", "nonsense", "stranger"],
 )
-def test_a_strategy_that_is_wrong_gives_no_answer(
+def test_an_invalid_result_of_a_strategy_is_an_error(
     fakes: FakeClusters, virtual: VirtualConfig, answer: Any
 ) -> None:
     @in_virtual_time
@@ -137,7 +137,7 @@ async def test_an_empty_share_is_believed_only_from_a_broker_that_has_heard_of_u
 @pytest.mark.parametrize(
     "decides", [None, lambda query: QueueAssignments()], ids=["old", "genuine"]
 )
-def test_a_broker_that_cannot_is_an_error_at_the_start(
+def test_a_broker_without_the_strategy_fails_the_start(
     fakes: FakeClusters, virtual: VirtualConfig, decides: Any
 ) -> None:
     @in_virtual_time
@@ -154,7 +154,7 @@ def test_a_broker_that_cannot_is_an_error_at_the_start(
 
 
 @in_virtual_time
-async def test_a_cluster_that_is_not_there_yet_is_not_judged(
+async def test_an_unreachable_cluster_does_not_fail_the_start(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes() as cluster, allocator_of(virtual, cluster, strategy="STICKY") as allocator:

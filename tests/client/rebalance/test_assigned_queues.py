@@ -50,7 +50,7 @@ async def assigned_queues_of(
 
 
 @in_virtual_time
-async def test_progress_is_told_once_for_each_change(
+async def test_an_offset_is_committed_once_for_each_change(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -70,7 +70,7 @@ async def test_progress_is_told_once_for_each_change(
 
 
 @in_virtual_time
-async def test_what_is_dropped_gives_nothing_more_and_is_saved(
+async def test_a_dropped_queue_hands_out_nothing_and_its_offset_is_committed(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -91,7 +91,7 @@ async def test_what_is_dropped_gives_nothing_more_and_is_saved(
 
 
 @in_virtual_time
-async def test_progress_that_cannot_be_saved_is_said(
+async def test_a_failed_commit_is_logged(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -135,7 +135,7 @@ async def test_a_paused_queue_stays_paused_over_a_seek(
 
 
 @in_virtual_time
-async def test_another_taste_is_asked_for_at_once(
+async def test_a_changed_filter_is_used_at_once(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -154,7 +154,7 @@ async def test_another_taste_is_asked_for_at_once(
 
 
 @in_virtual_time
-async def test_a_lag_that_cannot_be_told_is_an_error(
+async def test_a_lag_that_cannot_be_computed_is_an_error(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -170,7 +170,7 @@ async def test_a_lag_that_cannot_be_told_is_an_error(
 
 
 @in_virtual_time
-async def test_a_queue_is_handed_over_behind_what_was_finished_meanwhile(
+async def test_a_handover_commits_messages_that_finished_meanwhile(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -207,7 +207,7 @@ async def test_a_queue_that_is_held_twice_is_read_once(
 
 
 @in_virtual_time
-async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_saved(
+async def test_an_unreadable_reply_does_not_stop_other_commits(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -241,7 +241,7 @@ async def test_one_answer_that_cannot_be_read_does_not_keep_others_from_being_sa
 
 
 @in_virtual_time
-async def test_a_topic_made_anew_is_read_from_its_beginning(
+async def test_a_recreated_topic_is_read_from_its_beginning(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with (
@@ -268,9 +268,7 @@ async def test_a_topic_made_anew_is_read_from_its_beginning(
 
 
 @in_virtual_time
-async def test_a_topic_that_is_gone_for_a_while_is_waited_for(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_a_missing_topic_is_waited_for(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with (
         fakes(t={"a": 1}) as cluster,
         assigned_queues_of(virtual, cluster) as (assigned_queues, inbox),

@@ -1,8 +1,9 @@
 """Listeners of assigned, revoked and lost queues."""
 
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
+from tests.client.conftest import Created
 
 from roquet.client.push import PushConsumer
 from roquet.client.rebalance.listeners import RebalanceListeners
@@ -11,8 +12,8 @@ from roquet.model.queue import MessageQueue
 QUEUE = MessageQueue("t", "a", 0)
 
 
-async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFixture) -> None:
-    heard: list[Any] = []
+async def test_listeners_are_not_called_for_retry_topics(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[object] = []
     listeners = RebalanceListeners()
     listeners.lost = [lambda queues: 1 / 0, heard.append]
     await listeners.notify(listeners.lost, [MessageQueue("%RETRY%g", "a", 0)])
@@ -22,10 +23,10 @@ async def test_watchers_hear_nothing_of_retry_topics(caplog: pytest.LogCaptureFi
     assert "a rebalance listener failed" in caplog.text
 
 
-async def test_a_watcher_may_be_an_async_def_and_hears_in_turn() -> None:
+async def test_listeners_may_be_async_and_are_called_in_order() -> None:
     heard: list[str] = []
 
-    async def slow(queues: Any) -> None:
+    async def slow(queues: Sequence[MessageQueue]) -> None:
         heard.append("slow")
 
     listeners = RebalanceListeners()
@@ -34,10 +35,11 @@ async def test_a_watcher_may_be_an_async_def_and_hears_in_turn() -> None:
     assert heard == ["slow", "quick"]
 
 
-def test_a_consumer_keeps_its_watchers_apart() -> None:
+def test_a_consumer_keeps_listeners_of_each_kind_apart(created: Created) -> None:
+    made = created(RebalanceListeners)
     consumer = PushConsumer("127.0.0.1:1", group="g", topic="t")
     consumer.on_assigned(print)
     consumer.on_revoked(len)
     consumer.on_lost(repr)
-    listeners = consumer._rebalancer.listeners
+    (listeners,) = made
     assert (listeners.assigned, listeners.revoked, listeners.lost) == ([print], [len], [repr])

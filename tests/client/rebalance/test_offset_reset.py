@@ -4,14 +4,17 @@ import asyncio
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
+from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
+from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.offset import UpdateOffset
 
 QUEUE = MessageQueue("t", "a", 0)
 
@@ -23,9 +26,10 @@ def consumer_of(virtual: VirtualConfig, cluster: FakeCluster, **settings: Any) -
 
 @in_virtual_time
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_handler_at_work_ends_before_its_message_comes_again(
-    fakes: FakeClusters, virtual: VirtualConfig, ordered: bool
+async def test_a_running_handler_ends_before_its_message_comes_again(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created, ordered: bool
 ) -> None:
+    rebalancers = created(Rebalancer)
     at_work: list[bytes] = []
     most: list[int] = []
 
@@ -43,7 +47,7 @@ async def test_a_handler_at_work_ends_before_its_message_comes_again(
         work = asyncio.create_task(consumer.run(handler))
         await asyncio.sleep(2)
         began = this_loop().time()
-        await consumer._rebalancer.reset({QUEUE: 0})
+        await rebalancers[-1].reset({QUEUE: 0})
         assert 2 < this_loop().time() - began < 4
         await asyncio.sleep(8)
         assert most == [1, 1]
@@ -52,9 +56,11 @@ async def test_a_handler_at_work_ends_before_its_message_comes_again(
 
 
 @in_virtual_time
-async def test_a_handler_that_hangs_is_not_waited_for_longer_than_java_does(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_reset_waits_10_s_for_a_hanging_handler_as_in_java(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    rebalancers = created(Rebalancer)
+
     async def handler(message: ReceivedMessage) -> None:
         await asyncio.sleep(40)
 
@@ -67,7 +73,7 @@ async def test_a_handler_that_hangs_is_not_waited_for_longer_than_java_does(
             work = asyncio.create_task(consumer.run(handler))
             await asyncio.sleep(2)
             began = this_loop().time()
-            await consumer._rebalancer.reset({QUEUE: 0})
+            await rebalancers[-1].reset({QUEUE: 0})
             assert 9 < this_loop().time() - began < 11
             consumer.stop()
             work.cancel()
@@ -75,12 +81,15 @@ async def test_a_handler_that_hangs_is_not_waited_for_longer_than_java_does(
 
 
 @in_virtual_time
-async def test_a_paused_queue_stays_paused(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_paused_queue_stays_paused(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
+) -> None:
+    rebalancers = created(Rebalancer)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"x", b"y")
         await asyncio.sleep(1)
         consumer.pause()
-        await consumer._rebalancer.reset({QUEUE: 1})
+        await rebalancers[-1].reset({QUEUE: 1})
         assert consumer.paused() == [QUEUE]
         assert await consumer.next(1_000) is None
         consumer.resume()
@@ -90,30 +99,32 @@ async def test_a_paused_queue_stays_paused(fakes: FakeClusters, virtual: Virtual
 
 
 @in_virtual_time
-async def test_who_cannot_save_goes_on_all_the_same(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_reset_goes_on_when_its_commit_fails(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    rebalancers = created(Rebalancer)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         cluster.brokers["a"].put("t", 0, b"x")
         assert await consumer.next() is not None
 
-        async def refuse(queue: MessageQueue, offset: int) -> None:
+        def refuse(call: UpdateOffset, peer: Peer) -> None:
             raise CallRefused(1, "no")
 
-        consumer._offsets.commit = refuse  # type: ignore[method-assign]
-        await consumer._rebalancer.reset({QUEUE: 0, MessageQueue("t", "z", 9): 0})
+        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        await rebalancers[-1].reset({QUEUE: 0, MessageQueue("t", "z", 9): 0})
         again = await consumer.next(1_000)
         assert again is not None
         assert again.body == b"x"
 
 
 @in_virtual_time
-async def test_a_topic_that_was_left_meanwhile_is_not_taken_again(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_topic_unsubscribed_during_a_reset_is_not_assigned_again(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    rebalancers = created(Rebalancer)
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)
-        resetting = asyncio.create_task(consumer._rebalancer.reset({QUEUE: 0}))
+        resetting = asyncio.create_task(rebalancers[-1].reset({QUEUE: 0}))
         consumer.unsubscribe("t")
         await resetting
         await asyncio.sleep(1)

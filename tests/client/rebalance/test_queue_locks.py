@@ -33,9 +33,7 @@ async def locks_of(
 
 
 @in_virtual_time
-async def test_what_is_free_is_ours_and_what_is_not_is_not(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_only_free_queues_are_locked(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:
         cluster.brokers["b"].locked[QUEUES[1]] = "other"
         assert await locks.lock(QUEUES) == {QUEUES[0]}
@@ -69,7 +67,7 @@ async def test_a_lock_that_another_member_has_is_lost(
 
 
 @in_virtual_time
-async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(
+async def test_an_unconfirmed_lock_expires_after_30_s(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     lost: list[Sequence[MessageQueue]] = []
@@ -83,7 +81,7 @@ async def test_a_lock_that_nobody_confirms_is_dead_after_30_s(
 
 
 @in_virtual_time
-async def test_a_short_trouble_of_the_broker_costs_no_lock(
+async def test_a_short_failure_of_the_broker_costs_no_lock(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     lost: list[Sequence[MessageQueue]] = []
@@ -95,7 +93,7 @@ async def test_a_short_trouble_of_the_broker_costs_no_lock(
 
 
 @in_virtual_time
-async def test_what_is_not_answered_is_not_ours(
+async def test_an_unanswered_lock_request_locks_nothing(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1, "b": 1}) as cluster, locks_of(virtual, cluster, []) as locks:

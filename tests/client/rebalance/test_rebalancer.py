@@ -1,6 +1,7 @@
 """A consumer reads its share of its topics' queues."""
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -8,6 +9,9 @@ from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
+from roquet.client.reading.offsets import GroupOffsets
+from roquet.client.reading.pull_request import Puller
+from roquet.client.rebalance.allocation import QueueAllocator
 from roquet.model.errors import CallRefused, ConfigError, FieldError, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.rules.allocate import GroupAssignment, average
@@ -39,10 +43,10 @@ async def test_the_retry_topic_is_read_but_not_shown(
 
 
 @in_virtual_time
-async def test_a_watcher_that_hangs_does_not_hold_a_close_up_for_ever(
+async def test_a_hanging_listener_delays_a_close_only_up_to_its_timeout(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def hangs(queues: Any) -> None:
+    async def hangs(queues: Sequence[MessageQueue]) -> None:
         await asyncio.Event().wait()
 
     async with fakes(t={"a": 1}) as cluster:
@@ -68,19 +72,23 @@ async def test_a_retry_topic_that_comes_late_is_found(
 
 
 @in_virtual_time
-async def test_a_queue_whose_pulls_went_silent_is_taken_again(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+async def test_a_queue_whose_pulls_went_silent_is_assigned_again(
+    fakes: FakeClusters,
+    virtual: VirtualConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         await asyncio.sleep(1)
-        reader = consumer._assigned_queues.reader(QUEUE)
-
-        async def stuck() -> Any:
-            await asyncio.sleep(1e6)
-
-        reader._pull = stuck  # type: ignore[method-assign]
-        await asyncio.sleep(170)
-        assert consumer._assigned_queues.reader(QUEUE) is not reader
+        changes: list[str] = []
+        consumer.on_revoked(lambda _: changes.append("revoked"))
+        consumer.on_assigned(lambda _: changes.append("assigned"))
+        with monkeypatch.context() as stuck:
+            stuck.setattr(Puller, "pull", lambda *_, **__: asyncio.sleep(1e6))
+            await asyncio.sleep(120)
+            assert changes == []
+        await asyncio.sleep(50)
+        assert changes == ["revoked", "assigned"]
         assert "pulls of t@a:0 got no answer for too long" in caplog.text
         cluster.brokers["a"].put("t", 0, b"x")
         assert [m.body for m in await consumer.fetch(1)] == [b"x"]
@@ -96,19 +104,20 @@ async def test_a_full_or_paused_queue_is_not_silent(
     ):
         cluster.brokers["a"].put("t", 0, b"x", b"y", b"z")
         await asyncio.sleep(1)
-        readers = [consumer._assigned_queues.reader(queue) for queue in consumer.assignment()]
-        readers[1].pause()
+        revoked: list[object] = []
+        consumer.on_revoked(revoked.append)
+        consumer.pause(consumer.assignment()[1])
         await asyncio.sleep(400)
-        assert [consumer._assigned_queues.reader(q) for q in consumer.assignment()] == readers
+        assert revoked == []
 
 
 @in_virtual_time
-async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_once(
+async def test_a_strategy_that_fails_later_keeps_the_assignment_and_is_logged_once(
     fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
 ) -> None:
     faulty: list[int] = []
 
-    def strategy(queues: Any, members: Any) -> GroupAssignment:
+    def strategy(queues: Sequence[MessageQueue], members: Sequence[str]) -> GroupAssignment:
         if faulty:
             raise ZeroDivisionError("no idea")
         return average(queues, members)
@@ -132,31 +141,33 @@ async def test_a_strategy_that_goes_wrong_later_keeps_what_is_held_and_is_said_o
 
 
 @in_virtual_time
-async def test_a_look_that_fails_is_said_though_looks_before_it_did_not_end_well(
-    fakes: FakeClusters, virtual: VirtualConfig, caplog: pytest.LogCaptureFixture
+async def test_a_failing_rebalance_is_logged_after_other_failures_too(
+    fakes: FakeClusters,
+    virtual: VirtualConfig,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with fakes() as cluster, consumer_of(virtual, cluster) as one:
         await asyncio.sleep(5)  # the topic does not exist
 
-        async def faulty(topic: str) -> Any:
+        async def faulty(allocator: QueueAllocator, topic: str) -> list[MessageQueue]:
             raise ZeroDivisionError("of a look")
 
-        find = one._rebalancer.allocator.queues_of
-        one._rebalancer.allocator.queues_of = faulty  # type: ignore[method-assign]
+        monkeypatch.setattr(QueueAllocator, "queues_of", faulty)
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 1
-        one._rebalancer.allocator.queues_of = find  # type: ignore[method-assign]
+        monkeypatch.undo()
         await cluster.add("a")
         cluster.topics["t"] = {"a": 1}
         await asyncio.sleep(60)
         assert one.assignment() == [QUEUE]
-        one._rebalancer.allocator.queues_of = faulty  # type: ignore[method-assign]
+        monkeypatch.setattr(QueueAllocator, "queues_of", faulty)
         await asyncio.sleep(60)
         assert caplog.text.count("rebalance of g failed, all queues are kept") == 2
 
 
 @in_virtual_time
-async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
+async def test_locking_is_retried_after_half_a_second(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -173,7 +184,7 @@ async def test_a_locked_queue_is_asked_for_again_after_half_a_second(
 
 
 @in_virtual_time
-async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
+async def test_a_strategy_that_no_broker_supports_fails_the_start(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster:
@@ -186,7 +197,7 @@ async def test_a_cluster_that_cannot_decide_is_said_at_the_start(
 
 
 @in_virtual_time
-async def test_what_the_broker_decides_is_what_is_held(
+async def test_the_brokers_decision_is_the_assignment(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster:
@@ -201,11 +212,11 @@ async def test_what_the_broker_decides_is_what_is_held(
 
 
 @in_virtual_time
-async def test_looks_at_one_time_take_a_queue_once(
+async def test_concurrent_rebalances_assign_a_queue_once(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
-        heard: list[Any] = []
+        heard: list[object] = []
         consumer.on_assigned(heard.append)
         await asyncio.gather(*(consumer.rebalance() for _ in range(3)))
         await asyncio.sleep(1)
@@ -215,13 +226,13 @@ async def test_looks_at_one_time_take_a_queue_once(
 
 
 @in_virtual_time
-async def test_a_watcher_that_asks_for_a_look_gets_it_later(
+async def test_a_rebalance_asked_for_by_a_listener_follows_later(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, consumer_of(virtual, cluster) as consumer:
         results: list[bool] = []
 
-        async def look(queues: Any) -> None:
+        async def look(queues: Sequence[MessageQueue]) -> None:
             results.append(await consumer.rebalance())
 
         consumer.on_assigned(look)
@@ -234,7 +245,7 @@ async def test_a_watcher_that_asks_for_a_look_gets_it_later(
 
 
 @in_virtual_time
-async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
+async def test_unsubscribing_during_an_assignment_leaves_no_lock(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
@@ -245,36 +256,36 @@ async def test_a_topic_that_is_left_while_its_queues_are_taken_leaves_no_lock(
 
 
 @in_virtual_time
-async def test_one_queue_whose_offset_cannot_be_read_holds_no_other_up(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_queue_without_a_readable_offset_delays_no_other(
+    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
-        other, begin = MessageQueue("t", "a", 1), one._offsets.start_offset
+        other, start_offset = MessageQueue("t", "a", 1), GroupOffsets.start_offset
 
-        async def garbled(queue: MessageQueue) -> int:
+        async def garbled(offsets: GroupOffsets, queue: MessageQueue) -> int:
             if queue == QUEUE:
                 raise FieldError("offset: no number")
-            return await begin(queue)
+            return await start_offset(offsets, queue)
 
-        one._offsets.start_offset = garbled  # type: ignore[method-assign]
+        monkeypatch.setattr(GroupOffsets, "start_offset", garbled)
         await asyncio.sleep(1)
         assert one.assignment() == [other]
         assert list(cluster.brokers["a"].locked) == [other]
-        one._offsets.start_offset = begin  # type: ignore[method-assign]
+        monkeypatch.undo()
         await asyncio.sleep(21)
         assert one.assignment() == [QUEUE, other]
 
 
 @in_virtual_time
-async def test_a_look_that_fails_leaves_no_lock(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_a_failed_rebalance_leaves_no_lock(
+    fakes: FakeClusters, virtual: VirtualConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with fakes(t={"a": 2}) as cluster, consumer_of(virtual, cluster, ordered=True) as one:
 
-        async def faulty(queue: MessageQueue) -> int:
+        async def faulty(offsets: GroupOffsets, queue: MessageQueue) -> int:
             raise ZeroDivisionError
 
-        one._offsets.start_offset = faulty  # type: ignore[method-assign]
+        monkeypatch.setattr(GroupOffsets, "start_offset", faulty)
         with pytest.raises(ZeroDivisionError):
             await one.rebalance()
         assert cluster.brokers["a"].lock_calls
@@ -282,7 +293,7 @@ async def test_a_look_that_fails_leaves_no_lock(
 
 
 @in_virtual_time
-async def test_when_another_broker_has_come_to_decide_the_route_is_asked_for_at_once(
+async def test_the_route_is_refreshed_when_another_broker_decides(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"b": 1}) as cluster:

@@ -2,6 +2,7 @@
 
 import asyncio
 import zlib
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -78,7 +79,7 @@ async def test_batches_take_the_queues_in_turn(fakes: FakeClusters, virtual: Vir
 
 
 @in_virtual_time
-async def test_a_batch_waits_so_long_for_company(
+async def test_a_batch_waits_for_its_linger_time(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -165,7 +166,7 @@ async def test_keys_keep_their_order_while_the_route_is_looked_for(
 
 
 @in_virtual_time
-async def test_what_cannot_be_in_a_batch_goes_alone(
+async def test_unbatchable_messages_are_sent_alone(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
@@ -187,7 +188,7 @@ async def test_what_cannot_be_in_a_batch_goes_alone(
 
 
 @in_virtual_time
-async def test_with_a_key_even_those_that_go_alone_keep_their_place(
+async def test_messages_sent_alone_keep_the_order_of_their_key(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
@@ -251,7 +252,7 @@ async def test_a_retried_batch_goes_to_another_broker(
 async def test_selectors_choose_for_each_message(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
-    def by_tag(queues: Any, message: Message) -> MessageQueue:
+    def by_tag(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         chosen: MessageQueue = queues[int(message.tag or "0")]
         return chosen
 
@@ -268,7 +269,7 @@ async def test_selectors_choose_for_each_message(
 
 
 @in_virtual_time
-async def test_one_who_gives_up_is_not_sent_and_others_are(
+async def test_a_cancelled_message_is_left_out_of_its_batch(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -302,7 +303,9 @@ async def test_time_counts_from_the_send_and_each_has_its_own(
 
 
 @in_virtual_time
-async def test_a_close_sends_what_lingers(fakes: FakeClusters, virtual: VirtualConfig) -> None:
+async def test_a_close_sends_lingering_messages(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
     async with fakes(t={"a": 2}) as cluster:
         async with producer_of(virtual, cluster.address, linger_ms=60_000) as producer:
             sends = [asyncio.ensure_future(producer.send("t", body)) for body in numbers(20)]

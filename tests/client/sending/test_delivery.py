@@ -105,7 +105,7 @@ def test_codes_that_java_tries_again_are_tried_again(
 
 
 @in_virtual_time
-async def test_a_refusal_that_others_would_share_is_raised(
+async def test_a_refusal_that_every_broker_would_give_is_raised(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -235,7 +235,7 @@ async def test_as_many_tries_as_the_settings_say(
 
 
 @in_virtual_time
-async def test_a_silent_broker_may_be_given_less_than_all_the_time(
+async def test_one_try_may_have_less_than_the_whole_timeout(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -250,7 +250,7 @@ async def test_a_silent_broker_may_be_given_less_than_all_the_time(
 
 
 @in_virtual_time
-async def test_who_is_bound_is_told_that_it_went_nowhere_else(
+async def test_an_error_of_a_bound_message_says_that_no_other_queue_was_tried(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -297,7 +297,7 @@ def weak(broker: Any, code: ResponseCode = ResponseCode.SLAVE_NOT_AVAILABLE) -> 
 
 
 @in_virtual_time
-async def test_less_durable_is_an_answer_unless_more_is_asked_for(
+async def test_a_less_durable_status_is_returned_by_default(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -311,7 +311,7 @@ async def test_less_durable_is_an_answer_unless_more_is_asked_for(
 
 
 @in_virtual_time
-async def test_when_asked_for_less_durable_is_sent_to_another_broker(
+async def test_a_less_durable_status_may_be_retried_at_another_broker(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -325,7 +325,7 @@ async def test_when_asked_for_less_durable_is_sent_to_another_broker(
 
 
 @in_virtual_time
-async def test_what_is_stored_stays_an_answer_when_nobody_does_better(
+async def test_a_less_durable_receipt_is_returned_when_no_broker_does_better(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
@@ -40,9 +40,7 @@ def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Produc
 
 
 @in_virtual_time
-async def test_of_quick_brokers_nothing_is_remembered(
-    fakes: FakeClusters, virtual: VirtualConfig
-) -> None:
+async def test_quick_brokers_are_not_penalized(fakes: FakeClusters, virtual: VirtualConfig) -> None:
     async with fakes(t={"a": 1}) as cluster, tolerance_of(virtual, cluster.address) as known:
         known.record_success(A, 549)
         assert known.usable() is None
@@ -87,7 +85,7 @@ def test_after_an_error_a_broker_is_out_of_use_for_ten_seconds(
 
 
 @in_virtual_time
-async def test_a_probe_finds_out_who_is_back_and_who_is_not(
+async def test_a_probe_tells_reachable_brokers_from_others(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -119,9 +117,10 @@ async def test_a_broker_that_left_is_forgotten(fakes: FakeClusters, virtual: Vir
 
 
 @in_virtual_time
-async def test_while_it_is_off_nothing_is_noted(
-    fakes: FakeClusters, virtual: VirtualConfig
+async def test_without_fault_tolerance_no_faults_are_kept(
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    tolerances = created(FaultTolerance)
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         producer_of(virtual, cluster.address) as producer,
@@ -129,7 +128,7 @@ async def test_while_it_is_off_nothing_is_noted(
         cluster.brokers["a"].send_ms = 2_900
         seen = Counter([(await producer.send("t", b"x")).queue.broker_name for _ in range(10)])
         assert seen == {"a": 5, "b": 5}
-        assert producer._delivery.tolerance.faults == {}
+        assert tolerances[0].faults == {}
 
 
 async def send_for(producer: Producer, seconds: float, tasks: int) -> Counter[str]:
@@ -199,8 +198,9 @@ async def test_when_all_are_at_fault_all_are_tried(
 
 @in_virtual_time
 async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
-    fakes: FakeClusters, virtual: VirtualConfig
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    tolerances = created(FaultTolerance)
     async with (
         fakes(t={"a": 1, "b": 1}) as cluster,
         producer_of(
@@ -213,4 +213,4 @@ async def test_with_a_detector_no_message_is_spent_on_a_dead_broker(
         # Half a minute: three times as long as an error counts.
         tries = [(await producer.send("t", b"x")).tries for _ in range(300)]
         assert sum(count > 1 for count in tries) <= 1
-        assert producer._delivery.tolerance.faults["a"].reachable is False
+        assert tolerances[0].faults["a"].reachable is False

@@ -38,7 +38,7 @@ async def test_one_key_goes_one_by_one_and_others_do_not_wait() -> None:
 
 
 @in_virtual_time
-async def test_who_gives_up_lets_nobody_pass() -> None:
+async def test_a_cancelled_send_keeps_the_order_of_its_key() -> None:
     line, seen = KeyOrder(this_loop().clock), list[str]()
     tasks = [asyncio.create_task(pass_through(line, name, seen)) for name in "abc"]
     await asyncio.sleep(0.5)
@@ -49,7 +49,7 @@ async def test_who_gives_up_lets_nobody_pass() -> None:
 
 
 @in_virtual_time
-async def test_who_waits_too_long_is_told_that_nothing_was_sent() -> None:
+async def test_a_send_that_waits_too_long_for_its_key_fails_definitely() -> None:
     line = KeyOrder(this_loop().clock)
     first = await line.acquire(KEY, 10_000)
     with pytest.raises(CallError, match="it was not sent") as caught:

@@ -1,6 +1,7 @@
 """Messages are checked before anything is sent."""
 
 import zlib
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta, timezone
 from random import Random
 from typing import Any
@@ -21,7 +22,8 @@ from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.flags import ZLIB, SysFlag
 from roquet.model.message import Message
 from roquet.model.properties import RESERVED
-from roquet.wire.records.batch import decode_batch
+from roquet.model.queue import MessageQueue
+from roquet.wire.records.batch import decode_batch, encode_batch
 from roquet.wire.records.compression import Compression, decompress, with_compression
 from roquet.wire.records.property_text import decode_properties
 
@@ -39,7 +41,7 @@ def refused(message: Message) -> str:
     return str(caught.value)
 
 
-def test_everything_that_was_said_travels_as_a_property() -> None:
+def test_all_fields_are_sent_as_properties() -> None:
     prepared = prepare(Message("t", b"x", "new", ("a", "b"), "o-1", {"colour": "red"}, 3))
     assert decode_properties(prepared.properties) == {
         "UNIQ_KEY": prepared.message_id,
@@ -68,7 +70,7 @@ def test_users_properties_come_back_as_they_were(properties: dict[str, str]) -> 
     assert decoded == properties
 
 
-def test_a_long_body_travels_squeezed_when_alone() -> None:
+def test_a_long_body_is_compressed_when_sent_alone() -> None:
     body = b"x" * 4096
     compressed, flag = prepare(Message("t", body)).compressed(ProducerConfig())
     assert zlib.decompress(compressed) == body
@@ -77,7 +79,7 @@ def test_a_long_body_travels_squeezed_when_alone() -> None:
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_other_ways_to_squeeze_may_be_asked_for(kind: Compression) -> None:
+def test_another_compression_may_be_configured(kind: Compression) -> None:
     config = ProducerConfig(compression=kind)
     compressed, flag = prepare(Message("t", b"x" * 9_000)).compressed(config)
     assert len(compressed) < 200
@@ -85,14 +87,14 @@ def test_other_ways_to_squeeze_may_be_asked_for(kind: Compression) -> None:
     assert decompress(compressed, flag) == b"x" * 9_000
 
 
-def test_what_does_not_get_smaller_is_left_as_it_is() -> None:
+def test_a_body_that_does_not_shrink_is_sent_as_it_is() -> None:
     body = Random(1).randbytes(5_000)
     assert prepare(Message("t", body)).compressed(ProducerConfig()) == (body, 0)
 
 
 def test_in_a_batch_a_body_stays_as_it_is() -> None:
     prepared = prepare(Message("t", b"x" * 5000, flag=9))
-    (item,) = decode_batch(prepared.encode_batch_item())
+    (item,) = decode_batch(encode_batch([prepared]))
     assert (item.flag, item.body, item.properties.decode()) == (
         9,
         prepared.body,
@@ -137,7 +139,7 @@ def test_the_systems_properties_cannot_be_set(name: str) -> None:
     ],
     ids=range(26),
 )
-def test_what_is_wrong_is_said(message: Message, reason: str) -> None:
+def test_an_invalid_message_is_refused_with_the_reason(message: Message, reason: str) -> None:
     assert reason in refused(message)
 
 
@@ -170,7 +172,7 @@ def test_when_it_is_due_travels_as_clients_of_version_5_write_it(
     assert prepared.is_unbatchable
 
 
-def test_what_is_due_at_once_says_nothing_of_it() -> None:
+def test_a_message_due_at_once_has_no_delay_property() -> None:
     prepared = prepare(Message("t", b"x", delay_level=0, delay=timedelta(0)))
     assert list(decode_properties(prepared.properties)) == ["UNIQ_KEY"]
     assert not prepared.is_unbatchable
@@ -190,7 +192,7 @@ def test_a_failed_message_of_another_group_goes_alone() -> None:
 
 
 def test_a_selector_takes_the_place_of_turns_but_not_of_a_key() -> None:
-    def first(queues: Any, _: Message) -> Any:
+    def first(queues: Sequence[MessageQueue], _: Message) -> Any:
         return queues[0]
 
     assert prepare(Message("t", b"x"), selector=first).is_bound
@@ -222,11 +224,11 @@ def test_parts_and_a_whole_do_not_mix() -> None:
 @given(texts)
 def test_the_size_in_a_batch_is_counted_in_bytes(text: str) -> None:
     prepared = prepare(Message("t", b"x", properties={"text": text}))
-    assert prepared.batch_size == len(prepared.encode_batch_item())
+    assert prepared.batch_size == len(encode_batch([prepared]))
 
 
 @pytest.mark.parametrize("tag", ["*", "a||b", "||", " ", " new", "new "])
-def test_a_tag_that_nobody_could_subscribe_to_is_refused(tag: str) -> None:
+def test_a_tag_that_cannot_be_subscribed_to_is_refused(tag: str) -> None:
     assert "nobody can subscribe to the tag" in refused(Message("t", b"x", tag))
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -61,7 +62,7 @@ def test_a_room_without_brokers_takes_all() -> None:
     assert chosen(MachineRoom("north"), 8) == {"west-1": 4, "east-1": 4}
 
 
-def test_where_a_broker_stands_may_be_known_better() -> None:
+def test_the_room_of_a_broker_may_be_configured() -> None:
     assert chosen(MachineRoom("x", {"east-1": "x"}.get), 8) == {"east-1": 8}
     with pytest.raises(UsageError, match="has no name"):
         MachineRoom("")
@@ -73,7 +74,7 @@ def test_when_the_rooms_broker_has_failed_another_room_serves() -> None:
     assert QueueSelection(MachineRoom("west"), MESSAGE).choose(QUEUES, None, usable) in EAST
 
 
-def test_a_function_is_bound_to_what_it_said_and_ours_that_spread_are_not() -> None:
+def test_only_selectors_that_spread_may_choose_again() -> None:
     assert QueueSelection(lambda queues, _: queues[0], MESSAGE).is_bound
     assert QueueSelection(KeyHash(lambda m: m.tag), MESSAGE).is_bound
     assert not QueueSelection(Chance(), MESSAGE).is_bound
@@ -83,7 +84,7 @@ def test_a_function_is_bound_to_what_it_said_and_ours_that_spread_are_not() -> N
 def test_a_function_sees_all_queues_and_the_message() -> None:
     seen: list[Any] = []
 
-    def mine(queues: Any, message: Message) -> MessageQueue:
+    def mine(queues: Sequence[MessageQueue], message: Message) -> MessageQueue:
         seen.append((tuple(queues), message))
         return WEST[1]
 
@@ -96,15 +97,15 @@ def test_a_function_sees_all_queues_and_the_message() -> None:
     "answer", [None, MessageQueue("t", "west-1", 9), MessageQueue("u", "west-1", 0), 0, "west-1"]
 )
 def test_a_foreign_queue_is_refused(answer: Any) -> None:
-    def mine(queues: Any, message: Message) -> Any:
+    def mine(queues: Sequence[MessageQueue], message: Message) -> Any:
         return answer
 
     with pytest.raises(UsageError, match=r"selector .*mine returned .* none of the 4 queues"):
         QueueSelection(mine, MESSAGE).choose(QUEUES, None, None)
 
 
-def test_what_a_selector_raises_is_told_with_its_name() -> None:
-    def mine(queues: Any, message: Message) -> Any:
+def test_an_error_of_a_selector_names_the_selector() -> None:
+    def mine(queues: Sequence[MessageQueue], message: Message) -> Any:
         return queues[9]
 
     with pytest.raises(UsageError, match=r"selector .*mine failed: IndexError.*nothing was sent"):
@@ -112,8 +113,9 @@ def test_what_a_selector_raises_is_told_with_its_name() -> None:
 
 
 def test_a_selector_cannot_change_the_shared_queues() -> None:
-    def mine(queues: Any, message: Message) -> Any:
+    def mine(queues: Any, message: Message) -> MessageQueue:
         queues.sort()
+        return QUEUES[0]
 
     with pytest.raises(UsageError, match="AttributeError"):
         QueueSelection(mine, MESSAGE).choose(QUEUES, None, None)

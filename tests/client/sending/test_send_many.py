@@ -6,15 +6,17 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import Created, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
+from roquet.client.connection.routes import Routes
 from roquet.client.producer import Producer
-from roquet.client.sending.send_many import BATCH_COUNT_MAX, SendMany
+from roquet.client.sending.send_many import BATCH_COUNT_MAX, FEED_RUN, SendMany
 from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.records.batch import decode_batch
 
 
 def producer_of(virtual: VirtualConfig, address: str, **settings: Any) -> Producer:
@@ -193,7 +195,7 @@ async def test_without_keys_a_batch_may_go_elsewhere(
 
 
 @in_virtual_time
-async def test_a_failure_ends_it_and_what_was_stored_has_its_receipt(
+async def test_a_failure_ends_the_stream_after_the_receipts_of_stored_messages(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
@@ -234,8 +236,9 @@ async def test_a_failure_while_the_source_is_silent_is_raised(
 
 @in_virtual_time
 async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
-    fakes: FakeClusters, virtual: VirtualConfig
+    fakes: FakeClusters, virtual: VirtualConfig, created: Created
 ) -> None:
+    routes = created(Routes)
     async with fakes(t={"a": 3}) as cluster, producer_of(virtual, cluster.address) as producer:
         cluster.brokers["a"].send_ms = 50
 
@@ -243,7 +246,7 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
             for number, message in enumerate(numbered(600)):
                 if number == 300:
                     cluster.topics["t"] = {"a": 5}
-                    await producer._session.routes.refresh_all()
+                    await routes[0].refresh_all()
                 yield message
 
         order = [receipt async for receipt in producer.send_many(source(), in_flight=50)]
@@ -253,7 +256,7 @@ async def test_keys_that_move_with_a_new_route_keep_their_order_in_time(
 
 
 @in_virtual_time
-async def test_one_who_stops_looking_leaves_nothing_running(
+async def test_leaving_the_iteration_leaves_no_task(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with fakes(t={"a": 1}) as cluster, producer_of(virtual, cluster.address) as producer:
@@ -272,7 +275,7 @@ async def test_nothing_to_send_is_fine(fakes: FakeClusters, virtual: VirtualConf
 
 
 @in_virtual_time
-async def test_after_a_failure_nothing_more_is_sent_though_nobody_looks(
+async def test_a_failure_stops_sending_even_without_a_reader(
     fakes: FakeClusters, virtual: VirtualConfig
 ) -> None:
     async with (
@@ -292,3 +295,40 @@ async def test_after_a_failure_nothing_more_is_sent_though_nobody_looks(
         assert stored(cluster) == [b"k 0"]
         with pytest.raises(CallRefused, match="no"):
             await sending.__anext__()
+
+
+@in_virtual_time
+async def test_other_tasks_run_while_messages_are_prepared(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+        prepared, seen = 0, set[int]()
+
+        def messages() -> Iterator[Message]:
+            nonlocal prepared
+            for prepared in range(4 * FEED_RUN):  # noqa: B007 - the other task reads it
+                yield Message("t", b"x")
+
+        async def look() -> None:
+            while True:
+                seen.add(prepared)
+                await asyncio.sleep(0)
+
+        looking = asyncio.create_task(look())
+        await producer.send_many(messages(), in_flight=10 * FEED_RUN)
+        looking.cancel()
+        assert len(seen) >= 4
+
+
+@in_virtual_time
+async def test_a_delayed_message_is_sent_by_itself_between_its_neighbours(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 4}) as cluster, producer_of(virtual, cluster.address) as producer:
+        levels = [0, 0, 0, 1, 0, 0]
+        receipts = await producer.send_many(
+            Message("t", b"x", order_key="k", delay_level=level) for level in levels
+        )
+        sends = cluster.brokers["a"].sends
+        assert [len(decode_batch(call.body)) if call.batch else 1 for call in sends] == [3, 1, 2]
+        assert len(receipts) == len(levels)

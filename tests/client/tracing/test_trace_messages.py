@@ -48,7 +48,7 @@ def test_records_are_found_by_ids_and_keys_each_once() -> None:
     assert trace_keys([sent, recalled("B"), recalled("A")]) == ("A", "B", "k1", "k2")
 
 
-def test_messages_of_one_parcel_share_the_time_it_took() -> None:
+def test_messages_of_one_batch_share_its_duration() -> None:
     items = [
         TracedItem("t", "TAGS\x01T\x02KEYS\x01k\x02", 5),
         TracedItem("t", "DELAY\x013\x02", 6),

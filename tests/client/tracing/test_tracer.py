@@ -1,15 +1,17 @@
 """Trace records are collected, and never fail or delay a message."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
 
-from roquet.client.config import ClientConfig, ConsumerConfig
+from roquet.client.config import ConsumerConfig, ProducerConfig
+from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.session import Session
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.sending.delivery import OutgoingBatch
-from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.sending.prepare import MessagePreparer, PreparedMessage
 from roquet.client.tracing import trace_messages
 from roquet.client.tracing.trace_messages import BATCH_MAX
 from roquet.client.tracing.tracer import WAITING_MAX, Tracer
@@ -25,6 +27,7 @@ from roquet.wire.trace_text import (
     ConsumeStartTrace,
     RecallTrace,
     SendTrace,
+    Trace,
     decode,
 )
 
@@ -53,17 +56,15 @@ class FakeDelivery:
 
 def tracer_of(**settings: Any) -> tuple[Tracer, FakeDelivery]:
     config = ConsumerConfig(client_ip="127.0.0.1", clock=this_loop().clock, **settings)
-    tracer = Tracer(Session("127.0.0.1:1", config), config, "g")
     delivery = FakeDelivery()
-    tracer._delivery = delivery  # type: ignore[assignment]
-    return tracer, delivery
+    return Tracer(Session("127.0.0.1:1", config), config, "g", delivery), delivery
 
 
-def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",)) -> None:
+def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",), topic: str = "t") -> None:
     """Trace a stored batch of this many messages."""
-    config = ClientConfig(client_ip="127.0.0.1", clock=this_loop().clock)
-    assert config.trace is False
-    prepared = [tracer._preparer.prepare(Message("t", b"body", keys=keys), 1) for _ in range(count)]
+    config = ProducerConfig(client_ip="127.0.0.1", clock=this_loop().clock)
+    preparer = MessagePreparer(ClientIdentity(config).keys, config)
+    prepared = [preparer.prepare(Message(topic, b"body", keys=keys), 1) for _ in range(count)]
     receipts = [
         SendReceipt(
             status=SendStatus.SEND_OK, message_id=one.message_id, offset_message_id="OFF",
@@ -79,7 +80,7 @@ def sends(tracer: Tracer, count: int = 1, keys: tuple[str, ...] = ("k",)) -> Non
 def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\x02") -> Any:
     packed = record.pack(0, 0, 0, 0, 0, 1, HOST, 2, HOST, 1, 0, b"x", topic.encode(), properties)
 
-    class Nobody:
+    class IgnoringOwner:
         is_held = True
 
         def finish(self, message: Any) -> None:
@@ -89,7 +90,7 @@ def message(topic: str = "t", properties: bytes = b"UNIQ_KEY\x01ID\x02KEYS\x01k\
             """Ignore it."""
 
     queue = MessageQueue(topic, "a", 0)
-    return ReceivedMessage(queue, record.decode(packed), Nobody())
+    return ReceivedMessage(queue, record.decode(packed), IgnoringOwner())
 
 
 @in_virtual_time
@@ -130,11 +131,11 @@ async def test_records_of_handlers_leave_as_soon_as_there_are_enough() -> None:
         await asyncio.sleep(0.01)
     assert tracer.lost == 0
     assert len(delivery.records) == 10 * WAITING_MAX // 4 * 2
-    await tracer._session.background.close()
+    await tracer.close()
 
 
 @in_virtual_time
-async def test_what_does_not_fit_is_dropped_and_counted() -> None:
+async def test_records_over_the_limit_are_dropped_and_counted() -> None:
     tracer, delivery = tracer_of()
     for _ in range(10):
         sends(tracer, 1_000, keys=())
@@ -149,7 +150,7 @@ async def test_what_does_not_fit_is_dropped_and_counted() -> None:
 
 
 @in_virtual_time
-async def test_what_no_broker_takes_is_lost_and_the_next_is_tried() -> None:
+async def test_records_that_no_broker_takes_are_lost_and_later_ones_are_sent() -> None:
     tracer, delivery = tracer_of()
     delivery.error = CallTimeout("no")
     sends(tracer, 5)
@@ -162,7 +163,9 @@ async def test_what_no_broker_takes_is_lost_and_the_next_is_tried() -> None:
 
 
 @in_virtual_time
-async def test_a_close_waits_a_moment_and_not_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_close_waits_for_the_trace_up_to_its_limit(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     tracer, delivery = tracer_of()
     delivery.takes_s = 100
     sends(tracer, 250)
@@ -174,7 +177,7 @@ async def test_a_close_waits_a_moment_and_not_for_ever(caplog: pytest.LogCapture
 
 
 @in_virtual_time
-async def test_handlers_are_traced_with_how_they_ended() -> None:
+async def test_handlers_are_traced_with_their_outcome() -> None:
     tracer, delivery = tracer_of()
 
     async def good(message: ReceivedMessage) -> None:
@@ -226,24 +229,20 @@ async def test_a_message_whose_properties_are_damaged_is_handled_untraced() -> N
 
 
 @in_virtual_time
-async def test_one_message_that_cannot_be_told_keeps_no_other_from_being_traced(
+async def test_a_message_that_fails_to_convert_does_not_stop_the_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     tracer, delivery = tracer_of()
     tracer.start()
 
-    def in_words(what: Any, group: str) -> Any:
-        if what.items[0][0] == "poison":
+    def to_trace_records(sent: trace_messages.SentMessages, group: str) -> Iterable[Trace]:
+        if sent.items[0].topic == "poison":
             raise ValueError("poison")
-        return trace_messages.to_trace_records(what, group)
+        return trace_messages.to_trace_records(sent, group)
 
-    monkeypatch.setattr("roquet.client.tracing.tracer.to_trace_records", in_words)
-    sends(tracer, 2)
+    monkeypatch.setattr("roquet.client.tracing.tracer.to_trace_records", to_trace_records)
+    sends(tracer, 2, topic="poison")
     sends(tracer, 1)
-    first = tracer._waiting[0]
-    assert isinstance(first, trace_messages.SentMessages)
-    assert isinstance(first.items, list)
-    first.items[0] = first.items[0]._replace(topic="poison")
     await asyncio.sleep(2)
     assert (len(delivery.records), tracer.lost) == (1, 2)
     sends(tracer, 1)

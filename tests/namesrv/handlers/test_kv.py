@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.namesrv.conftest import FakePeer
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
@@ -23,12 +24,12 @@ from roquet.wire.fastjson import codec
 Registers = Callable[..., RegisterBroker]
 
 
-def order_of(state: NameServerState, peer: Any) -> str | None:
+def order_of(state: NameServerState, peer: FakePeer) -> str | None:
     body = topics.route(state, calls.GetRoute(topic="orders"), peer).body
     return codec.loads(body, TopicRoute).order_topic_conf
 
 
-async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: Any) -> None:
+async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: FakePeer) -> None:
     await kv.put_value(state, calls.PutKV(namespace="n", key="k", value="v"), peer)
     assert kv.get_value(state, calls.GetKV(namespace="n", key="k"), peer).value == "v"
     listed = kv.list_values(state, calls.ListKV(namespace="n"), peer)
@@ -43,7 +44,7 @@ async def test_a_value_is_kept_listed_and_deleted(state: NameServerState, peer: 
 
 
 async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     put = calls.PutKV(namespace="ORDER_TOPIC_CONFIG", key="orders", value="a:4")
     await kv.put_value(state, put, peer)
@@ -58,7 +59,7 @@ async def test_order_settings_reach_brokers_always_and_clients_when_asked_for(
 
 
 async def test_values_that_come_together_are_written_together(
-    peer: Any, state: NameServerState
+    peer: FakePeer, state: NameServerState
 ) -> None:
     files = CountingFiles()
     state.kv_store = KVStore(Path("/"), files)

@@ -2,10 +2,10 @@ import asyncio
 import struct
 import zlib
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
+from tests.namesrv.conftest import FakePeer
 
 from roquet.model.errors import CallRefused
 from roquet.model.topic import DataVersion
@@ -20,8 +20,8 @@ from roquet.wire.fastjson import codec
 Registers = Callable[..., RegisterBroker]
 
 
-def test_a_follower_learns_who_leads(
-    state: NameServerState, peer: Any, of_broker: Registers
+def test_a_follower_gets_its_leaders_address(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     leader = registration.register(state, of_broker("a", 0), peer)
     follower = registration.register(state, of_broker("a", 1), peer)
@@ -33,7 +33,7 @@ def test_a_follower_learns_who_leads(
 
 
 def test_a_damaged_registration_changes_nothing(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     wrong = msgspec.structs.replace(of_broker(), body_crc32=1)
     with pytest.raises(CallRefused, match="crc32 not match"):
@@ -45,7 +45,7 @@ def test_a_damaged_registration_changes_nothing(
 
 
 async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     bomb = msgspec.structs.replace(
         of_broker(), compressed=True, body=zlib.compress(bytes(100 << 20))
@@ -56,14 +56,14 @@ async def test_a_registration_that_unfolds_beyond_a_frame_is_refused(
 
 
 def test_one_topic_of_an_unknown_broker_is_refused_so_that_it_registers_all(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     with pytest.raises(CallRefused, match="register broker failed"):
         registration.register(state, of_broker(new=1), peer)
 
 
 def test_a_broker_that_leaves_is_forgotten_at_once(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     call = calls.UnregisterBroker(
@@ -75,7 +75,7 @@ def test_a_broker_that_leaves_is_forgotten_at_once(
 
 
 def test_a_broker_asks_whether_its_edition_is_known(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     def asked(edition: int) -> calls.DataVersionReply:
         version = DataVersion(state_version=edition, counter=edition)
@@ -95,14 +95,16 @@ def test_a_broker_asks_whether_its_edition_is_known(
     assert codec.loads(asked(2).body, DataVersion) == DataVersion(state_version=1, counter=1)
 
 
-def test_a_heartbeat_of_a_stranger_is_no_registration(state: NameServerState, peer: Any) -> None:
+def test_a_heartbeat_of_an_unknown_broker_does_not_register_it(
+    state: NameServerState, peer: FakePeer
+) -> None:
     call = calls.BrokerHeartbeat(cluster_name="c", broker_addr="h:1", broker_name="z")
     registration.heartbeat(state, call, peer)
     assert not state.brokers.registrations
 
 
-def test_the_brokers_of_one_name_are_told(
-    state: NameServerState, peer: Any, of_broker: Registers
+def test_the_members_of_one_broker_name_are_listed(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", 0), peer)
     registration.register(state, of_broker("a", 1), peer)
@@ -117,7 +119,7 @@ def test_the_brokers_of_one_name_are_told(
     assert b'"brokerAddrs":{}' in registration.members(state, nobody, peer).body
 
 
-async def slowly(state: NameServerState, call: RegisterBroker, peer: Any) -> Reply:
+async def slowly(state: NameServerState, call: RegisterBroker, peer: FakePeer) -> Reply:
     """The answer to a registration that is decoded in slices."""
     answer = registration.register(state, call, peer)
     assert not isinstance(answer, Reply)
@@ -129,7 +131,7 @@ async def slowly(state: NameServerState, call: RegisterBroker, peer: Any) -> Rep
 
 @pytest.mark.parametrize("compressed", [False, True])
 async def test_others_have_their_turn_while_a_large_registration_is_decoded(
-    state: NameServerState, peer: Any, of_broker: Registers, compressed: bool
+    state: NameServerState, peer: FakePeer, of_broker: Registers, compressed: bool
 ) -> None:
     names = {f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)}
     call = of_broker("a", **names)
@@ -156,8 +158,8 @@ async def test_others_have_their_turn_while_a_large_registration_is_decoded(
     assert turns > 3_000 // 256
 
 
-async def test_of_two_registrations_the_latest_is_taken_last(
-    state: NameServerState, peer: Any, of_broker: Registers
+async def test_concurrent_registrations_are_applied_in_order(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     large = of_broker("a", **{f"orders-of-the-{n:05}-th-customer": 1 for n in range(3_000)})
     small = of_broker("a", edition=2, orders=4, other=1)
@@ -165,7 +167,7 @@ async def test_of_two_registrations_the_latest_is_taken_last(
     assert state.brokers.registrations["a", 0].version.counter == 2
 
 
-async def late(state: NameServerState, call: RegisterBroker, peer: Any) -> None:
+async def late(state: NameServerState, call: RegisterBroker, peer: FakePeer) -> None:
     await asyncio.sleep(0)
     assert state.registering.locked()
     await slowly(state, call, peer)

@@ -1,6 +1,7 @@
 from typing import Any
 
 import pytest
+from tests.namesrv.conftest import FakePeer
 
 from roquet.model.errors import CallRefused
 from roquet.namesrv.handlers.settings import KEYS, settings, update
@@ -10,16 +11,18 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties
 
 
-def told(state: NameServerState, peer: Any) -> dict[str, str]:
+def told(state: NameServerState, peer: FakePeer) -> dict[str, str]:
     return read_properties(settings(state, GetNameServerSettings(), peer).body.decode())
 
 
-def change(state: NameServerState, peer: Any, text: str | bytes) -> None:
+def change(state: NameServerState, peer: FakePeer, text: str | bytes) -> None:
     body = text if isinstance(text, bytes) else text.encode()
     update(state, UpdateNameServerSettings(body=body), peer)
 
 
-def test_settings_are_told_under_their_genuine_names(state: NameServerState, peer: Any) -> None:
+def test_settings_are_told_under_their_genuine_names(
+    state: NameServerState, peer: FakePeer
+) -> None:
     found = told(state, peer)
     ours = {key: text for key, text in found.items() if key in KEYS or key == "configBlackList"}
     assert ours == {
@@ -34,7 +37,7 @@ def test_settings_are_told_under_their_genuine_names(state: NameServerState, pee
 
 
 def test_every_genuine_setting_is_told_and_kept(
-    state: NameServerState, peer: Any, caplog: pytest.LogCaptureFixture
+    state: NameServerState, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = told(state, peer)
     assert len(found) == 40
@@ -47,7 +50,7 @@ def test_every_genuine_setting_is_told_and_kept(
     assert warnings == ["waitSecondsForService=9 has no effect here"]
 
 
-def test_a_setting_is_changed_while_it_runs(state: NameServerState, peer: Any) -> None:
+def test_a_setting_is_changed_while_it_runs(state: NameServerState, peer: FakePeer) -> None:
     change(state, peer, "orderMessageEnable=true\nenableAllTopicList = false\nunheardOf=3\n")
     assert (state.config.order_messages, state.config.all_topics) == (True, False)
     assert told(state, peer)["orderMessageEnable"] == "true"
@@ -56,7 +59,9 @@ def test_a_setting_is_changed_while_it_runs(state: NameServerState, peer: Any) -
 @pytest.mark.parametrize(
     "key", ["configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"]
 )
-def test_what_is_on_the_black_list_is_refused(state: NameServerState, peer: Any, key: str) -> None:
+def test_settings_on_the_black_list_are_refused(
+    state: NameServerState, peer: FakePeer, key: str
+) -> None:
     with pytest.raises(CallRefused) as refusal:
         change(state, peer, f"orderMessageEnable=true\n{key}=/tmp/x")
     assert refusal.value.code == ResponseCode.NO_PERMISSION
@@ -73,14 +78,14 @@ def test_what_is_on_the_black_list_is_refused(state: NameServerState, peer: Any,
         ("listenPort=1", "listenPort is read at the start"),
     ],
 )
-def test_what_cannot_be_done_is_said(
-    state: NameServerState, peer: Any, text: Any, why: str
+def test_an_impossible_setting_is_refused_with_the_reason(
+    state: NameServerState, peer: FakePeer, text: Any, why: str
 ) -> None:
     with pytest.raises(CallRefused, match=why) as refusal:
         change(state, peer, text)
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
-def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState, peer: Any) -> None:
+def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState, peer: FakePeer) -> None:
     change(state, peer, "listenPort=9876\n")
     change(state, peer, "")

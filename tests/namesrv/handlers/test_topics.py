@@ -1,8 +1,8 @@
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 import pytest
+from tests.namesrv.conftest import FakePeer
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import QueueData, TopicRoute
@@ -19,13 +19,13 @@ from roquet.wire.fastjson import codec
 Registers = Callable[..., RegisterBroker]
 
 
-def route_of(state: NameServerState, topic: str, peer: Any) -> TopicRoute:
+def route_of(state: NameServerState, topic: str, peer: FakePeer) -> TopicRoute:
     reply = topics.route(state, calls.GetRoute(topic=topic), peer)
     return codec.loads(reply.body, TopicRoute)
 
 
 def test_a_registered_topic_has_a_route(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=2, x=1), peer)
@@ -38,7 +38,7 @@ def test_a_registered_topic_has_a_route(
 
 
 def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
-    state: NameServerState, peer: Any
+    state: NameServerState, peer: FakePeer
 ) -> None:
     with pytest.raises(CallRefused) as refusal:
         topics.route(state, calls.GetRoute(topic="nowhere"), peer)
@@ -55,7 +55,7 @@ def test_a_topic_without_a_route_is_refused_as_genuine_clients_expect(
 )
 def test_only_clients_that_can_read_it_get_standard_json(
     state: NameServerState,
-    dial: Any,
+    dial: type[FakePeer],
     of_broker: Registers,
     version: int,
     asked: bool | None,
@@ -69,7 +69,7 @@ def test_only_clients_that_can_read_it_get_standard_json(
 
 
 def test_the_cluster_is_told_in_javas_dialect(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a"), peer)
     body = topics.cluster(state, calls.GetClusterInfo(), peer).body
@@ -77,13 +77,15 @@ def test_the_cluster_is_told_in_javas_dialect(
     assert b'"clusterAddrTable":{"c":["a"]}' in body
 
 
-def test_all_topics_are_listed(state: NameServerState, peer: Any, of_broker: Registers) -> None:
+def test_all_topics_are_listed(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
+) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     reply = topics.all_topics(state, calls.GetAllTopics(), peer)
     assert codec.loads(reply.body, TopicList).topic_list == ["orders", "x"]
 
 
-def test_the_list_of_topics_can_be_kept_private(state: NameServerState, peer: Any) -> None:
+def test_the_list_of_topics_can_be_kept_private(state: NameServerState, peer: FakePeer) -> None:
     private = msgspec.structs.replace(
         state, config=msgspec.structs.replace(state.config, all_topics=False)
     )
@@ -95,12 +97,12 @@ def listed(reply: Reply) -> list[str]:
     return codec.loads(reply.body, TopicList).topic_list
 
 
-def permissions(state: NameServerState, topic: str, peer: Any) -> dict[str, int]:
+def permissions(state: NameServerState, topic: str, peer: FakePeer) -> dict[str, int]:
     return {data.broker_name: data.perm for data in route_of(state, topic, peer).queue_datas}
 
 
-def test_nobody_may_write_to_a_broker_until_it_is_given_back(
-    state: NameServerState, peer: Any, of_broker: Registers
+def test_write_permission_is_removed_until_it_is_restored(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     registration.register(state, of_broker("b", port=2, orders=4, x=1), peer)
@@ -115,7 +117,7 @@ def test_nobody_may_write_to_a_broker_until_it_is_given_back(
 
 
 def test_a_new_edition_of_the_topics_ends_it(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     topics.wipe(state, admin.WipeWritePermission(broker_name="a"), peer)
@@ -123,13 +125,13 @@ def test_a_new_edition_of_the_topics_ends_it(
     assert permissions(state, "orders", peer) == {"a": 6}
 
 
-def test_a_broker_that_nobody_knows_has_no_topics(state: NameServerState, peer: Any) -> None:
+def test_an_unknown_broker_has_no_topics(state: NameServerState, peer: FakePeer) -> None:
     call = admin.WipeWritePermission(broker_name="nobody")
     assert topics.wipe(state, call, peer).wipe_topic_count == 0
 
 
 def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     elsewhere = msgspec.structs.replace(of_broker("b", port=2, orders=4, x=1), cluster_name="d")
@@ -143,7 +145,7 @@ def test_a_topic_is_forgotten_in_one_cluster_or_everywhere(
 
 
 def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
 
@@ -166,7 +168,7 @@ def test_a_topic_is_registered_by_hand_where_all_brokers_are_known(
 
 
 def test_topics_are_listed_by_cluster(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", orders=4, x=1), peer)
     call = admin.TopicsOfCluster(cluster="c")
@@ -176,7 +178,7 @@ def test_topics_are_listed_by_cluster(
 
 
 def test_the_systems_topics_are_named_after_clusters_and_brokers(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     empty = codec.loads(topics.system_topics(state, admin.SystemTopics(), peer).body, TopicList)
     assert (empty.topic_list, empty.broker_addr) == ([], None)
@@ -186,7 +188,7 @@ def test_the_systems_topics_are_named_after_clusters_and_brokers(
 
 
 def test_topics_of_units_are_told_by_their_flags(
-    state: NameServerState, peer: Any, of_broker: Registers
+    state: NameServerState, peer: FakePeer, of_broker: Registers
 ) -> None:
     registration.register(state, of_broker("a", plain=1, unit=1, both=1, listened=1), peer)
     flags = {"unit": 1, "both": 3, "listened": 2}

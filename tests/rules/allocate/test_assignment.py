@@ -43,7 +43,7 @@ def test_half_a_pair_of_surrogates_has_a_place_too() -> None:
     assert in_java_order([MessageQueue("t", "b", 0)], ["\ud800", "a"])[1] == ["a", "\ud800"]
 
 
-def test_no_queues_and_no_members_are_said() -> None:
+def test_missing_queues_and_members_are_reported() -> None:
     with pytest.raises(UsageError, match="no queues"):
         in_java_order([], ["a"])
     with pytest.raises(UsageError, match="no members"):

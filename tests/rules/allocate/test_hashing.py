@@ -62,7 +62,7 @@ def test_rendezvous_is_as_even_as_chance() -> None:
 
 
 @given(counts, memberships, st.integers(100, 300))
-def test_nobody_has_more_than_its_bound(count: int, members: int, percent: int) -> None:
+def test_no_member_has_more_than_its_bound(count: int, members: int, percent: int) -> None:
     shares = share_out(bounded_load(percent), count, members)
     assert sum(len(share) for share in shares.values()) == count
     assert max(len(s) for s in shares.values()) * 100 * members < count * percent + 100 * members

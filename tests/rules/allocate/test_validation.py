@@ -1,5 +1,6 @@
 """Wrong results of strategies, each reported in a sentence."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +32,7 @@ FOREIGN = MessageQueue("other", "b", 0)
         ([*QUEUES], "is not a mapping of members to queues"),
     ],
 )
-def test_a_wrong_answer_is_said(shares: Any, sentence: str) -> None:
+def test_a_wrong_result_of_a_strategy_is_described(shares: Any, sentence: str) -> None:
     assert sentence in "; ".join(faults(shares, QUEUES, ["a", "b"]))
 
 
@@ -82,7 +83,7 @@ def test_a_strategy_that_is_wrong_is_refused() -> None:
 
 
 def test_shares_that_can_be_read_only_once_are_stored() -> None:
-    def lazy(queues: Any, members: Any) -> Any:
+    def lazy(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
         return {member: iter(queues[n::2]) for n, member in enumerate(members)}
 
     shares = validated_assignment(QUEUES, ["a", "b"], lazy)
@@ -97,7 +98,7 @@ def test_shares_that_can_be_read_only_once_are_stored() -> None:
         validated_assignment(QUEUES, ["a", "b"], everything_to_everybody)
 
 
-def everything_to_everybody(queues: Any, members: Any) -> Any:
+def everything_to_everybody(queues: Sequence[MessageQueue], members: Sequence[str]) -> Any:
     return {member: iter(queues) for member in members}
 
 
@@ -116,10 +117,10 @@ def test_a_share_that_raises_when_it_is_read_is_refused_with_its_reason() -> Non
 
 
 def test_a_strategy_that_raises_is_refused_with_its_reason() -> None:
-    def broken(_queues: Any, _members: Any) -> Any:
+    def broken(_queues: Sequence[MessageQueue], _members: Sequence[str]) -> Any:
         raise KeyError("rack")
 
-    def said(_queues: Any, _members: Any) -> Any:
+    def said(_queues: Sequence[MessageQueue], _members: Sequence[str]) -> Any:
         raise UsageError("m is in no room")
 
     with pytest.raises(UsageError, match=r"the strategy failed: KeyError\('rack'\)"):

@@ -14,12 +14,12 @@ from roquet.rules.balance.handover import (
 )
 
 
-def test_a_queue_at_which_nobody_was_seen_has_no_owner() -> None:
+def test_a_queue_without_observations_has_no_owner() -> None:
     assert active_owners({}, 0) == []
     assert active_owners({"a": QueueActivity()}, 0) == [], "it asked where to read on, no more"
 
 
-def test_the_owner_is_who_began_last() -> None:
+def test_the_owner_is_the_member_that_began_last() -> None:
     holds = {
         "a": QueueActivity(begun_ms=0, seen_ms=900),
         "b": QueueActivity(begun_ms=1_000, seen_ms=1_000),
@@ -69,7 +69,7 @@ def test_a_taker_waits_a_second_and_no_more_for_all_its_queues() -> None:
     assert handover_wait_ms(12_000, 9_990, 10_000) == 0
 
 
-def test_long_after_a_change_nobody_waits() -> None:
+def test_long_after_a_change_no_member_waits() -> None:
     assert handover_wait_ms(SETTLED_MS, 0, SETTLED_MS) == HANDOVER_MS
     assert handover_wait_ms(SETTLED_MS + 1, 0, SETTLED_MS + 1) == 0
 

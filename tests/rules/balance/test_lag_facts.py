@@ -25,5 +25,5 @@ def test_queues_move_only_when_the_fullest_gains_much() -> None:
     assert not is_worth_moving(before, after, nearly), "a seventh less"
 
 
-def test_nobody_has_nothing_to_gain() -> None:
+def test_an_empty_group_gains_nothing() -> None:
     assert not is_worth_moving({}, {}, {})

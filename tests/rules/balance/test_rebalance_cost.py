@@ -22,11 +22,11 @@ def test_the_documented_example_moves_five_where_two_would_do() -> None:
         assert fewest_moves(before, QUEUES, MEMBERS) == 2
 
 
-def test_a_queue_that_nobody_has_now_has_moved() -> None:
+def test_a_queue_without_an_owner_now_has_moved() -> None:
     assert moved_queues({"a": QUEUES[:2]}, {"a": QUEUES[1:2]}) == QUEUES[:1]
 
 
-def test_a_queue_that_nobody_had_has_not_moved() -> None:
+def test_a_queue_without_a_former_owner_has_not_moved() -> None:
     assert moved_queues({"a": []}, {"a": QUEUES}) == []
     assert fewest_moves({"a": QUEUES[:3]}, QUEUES, ["a", "b"]) == 0
 

@@ -61,7 +61,7 @@ def test_a_repeated_attempt_does_not_count() -> None:
     assert hold(second, [10, 11], 2_100, 500, "b").times == second.times
 
 
-def test_a_pop_of_before_the_clock_was_set_back_blocks_nobody() -> None:
+def test_a_pop_from_before_the_clock_was_set_back_blocks_no_queue() -> None:
     ahead = hold(None, [1], 30 * 86_400_000, 500, None)
     assert blocked_until(ahead, None, 30 * 86_400_000 - 60_000) is not None
     assert blocked_until(ahead, None, 0) is None

@@ -37,7 +37,7 @@ def test_sharing_none_or_as_many_as_others_means_all_queues() -> None:
     assert not is_shared_by_all(4, 2)
 
 
-def test_with_more_members_than_queues_nobody_is_left_without() -> None:
+def test_with_more_members_than_queues_queues_are_shared() -> None:
     members = [f"m{number:02}" for number in range(11)]
     shares = allocate(QUEUES, members, average)
     popped_queues = [member_pop_queues(m, QUEUES, members, shares, 1) for m in members]

@@ -65,7 +65,7 @@ def test_several_delivery_times_have_apaches_precedence(
 @pytest.mark.parametrize(
     "text", ["", "x", "1.5", "1e9", " 1", "٣", "9" * 20, "9" * 19, "-" + "9" * 19, "1_000"]
 )
-def test_a_number_that_is_none_is_refused_by_name(name: str, text: str) -> None:
+def test_an_invalid_number_is_refused_by_name(name: str, text: str) -> None:
     with pytest.raises(MessageIllegal, match=name):
         asks(**{name: text})
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from roquet.rules.sql92 import of_mapping
+from roquet.rules.sql92 import matcher, of_mapping
 from roquet.rules.sql92.evaluate import compile_predicate
 from roquet.rules.sql92.number_parsing import NotComparable
 from roquet.rules.sql92.parse import parse
@@ -137,6 +137,34 @@ def _safely(expression: str, message: dict[str, str]) -> Any:
         return outcome(expression, **message)
     except (ExpressionError, NotComparable):
         return "error"
+
+
+BOUNDS = st.sampled_from(["0", "5", "9", "- 5", "2147483648", "5.0", "9.5", "- .5", "b"])
+
+
+@given(
+    BOUNDS,
+    BOUNDS,
+    st.sampled_from(["", "0", "3", "5", "9", "-5", "05", "4.9", "9.5", "NaN", "x", "2147483648"]),
+)
+def test_between_is_two_comparisons(low: str, high: str, value: str) -> None:
+    for words, comparisons in (("", "a >= {} AND a <= {}"), ("NOT ", "a < {} OR a > {}")):
+        expression = f"a {words}BETWEEN {low} AND {high}"
+        try:
+            parse(expression)
+        except ExpressionError:
+            return  # the bounds are exchanged
+        for message in ({}, {"a": value}, {"a": value, "b": "5"}):
+            expected = _safely(comparisons.format(low, high), message)
+            assert _safely(expression, message) is expected
+
+
+def test_only_a_true_expression_matches() -> None:
+    matches = matcher(parse("a > 5"), of_mapping)
+    assert matches({"a": "6"}) is True
+    assert matches({"a": "5"}) is False
+    assert matches({}) is False, "unknown"
+    assert matches({"a": "x"}) is False, "an error"
 
 
 def test_only_what_is_true_or_false_can_be_compiled() -> None:

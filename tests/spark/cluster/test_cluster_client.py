@@ -1,7 +1,7 @@
 """Cluster client: calls are retried, and errors say what failed."""
 
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,16 +12,22 @@ from roquet.model.errors import (
     ConnectionLost,
     UsageError,
 )
+from roquet.rules.send_retry import NOT_DONE
 from roquet.spark.cluster.cluster_client import ClusterClient, DataLost
 from roquet.spark.options import SourceOptions, parse
-from roquet.wire.call import Reply
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.admin.namesrv import SystemTopics
 from roquet.wire.calls.admin.stats import GetTopicStats
 from roquet.wire.calls.offset import MaxOffset, MinOffset, OffsetReply, QueryOffset
 from roquet.wire.codes import ResponseCode
 
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
 
-def cluster_of(canned: Any, pauses: list[int] | None = None, **settings: Any) -> ClusterClient:
+
+def cluster_of(
+    canned: "CannedCluster", pauses: list[int] | None = None, **settings: Any
+) -> ClusterClient:
     options = SourceOptions(namesrv=(canned.namesrv,), topics=(settings.pop("topic", "orders"),))
     options = SourceOptions(
         **{name: getattr(options, name) for name in options.__struct_fields__} | settings
@@ -29,11 +35,11 @@ def cluster_of(canned: Any, pauses: list[int] | None = None, **settings: Any) ->
     return ClusterClient(options, pause=(pauses if pauses is not None else []).append)
 
 
-def ends(canned: Any) -> dict[tuple[str, str, int], int]:
+def ends(canned: "CannedCluster") -> dict[tuple[str, str, int], int]:
     return {("orders", *queue): end for queue, end in canned.ends().items()}
 
 
-def test_offsets_of_all_queues_of_all_brokers(canned: Any) -> None:
+def test_offsets_of_all_queues_of_all_brokers(canned: "CannedCluster") -> None:
     canned.send("broker-b", 1, b"x", b"y")
     canned.queues["broker-b", 1].forget(1)
     cluster = cluster_of(canned)
@@ -42,18 +48,18 @@ def test_offsets_of_all_queues_of_all_brokers(canned: Any) -> None:
     assert dict(cluster.addresses) == canned.addresses
 
 
-def test_one_question_tells_of_all_queues_of_a_broker(canned: Any) -> None:
+def test_one_call_returns_the_offsets_of_all_queues_of_a_broker(canned: "CannedCluster") -> None:
     cluster_of(canned).bounds()
     assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 2
     assert not [call for call in canned.calls if isinstance(call, MinOffset | MaxOffset)]
 
 
-def test_a_broker_that_does_not_answer_it_is_asked_queue_by_queue(canned: Any) -> None:
+def test_a_broker_that_refuses_stats_is_asked_queue_by_queue(canned: "CannedCluster") -> None:
     canned.send("broker-b", 1, b"x", b"y")
     canned.queues["broker-b", 1].forget(1)
     whole = canned.answer
 
-    def refusing(broker: str, call: Any) -> Any:
+    def refusing(broker: str, call: Call[Any]) -> Any:
         if isinstance(call, GetTopicStats):
             raise CallRefused(ResponseCode.NO_PERMISSION, "for administrators")
         return whole(broker, call)
@@ -68,26 +74,31 @@ def test_a_broker_that_does_not_answer_it_is_asked_queue_by_queue(canned: Any) -
     assert not [call for call in canned.calls if isinstance(call, GetTopicStats)], "asked once"
 
 
-def test_queues_that_the_answer_leaves_out_are_asked_for(canned: Any) -> None:
+def test_queues_that_the_reply_leaves_out_are_asked_for(
+    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
     canned.send("broker-a", 1, b"x")
-    whole = canned._stats
-    canned._stats = lambda broker: whole("nobody")
+    stats = canned.stats
+    monkeypatch.setattr(canned, "stats", lambda _: stats("broker-without-queues"))
     assert cluster_of(canned).latest() == ends(canned)
 
 
-def test_a_queue_that_was_never_used_is_empty(canned: Any) -> None:
+def test_a_queue_that_was_never_used_is_empty(
+    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
     canned.queues["broker-a", 0].first = -1
-    canned._stats = lambda broker: Reply(body=b"{}")
+    monkeypatch.setattr(canned, "stats", lambda _: Reply(body=b"{}"))
     assert cluster_of(canned).bounds().earliest["orders", "broker-a", 0] == 0
 
 
-def test_a_busy_broker_is_asked_the_same_again(canned: Any) -> None:
+@pytest.mark.parametrize("code", sorted(NOT_DONE))
+def test_a_busy_broker_is_asked_the_same_again(canned: "CannedCluster", code: int) -> None:
     cluster = cluster_of(canned)
     cluster.bounds()
     canned.calls.clear()
-    whole, failures = canned.answer, [CallRefused(ResponseCode.SYSTEM_BUSY, "busy")]
+    whole, failures = canned.answer, [CallRefused(code, "busy")]
 
-    def busy(broker: str, call: Any) -> Any:
+    def busy(broker: str, call: Call[Any]) -> Any:
         if isinstance(call, GetTopicStats) and failures:
             raise failures.pop()
         return whole(broker, call)
@@ -97,10 +108,10 @@ def test_a_busy_broker_is_asked_the_same_again(canned: Any) -> None:
     assert sum(isinstance(call, GetTopicStats) for call in canned.calls) == 3
 
 
-def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: Any) -> None:
+def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: "CannedCluster") -> None:
     whole = canned.answer
 
-    def forgetful(broker: str, call: Any) -> Any:
+    def forgetful(broker: str, call: Call[Any]) -> Any:
         if isinstance(call, GetTopicStats):
             raise CallRefused(ResponseCode.TOPIC_NOT_EXIST, "no such topic")
         return whole(broker, call)
@@ -109,7 +120,7 @@ def test_a_topic_that_a_broker_has_forgotten_is_empty_there(canned: Any) -> None
     assert cluster_of(canned).latest() == ends(canned)
 
 
-def test_failures_that_may_pass_are_waited_out(canned: Any) -> None:
+def test_transient_failures_are_retried(canned: "CannedCluster") -> None:
     canned.failures += [
         ConnectionLost("gone"),
         CallTimeout("slow"),
@@ -122,7 +133,20 @@ def test_failures_that_may_pass_are_waited_out(canned: Any) -> None:
     assert len(pauses) >= 2
 
 
-def test_a_broker_that_came_back_elsewhere_is_found(canned: Any) -> None:
+def test_pauses_grow_up_to_a_second(canned: "CannedCluster") -> None:
+    pauses: list[int] = []
+    failures = [CallRefused(ResponseCode.GO_AWAY, "shutting down")] * 8
+
+    def attempt() -> str:
+        if failures:
+            raise failures.pop()
+        return "done"
+
+    assert cluster_of(canned, pauses).with_retries(attempt, "broker-a") == "done"
+    assert pauses == [50, 100, 200, 400, 800, 1_000, 1_000, 1_000]
+
+
+def test_a_broker_that_came_back_elsewhere_is_found(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned)
     cluster.latest()
     canned.addresses["broker-a"] = "elsewhere:1"
@@ -131,7 +155,9 @@ def test_a_broker_that_came_back_elsewhere_is_found(canned: Any) -> None:
     assert cluster.addresses["broker-a"] == "elsewhere:1"
 
 
-def test_who_was_promised_something_waits_for_the_leader_and_takes_no_copy(canned: Any) -> None:
+def test_tasks_and_streams_read_from_the_leader_alone(
+    canned: "CannedCluster",
+) -> None:
     canned.broker_ids["broker-b"] = 1
     assert cluster_of(canned).latest() == ends(canned), "a batch may be planned with a copy"
     settings = parse({"namesrv": canned.namesrv, "topic": "orders", "timeout": "1ms"}, {})
@@ -143,41 +169,44 @@ def test_who_was_promised_something_waits_for_the_leader_and_takes_no_copy(canne
         stream.latest()
 
 
-def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: Any) -> None:
+@pytest.mark.parametrize("code", [ResponseCode.NO_PERMISSION, ResponseCode.SYSTEM_ERROR])
+def test_a_refusal_that_will_not_pass_is_raised_at_once(canned: "CannedCluster", code: int) -> None:
     pauses: list[int] = []
     cluster = cluster_of(canned, pauses)
     cluster.latest()
-    canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not readable"))
+    canned.failures.append(CallRefused(code, "not readable"))
     with pytest.raises(CallRefused, match="not readable"):
         cluster.ask("broker-a", MaxOffset(topic="orders", queue_id=0))
     assert pauses == []
 
 
-def test_time_runs_out(canned: Any) -> None:
+def test_time_runs_out(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned, timeout_ms=0)
     canned.failures += [ConnectFailed("nobody there")] * 9
     with pytest.raises(ConnectFailed, match="nobody there"):
         cluster.latest()
 
 
-def test_a_broker_that_left_the_route_is_named(canned: Any) -> None:
+def test_a_broker_that_left_the_route_is_named(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned, timeout_ms=0)
     with pytest.raises(ConnectFailed, match="broker 'broker-z' is not in the route of orders"):
         cluster.ask("broker-z", MaxOffset(topic="orders", queue_id=0))
 
 
-def test_an_unknown_topic_is_the_users_mistake(canned: Any) -> None:
+def test_an_unknown_topic_is_a_usage_error(canned: "CannedCluster") -> None:
     with pytest.raises(UsageError, match="topic 'odrers' is unknown"):
         cluster_of(canned, topic="odrers").latest()
 
 
-def test_of_several_topics_the_unknown_one_is_named_and_what_may_be_meant(canned: Any) -> None:
+def test_the_unknown_one_of_several_topics_is_named_with_a_suggestion(
+    canned: "CannedCluster",
+) -> None:
     options = SourceOptions(namesrv=(canned.namesrv,), topics=("orders", "ordres"))
     with pytest.raises(UsageError, match=r"topic 'ordres' is unknown .* did you mean 'orders'"):
         ClusterClient(options).latest()
 
 
-def test_a_pattern_means_the_topics_that_there_are_now(canned: Any) -> None:
+def test_a_pattern_means_the_topics_that_there_are_now(canned: "CannedCluster") -> None:
     options = SourceOptions(namesrv=(canned.namesrv,), topic_pattern="or.*")
     cluster = ClusterClient(options)
     assert cluster.topics() == ("orders",)
@@ -188,24 +217,26 @@ def test_a_pattern_means_the_topics_that_there_are_now(canned: Any) -> None:
     assert cluster.topics() == ()
 
 
-def test_a_name_server_that_knows_of_no_system_topics_will_do(canned: Any) -> None:
+def test_a_name_server_may_refuse_to_list_system_topics(
+    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole = canned.route
 
-    def old(call: Any) -> Any:
+    def refuse_system_topics(call: Call[Any]) -> Reply:
         if isinstance(call, SystemTopics):
             raise CallRefused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "what?")
         return whole(call)
 
-    canned.route = old
+    monkeypatch.setattr(canned, "route", refuse_system_topics)
     assert ClusterClient(SourceOptions(namesrv=(canned.namesrv,), topic_pattern=".*")).topics()
 
 
-def test_a_groups_progress(canned: Any) -> None:
+def test_a_groups_progress(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned)
     cluster.latest()
     whole = canned.answer
 
-    def with_progress(broker: str, call: Any) -> Any:
+    def with_progress(broker: str, call: Call[Any]) -> Any:
         if not isinstance(call, QueryOffset):
             return whole(broker, call)
         assert call.set_zero_if_not_found is False
@@ -222,20 +253,20 @@ def test_a_groups_progress(canned: Any) -> None:
         cluster.committed(("orders", "broker-b", 0), "g")
 
 
-def test_a_topic_that_was_there_is_waited_for(canned: Any) -> None:
+def test_a_topic_that_was_known_before_is_waited_for(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned)
     cluster.latest()
     canned.failures.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "just started"))
     assert cluster.latest() == ends(canned)
 
 
-def test_the_next_name_server_is_asked(canned: Any) -> None:
+def test_the_next_name_server_is_asked(canned: "CannedCluster") -> None:
     cluster = cluster_of(canned, namesrv=("dead:9876", canned.namesrv))
     assert cluster.latest() == ends(canned)
 
 
-def test_loss_is_an_error_unless_the_user_has_said_otherwise(
-    canned: Any, caplog: pytest.LogCaptureFixture
+def test_loss_is_an_error_unless_an_option_allows_it(
+    canned: "CannedCluster", caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(DataLost, match="five are gone; failOnDataLoss=false"):
         cluster_of(canned).report_loss("five are gone")

@@ -16,7 +16,9 @@ key = st.builds(
 
 
 @given(st.lists(st.lists(st.one_of(st.none(), key), max_size=20), max_size=5))
-def test_each_key_is_kept_once_and_what_has_none_always(batches: list[list[str | None]]) -> None:
+def test_each_key_is_kept_once_and_rows_without_a_key_always(
+    batches: list[list[str | None]],
+) -> None:
     deduplicator, met = Deduplicator(), set[str]()
     for batch in batches:
         kept = deduplicator.first_occurrences(pa.array(batch, pa.string())).tolist()
@@ -35,7 +37,7 @@ def test_keys_of_another_form_are_kept() -> None:
         assert Deduplicator().first_occurrences(pa.array(odd * 2)).all()
 
 
-def test_what_a_replay_writes_is_a_key_wherever_its_queue_is() -> None:
+def test_the_property_of_a_replay_is_a_key_in_any_queue() -> None:
     deduplicator = Deduplicator()
     keys = [f"orders/broker-a/0/{offset}" for offset in (7, 2**31, 7, 10**17, 2**31)]
     assert deduplicator.first_occurrences(pa.array(keys)).tolist() == [

@@ -27,7 +27,7 @@ TOPIC = "orders"
 @pytest.fixture(scope="module")
 def running() -> Iterator[BlockingCluster]:
     """A broker with a topic of two queues, and three messages in the first."""
-    with BlockingCluster() as found, closing(BlockingChannel(found.broker_addrs[0])) as channel:
+    with BlockingCluster() as cluster, closing(BlockingChannel(cluster.broker_addrs[0])) as channel:
         channel.call(CreateTopic(topic=TOPIC, read_queue_nums=2, write_queue_nums=2, perm=6))
         items = encode(pa.RecordBatch.from_pydict({"body": ["one", "two", "three"]}))
         for body in batch_bodies(items, 1_000_000):
@@ -36,8 +36,8 @@ def running() -> Iterator[BlockingCluster]:
                     producer_group="shop", topic=TOPIC, queue_id=0, born_timestamp=1, body=body
                 )
             )
-        _wait_for_route(found.namesrv_addr)
-        yield found
+        _wait_for_route(cluster.namesrv_addr)
+        yield cluster
 
 
 def _wait_for_route(namesrv: str) -> None:
@@ -66,7 +66,7 @@ def progress(running: BlockingCluster, group: str) -> dict[int, tuple[int, int]]
     return {queue.queue_id: (one.consumer_offset, one.lag) for queue, one in table.items()}
 
 
-def test_a_group_that_nobody_knows_is_made_with_what_the_genuine_tool_looks_for(
+def test_an_unknown_group_is_created_as_mqadmin_expects_it(
     running: BlockingCluster,
 ) -> None:
     publisher(running, "lake").publish({(TOPIC, "broker-a", 0): 1, (TOPIC, "broker-a", 1): 0})
@@ -84,22 +84,22 @@ def test_a_group_that_nobody_knows_is_made_with_what_the_genuine_tool_looks_for(
             pytest.fail("consumerProgress would not find the group's brokers")
 
 
-def test_only_what_is_new_is_told(running: BlockingCluster) -> None:
-    found = publisher(running, "again")
-    found.publish({(TOPIC, "broker-a", 0): 1})
-    found.publish({(TOPIC, "broker-a", 0): 3, (TOPIC, "broker-a", 1): 0})
+def test_only_changed_offsets_are_published(running: BlockingCluster) -> None:
+    progress_publisher = publisher(running, "again")
+    progress_publisher.publish({(TOPIC, "broker-a", 0): 1})
+    progress_publisher.publish({(TOPIC, "broker-a", 0): 3, (TOPIC, "broker-a", 1): 0})
     assert progress(running, "again") == {0: (3, 0), 1: (0, 0)}
 
 
 def test_a_broker_that_is_away_is_a_warning_once(
     running: BlockingCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    found = publisher(running, "lake")
+    progress_publisher = publisher(running, "lake")
     for offset in (1, 2):
-        found.publish({(TOPIC, "broker-z", 0): offset, (TOPIC, "broker-a", 0): offset})
-    said = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert len(said) == 1
-    assert "broker 'broker-z' does not take the progress of group 'lake'" in said[0]
+        progress_publisher.publish({(TOPIC, "broker-z", 0): offset, (TOPIC, "broker-a", 0): offset})
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert len(warnings) == 1
+    assert "broker 'broker-z' does not take the progress of group 'lake'" in warnings[0]
     assert progress(running, "lake")[0] == (2, 1)
 
 
@@ -107,21 +107,21 @@ def test_a_group_with_members_is_refused(
     running: BlockingCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     consumer = PushConsumer(running.namesrv_addr, group="billing", topic=TOPIC)
-    found = publisher(running, "billing")
-    found.check()  # nobody is in it
+    progress_publisher = publisher(running, "billing")
+    progress_publisher.check()  # nobody is in it
     with consumer:
         deadline = time.perf_counter() + 10
         refused = None
         while refused is None and time.perf_counter() < deadline:
             try:
-                found.check()
+                progress_publisher.check()
                 time.sleep(0.05)
             except UsageError as error:
                 refused = str(error)
-        found.publish({(TOPIC, "broker-a", 0): 1})
+        progress_publisher.publish({(TOPIC, "broker-a", 0): 1})
         assert "does not take the progress of group 'billing'" in caplog.text
-    told = progress(running, "billing")
-    assert 0 not in told or told[0][0] != 1, "it is that of its member, or none yet"
+    published = progress(running, "billing")
+    assert 0 not in published or published[0][0] != 1, "it is that of its member, or none yet"
     assert refused is not None
     assert "group 'billing' has members (" in refused
     assert "choose a group that nobody consumes with" in refused

@@ -22,7 +22,7 @@ def piece(queue_id: int, start: int = 0, end: int = MANY, broker: str = "a") -> 
     return OffsetRange("orders", broker, queue_id, start, end)
 
 
-def came(*places: tuple[int, int]) -> RecordColumns:
+def records_at(*places: tuple[int, int]) -> RecordColumns:
     """Records of these queues and offsets, as they lie in the log."""
     packed = [
         record.pack(queue_id, 0, offset, at, 0, 0, HOST, 0, HOST, 0, 0, b"b", b"t", b"")
@@ -31,51 +31,56 @@ def came(*places: tuple[int, int]) -> RecordColumns:
     return RecordColumns.of(b"".join(packed))
 
 
-def taken(found: QueueCursors, *places: tuple[int, int]) -> list[tuple[int, int]]:
+def accepted(cursors: QueueCursors, *places: tuple[int, int]) -> list[tuple[int, int]]:
     return [
         place
-        for place, is_wanted in zip(places, found.advance(came(*places)), strict=True)
+        for place, is_wanted in zip(places, cursors.advance(records_at(*places)), strict=True)
         if is_wanted
     ]
 
 
-def test_what_follows_is_wanted_and_nothing_twice() -> None:
-    found = QueueCursors([piece(0, 5), piece(1, 7)])
-    assert taken(found, (0, 4), (1, 7), (0, 5), (1, 8)) == [(1, 7), (0, 5), (1, 8)]
-    assert taken(found, (1, 8), (0, 6), (1, 9)) == [(0, 6), (1, 9)]
+def test_the_next_message_is_accepted_and_none_twice() -> None:
+    cursors = QueueCursors([piece(0, 5), piece(1, 7)])
+    assert accepted(cursors, (0, 4), (1, 7), (0, 5), (1, 8)) == [(1, 7), (0, 5), (1, 8)]
+    assert accepted(cursors, (1, 8), (0, 6), (1, 9)) == [(0, 6), (1, 9)]
 
 
 def test_behind_a_gap_nothing_is_taken() -> None:
-    found = QueueCursors([piece(0), piece(1)])
-    assert taken(found, (0, 0), (1, 1), (0, 2), (0, 3)) == [(0, 0)]
-    assert taken(found, (0, 1), (1, 0), (1, 1)) == [(0, 1), (1, 0), (1, 1)]
+    cursors = QueueCursors([piece(0), piece(1)])
+    assert accepted(cursors, (0, 0), (1, 1), (0, 2), (0, 3)) == [(0, 0)]
+    assert accepted(cursors, (0, 1), (1, 0), (1, 1)) == [(0, 1), (1, 0), (1, 1)]
 
 
 def test_offsets_that_jump_back_do_not_pass() -> None:
-    found = QueueCursors([piece(0), piece(1)])
-    assert taken(found, (0, 1), (0, 0), (1, 0), (1, 2), (1, 1)) == [(1, 0)]
+    cursors = QueueCursors([piece(0), piece(1)])
+    assert accepted(cursors, (0, 1), (0, 0), (1, 0), (1, 2), (1, 1)) == [(1, 0)]
 
 
-def test_a_piece_ends_where_it_ends_but_what_came_is_known() -> None:
-    found = QueueCursors([piece(0, 0, 2), piece(1), piece(2)])
-    assert taken(found, (0, 0), (0, 1), (0, 2), (1, 0), (2, 0)) == [(0, 0), (0, 1), (1, 0), (2, 0)]
-    leading = found.leading()
+def test_a_message_after_the_end_of_a_range_is_dropped_and_its_offset_noted() -> None:
+    cursors = QueueCursors([piece(0, 0, 2), piece(1), piece(2)])
+    assert accepted(cursors, (0, 0), (0, 1), (0, 2), (1, 0), (2, 0)) == [
+        (0, 0),
+        (0, 1),
+        (1, 0),
+        (2, 0),
+    ]
+    leading = cursors.leading()
     assert leading is not None
     assert leading.range.queue_id == 1
-    assert found.other_offsets(leading) == {0: 3, 2: 1}
+    assert cursors.other_offsets(leading) == {0: 3, 2: 1}
 
 
-def test_the_one_that_is_last_in_the_log_leads() -> None:
-    found = QueueCursors([piece(0), piece(1), piece(2)])
+def test_the_queue_that_is_furthest_behind_in_the_log_leads() -> None:
+    cursors = QueueCursors([piece(0), piece(1), piece(2)])
     order = []
     for places in ([(0, 0), (1, 0), (2, 0)], [(0, 1), (2, 1), (1, 1)]):
-        leading = found.leading()
+        leading = cursors.leading()
         assert leading is not None
         order.append(leading.range.queue_id)
-        taken(found, *places)
+        accepted(cursors, *places)
     assert order == [0, 0]
-    taken(found, (0, 2), (1, 2))
-    leading = found.leading()
+    accepted(cursors, (0, 2), (1, 2))
+    leading = cursors.leading()
     assert leading is not None
     assert leading.range.queue_id in (0, 2)
 
@@ -94,30 +99,30 @@ def test_the_one_that_is_last_in_the_log_leads() -> None:
 def test_others_are_asked_for_while_most_have_much_to_come(
     pieces: list[OffsetRange], worth: bool
 ) -> None:
-    found = QueueCursors(pieces)
-    leading = found.leading()
+    cursors = QueueCursors(pieces)
+    leading = cursors.leading()
     assert leading is not None
-    assert bool(found.other_offsets(leading)) is worth
+    assert bool(cursors.other_offsets(leading)) is worth
 
 
 @pytest.mark.parametrize("places", [[(0, 0), (0, 1)], [(0, 0), (1, 0), (5, 1), (5, 2), (5, 3)], []])
 def test_a_pull_that_brought_little_of_others_is_followed_by_a_pause(
     places: list[tuple[int, int]],
 ) -> None:
-    found = QueueCursors([piece(0), piece(1)])
-    leading = found.leading()
+    cursors = QueueCursors([piece(0), piece(1)])
+    leading = cursors.leading()
     assert leading is not None
-    taken(found, *places)
+    accepted(cursors, *places)
     for _ in range(SINGLE_QUEUE_BLOCKS):
-        assert found.other_offsets(leading) == {}
-        found.count_single_pull()
-    assert found.other_offsets(leading)
+        assert cursors.other_offsets(leading) == {}
+        cursors.count_single_pull()
+    assert cursors.other_offsets(leading)
 
 
 def test_nothing_leads_when_all_are_at_their_end() -> None:
-    found = QueueCursors([piece(0, 0, 1)])
-    taken(found, (0, 0))
-    assert found.leading() is None
+    cursors = QueueCursors([piece(0, 0, 1)])
+    accepted(cursors, (0, 0))
+    assert cursors.leading() is None
 
 
 def test_a_group_is_of_one_broker_and_of_different_queues(monkeypatch: pytest.MonkeyPatch) -> None:

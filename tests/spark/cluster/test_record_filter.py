@@ -21,18 +21,18 @@ def selection(tags: tuple[str, ...] | None = None, sql92: str | None = None) -> 
 
 
 @pytest.mark.parametrize(
-    ("found", "expression", "takes_all"),
+    ("record_filter", "expression", "takes_all"),
     [
         (selection(), ("*", "TAG"), True),
         (selection(tags=("a", "b")), ("a || b", "TAG"), False),
         (selection(sql92="n > 1"), ("n > 1", "SQL92"), False),
     ],
 )
-def test_what_brokers_are_told(
-    found: RecordFilter, expression: tuple[str, str], takes_all: bool
+def test_a_filter_is_an_expression_for_the_broker(
+    record_filter: RecordFilter, expression: tuple[str, str], takes_all: bool
 ) -> None:
-    assert found.expression == expression
-    assert found.takes_all is takes_all
+    assert record_filter.expression == expression
+    assert record_filter.takes_all is takes_all
 
 
 def test_a_tag_with_the_same_hash_is_left_out() -> None:
@@ -51,14 +51,14 @@ def test_where_all_are_wanted_nothing_is_copied() -> None:
     assert selection(tags=("a",)).apply(nothing) is nothing
 
 
-def test_of_doubles_the_first_is_kept() -> None:
+def test_the_first_of_duplicates_is_kept() -> None:
     rows = ("q/1/0/5", "q/1/0/6", "q/1/0/5", "q/2/0/5")
     first = RecordColumns.of(b"".join(packed(at, ROQUET_ROW=row) for at, row in enumerate(rows)))
     then = RecordColumns.of(
         packed(4, ROQUET_ROW="q/1/0/6") + packed(5) + packed(6, ROQUET_ROW="other")
     )
     settings = SourceOptions(namesrv=("a:1",), topics=("orders",), drop_doubles=True)
-    found = RecordFilter(settings)
-    assert found.takes_all, "a double that is left out is there, so what is missing is lost"
-    assert found.apply(first).queue_offsets.tolist() == [0, 1, 3]
-    assert found.apply(then).queue_offsets.tolist() == [5, 6]
+    record_filter = RecordFilter(settings)
+    assert record_filter.takes_all, "a double that is left out is there, so what is missing is lost"
+    assert record_filter.apply(first).queue_offsets.tolist() == [0, 1, 3]
+    assert record_filter.apply(then).queue_offsets.tolist() == [5, 6]

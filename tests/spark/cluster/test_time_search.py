@@ -4,14 +4,13 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from roquet.spark.cluster import time_search
 from roquet.spark.cluster.time_search import first_since
+from roquet.wire.call import Call
 from roquet.wire.calls.offset import OffsetByTime, OffsetReply
-from roquet.wire.calls.pull import PullReply
+from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records import record
 
@@ -48,18 +47,23 @@ class TimedBroker:
     """A queue whose messages were stored at these times; the first `gone` of them are deleted."""
 
     def __init__(self, times: Sequence[int], search: Search, gone: int = 0) -> None:
-        self._times, self._search, self._gone = times, search, gone
+        self._times, self._search, self.gone = times, search, gone
+        self.is_silent = False
+        """Whether pulls return neither messages nor a further offset."""
         self.calls = 0
 
-    def ask(self, _broker: str, call: Any) -> Any:
+    def ask(self, _broker: str, call: Call[Any]) -> Any:
         self.calls += 1
-        first, end = self._gone, len(self._times)
+        first, end = self.gone, len(self._times)
         if isinstance(call, OffsetByTime):
             kept = self._times[first:]
             return OffsetReply(offset=first + self._search(kept, call.timestamp) if kept else -1)
+        assert isinstance(call, Pull)
         if not first <= call.queue_offset < end:
             code = ResponseCode.PULL_OFFSET_MOVED
             return PullReply(code=code, next_begin_offset=first, min_offset=first, max_offset=end)
+        if self.is_silent:
+            return PullReply(next_begin_offset=0, min_offset=first, max_offset=end, body=b"")
         last = min(call.queue_offset + min(call.max_msg_nums, 3), end)
         body = b"".join(packed(at, self._times[at]) for at in range(call.queue_offset, last))
         return PullReply(next_begin_offset=last, min_offset=first, max_offset=end, body=body)
@@ -73,7 +77,9 @@ TIMES = st.lists(st.integers(1_000, 1_030), max_size=40).map(sorted)
 
 
 @given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
-def test_any_queue_any_time(times: list[int], ms: int, search: Search, gone: int) -> None:
+def test_the_first_message_since_any_time_is_found_in_any_queue(
+    times: list[int], ms: int, search: Search, gone: int
+) -> None:
     gone = min(gone, len(times))
     broker: Any = TimedBroker(times, search, gone)
     expected = max(bisect_left(times, ms), gone)
@@ -91,25 +97,25 @@ def test_the_answer_stays_within_the_span(times: list[int], ms: int, low: int, m
 
 
 @given(TIMES, st.integers(990, 1_040), st.sampled_from([exact, nearest]), st.integers(0, 5))
-def test_what_retention_takes_meanwhile_does_not_end_the_search(
+def test_messages_that_retention_deletes_during_the_search_do_not_end_it(
     times: list[int], ms: int, search: Search, gone: int
 ) -> None:
     gone = min(gone, len(times))
     broker: Any = TimedBroker(times, search, gone)
-    asked = broker.ask
+    ask = broker.ask
 
-    def late(name: str, call: Any) -> Any:
+    def late(name: str, call: Call[Any]) -> Any:
         if not isinstance(call, OffsetByTime):
-            return asked(name, call)
-        kept, broker._gone = broker._gone, 0  # as it was when the broker searched
+            return ask(name, call)
+        before, broker.gone = broker.gone, 0  # as it was when the broker searched
         try:
-            return asked(name, call)
+            return ask(name, call)
         finally:
-            broker._gone = kept
+            broker.gone = before
 
     broker.ask = late
-    found = first_since(broker.ask, "lake", QUEUE, (0, len(times)), ms)
-    assert max(found, gone) == max(bisect_left(times, ms), gone)
+    offset = first_since(broker.ask, "lake", QUEUE, (0, len(times)), ms)
+    assert max(offset, gone) == max(bisect_left(times, ms), gone)
 
 
 def test_an_exact_search_costs_two_calls() -> None:
@@ -118,9 +124,7 @@ def test_an_exact_search_costs_two_calls() -> None:
     assert broker.calls == 2
 
 
-def test_a_queue_that_gives_nothing_is_read_rather_than_left_out(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(time_search, "_stored_times", lambda *_: ({}, 0))
-    broker: Any = TimedBroker([1_000, 1_001, 1_002], exact)
+def test_a_queue_whose_pulls_return_nothing_is_read_rather_than_left_out() -> None:
+    broker = TimedBroker([1_000, 1_001, 1_002], exact)
+    broker.is_silent = True
     assert first_since(broker.ask, "lake", QUEUE, (0, 3), 1_002) == 1

@@ -46,13 +46,17 @@ class EagerSpark:
 
     def collect(self) -> list[dict[str, Any]]:
         self.jobs += 1
-        found = [self._done(number) for number in range(self._count)]
-        return found if not self._repeats else [self._done(n) for n in range(self._count)]
+        results = [self._done(number) for number in range(self._count)]
+        return results if not self._repeats else [self._done(n) for n in range(self._count)]
 
     def _done(self, number: int) -> dict[str, Any]:
         [answer] = self._work(iter([pa.RecordBatch.from_pydict({"id": [number]})]))
         [row] = answer.to_pylist()
         return dict(row)
+
+
+MakeSpark = Callable[..., Any]
+"""Makes an `EagerSpark`; its result is Any because jobs ask for a SparkSession."""
 
 
 class Topic:
@@ -126,12 +130,12 @@ class Topic:
 @pytest.fixture
 def topic() -> Iterator[Topic]:
     """An empty topic on two brokers."""
-    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as found:
-        yield found
+    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as orders:
+        yield orders
 
 
 @pytest.fixture
-def eager() -> type[EagerSpark]:
+def eager() -> MakeSpark:
     return EagerSpark
 
 
@@ -173,9 +177,9 @@ class ArchivedTopic:
 
     def archive(self, **params: Any) -> None:
         options = {"namesrv": self.topic.namesrv}
-        given = {"topic": "orders", "target": str(self.root), "options": options, **params}
+        arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
         eager: Any = EagerSpark
-        archive_job.run(archive_job.Params(**given), eager)
+        archive_job.run(archive_job.Params(**arguments), eager)
 
     def rows(self, name: str = again) -> pa.Table:
         """The messages of a topic, queue by queue."""

@@ -63,7 +63,7 @@ def test_neighbours_that_occur_equally_often_are_one_range() -> None:
 
 
 @given(NUMBERS)
-def test_counts_say_how_often_each_number_occurs(numbers: list[int]) -> None:
+def test_counts_are_the_occurrences_of_each_number(numbers: list[int]) -> None:
     counts = counts_of(*numbers)
     assert counter_of(counts) == Counter(numbers)
     assert counts.rows == len(numbers)

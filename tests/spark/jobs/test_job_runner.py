@@ -1,6 +1,6 @@
 """Tasks return one line each, and a failure is one sentence."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +10,9 @@ from roquet.spark.jobs import job_runner
 from roquet.spark.jobs.job_runner import JobFailed, last_line, run_task_set
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.source.tasks import BrokerUnavailable
+
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import MakeSpark
 
 
 class ThreeTasks:
@@ -27,12 +30,12 @@ class ThreeTasks:
         return TaskResult(rows={"orders": {"broker-a": {str(number): 7}}})
 
 
-def work(eager: Any, error: BaseException | None = None) -> list[TaskResult]:
+def work(eager: "MakeSpark", error: BaseException | None = None) -> list[TaskResult]:
     task_set: Any = ThreeTasks(error)
     return run_task_set(eager(), task_set)
 
 
-def test_each_task_answers(eager: Any) -> None:
+def test_each_task_returns_its_result(eager: "MakeSpark") -> None:
     assert [answer.rows["orders"]["broker-a"] for answer in work(eager)] == [
         {"0": 7},
         {"1": 7},
@@ -40,17 +43,19 @@ def test_each_task_answers(eager: Any) -> None:
     ]
 
 
-def test_what_will_never_go_well_is_told_as_it_is(eager: Any) -> None:
+def test_a_permanent_error_is_reported_unchanged(eager: "MakeSpark") -> None:
     with pytest.raises(JobFailed, match=r"^queue 3 has no offset 5$"):
         work(eager, DataLost("queue 3 has no offset 5"))
 
 
-def test_a_broker_that_is_away_is_told_apart(eager: Any) -> None:
+def test_an_absent_broker_is_an_error_of_its_own(eager: "MakeSpark") -> None:
     with pytest.raises(BrokerUnavailable, match="waited 60 s in vain"):
         work(eager, BrokerUnavailable("waited 60 s in vain"))
 
 
-def test_what_may_pass_is_left_to_spark_and_told_when_it_gives_up(eager: Any) -> None:
+def test_a_transient_error_is_retried_by_spark_and_reported_at_the_end(
+    eager: "MakeSpark",
+) -> None:
     with pytest.raises(JobFailed, match="the Spark job failed: no answer within 5 ms") as failed:
         work(eager, CallTimeout("no answer within 5 ms"))
     assert isinstance(failed.value.__cause__, RoquetError)
@@ -68,7 +73,7 @@ class Py4JError(Exception):
         Py4JError("An error occurred while calling o31.setCallSite"),
     ],
 )
-def test_a_java_that_goes_while_spark_begins_is_told(
+def test_a_jvm_that_ends_while_spark_starts_is_reported(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def begin(*_: object, **__: object) -> None:
@@ -86,7 +91,7 @@ def test_a_java_that_goes_while_spark_begins_is_told(
         Py4JError("An error occurred while calling o31.put. Trace:\nno such method\n"),
     ],
 )
-def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
+def test_other_errors_while_spark_starts_are_raised_unchanged(
     monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def begin(*_: object, **__: object) -> None:
@@ -99,7 +104,7 @@ def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "cause"),
     [
         ("", "OSError"),
         ("the cable is out", "the cable is out"),
@@ -121,11 +126,11 @@ def test_what_else_goes_wrong_while_spark_begins_is_not_taken_for_that(
         ),
     ],
 )
-def test_the_cause_is_found_between_the_traces(text: str, told: str) -> None:
-    assert last_line(OSError(text)) == told
+def test_the_cause_is_found_between_the_traces(text: str, cause: str) -> None:
+    assert last_line(OSError(text)) == cause
 
 
-def test_a_spark_that_is_given_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_provided_spark_session_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in job_runner.PROVIDED_BY:
         monkeypatch.delenv(name, raising=False)
     assert not job_runner.is_session_provided(None)
@@ -148,7 +153,7 @@ class LogLevelRecorder:
 
 
 @pytest.mark.parametrize(("master", "level"), [("local[2]", "ERROR"), ("spark://spark:7077", None)])
-def test_a_cluster_s_warnings_are_heard(
+def test_warnings_of_a_cluster_are_logged(
     monkeypatch: pytest.MonkeyPatch, master: str, level: str | None
 ) -> None:
     spark = LogLevelRecorder()

@@ -31,13 +31,11 @@ def test_neighbours_are_spread_over_all_queues() -> None:
 
 
 @given(st.lists(target, min_size=1, unique=True), queue)
-def test_the_order_in_which_queues_are_told_changes_nothing(
-    queues: list[QueueKey], source: QueueKey
-) -> None:
+def test_the_order_of_the_queues_changes_nothing(queues: list[QueueKey], source: QueueKey) -> None:
     assert destination_queue(source, queues) == destination_queue(source, queues[::-1])
 
 
-def test_a_topic_that_nobody_may_write_to_is_said() -> None:
+def test_a_topic_without_write_permission_is_an_error() -> None:
     with pytest.raises(UsageError, match="no queue that may be written to"):
         destination_queue(("orders", "a", 0), [])
 

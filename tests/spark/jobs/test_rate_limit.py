@@ -17,7 +17,7 @@ class ManualClock:
 
 
 @pytest.mark.parametrize(("rate", "count"), [(100.0, 10), (3.0, 1), (5000.0, 500)])
-def test_messages_take_the_time_that_the_rate_says(rate: float, count: int) -> None:
+def test_messages_are_paced_at_the_rate(rate: float, count: int) -> None:
     time = ManualClock()
     rate_limit = RowRateLimit(rate, time.pause, time.now)
     for _ in range(50):
@@ -25,7 +25,7 @@ def test_messages_take_the_time_that_the_rate_says(rate: float, count: int) -> N
     assert time.ms == pytest.approx(49 * count * 1000 / rate, rel=0.02)
 
 
-def test_nobody_makes_up_for_a_stop() -> None:
+def test_time_lost_in_a_stop_is_not_made_up_for() -> None:
     time = ManualClock()
     rate_limit = RowRateLimit(10.0, time.pause, time.now)
     rate_limit.wait(1)
@@ -35,7 +35,7 @@ def test_nobody_makes_up_for_a_stop() -> None:
     assert time.ms == 60_000 + 1_000
 
 
-def test_without_a_rate_nobody_waits() -> None:
+def test_without_a_rate_nothing_waits() -> None:
     time = ManualClock()
     rate_limit = RowRateLimit(None, time.pause, time.now)
     rate_limit.wait(10**9)

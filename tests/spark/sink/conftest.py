@@ -45,8 +45,8 @@ class SinkCluster:
                     return
             cluster.pause(20)
 
-    def options(self, **given: Any) -> SinkOptions:
-        return SinkOptions(**{"namesrv": (self.namesrv,), "timeout_ms": 20_000, **given})
+    def options(self, **settings: Any) -> SinkOptions:
+        return SinkOptions(**{"namesrv": (self.namesrv,), "timeout_ms": 20_000, **settings})
 
     def read(self, topic: str) -> pa.Table:
         """All messages of a topic."""

@@ -9,11 +9,11 @@ from roquet.spark.sink.options import SinkOptions
 OPTIONS = SinkOptions(namesrv=("here:1",), topic="orders")
 
 
-def options(**given: object) -> SinkOptions:
-    return SinkOptions(**{"namesrv": ("here:1",), "topic": "orders", **given})  # type: ignore[arg-type]
+def options(**settings: object) -> SinkOptions:
+    return SinkOptions(**{"namesrv": ("here:1",), "topic": "orders", **settings})  # type: ignore[arg-type]
 
 
-def test_every_column_may_be_there_but_one_of_two_that_say_the_same() -> None:
+def test_every_column_is_allowed_but_two_with_the_same_meaning_are_not() -> None:
     fields = [(name, kinds[0]) for name, kinds in TYPES.items() if name != "keys"]
     assert check_frame(fields, OPTIONS) == tuple(name for name in TYPES if name != "keys")
 
@@ -40,7 +40,7 @@ def test_a_wrong_frame_is_refused(fields: list[tuple[str, str]], error: str) -> 
         check_frame(fields, OPTIONS)
 
 
-def test_other_columns_can_be_passed_over() -> None:
+def test_other_columns_can_be_ignored() -> None:
     fields = [("body", "string"), ("broker", "string")]
     assert check_frame(fields, options(ignores_others=True)) == ("body",)
 

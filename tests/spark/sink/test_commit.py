@@ -1,118 +1,139 @@
 """Transaction commit: a decided batch becomes visible once and completely, after any kill."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from roquet.model.errors import RecordError, StoreError
-from roquet.spark.sink import commit as commits
-from roquet.spark.sink.commit import abort, commit, decided_batches, finish_decided, roll_back
-from roquet.spark.sink.commit_records import CommitRecords
+from roquet.spark.sink.commit import (
+    abort,
+    commit,
+    commit_record,
+    decided_batches,
+    finish_decided,
+    open_committer,
+    roll_back,
+)
+from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
 from roquet.spark.sink.finish_batch import refs_at
 from roquet.spark.sink.half_message_refs import concat, from_bytes, to_bytes
+from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
+
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
 
 BODIES = [f"{at:03d}".encode() for at in range(60)]
 
 
-def written(options: Any, bodies: list[bytes] = BODIES, **columns: Any) -> list[bytes]:
+def send_half_messages(
+    options: SinkOptions, bodies: list[bytes] = BODIES, **columns: Any
+) -> list[bytes]:
     batch = pa.RecordBatch.from_pydict({"body": bodies, **columns})
     return [
         send_partition(iter([batch]), options, batch.schema.names, PartitionOrigin("q", 0, 0))[1]
     ]
 
 
-def options(sink_cluster: Any, topic: str, folder: Path) -> Any:
+def options(sink_cluster: "SinkCluster", topic: str, folder: Path) -> SinkOptions:
     sink_cluster.create(topic)
     return sink_cluster.options(
         topic=topic, transactional=True, commits=str(folder), timeout_ms=5_000
     )
 
 
-def decided(sink_cluster: Any, found: Any, halves: list[bytes]) -> Any:
+def decide_and_die(
+    sink_cluster: "SinkCluster", sink_options: SinkOptions, halves: list[bytes]
+) -> CommitRecord:
     """The state that a driver leaves when it is killed right after its decision."""
     table = concat(map(from_bytes, halves))
-    record = commits._record(found, "q", 0, table)
-    CommitRecords(Path(found.commits)).write(record)
+    record = commit_record(sink_options, "q", 0, table)
+    CommitRecords(Path(sink_options.commits or "")).write(record)
     return record
 
 
 def test_a_commit_shows_all_rows_and_marks_the_batch_done(
-    sink_cluster: Any, tmp_path: Path
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
-    found = options(sink_cluster, "shown", tmp_path)
-    halves = written(found)
+    sink_options = options(sink_cluster, "shown", tmp_path)
+    halves = send_half_messages(sink_options)
     assert sink_cluster.bodies("shown") == []
-    commit(found, "q", 0, halves)
+    commit(sink_options, "q", 0, halves)
     assert sink_cluster.bodies("shown") == BODIES
-    assert decided_batches(found) == {"q": {0}}
+    assert decided_batches(sink_options) == {"q": {0}}
     assert CommitRecords(tmp_path).open() == []
 
 
-def test_an_abort_shows_nothing_ever(sink_cluster: Any, tmp_path: Path) -> None:
-    found = options(sink_cluster, "aborted", tmp_path)
-    halves = written(found)
-    abort(found, "q", 0, halves)
-    record = decided(sink_cluster, found, halves)
-    outcomes = end_all(found, record)
+def test_an_abort_shows_nothing_ever(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
+    sink_options = options(sink_cluster, "aborted", tmp_path)
+    halves = send_half_messages(sink_options)
+    abort(sink_options, "q", 0, halves)
+    record = decide_and_die(sink_cluster, sink_options, halves)
+    outcomes = commit_all(sink_options, record)
     assert {outcome.name for outcome in outcomes.values()} == {"REFUSED"}
     assert sink_cluster.bodies("aborted") == []
 
 
-def end_all(found: Any, record: Any) -> Any:
-    with commits._committer(found, found.group, 5_000) as (wait, committer):
+def commit_all(sink_options: SinkOptions, record: CommitRecord) -> Any:
+    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
         halves = refs_at(record.halves, range(record.halves.num_rows))
         return wait(committer.commit(halves))
 
 
-def test_an_abort_after_the_decision_changes_nothing(sink_cluster: Any, tmp_path: Path) -> None:
-    found = options(sink_cluster, "too-late", tmp_path)
-    halves = written(found)
-    decided(sink_cluster, found, halves)
-    abort(found, "q", 0, halves)
-    finish_decided(found, quiet_ms=0)
+def test_an_abort_after_the_decision_changes_nothing(
+    sink_cluster: "SinkCluster", tmp_path: Path
+) -> None:
+    sink_options = options(sink_cluster, "too-late", tmp_path)
+    halves = send_half_messages(sink_options)
+    decide_and_die(sink_cluster, sink_options, halves)
+    abort(sink_options, "q", 0, halves)
+    finish_decided(sink_options, quiet_ms=0)
     assert sink_cluster.bodies("too-late") == BODIES
 
 
 def test_a_driver_that_died_half_way_is_finished_without_doubles(
-    sink_cluster: Any, tmp_path: Path
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
-    found = options(sink_cluster, "half-way", tmp_path)
-    halves = written(found)
-    record = decided(sink_cluster, found, halves)
+    sink_options = options(sink_cluster, "half-way", tmp_path)
+    halves = send_half_messages(sink_options)
+    record = decide_and_die(sink_cluster, sink_options, halves)
     first = refs_at(record.halves, range(25))
-    with commits._committer(found, found.group, 5_000) as (wait, committer):
+    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
         wait(committer.commit(first))
     assert sink_cluster.bodies("half-way") == BODIES[:25]
-    finish_decided(found, quiet_ms=0)
+    finish_decided(sink_options, quiet_ms=0)
     assert sink_cluster.bodies("half-way") == BODIES
-    finish_decided(found, quiet_ms=0)
+    finish_decided(sink_options, quiet_ms=0)
     assert sink_cluster.bodies("half-way") == BODIES
 
 
-def test_a_batch_that_is_run_again_is_finished_and_its_new_halves_go(
-    sink_cluster: Any, tmp_path: Path
+def test_a_repeated_batch_is_finished_and_its_new_half_messages_are_rolled_back(
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
-    found = options(sink_cluster, "again", tmp_path)
-    decided(sink_cluster, found, written(found))
-    commit(found, "q", 0, written(found), quiet_ms=0)
+    sink_options = options(sink_cluster, "again", tmp_path)
+    decide_and_die(sink_cluster, sink_options, send_half_messages(sink_options))
+    commit(sink_options, "q", 0, send_half_messages(sink_options), quiet_ms=0)
     assert sink_cluster.bodies("again") == BODIES
-    commit(found, "q", 0, written(found), quiet_ms=0)
+    commit(sink_options, "q", 0, send_half_messages(sink_options), quiet_ms=0)
     assert sink_cluster.bodies("again") == BODIES
 
 
-def test_halves_that_a_broker_gave_up_are_sent_anew(impatient_cluster: Any, tmp_path: Path) -> None:
-    found = options(impatient_cluster, "given-up", tmp_path)
-    found = type(found)(**{f: getattr(found, f) for f in found.__struct_fields__}
-                        | {"transaction_time_ms": 0})  # fmt: skip
+def test_half_messages_that_a_broker_discarded_are_sent_again(
+    impatient_cluster: "SinkCluster", tmp_path: Path
+) -> None:
+    sink_options = replace(options(impatient_cluster, "given-up", tmp_path), transaction_time_ms=0)
     batch: dict[str, Any] = {"key": [f"k{at}" for at in range(60)], "flag": list(range(60))}
-    record = decided(impatient_cluster, found, written(found, **batch))
+    record = decide_and_die(
+        impatient_cluster, sink_options, send_half_messages(sink_options, **batch)
+    )
     first = refs_at(record.halves, range(25))
-    with commits._committer(found, found.group, 5_000) as (wait, committer):
+    with open_committer(sink_options, sink_options.group, 5_000) as (wait, committer):
         wait(committer.commit(first))
     wait_until(
         lambda: (
@@ -121,7 +142,7 @@ def test_halves_that_a_broker_gave_up_are_sent_anew(impatient_cluster: Any, tmp_
             == 60
         )
     )
-    finish_decided(found, quiet_ms=0)
+    finish_decided(sink_options, quiet_ms=0)
     table = impatient_cluster.read("given-up")
     assert sorted(table["body"].to_pylist()) == BODIES
     for row in table.to_pylist():
@@ -132,7 +153,7 @@ def test_halves_that_a_broker_gave_up_are_sent_anew(impatient_cluster: Any, tmp_
         assert "REAL_TOPIC" not in properties
 
 
-def wait_until(is_so: Any) -> None:
+def wait_until(is_so: Callable[[], object]) -> None:
     for _ in range(200):
         try:
             if is_so():
@@ -144,10 +165,15 @@ def wait_until(is_so: Any) -> None:
 
 
 def test_rows_of_one_order_key_become_visible_in_their_order(
-    sink_cluster: Any, tmp_path: Path
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
-    found = options(sink_cluster, "in-order", tmp_path)
-    commit(found, "q", 0, written(found, order_key=[f"k{at % 5}" for at in range(60)]))
+    sink_options = options(sink_cluster, "in-order", tmp_path)
+    commit(
+        sink_options,
+        "q",
+        0,
+        send_half_messages(sink_options, order_key=[f"k{at % 5}" for at in range(60)]),
+    )
     lines: dict[tuple[str, int], list[tuple[int, bytes]]] = {}
     for row in sink_cluster.read("in-order").to_pylist():
         place = (row["queue_offset"], row["body"])
@@ -157,30 +183,32 @@ def test_rows_of_one_order_key_become_visible_in_their_order(
         assert [body for _, body in sorted(line)] == sorted(body for _, body in line)
 
 
-def test_a_batch_without_rows_is_recorded_too(sink_cluster: Any, tmp_path: Path) -> None:
-    found = options(sink_cluster, "empty", tmp_path)
-    commit(found, "q", 0, [])
-    assert decided_batches(found) == {"q": {0}}
+def test_a_batch_without_rows_is_recorded_too(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
+    sink_options = options(sink_cluster, "empty", tmp_path)
+    commit(sink_options, "q", 0, [])
+    assert decided_batches(sink_options) == {"q": {0}}
 
 
-def test_who_cannot_have_the_lock_says_so(sink_cluster: Any, tmp_path: Path) -> None:
-    found = sink_cluster.options(topic="x", transactional=True, commits=str(tmp_path), timeout_ms=0)
+def test_a_commit_without_the_lock_is_an_error(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
+    sink_options = sink_cluster.options(
+        topic="x", transactional=True, commits=str(tmp_path), timeout_ms=0
+    )
     with (
         CommitRecords(tmp_path).locked(0, lambda _: None),
         pytest.raises(StoreError, match="another process is committing"),
     ):
-        commit(found, "q", 0, [])
+        commit(sink_options, "q", 0, [])
 
 
-def test_a_half_message_that_is_nowhere_is_an_outcry_and_stays_open(
-    sink_cluster: Any, tmp_path: Path
+def test_a_missing_half_message_is_an_error_and_its_record_stays_open(
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
-    found = options(sink_cluster, "nowhere", tmp_path)
-    table = from_bytes(written(found)[0])
+    sink_options = options(sink_cluster, "nowhere", tmp_path)
+    table = from_bytes(send_half_messages(sink_options)[0])
     lost = table.set_column(
         table.schema.get_field_index("position"), "position", pa.array([7] * 60, pa.int64())
     )
     with pytest.raises(RecordError, match="no longer has the half message at 7"):
-        commit(found, "q", 0, [to_bytes(lost)], quiet_ms=0)
+        commit(sink_options, "q", 0, [to_bytes(lost)], quiet_ms=0)
     assert len(CommitRecords(tmp_path).open()) == 1
-    roll_back(found, table)
+    roll_back(sink_options, table)

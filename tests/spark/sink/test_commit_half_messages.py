@@ -1,7 +1,7 @@
 """Commits of half messages are retried, and the outcome of each is known."""
 
 import asyncio
-from itertools import repeat
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -14,15 +14,15 @@ from roquet.model.errors import (
     ConnectionLost,
     RecordError,
 )
-from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.send_retry import NOT_DONE
 from roquet.rules.transaction import COMMIT, ROLL_BACK
-from roquet.spark.sink import commit_half_messages
 from roquet.spark.sink.commit_half_messages import (
     CommitOutcome,
     HalfMessageCommitter,
     HalfMessageRef,
 )
-from roquet.wire.call import Reply
+from roquet.testing.clock import run, this_loop
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
@@ -44,6 +44,7 @@ class FakeNetwork:
     def __init__(self, answers: dict[int, list[CallError]] | None = None) -> None:
         self.answers = answers or {}
         self.calls: list[EndTransaction] = []
+        self.called_ms: list[int] = []
         self.refreshed = 0
 
     def leader(self, broker: str) -> str:
@@ -54,32 +55,35 @@ class FakeNetwork:
 
     async def call(self, _address: str, call: EndTransaction, _timeout_ms: int) -> Reply:
         self.calls.append(call)
+        self.called_ms.append(this_loop().clock.monotonic_ms())
         await asyncio.sleep(0)
         if answers := self.answers.get(call.half_offset - 50):
             raise answers.pop(0)
         return Reply()
 
     @property
-    def told(self) -> list[int]:
+    def committed(self) -> list[int]:
         return [call.half_offset - 50 for call in self.calls]
 
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commit_half_messages, "retry_pauses", lambda: repeat(0))
+    @property
+    def pauses_ms(self) -> list[int]:
+        return [after - before for before, after in pairwise(self.called_ms)]
 
 
 def work(
     net: FakeNetwork, what: str, halves: list[HalfMessageRef], timeout_ms: int = 60_000
 ) -> Any:
-    async def run() -> Any:
-        made = HalfMessageCommitter(net, net, "g", timeout_ms, SYSTEM_CLOCK)  # type: ignore[arg-type]
+    """The outcome; pauses pass in virtual time."""
+
+    async def main() -> Any:
+        clock = this_loop().clock
+        made = HalfMessageCommitter(net, net, "g", timeout_ms, clock)  # type: ignore[arg-type]
         return await getattr(made, what)(halves)
 
-    return asyncio.run(run())
+    return run(main())
 
 
-def test_an_end_says_which_half_message_it_ends() -> None:
+def test_an_end_request_names_its_half_message() -> None:
     net = FakeNetwork()
     assert work(net, "commit", [half(3)]) == {3: CommitOutcome.DONE}
     (call,) = net.calls
@@ -90,7 +94,7 @@ def test_an_end_says_which_half_message_it_ends() -> None:
     assert (call.msg_id, call.broker_name) == ("U3", "a")
 
 
-def test_each_answer_means_something() -> None:
+def test_each_reply_has_an_outcome() -> None:
     net = FakeNetwork(
         {
             0: [BUSY, ConnectFailed("away")],
@@ -109,6 +113,31 @@ def test_each_answer_means_something() -> None:
     assert late == [False, True]
 
 
+@pytest.mark.parametrize("code", sorted(NOT_DONE))
+def test_a_commit_that_certainly_changed_nothing_is_sent_again(code: int) -> None:
+    net = FakeNetwork({1: [CallRefused(code)] * 9})
+    assert work(net, "commit", [half(1)]) == {1: CommitOutcome.DONE}
+    assert net.committed == [1] * 10
+    assert net.pauses_ms == [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]
+
+
+FINAL = set(ResponseCode) - NOT_DONE - {ResponseCode.ILLEGAL_OPERATION, ResponseCode.SUCCESS}
+
+
+@pytest.mark.parametrize("code", sorted(FINAL))
+def test_a_commit_that_may_have_been_done_is_never_sent_again(code: int) -> None:
+    net = FakeNetwork({1: [CallRefused(code)]})
+    assert work(net, "commit", [half(1)]) == {1: CommitOutcome.REFUSED}
+    assert net.committed == [1]
+
+
+@pytest.mark.parametrize("error", [ConnectionLost("gone"), CallTimeout("slow")], ids=repr)
+def test_a_commit_whose_reply_was_lost_is_never_sent_again(error: CallError) -> None:
+    net = FakeNetwork({1: [error]})
+    assert work(net, "commit", [half(1)]) == {1: CommitOutcome.UNKNOWN}
+    assert net.committed == [1]
+
+
 def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
     class Nowhere(FakeNetwork):
         async def refresh(self, topic: str) -> None:
@@ -124,18 +153,22 @@ def test_a_name_server_that_is_away_for_a_moment_is_no_error() -> None:
     assert work(Nowhere(), "commit", [half(1)]) == {1: CommitOutcome.DONE}
 
 
-def test_a_broker_that_is_busy_is_asked_again_for_what_it_gave_up() -> None:
+def test_a_busy_broker_is_asked_again_for_a_discarded_half_message() -> None:
     class Busy(FakeNetwork):
-        async def call(self, _address: str, call: Any, _timeout_ms: int) -> Any:
-            self.calls.append(call)
-            if len(self.calls) == 1:
+        def __init__(self) -> None:
+            super().__init__()
+            self.all_calls: list[Call[Any]] = []
+
+        async def call(self, _address: str, call: Call[Any], _timeout_ms: int) -> Any:
+            self.all_calls.append(call)
+            if len(self.all_calls) == 1:
                 raise BUSY
             raise CallRefused(ResponseCode.SYSTEM_ERROR, "there is nothing")
 
     net, lost = Busy(), HalfMessageRef(1, "orders", "a", 1, 51, 100, "U1", False, True)
     with pytest.raises(RecordError, match="no longer has the half message at 100"):
         work(net, "commit", [lost])
-    assert [type(call) for call in net.calls] == [ViewMessage, ViewMessage, QueryByKey]
+    assert [type(call) for call in net.all_calls] == [ViewMessage, ViewMessage, QueryByKey]
 
 
 def test_a_broker_that_stays_away_is_an_error() -> None:
@@ -148,20 +181,20 @@ def test_a_broker_that_stays_away_is_an_error() -> None:
         )
 
 
-def test_what_is_ordered_stops_where_something_is_not_known() -> None:
+def test_ordered_commits_stop_at_an_unknown_outcome() -> None:
     net = FakeNetwork({2: [ConnectionLost("gone")]})
     halves = [half(number, ordered=True) for number in range(8)]
-    found = work(net, "commit", halves)
-    assert {number for number, outcome in found.items() if outcome is CommitOutcome.DONE} == {
+    outcomes = work(net, "commit", halves)
+    assert {number for number, outcome in outcomes.items() if outcome is CommitOutcome.DONE} == {
         0, 1, 3, 5, 7,
     }  # fmt: skip
-    assert found[2] is CommitOutcome.UNKNOWN
-    assert {found[number] for number in (4, 6)} == {CommitOutcome.NOT_ASKED}
-    assert [number for number in net.told if number % 2] == [1, 3, 5, 7]
+    assert outcomes[2] is CommitOutcome.UNKNOWN
+    assert {outcomes[number] for number in (4, 6)} == {CommitOutcome.NOT_ASKED}
+    assert [number for number in net.committed if number % 2] == [1, 3, 5, 7]
 
 
-def test_rolling_back_asks_everybody_once_and_minds_nothing() -> None:
+def test_a_roll_back_sends_one_request_per_half_message_and_ignores_errors() -> None:
     net = FakeNetwork({0: [ENDED], 1: [ConnectFailed("away")]})
     work(net, "roll_back", [half(number) for number in range(300)])
-    assert sorted(net.told) == list(range(300))
+    assert sorted(net.committed) == list(range(300))
     assert {call.commit_or_rollback for call in net.calls} == {ROLL_BACK}

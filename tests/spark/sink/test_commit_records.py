@@ -1,7 +1,6 @@
 """Commit records are written completely or not at all, and decide a batch once."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,12 +29,12 @@ def test_a_record_is_read_as_it_was_written(tmp_path: Path) -> None:
     here = CommitRecords(tmp_path / "made" / "here")
     assert (here.open(), here.batches()) == ([], {})
     here.write(record())
-    (found,) = here.open()
-    assert (found.query, found.batch, found.group, found.namesrv, found.ends) == (
+    (saved,) = here.open()
+    assert (saved.query, saved.batch, saved.group, saved.namesrv, saved.ends) == (
         "q", 3, "group", ("a:1", "b:2"), {"orders": {"broker-a": {"0": 7}}},
     )  # fmt: skip
-    assert found.halves.to_pydict() == HALF
-    assert found.prefix == "q/3/"
+    assert saved.halves.to_pydict() == HALF
+    assert saved.prefix == "q/3/"
     assert here.is_recorded("q", 3)
     assert not here.is_recorded("q", 4)
 
@@ -73,7 +72,7 @@ def test_old_records_are_pruned_and_open_ones_never(
     assert here.batches() == {"q": {0, 4, 5}}
 
 
-def test_what_never_comes_again_leaves_nothing(tmp_path: Path) -> None:
+def test_a_forgotten_record_leaves_no_file(tmp_path: Path) -> None:
     here = CommitRecords(tmp_path)
     here.write(record())
     here.done(record(), forget=True)
@@ -90,7 +89,9 @@ def test_a_writer_that_died_half_way_has_decided_nothing(tmp_path: Path) -> None
     assert sorted(path.name for path in tmp_path.iterdir()) == ["lock", "q.000000000003.open"]
 
 
-def test_a_death_between_the_two_marks_is_done(tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_kill_between_the_two_marks_counts_as_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
     here = CommitRecords(tmp_path)
     here.write(record())
@@ -107,7 +108,9 @@ def test_a_death_between_the_two_marks_is_done(tmp_path: Path, monkeypatch: Any)
 
 
 @pytest.mark.parametrize("change", ["cut", "version"])
-def test_a_damaged_record_is_an_outcry(tmp_path: Path, change: str, monkeypatch: Any) -> None:
+def test_a_damaged_record_is_an_error(
+    tmp_path: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here = CommitRecords(tmp_path)
     if change == "version":
         monkeypatch.setattr(commit_records, "VERSION", 99)
@@ -122,7 +125,7 @@ def test_a_damaged_record_is_an_outcry(tmp_path: Path, change: str, monkeypatch:
         here.open()
 
 
-def test_two_cannot_commit_at_one_time(tmp_path: Path) -> None:
+def test_two_drivers_cannot_commit_at_the_same_time(tmp_path: Path) -> None:
     here, waits = CommitRecords(tmp_path), list[int]()
     with here.locked(1_000, nobody):
         with (
@@ -130,13 +133,13 @@ def test_two_cannot_commit_at_one_time(tmp_path: Path) -> None:
             CommitRecords(tmp_path).locked(0, waits.append),
         ):
             raise AssertionError
-        with pytest.raises(InterruptedError), CommitRecords(tmp_path).locked(9_000, interrupted):
+        with pytest.raises(InterruptedError), CommitRecords(tmp_path).locked(9_000, interrupt):
             raise AssertionError
     with CommitRecords(tmp_path).locked(0, nobody):
         pass
 
 
-def interrupted(_ms: int) -> None:
+def interrupt(_ms: int) -> None:
     raise InterruptedError
 
 

@@ -1,17 +1,18 @@
 """Delivery: retries avoid failed brokers, or wait for the one that an order key requires."""
 
-import asyncio
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, ConnectionLost
 from roquet.model.queue import MessageQueue
-from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.sink.delivery import RequestDelivery
+from roquet.rules.send_retry import LESS_DURABLE, OTHER_BROKER, STALE_QUEUE, TRANSIENT
+from roquet.spark.sink.delivery import UNKNOWN_QUEUE_TRIES, RequestDelivery
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
+from roquet.testing.clock import run, this_loop
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -28,6 +29,7 @@ class FakeNetwork:
     def __init__(self, *answers: CallError | SendReply) -> None:
         self.answers = list(answers)
         self.calls: list[tuple[str, Send]] = []
+        self.called_ms: list[int] = []
         self.refreshed = 0
         self.known = True
 
@@ -46,6 +48,7 @@ class FakeNetwork:
 
     async def call(self, address: str, call: Send, _timeout_ms: int) -> SendReply:
         self.calls.append((address, call))
+        self.called_ms.append(this_loop().clock.monotonic_ms())
         answer = self.answers.pop(0) if self.answers else SendReply(queue_id=call.queue_id)
         if isinstance(answer, CallError):
             raise answer
@@ -55,29 +58,22 @@ class FakeNetwork:
     def places(self) -> list[tuple[str, int]]:
         return [(address, call.queue_id) for address, call in self.calls]
 
-
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    found: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        found.append(seconds)
-
-    monkeypatch.setattr("roquet.spark.sink.delivery.asyncio.sleep", sleep)
-    return found
+    @property
+    def pauses_ms(self) -> list[int]:
+        return [after - before for before, after in pairwise(self.called_ms)]
 
 
 def sending(
-    net: FakeNetwork, requests: Sequence[SendRequest], turn: int = 0, **given: Any
+    net: FakeNetwork, requests: Sequence[SendRequest], turn: int = 0, **settings: Any
 ) -> list[str]:
-    """The brokers that took them."""
-    options = SinkOptions(**{"namesrv": ("n:1",), "timeout_ms": 60_000, **given})
+    """The brokers that took them; pauses pass in virtual time."""
+    options = SinkOptions(**{"namesrv": ("n:1",), "timeout_ms": 60_000, **settings})
 
     async def work() -> list[str]:
-        made = RequestDelivery(net, net, options, SYSTEM_CLOCK, turn)  # type: ignore[arg-type]
+        made = RequestDelivery(net, net, options, this_loop().clock, turn)  # type: ignore[arg-type]
         return [(await made.send(request)).broker for request in requests]
 
-    return asyncio.run(work())
+    return run(work())
 
 
 def request(queue: MessageQueue | None = None, properties: str | None = None) -> SendRequest:
@@ -106,21 +102,71 @@ def test_a_batch_and_a_message_alone_have_their_own_requests() -> None:
     )
 
 
-def test_others_take_what_a_broker_at_fault_does_not(pauses: list[float]) -> None:
+def test_other_brokers_take_the_rows_of_a_broker_at_fault() -> None:
     net = FakeNetwork(ConnectionLost("gone"))
     assert sending(net, [request()] * 4) == ["b", "b", "b", "b"]
-    assert pauses == []
+    assert net.pauses_ms == [0] * 4
     assert net.refreshed == 1
 
 
-def test_what_is_bound_waits_for_its_broker(pauses: list[float]) -> None:
+def test_rows_bound_to_a_queue_wait_for_its_broker() -> None:
     net = FakeNetwork(BUSY, ConnectFailed("restarting"), CallTimeout("slow"))
     assert sending(net, [request(QUEUES[1])]) == ["a"]
     assert net.places == [("a:1", 1)] * 4
-    assert pauses == [0.02, 0.05, 0.1]
+    assert net.pauses_ms == [20, 40, 80]
 
 
-def test_a_refusal_for_good_is_told_at_once() -> None:
+def test_pauses_grow_up_to_a_second() -> None:
+    net = FakeNetwork(*[BUSY] * 9)
+    sending(net, [request(QUEUES[1])])
+    assert net.pauses_ms == [20, 40, 80, 160, 320, 640, 1_000, 1_000, 1_000]
+
+
+@pytest.mark.parametrize("code", sorted(TRANSIENT | LESS_DURABLE))
+def test_a_transient_refusal_is_waited_out_where_an_order_is_at_stake(code: int) -> None:
+    net = FakeNetwork(*[CallRefused(code)] * 20)
+    assert sending(net, [request(QUEUES[1])]) == ["a"]
+    assert net.places == [("a:1", 1)] * 21
+    assert net.refreshed == 0
+
+
+@pytest.mark.parametrize("code", sorted(OTHER_BROKER | STALE_QUEUE))
+def test_no_other_queue_takes_a_request_whose_order_is_at_stake(code: int) -> None:
+    net = FakeNetwork(CallRefused(code))
+    with pytest.raises(CallRefused, match=f"code {code}"):
+        sending(net, [request(QUEUES[1])])
+    assert net.places == [("a:1", 1)]
+
+
+@pytest.mark.parametrize("code", sorted(OTHER_BROKER))
+def test_a_refusal_of_one_broker_is_final_once_every_broker_gave_it(code: int) -> None:
+    net = FakeNetwork(CallRefused(code))
+    assert sending(net, [request()]) == ["b"]
+    assert net.refreshed == 1, "its route may be outdated"
+    with pytest.raises(CallRefused, match=f"code {code}"):
+        sending(FakeNetwork(*[CallRefused(code)] * 2), [request()])
+
+
+FINAL = set(ResponseCode) - TRANSIENT - LESS_DURABLE - OTHER_BROKER - STALE_QUEUE
+
+
+@pytest.mark.parametrize("code", sorted(FINAL - {ResponseCode.SUCCESS}))
+def test_any_other_refusal_is_raised_at_once(code: int) -> None:
+    net = FakeNetwork(CallRefused(code))
+    with pytest.raises(CallRefused, match=f"code {code}"):
+        sending(net, [request()])
+    assert len(net.calls) == 1
+
+
+def test_an_unknown_queue_is_waited_for_about_six_seconds() -> None:
+    net = FakeNetwork(*[NO_QUEUE] * 100)
+    with pytest.raises(CallRefused, match="no such queue"):
+        sending(net, [request()])
+    assert len(net.calls) == UNKNOWN_QUEUE_TRIES
+    assert sum(net.pauses_ms) == pytest.approx(6_000, abs=500)
+
+
+def test_a_permanent_refusal_is_raised_at_once() -> None:
     with pytest.raises(CallRefused, match="too long") as caught:
         sending(FakeNetwork(ILLEGAL), [request()])
     assert "rows from 10 to about 14" in caught.value.__notes__[0]
@@ -138,8 +184,6 @@ def test_a_queue_that_is_not_known_yet_is_tried_again_unless_an_order_is_at_stak
     assert net.refreshed == 2
     with pytest.raises(CallRefused, match="no such queue"):
         sending(FakeNetwork(NO_QUEUE), [request(QUEUES[0])])
-    with pytest.raises(CallRefused, match="no such queue"):
-        sending(FakeNetwork(*[NO_QUEUE] * 100), [request()])
 
 
 def test_the_time_ends_all_tries() -> None:
@@ -147,8 +191,9 @@ def test_the_time_ends_all_tries() -> None:
         sending(FakeNetwork(BUSY), [request()], timeout_ms=0)
 
 
-def test_a_half_message_wants_the_whole_promise() -> None:
-    weak = SendReply(code=ResponseCode.FLUSH_DISK_TIMEOUT)
+@pytest.mark.parametrize("code", sorted(LESS_DURABLE))
+def test_a_half_message_wants_the_whole_promise(code: int) -> None:
+    weak = SendReply(code=code)
     net = FakeNetwork(weak)
     sending(net, [request(properties="TRAN_MSG\x01true\x02")], transactional=True)
     assert len(net.calls) == 2

@@ -1,7 +1,6 @@
 """Finishing a batch: each row becomes visible once, whatever brokers answer."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.errors import CallTimeout
+from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import CommitOutcome, HalfMessageRef
 from roquet.spark.sink.commit_records import CommitRecord
 from roquet.spark.sink.finish_batch import BatchFinisher, refs_at
@@ -56,7 +56,7 @@ class ScriptedBroker:
             (self.late if step == "slow" else self.visible).append(half.number)
         return DONE if step == "done" else NOT_ASKED if step == "not asked" else UNKNOWN
 
-    def since(self, ends: Any, prefix: str) -> VisibleRows:
+    def since(self, ends: OffsetsJson, prefix: str) -> VisibleRows:
         assert prefix == "q/1/"
         codes = [self._code(number) for number in self.visible]
         discarded = [self._code(number) for number in self.discarded]
@@ -74,14 +74,14 @@ class ScriptedBroker:
         return BatchFinisher(self.end, self, self.pause, timeout_ms)
 
 
-def test_a_fresh_batch_is_ended_and_nobody_waits() -> None:
+def test_a_fresh_batch_is_committed_without_a_wait() -> None:
     broker = ScriptedBroker()
     broker.finisher().finish(record(5), fresh=True)
     assert broker.visible == [0, 1, 2, 3, 4]
     assert broker.pauses == []
 
 
-def test_after_a_death_only_what_cannot_be_seen_is_ended() -> None:
+def test_after_a_kill_only_invisible_rows_are_committed() -> None:
     broker = ScriptedBroker()
     broker.visible = [0, 3]
     broker.finisher().finish(record(5), fresh=False)
@@ -90,7 +90,7 @@ def test_after_a_death_only_what_cannot_be_seen_is_ended() -> None:
     assert len(broker.pauses) == 1
 
 
-def test_what_was_given_up_is_sent_anew() -> None:
+def test_rows_of_discarded_half_messages_are_sent_again() -> None:
     broker = ScriptedBroker()
     broker.discarded = {1}
     broker.finisher().finish(record(3), fresh=False)
@@ -111,7 +111,7 @@ def test_whatever_happens_each_row_is_there_once(
     assert sorted(broker.visible + broker.late) == list(range(count))
 
 
-def test_who_gets_nowhere_says_so() -> None:
+def test_a_batch_that_makes_no_progress_is_an_error() -> None:
     broker = ScriptedBroker(["nothing"] * 100)
     with pytest.raises(CallTimeout, match="2 rows of batch 1 could not be made visible"):
         broker.finisher(timeout_ms=-1).finish(record(2), fresh=True)

@@ -10,17 +10,17 @@ from roquet.spark.sink.options import BATCH_BYTES_MAX, GROUP, parse
 NAMESRV = {"namesrv": "10.0.0.1:9876;10.0.0.2:9876"}
 
 
-def options(**given: str) -> Any:
-    return parse({**NAMESRV, **given}, {})
+def options(**settings: str) -> Any:
+    return parse({**NAMESRV, **settings}, {})
 
 
-def test_little_has_to_be_said() -> None:
-    found = options(topic="orders")
-    assert found.namesrv == ("10.0.0.1:9876", "10.0.0.2:9876")
-    assert (found.topic, found.group, found.transactional, found.commits) == (
+def test_few_options_are_required() -> None:
+    parsed = options(topic="orders")
+    assert parsed.namesrv == ("10.0.0.1:9876", "10.0.0.2:9876")
+    assert (parsed.topic, parsed.group, parsed.transactional, parsed.commits) == (
         "orders", GROUP, False, None,
     )  # fmt: skip
-    assert found.timeout_ms == 60_000
+    assert parsed.timeout_ms == 60_000
 
 
 def test_the_name_servers_may_be_in_the_environment() -> None:
@@ -29,9 +29,9 @@ def test_the_name_servers_may_be_in_the_environment() -> None:
         parse({"topic": "orders"}, {})
 
 
-def test_what_spark_hands_over_itself_is_no_users_option() -> None:
-    found = options(checkpointlocation="/tmp/c", queryname="orders")
-    assert found.commits is None
+def test_options_that_spark_adds_are_accepted() -> None:
+    parsed = options(checkpointlocation="/tmp/c", queryname="orders")
+    assert parsed.commits is None
 
 
 def test_an_unknown_option_is_named_with_the_right_one() -> None:
@@ -42,7 +42,7 @@ def test_an_unknown_option_is_named_with_the_right_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error"),
+    ("settings", "error"),
     [
         ({"topic": " "}, "'topic' is empty"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "the broker's own"),
@@ -58,9 +58,9 @@ def test_an_unknown_option_is_named_with_the_right_one() -> None:
         ({"commits": " "}, "'commits' is empty"),
     ],
 )
-def test_what_cannot_be_used_is_named(given: dict[str, str], error: str) -> None:
+def test_unusable_options_are_named(settings: dict[str, str], error: str) -> None:
     with pytest.raises(ConfigError, match=error):
-        options(**given)
+        options(**settings)
 
 
 def test_names_are_checked_before_anything_is_sent() -> None:
@@ -71,18 +71,18 @@ def test_names_are_checked_before_anything_is_sent() -> None:
 
 
 def test_the_records_of_a_stream_are_beside_its_checkpoint() -> None:
-    found = options(transactional="true", checkpointLocation="file:///tmp/check/")
-    assert found.commits == "/tmp/check/roquet-commits"
-    found = options(transactional="yes", checkpointLocation="/tmp/check", commits="/tmp/other")
-    assert found.commits == "/tmp/other"
+    parsed = options(transactional="true", checkpointLocation="file:///tmp/check/")
+    assert parsed.commits == "/tmp/check/roquet-commits"
+    parsed = options(transactional="yes", checkpointLocation="/tmp/check", commits="/tmp/other")
+    assert parsed.commits == "/tmp/other"
 
 
 def test_the_rest_is_read_in_its_units() -> None:
-    found = options(
+    parsed = options(
         batchBytes="2MiB", timeout="2m", transactionTime="1h", maxMessageSize="1MiB",
         otherColumns="ignore", job="nightly", group="tax",
     )  # fmt: skip
-    assert (found.batch_bytes, found.timeout_ms) == (2 * 1024 * 1024, 120_000)
-    assert (found.transaction_time_ms, found.body_bytes_max) == (3_600_000, 1024 * 1024)
-    assert (found.ignores_others, found.job, found.group) == (True, "nightly", "tax")
-    assert found.batch_bytes < BATCH_BYTES_MAX
+    assert (parsed.batch_bytes, parsed.timeout_ms) == (2 * 1024 * 1024, 120_000)
+    assert (parsed.transaction_time_ms, parsed.body_bytes_max) == (3_600_000, 1024 * 1024)
+    assert (parsed.ignores_others, parsed.job, parsed.group) == (True, "nightly", "tax")
+    assert parsed.batch_bytes < BATCH_BYTES_MAX

@@ -14,6 +14,8 @@ from roquet.spark.sink.send_requests import TopicRows
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 
+pytestmark = pytest.mark.usefixtures("form")
+
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(3)]
 
 
@@ -60,7 +62,7 @@ def test_the_topic_may_be_a_column_and_an_option_goes_before_it() -> None:
     assert all_.topic == "orders"
 
 
-def test_an_order_key_says_the_queue_as_java_does() -> None:
+def test_an_order_key_selects_the_queue_as_java_does() -> None:
     keys = ["k1", "k2", "k1", "é"]
     (rows,) = PartitionEncoder()(body=["a"] * 4, order_key=keys)
     assert rows.places is not None
@@ -73,7 +75,7 @@ def test_an_order_key_says_the_queue_as_java_does() -> None:
     ]  # fmt: skip
 
 
-def test_delays_are_kept_beside_the_text() -> None:
+def test_delays_are_kept_apart_from_the_property_text() -> None:
     (rows,) = PartitionEncoder()(body=["a", "b", "c"], delay_level=[None, 0, 3])
     assert rows.later is not None
     assert rows.later.to_pylist() == [None, None, "DELAY\x013\x02"]
@@ -81,7 +83,7 @@ def test_delays_are_kept_beside_the_text() -> None:
     assert rows.later is None
 
 
-def test_half_messages_say_so() -> None:
+def test_half_messages_have_the_property_of_a_transaction() -> None:
     (rows,) = PartitionEncoder(transactional=True)(body=["a"])
     assert properties(rows)[0]["TRAN_MSG"] == "true"
 

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,6 +14,8 @@ from roquet.spark.sink.send_requests import (
     cut_requests,
 )
 from roquet.wire.records.batch import decode_batch
+
+pytestmark = pytest.mark.usefixtures("form")
 
 QUEUES = [MessageQueue("orders", "broker-a", queue_id) for queue_id in range(3)]
 
@@ -65,7 +68,7 @@ def test_a_message_that_is_larger_than_a_batch_goes_alone() -> None:
     assert (large.properties, large.body, large.row) == ("K\x011\x02", b"x" * 5_000, 101)
 
 
-def test_delayed_messages_go_alone_with_what_delays_them() -> None:
+def test_delayed_messages_go_alone_with_their_delay() -> None:
     first, second = cut_requests(
         rows([b"a", b"b"], [None, "DELAY\x013\x02"]), [], 9_000, alone=False
     )
@@ -73,7 +76,7 @@ def test_delayed_messages_go_alone_with_what_delays_them() -> None:
     assert second.properties == "K\x011\x02DELAY\x013\x02"
 
 
-def test_all_go_alone_when_that_is_wanted() -> None:
+def test_all_messages_go_alone_without_batches() -> None:
     made = list(cut_requests(rows([b"a", b"b"]), [], 9_000, alone=True))
     assert [(request.properties, request.body, request.flag) for request in made] == [
         ("K\x010\x02", b"a", 0), ("K\x011\x02", b"b", 1),

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -21,6 +21,9 @@ from roquet.spark.sink.task import send_partition
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendReply
 
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
+
 QUEUE = MessageQueue("orders", "broker-a", 0)
 OTHER = MessageQueue("orders", "broker-a", 1)
 QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
@@ -29,7 +32,7 @@ QUEUES = [MessageQueue("orders", "broker-a", at % 4) for at in range(20)]
 class SlowDelivery:
     """Stands in for `RequestDelivery`: takes its time, and notes what was under way together."""
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: object) -> None:
         self.in_flight: list[int] = []
         self.most = 0
         self.order: list[int] = []
@@ -87,7 +90,7 @@ def test_many_messages_that_go_alone_are_under_way(slow: SlowDelivery) -> None:
     assert 64 < slow.most <= sender.SINGLES_MAX
 
 
-def test_a_queue_of_an_order_gets_one_after_the_other(slow: SlowDelivery) -> None:
+def test_a_queue_with_order_keys_gets_one_request_after_the_other(slow: SlowDelivery) -> None:
     with Sender(OPTIONS) as sending:
         assert sending.queues("orders") == [QUEUE, OTHER]
         mixed = [
@@ -121,7 +124,7 @@ def test_a_failure_ends_the_task_and_nothing_follows_in_its_lane(slow: SlowDeliv
 
 
 def test_a_broker_that_is_away_for_a_moment_gets_all_in_order(
-    tmp_path: Path, cluster_type: Any
+    tmp_path: Path, cluster_type: "type[SinkCluster]"
 ) -> None:
     bodies = [b"%d" % at for at in range(3_000)]
     batch = pa.RecordBatch.from_pydict({"body": bodies, "order_key": ["k"] * 3_000})

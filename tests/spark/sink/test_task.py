@@ -1,7 +1,7 @@
 """A task sends all its rows: in batches, singly, in order, and to two topics."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -10,18 +10,22 @@ from roquet.model.errors import CallRefused, MessageIllegal
 from roquet.spark.sink import task
 from roquet.spark.sink.delivery import DeliveredRequest
 from roquet.spark.sink.half_message_refs import from_bytes, refs_of
+from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition, unique_key_maker
+
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
 
 ORIGIN = PartitionOrigin("q", 0, 3)
 
 
-def write(options: Any, *batches: dict[str, Any]) -> tuple[int, bytes]:
+def write(options: SinkOptions, *batches: dict[str, Any]) -> tuple[int, bytes]:
     made = [pa.RecordBatch.from_pydict(batch) for batch in batches]
     return send_partition(iter(made), options, made[0].schema.names, ORIGIN)
 
 
-def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: Any) -> None:
+def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("spread")
     bodies = [b"%05d" % at for at in range(3_000)]
     halves = {"body": bodies[:1_500]}, {"body": bodies[1_500:]}
@@ -36,18 +40,18 @@ def test_rows_are_spread_over_all_queues_and_none_is_missing(sink_cluster: Any) 
     assert len({dict(pairs)["UNIQ_KEY"] for pairs in table["properties"].to_pylist()}) == 3_000
 
 
-def test_what_a_row_says_arrives(sink_cluster: Any) -> None:
+def test_every_column_of_a_row_arrives(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("said")
     properties = pa.array([[("colour", "red")]], pa.map_(pa.string(), pa.string()))
     row = {"body": ["é"], "key": ["k"], "tag": ["t"], "flag": [7], "properties": properties}
     write(sink_cluster.options(topic="said"), row)
-    (found,) = sink_cluster.read("said").to_pylist()
-    assert (found["body"], found["flag"]) == ("é".encode(), 7)
-    said = {"KEYS": "k", "TAGS": "t", "colour": "red", "ROQUET_ROW": "q/0/3/0"}
-    assert said.items() <= dict(found["properties"]).items()
+    (stored_row,) = sink_cluster.read("said").to_pylist()
+    assert (stored_row["body"], stored_row["flag"]) == ("é".encode(), 7)
+    expected = {"KEYS": "k", "TAGS": "t", "colour": "red", "ROQUET_ROW": "q/0/3/0"}
+    assert expected.items() <= dict(stored_row["properties"]).items()
 
 
-def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: Any) -> None:
+def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("ordered", 3)
     count = 4_000
     columns = {
@@ -74,7 +78,7 @@ def test_rows_of_one_order_key_stay_in_their_order(sink_cluster: Any) -> None:
         assert numbers == sorted(numbers)
 
 
-def test_delayed_rows_wait_and_others_do_not(sink_cluster: Any) -> None:
+def test_delayed_rows_wait_and_others_do_not(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("later")
     delays = [None, 3_600, None]
     write(sink_cluster.options(topic="later"), {"body": ["a", "b", "c"], "delay": delays})
@@ -86,21 +90,21 @@ def test_delayed_rows_wait_and_others_do_not(sink_cluster: Any) -> None:
     assert sink_cluster.bodies("later") == [b"a", b"c", b"past"]
 
 
-def test_topics_come_from_their_column(sink_cluster: Any) -> None:
+def test_topics_come_from_their_column(sink_cluster: "SinkCluster") -> None:
     for topic in ("left", "right"):
         sink_cluster.create(topic)
     write(sink_cluster.options(), {"body": ["a", "b", "c"], "topic": ["left", "right", "left"]})
     assert (sink_cluster.bodies("left"), sink_cluster.bodies("right")) == ([b"a", b"c"], [b"b"])
 
 
-def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: Any) -> None:
+def test_a_batch_with_a_wrong_row_is_not_sent_at_all(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("wrong")
     with pytest.raises(MessageIllegal, match="row 3 of partition 3 of batch 0 has no body"):
         write(sink_cluster.options(topic="wrong"), {"body": ["a", "b"]}, {"body": ["c", None]})
     assert sink_cluster.bodies("wrong") in ([b"a", b"b"], [])
 
 
-def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sink_cluster: Any) -> None:
+def test_a_permanent_refusal_names_its_rows(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("small")
     body = b"x" * (4 * 1024 * 1024 + 1)
     options = sink_cluster.options(topic="small", body_bytes_max=8 * 1024 * 1024)
@@ -111,7 +115,9 @@ def test_what_a_broker_refuses_for_good_is_told_with_its_rows(sink_cluster: Any)
     assert "if the broker's limits are lower, set maxMessageSize and batchBytes" in note
 
 
-def test_half_messages_are_invisible_and_their_places_are_known(sink_cluster: Any) -> None:
+def test_half_messages_are_invisible_and_their_places_are_known(
+    sink_cluster: "SinkCluster",
+) -> None:
     sink_cluster.create("halves")
     count, data = write(
         sink_cluster.options(topic="halves", transactional=True), {"body": ["a", "b"]}
@@ -124,7 +130,7 @@ def test_half_messages_are_invisible_and_their_places_are_known(sink_cluster: An
 
 
 def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
-    sink_cluster: Any, monkeypatch: pytest.MonkeyPatch
+    sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[DeliveredRequest] = []
 
@@ -140,7 +146,7 @@ def test_a_task_remembers_the_places_of_its_half_messages_and_not_their_bodies(
     assert [(one.request.body, one.request.properties) for one in kept] == [(b"", None)] * 2
 
 
-def test_a_task_without_rows_sends_nothing(sink_cluster: Any) -> None:
+def test_a_task_without_rows_sends_nothing(sink_cluster: "SinkCluster") -> None:
     names = ["body"]
     assert send_partition(iter([]), sink_cluster.options(topic="none"), names, ORIGIN) == (0, b"")
     assert (

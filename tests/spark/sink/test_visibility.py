@@ -1,6 +1,6 @@
 """Visibility: the rows of a batch are recognized by their keys."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -12,10 +12,13 @@ from roquet.spark.sink.row_encoder import PartitionOrigin
 from roquet.spark.sink.task import send_partition
 from roquet.spark.sink.visibility import VisibilityReader, rows_of
 
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
+
 MAP = pa.map_(pa.string(), pa.string())
 
 
-def test_rows_of_other_batches_are_passed_over() -> None:
+def test_rows_of_other_batches_are_ignored() -> None:
     keys = [
         "q/1/0/5", "q/1/2/7", "q/11/0/1", "q/2/0/1", "p/1/0/1", "q/1/0", "q/1/0/x", "q/1/0/5/6",
         None,
@@ -26,7 +29,7 @@ def test_rows_of_other_batches_are_passed_over() -> None:
     assert rows_of(pa.array([[], None], MAP), "q/1/").tolist() == []
 
 
-def test_only_what_was_stored_since_is_looked_at(sink_cluster: Any) -> None:
+def test_only_messages_stored_since_the_decision_are_read(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("watched")
     options = sink_cluster.options(topic="watched")
 
@@ -45,7 +48,9 @@ def test_only_what_was_stored_since_is_looked_at(sink_cluster: Any) -> None:
     assert reader.since(rows.ends, "q/1/").visible.tolist() == []
 
 
-def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sink_cluster: Any) -> None:
+def test_a_missing_queue_is_not_taken_for_empty(
+    sink_cluster: "SinkCluster",
+) -> None:
     sink_cluster.create("gone")
     reader = VisibilityReader((sink_cluster.namesrv,), ["gone"], 0)
     ends = reader.ends(["broker-a"])
@@ -54,15 +59,16 @@ def test_a_queue_that_is_not_there_any_more_is_not_taken_for_empty(sink_cluster:
         reader.since(ends, "q/1/")
 
 
-def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: Any) -> None:
-    reader = VisibilityReader((sink_cluster.namesrv,), ["away"], 5_000)
-    reader._cluster.pause = lambda _ms: sink_cluster.create("away")
+def test_a_topic_whose_broker_is_away_is_waited_for(sink_cluster: "SinkCluster") -> None:
+    reader = VisibilityReader(
+        (sink_cluster.namesrv,), ["away"], 5_000, pause=lambda _ms: sink_cluster.create("away")
+    )
     assert set(reader.ends(["broker-a"])) == {"away", CHECK_MAX_TIME_TOPIC}
     with pytest.raises(ConnectFailed, match="topic 'not-there' is unknown"):
         VisibilityReader((sink_cluster.namesrv,), ["not-there"], 0).since({}, "q/1/")
 
 
-def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: Any) -> None:
+def test_a_queue_that_is_new_is_read_from_its_first_message(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("grown")
     reader = VisibilityReader((sink_cluster.namesrv,), ["grown"], 5_000)
     ends = reader.ends(["broker-a"])

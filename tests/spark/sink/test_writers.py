@@ -2,10 +2,11 @@
 
 import pickle
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -18,6 +19,9 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.sink import writers
 from roquet.spark.sink.writers import BatchWriter, StreamWriter, TaskCommitMessage, micro_batch
 from roquet.spark.source.data_source import RoquetDataSource
+
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
 
 BODY = StructType([StructField("body", BinaryType())])
 
@@ -78,7 +82,7 @@ def test_a_stream_is_no_job() -> None:
         StreamWriter({"namesrv": "h:1", "topic": "t", "job": "j"}, BODY, overwrite=False)
 
 
-def test_a_batch_write_goes_to_the_topic(sink_cluster: Any) -> None:
+def test_a_batch_write_goes_to_the_topic(sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("batch")
     writer = BatchWriter({"namesrv": sink_cluster.namesrv, "topic": "batch"}, BODY, overwrite=False)
     writer = pickle.loads(pickle.dumps(writer))
@@ -87,11 +91,11 @@ def test_a_batch_write_goes_to_the_topic(sink_cluster: Any) -> None:
     writer.commit([message])
     assert sink_cluster.bodies("batch") == [b"a", b"b"]
     properties = [dict(pairs) for pairs in sink_cluster.read("batch")["properties"].to_pylist()]
-    assert {one["ROQUET_ROW"].rpartition("/")[0] for one in properties} == {f"{writer._job}/0/0"}
+    assert {one["ROQUET_ROW"].rpartition("/")[0] for one in properties} == {f"{writer.job}/0/0"}
 
 
 def test_a_named_job_that_is_committed_writes_nothing_again(
-    sink_cluster: Any, tmp_path: Path
+    sink_cluster: "SinkCluster", tmp_path: Path
 ) -> None:
     sink_cluster.create("job")
     options = {
@@ -106,7 +110,7 @@ def test_a_named_job_that_is_committed_writes_nothing_again(
     assert sink_cluster.bodies("job") == [b"a", b"b"]
 
 
-def test_a_job_without_a_name_leaves_no_record(sink_cluster: Any, tmp_path: Path) -> None:
+def test_a_job_without_a_name_leaves_no_record(sink_cluster: "SinkCluster", tmp_path: Path) -> None:
     sink_cluster.create("nameless")
     options = {
         "namesrv": sink_cluster.namesrv, "topic": "nameless", "transactional": "yes",
@@ -119,7 +123,7 @@ def test_a_job_without_a_name_leaves_no_record(sink_cluster: Any, tmp_path: Path
 
 
 def test_a_micro_batch_that_is_run_again_writes_nothing(
-    sink_cluster: Any, tmp_path: Path, batch_3: None
+    sink_cluster: "SinkCluster", tmp_path: Path, batch_3: None
 ) -> None:
     sink_cluster.create("micro")
     options = {
@@ -138,7 +142,7 @@ def test_a_micro_batch_that_is_run_again_writes_nothing(
 
 
 def test_an_aborted_micro_batch_is_never_seen(
-    sink_cluster: Any, tmp_path: Path, batch_3: None
+    sink_cluster: "SinkCluster", tmp_path: Path, batch_3: None
 ) -> None:
     sink_cluster.create("torn")
     options = {
@@ -152,7 +156,7 @@ def test_an_aborted_micro_batch_is_never_seen(
     assert sink_cluster.bodies("torn") == [b"b"]
 
 
-def test_in_plain_mode_there_is_nothing_to_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_transactions_there_is_nothing_to_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[object] = []
     for name in ("commit", "abort"):
         monkeypatch.setattr(f"roquet.spark.sink.commit.{name}", lambda *args: calls.append(args))
@@ -178,7 +182,7 @@ def test_a_stream_knows_its_query_from_spark(monkeypatch: pytest.MonkeyPatch) ->
     assert micro_batch() == ("q", 12)
 
 
-def test_spark_writes_a_frame(spark: Any, sink_cluster: Any) -> None:
+def test_spark_writes_a_frame(spark: SparkSession, sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("frame")
     frame = spark.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as body", "'t' as tag")
     writer = frame.write.format("roquet").mode("append").option("namesrv", sink_cluster.namesrv)

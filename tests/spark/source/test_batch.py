@@ -1,6 +1,6 @@
 """A batch read is fixed when it is planned."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.datasource import DataSourceReader, EqualTo
@@ -10,23 +10,26 @@ from roquet.spark.options import parse
 from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source.batch import BatchReader, PushdownReader
 
-
-def reader(canned: Any, **options: str) -> BatchReader:
-    given = {"namesrv": canned.namesrv, "topic": "orders", **options}
-    return BatchReader(parse(given, {}), ("queue_offset", "body"))
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
 
 
-def test_everything_there_is_when_the_read_is_planned(canned: Any) -> None:
+def reader(canned: "CannedCluster", **options: str) -> BatchReader:
+    options_of_read = {"namesrv": canned.namesrv, "topic": "orders", **options}
+    return BatchReader(parse(options_of_read, {}), ("queue_offset", "body"))
+
+
+def test_everything_there_is_when_the_read_is_planned(canned: "CannedCluster") -> None:
     canned.send("broker-a", 0, b"one")
     canned.send("broker-b", 1, b"two", b"three")
-    found = reader(canned)
-    tasks = found.partitions()
+    batch_reader = reader(canned)
+    tasks = batch_reader.partitions()
     canned.send("broker-a", 0, b"too late")
-    bodies = [body for task in tasks for batch in found.read(task) for body in batch["body"]]
+    bodies = [body for task in tasks for batch in batch_reader.read(task) for body in batch["body"]]
     assert [body.as_py() for body in bodies] == [b"one", b"two", b"three"]
 
 
-def test_the_users_edges(canned: Any) -> None:
+def test_the_users_edges(canned: "CannedCluster") -> None:
     canned.send("broker-a", 0, *[b"x"] * 10)
     canned.send("broker-b", 1, *[b"y"] * 10)
     (task,) = reader(
@@ -37,32 +40,34 @@ def test_the_users_edges(canned: Any) -> None:
     assert task.value == (OffsetRange("orders", "broker-a", 0, 4, 6),)
 
 
-def test_an_empty_topic_has_no_tasks(canned: Any) -> None:
+def test_an_empty_topic_has_no_tasks(canned: "CannedCluster") -> None:
     assert list(reader(canned).partitions()) == []
 
 
-def test_an_end_that_is_not_there_yet_is_refused(canned: Any) -> None:
+def test_an_end_that_is_not_there_yet_is_refused(canned: "CannedCluster") -> None:
     with pytest.raises(ConfigError, match="up to 5, but has messages up to 0"):
         reader(canned, endingOffsets='{"orders": {"broker-a": {"0": 5}}}').partitions()
 
 
-def test_a_beginning_that_is_not_there_yet_is_refused(canned: Any) -> None:
+def test_a_beginning_that_is_not_there_yet_is_refused(canned: "CannedCluster") -> None:
     with pytest.raises(ConfigError, match="is to be read from 5, but has messages up to 0"):
         reader(canned, startingOffsets='{"broker-a": {"0": 5}}').partitions()
 
 
-def test_a_pattern_reads_what_matches_and_says_so_when_nothing_does(canned: Any) -> None:
+def test_a_pattern_reads_matching_topics_and_fails_without_a_match(
+    canned: "CannedCluster",
+) -> None:
     canned.send("broker-a", 0, b"one")
-    given = {"namesrv": canned.namesrv, "topicPattern": "ord.*"}
-    (task,) = BatchReader(parse(given, {}), ("body",)).partitions()
+    options_of_read = {"namesrv": canned.namesrv, "topicPattern": "ord.*"}
+    (task,) = BatchReader(parse(options_of_read, {}), ("body",)).partitions()
     assert task.value == (OffsetRange("orders", "broker-a", 0, 0, 1),)
-    given["topicPattern"] = "order"
+    options_of_read["topicPattern"] = "order"
     with pytest.raises(UsageError, match="no topic matches topicPattern 'order'"):
-        BatchReader(parse(given, {}), ("body",)).partitions()
+        BatchReader(parse(options_of_read, {}), ("body",)).partitions()
 
 
 def test_a_broker_that_is_away_for_a_minute_is_waited_for(
-    canned: Any, monkeypatch: pytest.MonkeyPatch
+    canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     canned.send("broker-a", 0, b"one")
     canned.failures += [ConnectFailed("starting again")] * 30
@@ -74,17 +79,19 @@ def test_a_broker_that_is_away_for_a_minute_is_waited_for(
     assert 20 < sum(waited) < 60
 
 
-def test_conditions_of_a_query_lessen_the_read_of_one_that_takes_them(canned: Any) -> None:
+def test_conditions_of_a_query_narrow_a_read_with_pushdown(
+    canned: "CannedCluster",
+) -> None:
     for queue_id in (0, 1):
         canned.send("broker-a", queue_id, *[b"x"] * 10)
-    given = {"namesrv": canned.namesrv, "topic": "orders", "pushdown": "true"}
-    found = PushdownReader(parse(given, {}), ("body",))
+    options_of_read = {"namesrv": canned.namesrv, "topic": "orders", "pushdown": "true"}
+    batch_reader = PushdownReader(parse(options_of_read, {}), ("body",))
     conditions: Any = [EqualTo(("queue_id",), 1), EqualTo(("queue_offset",), 4)]
-    assert list(found.pushFilters(conditions)) == conditions, "Spark looks again"
-    (task,) = found.partitions()
+    assert list(batch_reader.pushFilters(conditions)) == conditions, "Spark looks again"
+    (task,) = batch_reader.partitions()
     assert task.value == (OffsetRange("orders", "broker-a", 1, 4, 5),)
 
 
-def test_only_that_one_takes_conditions() -> None:
+def test_only_a_reader_with_pushdown_accepts_conditions() -> None:
     # Spark refuses every read of a class with `pushFilters` where its setting is off.
     assert BatchReader.pushFilters is DataSourceReader.pushFilters

@@ -76,10 +76,10 @@ class Topic:
 @pytest.fixture(scope="module")
 def topic() -> Iterator[Topic]:
     """A hundred messages in each of four queues."""
-    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as found:
-        for broker, queue_id in found.queues:
-            found.send(broker, queue_id, 0, ROWS)
-        yield found
+    with BlockingCluster(brokers=2) as running, closing(Topic(running)) as orders:
+        for broker, queue_id in orders.queues:
+            orders.send(broker, queue_id, 0, ROWS)
+        yield orders
 
 
 def read(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
@@ -90,8 +90,10 @@ def read(spark: SparkSession, topic: Topic, **options: str) -> DataFrame:
 def test_a_batch_read_brings_every_message_once(spark: SparkSession, topic: Topic) -> None:
     rows = read(spark, topic, minPartitions="3").collect()
     assert len(rows) == 4 * ROWS
-    found = {(row.broker, row.queue_id, row.queue_offset): bytes(row.body) for row in rows}
-    assert found == {
+    bodies_by_place = {
+        (row.broker, row.queue_id, row.queue_offset): bytes(row.body) for row in rows
+    }
+    assert bodies_by_place == {
         (broker, queue_id, at): BODY.format(broker=broker, queue_id=queue_id, at=at).encode()
         for broker, queue_id in topic.queues
         for at in range(ROWS)
@@ -116,13 +118,13 @@ def test_the_columns_are_typed_and_filled(spark: SparkSession, topic: Topic) -> 
 
 def test_only_the_chosen_columns_are_made(spark: SparkSession, topic: Topic) -> None:
     assert read(spark, topic, columns="tag,position").columns == ["tag", "position"]
-    given = spark.read.format("roquet").schema("queue_offset bigint, key string")
-    frame = given.options(namesrv=topic.namesrv, topic=topic.name).load()
+    frame_reader = spark.read.format("roquet").schema("queue_offset bigint, key string")
+    frame = frame_reader.options(namesrv=topic.namesrv, topic=topic.name).load()
     assert frame.columns == ["queue_offset", "key"]
     assert max(row.queue_offset for row in frame.collect()) == ROWS - 1
 
 
-def test_conditions_are_pushed_down_and_looked_at_again(spark: SparkSession, topic: Topic) -> None:
+def test_conditions_are_pushed_down_and_checked_again(spark: SparkSession, topic: Topic) -> None:
     frame = read(spark, topic, pushdown="true")
     wanted = frame.where("tag = 'odd' and queue_id = 1 and queue_offset >= 90")
     assert len(wanted.collect()) == 2 * 5
@@ -149,7 +151,7 @@ def test_an_empty_range_is_an_empty_table(spark: SparkSession, topic: Topic) -> 
     assert read(spark, topic, startingOffsets="latest").collect() == []
 
 
-def test_a_stream_goes_on_from_its_checkpoint_without_loss_or_doubles(
+def test_a_stream_continues_from_its_checkpoint_without_loss_or_duplicates(
     spark: SparkSession, topic: Topic, tmp_path: Path
 ) -> None:
     first = run_stream(spark, topic, tmp_path)
@@ -182,7 +184,7 @@ def test_a_schema_of_the_user_is_checked() -> None:
         columns_of(StructType([StructField("body", StringType())]))
 
 
-def test_the_source_is_called_roquet_and_needs_no_broker_to_say_its_schema() -> None:
+def test_the_source_is_called_roquet_and_has_a_schema_without_a_broker() -> None:
     source = RoquetDataSource({"namesrv": "nowhere:1", "topic": "t", "columns": "body"})
     assert source.name() == "roquet"
     assert source.schema() == "body binary"
@@ -205,7 +207,7 @@ def test_a_stream_has_no_end() -> None:
         RoquetDataSource(options).streamReader(from_arrow_schema(records.SCHEMA))
 
 
-def test_a_batch_read_says_which_options_only_streams_have(
+def test_a_batch_read_refuses_options_that_only_streams_have(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     schema = from_arrow_schema(records.SCHEMA)
@@ -219,7 +221,7 @@ def test_a_batch_read_says_which_options_only_streams_have(
     ]
 
 
-def test_conditions_are_taken_where_the_user_wants_it() -> None:
+def test_conditions_are_pushed_down_with_the_option() -> None:
     schema = from_arrow_schema(records.SCHEMA)
     options = {"namesrv": "nowhere:1", "topic": "t"}
     assert type(RoquetDataSource(options).reader(schema)) is BatchReader

@@ -30,9 +30,9 @@ def parts(folder: Path) -> list[LogSplit]:
 
 
 def test_parts_follow_one_another_and_tasks_are_even(folder: Path) -> None:
-    found = parts(folder)
+    splits = parts(folder)
     for number in range(3):
-        own = [part for part in found if part.position == number * SIZE]
+        own = [part for part in splits if part.position == number * SIZE]
         assert own[0].start == 0
         assert [part.stop for part in own[:-1]] == [part.start for part in own[1:]]
         assert own[-1].stop == SIZE
@@ -48,13 +48,13 @@ def test_a_file_knows_where_the_next_one_in_use_begins(folder: Path) -> None:
     assert untils[2 * SIZE] is None, "behind it there is only one for later"
 
 
-def test_a_file_that_was_emptied_is_looked_at_since_others_follow(folder: Path) -> None:
+def test_an_emptied_file_is_read_because_others_follow(folder: Path) -> None:
     (folder / "commitlog" / f"{SIZE:020d}").write_bytes(b"")
     (own,) = [part for part in parts(folder) if part.position == SIZE]
     assert (own.start, own.stop, own.until) == (0, 0, 2 * SIZE)
 
 
-def test_the_directory_of_the_log_itself_will_do(folder: Path) -> None:
+def test_the_directory_of_the_log_itself_is_accepted(folder: Path) -> None:
     assert log_files(folder) == log_files(folder / "commitlog")
     with pytest.raises(ConfigError, match="is no directory on this machine"):
         log_files(folder / "commitlog" / "checkpoint")

@@ -17,9 +17,9 @@ offsets = st.integers(0, 2**62)
 spans = st.dictionaries(queues, st.tuples(st.integers(0, 50), st.integers(0, 50)), max_size=8)
 
 
-def split(found: dict[QueueKey, tuple[int, int]]) -> tuple[QueueOffsets, QueueOffsets]:
-    start = {queue: first for queue, (first, _) in found.items()}
-    return start, {queue: first + count for queue, (first, count) in found.items()}
+def split(bounds: dict[QueueKey, tuple[int, int]]) -> tuple[QueueOffsets, QueueOffsets]:
+    start = {queue: first for queue, (first, _) in bounds.items()}
+    return start, {queue: first + count for queue, (first, count) in bounds.items()}
 
 
 def rows(pieces: list[OffsetRange]) -> list[tuple[QueueKey, int]]:
@@ -28,9 +28,9 @@ def rows(pieces: list[OffsetRange]) -> list[tuple[QueueKey, int]]:
 
 @given(spans, st.integers(1, 7))
 def test_partitions_hold_every_row_once_and_are_even(
-    found: dict[QueueKey, tuple[int, int]], count: int
+    bounds: dict[QueueKey, tuple[int, int]], count: int
 ) -> None:
-    pieces = ranges(*split(found))
+    pieces = ranges(*split(bounds))
     packed = plan.pack(pieces, count)
     assert rows([piece for part in packed for piece in part]) == rows(pieces)
     sizes = [sum(map(len, part)) for part in packed]
@@ -71,9 +71,9 @@ def test_few_rows_deserve_few_partitions(count: int, least: int, most: int, want
 
 @given(spans, st.integers(1, 60))
 def test_a_bounded_batch_moves_on_by_just_the_limit(
-    found: dict[QueueKey, tuple[int, int]], rows_max: int
+    bounds: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:
-    start, latest = split(found)
+    start, latest = split(bounds)
     end = plan.limit_rows(start, latest, rows_max)
     total = sum(map(len, ranges(start, latest)))
     assert sum(map(len, ranges(start, end))) == min(total, rows_max)
@@ -82,9 +82,9 @@ def test_a_bounded_batch_moves_on_by_just_the_limit(
 
 @given(spans, st.integers(1, 60))
 def test_bounded_batches_reach_the_end(
-    found: dict[QueueKey, tuple[int, int]], rows_max: int
+    bounds: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:
-    start, latest = split(found)
+    start, latest = split(bounds)
     steps = 0
     while start != latest:
         start, steps = plan.limit_rows(start, latest, rows_max), steps + 1
@@ -93,23 +93,23 @@ def test_bounded_batches_reach_the_end(
 
 @given(spans, st.integers(1, 20))
 def test_no_partition_has_more_rows_than_allowed(
-    found: dict[QueueKey, tuple[int, int]], rows_max: int
+    bounds: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:
-    pieces = ranges(*split(found))
+    pieces = ranges(*split(bounds))
     count = plan.partition_count(sum(map(len, pieces)), 1, 2, rows_max)
     assert all(sum(map(len, part)) <= rows_max for part in plan.pack(pieces, count))
 
 
-def test_a_limit_is_shared_by_what_is_waiting() -> None:
+def test_a_limit_is_shared_in_proportion_to_lag() -> None:
     end = plan.limit_rows({A0: 0, A1: 0, B0: 9}, {A0: 300, A1: 100, B0: 9}, 40)
     assert end == {A0: 30, A1: 10, B0: 9}
 
 
 @given(spans, st.integers(1, 60))
 def test_every_queue_moves_on_where_the_limit_has_room_for_it(
-    found: dict[QueueKey, tuple[int, int]], rows_max: int
+    bounds: dict[QueueKey, tuple[int, int]], rows_max: int
 ) -> None:
-    start, latest = split(found)
+    start, latest = split(bounds)
     end = plan.limit_rows(start, latest, rows_max)
     pieces = ranges(start, latest)
     moved = [piece for piece in pieces if end[piece.queue] > piece.start]
@@ -117,7 +117,7 @@ def test_every_queue_moves_on_where_the_limit_has_room_for_it(
 
 
 @given(st.integers(1, 9), st.integers(1, 9))
-def test_a_queue_has_its_turn_however_much_comes_to_the_others(queues: int, rows_max: int) -> None:
+def test_a_queue_gets_a_share_however_busy_the_others_are(queues: int, rows_max: int) -> None:
     start: QueueOffsets = {("orders", "a", number): 0 for number in range(queues)}
     latest = {queue: 1_000_000 * number + 100 for number, queue in enumerate(start)}
     for _ in range(-(-queues // rows_max)):
@@ -126,7 +126,7 @@ def test_a_queue_has_its_turn_however_much_comes_to_the_others(queues: int, rows
     assert all(start.values())
 
 
-def test_a_target_caps_what_came_later_and_hides_new_queues() -> None:
+def test_a_target_caps_later_messages_and_hides_new_queues() -> None:
     assert plan.cap_at({A0: 9, A1: 5, B0: 2}, {A0: 7, A1: 5}, {A0: 3}) == {A0: 7, A1: 5}
     assert plan.cap_at({A0: 9}, None, {}) == {A0: 9}
     assert plan.cap_at({A0: 9}, {A0: 7}, {A0: 8}) == {A0: 8}, "never back"
@@ -150,13 +150,13 @@ def test_nothing_is_lost_of_a_broker_that_is_away() -> None:
     assert plan.lost_queues({A0: 5, B0: 3}, {A0: 5}, away={"b"}) == []
 
 
-def test_what_retention_took_before_it_was_read_is_told() -> None:
+def test_messages_deleted_before_they_were_read_are_reported() -> None:
     assert plan.deleted_texts({A0: 5, A1: 7, B0: 1}, {A0: 9, A1: 7}) == [
         "topic 'orders', queue 0 of broker 'a' has no messages from offset 5 to 8 any more"
     ]
 
 
-def test_new_queues_and_those_made_anew_begin_at_their_first_message() -> None:
+def test_new_and_recreated_queues_begin_at_their_first_message() -> None:
     before, latest = {A0: 5, A1: 8}, {A0: 9, A1: 4, B0: 3}
     begins = plan.new_queue_starts(before, {A0: 1, A1: 2, B0: 0}, latest)
     assert begins == {A1: 2, B0: 0}
@@ -173,7 +173,7 @@ def test_a_batch_range_must_be_there_and_in_order() -> None:
         plan.checked_range({A0: 6}, {A0: 10}, {A0: 9})
 
 
-def test_large_queues_are_cut_alike_so_that_a_partition_has_what_was_written_at_a_time() -> None:
+def test_large_queues_are_cut_so_that_a_partition_has_messages_of_the_same_time() -> None:
     ten = 10 * PARTITION_ROWS_MIN
     pieces = [
         OffsetRange("orders", "a", 0, 0, ten),

@@ -51,8 +51,8 @@ class FakeLookup:
 
 
 def left(*filters: Filter) -> list[tuple[str, int, int]]:
-    found = narrow_ranges(PIECES, pushed_filters(filters), FakeLookup())
-    return [(piece.broker, piece.start, piece.end) for piece in found]
+    narrowed = narrow_ranges(PIECES, pushed_filters(filters), FakeLookup())
+    return [(piece.broker, piece.start, piece.end) for piece in narrowed]
 
 
 BOTH = [("a", 10, 50), ("b", 0, 20)]
@@ -89,7 +89,7 @@ def test_conditions_that_are_understood_lessen_the_read(
     assert left(*filters) == expected
 
 
-def test_conditions_on_time_are_taken_roughly() -> None:
+def test_conditions_on_time_are_applied_approximately() -> None:
     after = GreaterThan(("stored_at",), BEGAN + timedelta(seconds=30))
     assert left(after) == [("a", 30 - SECONDS, 50)]
     before = LessThan(("stored_at",), BEGAN + timedelta(seconds=5))
@@ -131,8 +131,8 @@ CONDITIONS = st.lists(
 
 
 @given(CONDITIONS)
-def test_no_row_that_is_wanted_is_left_out(conditions: list[Any]) -> None:
-    found = {
+def test_no_matching_row_is_left_out(conditions: list[Any]) -> None:
+    narrowed = {
         (piece.broker, at)
         for piece in narrow_ranges(PIECES, pushed_filters(conditions), FakeLookup())
         for at in range(piece.start, piece.end)
@@ -143,7 +143,7 @@ def test_no_row_that_is_wanted_is_left_out(conditions: list[Any]) -> None:
         for at in range(piece.start, piece.end)
         if all(holds(one, {"queue_offset": at, "queue_id": piece.queue_id}) for one in conditions)
     }
-    assert wanted <= found <= {(p.broker, at) for p in PIECES for at in range(p.start, p.end)}
+    assert wanted <= narrowed <= {(p.broker, at) for p in PIECES for at in range(p.start, p.end)}
 
 
 def holds(condition: Any, row: dict[str, int]) -> bool:

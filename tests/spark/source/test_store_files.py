@@ -31,11 +31,11 @@ def rows(folder: Path, *fields: tuple[str, str], **options: str) -> list[dict[st
     """The rows of a read, planned and read as Spark does it."""
     settings = parse_store({"store": str(folder), **options}, NOW)
     reader = StoreFileReader(settings, list(fields or ALL))
-    found: list[dict[str, Any]] = []
+    read_rows: list[dict[str, Any]] = []
     for task in reader.partitions():
         for batch in reader.read(task):
-            found += batch.to_pylist()
-    return found
+            read_rows += batch.to_pylist()
+    return read_rows
 
 
 @pytest.fixture
@@ -63,11 +63,11 @@ def _small() -> Any:
 
 
 def test_all_messages_come_in_the_order_of_the_log(ours: Path) -> None:
-    found = rows(ours)
-    assert [row["body"][:2].rstrip(b"%") for row in found] == [
+    read_rows = rows(ours)
+    assert [row["body"][:2].rstrip(b"%") for row in read_rows] == [
         (b"%d" % number * 300)[:2] for number in range(90)
     ]
-    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
+    assert [row["position"] for row in read_rows] == sorted(row["position"] for row in read_rows)
     assert len(list((ours / "commitlog").iterdir())) == 3
 
 
@@ -103,9 +103,9 @@ def test_a_damaged_record_is_an_error_a_row_or_stepped_over(ours: Path) -> None:
         rows(ours)
     assert len(rows(ours, failOnDataLoss="false")) == 89
     fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
-    found = rows(ours, *fields, badRecords="true")
-    assert len(found) == 90
-    (bad,) = [row for row in found if row["problem"]]
+    read_rows = rows(ours, *fields, badRecords="true")
+    assert len(read_rows) == 90
+    (bad,) = [row for row in read_rows if row["problem"]]
     assert bad["problem"] == "the checksum of the body disagrees"
     assert bad["position"] == victim["position"]
     assert bad["size"] == len(bad["body"])
@@ -125,9 +125,9 @@ def test_a_body_that_cannot_be_restored_is_a_damaged_place(ours: Path) -> None:
     assert rows(ours, decompress="false")[40]["body"] == victims[1]["body"]
     assert len(rows(ours, ("position", "bigint"))) == 90, "nobody asks for bodies"
     fields = [("problem", "string"), ("position", "bigint"), ("body", "binary"), ("size", "int")]
-    found = rows(ours, *fields, badRecords="true")
-    assert [row["position"] for row in found] == sorted(row["position"] for row in found)
-    bad = [row for row in found if row["problem"]]
+    read_rows = rows(ours, *fields, badRecords="true")
+    assert [row["position"] for row in read_rows] == sorted(row["position"] for row in read_rows)
+    bad = [row for row in read_rows if row["problem"]]
     assert [row["position"] for row in bad] == [victim["position"] for victim in victims]
     assert all(victim["body"] in row["body"] for victim, row in zip(victims, bad, strict=True))
     assert all(row["size"] == len(row["body"]) for row in bad)
@@ -164,24 +164,22 @@ def renamed(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("harm", [missing, cut, emptied, zeroed, holed, renamed])
-def test_what_a_log_lacks_in_its_middle_is_never_silent(
-    ours: Path, harm: Callable[[Path], None]
-) -> None:
+def test_a_gap_in_the_middle_of_a_log_is_reported(ours: Path, harm: Callable[[Path], None]) -> None:
     harm(ours)
     with pytest.raises(RecordError, match="badRecords=true"):
         rows(ours)
     fields = [("problem", "string"), ("position", "bigint"), ("size", "int")]
-    found = rows(ours, *fields, badRecords="true")
-    whole = [row for row in found if not row["problem"]]
+    read_rows = rows(ours, *fields, badRecords="true")
+    whole = [row for row in read_rows if not row["problem"]]
     assert len(rows(ours, failOnDataLoss="false")) == len(whole) < 90
-    covered = sum(row["size"] for row in found if row["problem"])
+    covered = sum(row["size"] for row in read_rows if row["problem"])
     if harm is not renamed:
         assert covered >= 11_000 - 1_000, "all that is missing is told"
     if harm is holed:
         assert len(whole) > 70, "what comes behind the hole is there"
 
 
-def test_a_file_that_is_made_before_it_is_needed_is_no_harm(ours: Path) -> None:
+def test_a_preallocated_file_is_harmless(ours: Path) -> None:
     (ours / "commitlog" / f"{FILE * 3:020d}").write_bytes(bytes(FILE))
     assert len(rows(ours)) == 90
 
@@ -192,14 +190,14 @@ def test_files_of_something_else_are_named(tmp_path: Path) -> None:
         rows(tmp_path)
 
 
-def test_gigabytes_that_are_missing_are_a_row_too(ours: Path) -> None:
+def test_missing_gigabytes_are_a_row(ours: Path) -> None:
     last = files(ours)[-1]
     last.rename(last.with_name(f"{2**40:020d}"))
-    found = rows(ours, ("problem", "string"), ("size", "int"), badRecords="true")
-    assert max(row["size"] for row in found) == 2**31 - 1
+    read_rows = rows(ours, ("problem", "string"), ("size", "int"), badRecords="true")
+    assert max(row["size"] for row in read_rows) == 2**31 - 1
 
 
-def test_a_store_in_use_is_read_too(tmp_path: Path) -> None:
+def test_a_store_in_use_is_readable(tmp_path: Path) -> None:
     store = Store.open(tmp_path, _small(), now_ms=NOW, pid=1)
     draft = Draft(topic="t", queue_id=0, body=b"x", properties=b"", born_host=HOST, store_host=HOST)
     store.append(draft, NOW)
@@ -225,10 +223,10 @@ def test_a_genuine_directory_gives_every_message_of_its_queues(kind: str, tmp_pa
         archive.extractall(tmp_path, wanted, filter="data")
     fields = ["topic", "queue_id", "queue_offset", "position", "size", "properties"]
     typed = [(name, TYPES[name]) for name in fields]
-    found = {row["position"]: row for row in rows(tmp_path, *typed)}
-    for given, out in expected(kind):
-        row = found[out["physical_offset"]]
-        assert row["size"] == out["size"], given
+    rows_by_position = {row["position"]: row for row in rows(tmp_path, *typed)}
+    for value, out in expected(kind):
+        row = rows_by_position[out["physical_offset"]]
+        assert row["size"] == out["size"], value
         assert row["topic"] == out["stored_topic"]
         assert (row["queue_id"], row["queue_offset"]) == (
             out["stored_queue_id"], out["stored_queue_offset"],
@@ -246,7 +244,7 @@ def test_a_genuine_directory_gives_every_message_of_its_queues(kind: str, tmp_pa
         ({"columns": "bodi"}, "no column 'bodi'"),
     ],
 )
-def test_what_means_nothing_for_files_is_named(options: dict[str, str], text: str) -> None:
+def test_options_without_effect_on_files_are_named(options: dict[str, str], text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         parse_store({"store": "/x", **options}, NOW)
 
@@ -265,7 +263,7 @@ def test_a_file_that_went_away_is_named(ours: Path) -> None:
         list(store_files.LogSplitReader(settings, ("body",), part).batches())
 
 
-def test_spark_is_told_the_columns_and_that_files_are_no_stream(ours: Path) -> None:
+def test_the_source_has_a_schema_and_refuses_to_stream_files(ours: Path) -> None:
     source = RoquetDataSource({"store": str(ours), "badRecords": "true", "columns": "body"})
     assert source.schema() == "body binary, problem string"
     schema = StructType().add("body", "binary").add("problem", "string")

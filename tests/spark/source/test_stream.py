@@ -1,6 +1,7 @@
 """Stream reader: consecutive ranges, each readable again."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -14,11 +15,15 @@ from roquet.model.errors import ConfigError, ConnectFailed, ConnectionLost
 from roquet.spark import queue_offsets
 from roquet.spark.cluster import cluster_client, latest_offsets
 from roquet.spark.cluster.cluster_client import DataLost
-from roquet.spark.options import parse
+from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import AWAY_KEY, OffsetRange
 from roquet.spark.source import stream, trigger_limits
 from roquet.spark.source.stream import StreamReader
+from roquet.wire.call import Call
 from roquet.wire.calls.route import GetRoute
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
 
 ALL = ReadAllAvailable()
 ZERO = {"orders": {"broker-a": {"0": 0, "1": 0}, "broker-b": {"0": 0, "1": 0}}}
@@ -30,6 +35,8 @@ class FakeClock:
     def __init__(self) -> None:
         self.ms = 1_000_000
         self.pauses: list[int] = []
+        self.on_pause: Callable[[], object] = lambda: None
+        """Called at the end of each pause."""
 
     def monotonic_ms(self) -> int:
         return self.ms
@@ -37,49 +44,50 @@ class FakeClock:
     def pause(self, ms: int) -> None:
         self.pauses.append(ms)
         self.ms += ms
+        self.on_pause()
 
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
-    found = FakeClock()
+    clock = FakeClock()
     for module in (stream, latest_offsets, cluster_client):
-        monkeypatch.setattr(module, "SYSTEM_CLOCK", found)
-    return found
+        monkeypatch.setattr(module, "SYSTEM_CLOCK", clock)
+    return clock
 
 
 @pytest.fixture
-def silent(canned: Any, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+def silent(canned: "CannedCluster", monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Brokers that are in the route and do not answer."""
-    found: set[str] = set()
+    brokers: set[str] = set()
     answer = canned.answer
 
-    def answers(broker: str, call: Any) -> Any:
-        if broker in found:
+    def answers(broker: str, call: Call[Any]) -> Any:
+        if broker in brokers:
             raise ConnectFailed(f"cannot connect to {broker}")
         return answer(broker, call)
 
     monkeypatch.setattr(canned, "answer", answers)
-    return found
+    return brokers
 
 
-def add_broker(canned: Any, name: str) -> None:
+def add_broker(canned: "CannedCluster", name: str) -> None:
     canned.addresses[name] = f"{name}:10911"
     canned.queues |= {(name, i): type(canned.queues["broker-a", 0])() for i in (0, 1)}
 
 
-def reader(canned: Any, now: FakeClock, **options: str) -> StreamReader:
-    given = {"namesrv": canned.namesrv, "topic": "orders", **options}
-    found = StreamReader(parse(given, {}), ("body",))
-    found._cluster.pause = found._watcher._cluster.pause = now.pause
-    return found
+def reader(canned: "CannedCluster", now: FakeClock, **options: str) -> StreamReader:
+    settings = parse({"namesrv": canned.namesrv, "topic": "orders", **options}, {})
+    return StreamReader(settings, ("body",), now.pause)
 
 
-def pieces(found: StreamReader, start: Any, end: Any) -> list[OffsetRange]:
-    return [piece for task in found.partitions(start, end) for piece in task.value]
+def pieces(
+    stream_reader: StreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[OffsetRange]:
+    return [piece for task in stream_reader.partitions(start, end) for piece in task.value]
 
 
-def test_a_new_query_begins_where_it_was_told_however_often_spark_asks(
-    canned: Any, now: FakeClock
+def test_a_new_query_begins_at_the_same_offsets_however_often_spark_asks(
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     canned.send("broker-a", 0, b"old")
     assert reader(canned, now).initialOffset() == ZERO
@@ -90,189 +98,201 @@ def test_a_new_query_begins_where_it_was_told_however_often_spark_asks(
     assert latest.initialOffset() == first
 
 
-def test_batches_follow_one_another(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
+def test_batches_follow_one_another(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
     canned.send("broker-a", 0, b"one", b"two")
-    middle = found.latestOffset(ZERO, ALL)
+    middle = stream_reader.latestOffset(ZERO, ALL)
     canned.send("broker-a", 0, b"three")
     canned.send("broker-b", 1, b"four")
-    end = found.latestOffset(middle, ALL)
-    assert pieces(found, ZERO, middle) == [OffsetRange("orders", "broker-a", 0, 0, 2)]
-    assert pieces(found, middle, end) == [
+    end = stream_reader.latestOffset(middle, ALL)
+    assert pieces(stream_reader, ZERO, middle) == [OffsetRange("orders", "broker-a", 0, 0, 2)]
+    assert pieces(stream_reader, middle, end) == [
         OffsetRange("orders", "broker-a", 0, 2, 3),
         OffsetRange("orders", "broker-b", 1, 0, 1),
     ]
-    assert pieces(found, ZERO, middle) == [OffsetRange("orders", "broker-a", 0, 0, 2)], (
+    assert pieces(stream_reader, ZERO, middle) == [OffsetRange("orders", "broker-a", 0, 0, 2)], (
         "again the same"
     )
-    assert found.reportLatestOffset() == end
+    assert stream_reader.reportLatestOffset() == end
 
 
-def test_nothing_new_is_the_start_itself(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
+def test_without_new_messages_the_end_is_the_start(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
     canned.send("broker-a", 0, b"one")
-    end = found.latestOffset(ZERO, ALL)
-    assert found.latestOffset(end, ALL) == end
-    assert list(found.partitions(end, end)) == []
+    end = stream_reader.latestOffset(ZERO, ALL)
+    assert stream_reader.latestOffset(end, ALL) == end
+    assert list(stream_reader.partitions(end, end)) == []
 
 
-def test_an_idle_query_is_kept_for_a_moment(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
-    assert found.latestOffset(ZERO, ALL) == ZERO
+def test_an_idle_query_is_kept_for_a_moment(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
+    assert stream_reader.latestOffset(ZERO, ALL) == ZERO
     assert sum(now.pauses) >= stream.IDLE_MS
 
 
-def test_a_message_ends_the_waiting(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
-    found._cluster.pause = lambda ms: canned.send("broker-b", 0, b"at last")
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
+def test_a_message_ends_the_wait(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
+    now.on_pause = lambda: canned.send("broker-b", 0, b"at last")
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
 
 
-def test_looks_are_rarer_the_longer_it_is_quiet(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
+def test_polls_are_rarer_the_longer_a_topic_is_quiet(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
+    stream_reader = reader(canned, now)
     for _ in range(4):
-        assert found.latestOffset(ZERO, ALL) == ZERO
+        assert stream_reader.latestOffset(ZERO, ALL) == ZERO
     assert now.pauses == sorted(now.pauses)
     assert (now.pauses[0], now.pauses[-1]) == (
         trigger_limits.PAUSE_MS_MIN,
         trigger_limits.PAUSE_MS_MAX,
     )
     canned.send("broker-a", 0, b"one")
-    end = found.latestOffset(ZERO, ALL)
+    end = stream_reader.latestOffset(ZERO, ALL)
     del now.pauses[:]
-    assert found.latestOffset(end, ALL) == end
+    assert stream_reader.latestOffset(end, ALL) == end
     assert now.pauses[0] == 10, "after a message the next one may be near"
 
 
-def test_a_look_is_one_call_to_a_broker_and_now_and_then_one_for_the_route(
-    canned: Any, now: FakeClock
+def test_a_poll_is_one_call_per_broker_and_sometimes_one_for_the_route(
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
-    found = reader(canned, now)
-    found.latestOffset(ZERO, ALL)
+    stream_reader = reader(canned, now)
+    stream_reader.latestOffset(ZERO, ALL)
     del canned.calls[:], now.pauses[:]
-    found.latestOffset(ZERO, ALL)
+    stream_reader.latestOffset(ZERO, ALL)
     routes = [call for call in canned.calls if isinstance(call, GetRoute)]
     assert len(canned.calls) - len(routes) == 2 * (len(now.pauses) + 1)
     assert len(routes) <= 1
 
 
-def test_a_batch_is_limited_as_spark_says(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now, maxOffsetsPerTrigger="10")
-    assert found.getDefaultReadLimit() == ReadMaxRows(10)
+def test_a_batch_has_the_limit_that_spark_passes(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now, maxOffsetsPerTrigger="10")
+    assert stream_reader.getDefaultReadLimit() == ReadMaxRows(10)
     assert isinstance(reader(canned, now).getDefaultReadLimit(), ReadAllAvailable)
     for queue in canned.queues:
         canned.send(*queue, *[b"x"] * 100)
-    end = found.latestOffset(ZERO, ReadMaxRows(10))
-    assert sum(map(len, pieces(found, ZERO, end))) == 10
-    assert sum(map(len, pieces(found, ZERO, found.latestOffset(ZERO, ALL)))) == 400
+    end = stream_reader.latestOffset(ZERO, ReadMaxRows(10))
+    assert sum(map(len, pieces(stream_reader, ZERO, end))) == 10
+    assert sum(map(len, pieces(stream_reader, ZERO, stream_reader.latestOffset(ZERO, ALL)))) == 400
 
 
 def test_bytes_limit_a_batch_by_the_size_of_messages_where_it_begins_and_ends(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     canned.send("broker-a", 0, *[b"x" * 900] * 100)
     canned.send("broker-b", 0, *[b"x" * 900] * 300)
-    found = reader(canned, now, maxBytesPerTrigger="100KiB")
-    assert found.getDefaultReadLimit() == ReadMaxBytes(102_400)
-    end = found.latestOffset(ZERO, ReadMaxBytes(102_400))
-    taken = {piece.broker: len(piece) for piece in pieces(found, ZERO, end)}
+    stream_reader = reader(canned, now, maxBytesPerTrigger="100KiB")
+    assert stream_reader.getDefaultReadLimit() == ReadMaxBytes(102_400)
+    end = stream_reader.latestOffset(ZERO, ReadMaxBytes(102_400))
+    taken = {piece.broker: len(piece) for piece in pieces(stream_reader, ZERO, end)}
     record = len(canned.queues["broker-a", 0].records[0])
     assert 0.97 * 102_400 < sum(taken.values()) * record <= 102_400
     assert taken["broker-b"] == pytest.approx(3 * taken["broker-a"], abs=3)
 
 
-def test_messages_that_grow_are_met_by_a_look_at_the_end(canned: Any, now: FakeClock) -> None:
+def test_growing_messages_are_sampled_at_the_end_of_the_queue(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
     canned.send("broker-a", 0, *[b"x" * 10] * 1000, *[b"x" * 9_000] * 1000)
-    found = reader(canned, now, maxBytesPerTrigger="1MiB")
-    end = found.latestOffset(ZERO, ReadMaxBytes(2**20))
+    stream_reader = reader(canned, now, maxBytesPerTrigger="1MiB")
+    end = stream_reader.latestOffset(ZERO, ReadMaxBytes(2**20))
     rows = end["orders"]["broker-a"]["0"]
     size = sum(map(len, canned.queues["broker-a", 0].records[:rows]))
     assert size < 1.5 * 2**20, "by the first messages alone it were all of them"
 
 
-def test_the_smaller_of_two_limits_counts(canned: Any, now: FakeClock) -> None:
+def test_the_smaller_of_two_limits_counts(canned: "CannedCluster", now: FakeClock) -> None:
     canned.send("broker-a", 0, *[b"x" * 900] * 100)
-    found = reader(canned, now, maxBytesPerTrigger="100KiB", maxOffsetsPerTrigger="7")
-    end = found.latestOffset(ZERO, found.getDefaultReadLimit())
-    assert sum(map(len, pieces(found, ZERO, end))) == 7
+    stream_reader = reader(canned, now, maxBytesPerTrigger="100KiB", maxOffsetsPerTrigger="7")
+    end = stream_reader.latestOffset(ZERO, stream_reader.getDefaultReadLimit())
+    assert sum(map(len, pieces(stream_reader, ZERO, end))) == 7
 
 
-def test_once_reads_all_there_is_whatever_the_limits(canned: Any, now: FakeClock) -> None:
+def test_once_reads_all_there_is_whatever_the_limits(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
     canned.send("broker-a", 0, *[b"x"] * 50)
-    found = reader(canned, now, maxOffsetsPerTrigger="7", maxBytesPerTrigger="1KiB")
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 50
+    stream_reader = reader(canned, now, maxOffsetsPerTrigger="7", maxBytesPerTrigger="1KiB")
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 50
 
 
-def test_few_messages_wait_for_more_of_them(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
-    limit = found.getDefaultReadLimit()
+def test_few_messages_wait_for_more_of_them(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="1h")
+    limit = stream_reader.getDefaultReadLimit()
     assert limit == ReadMinRows(10)
     canned.send("broker-a", 0, b"first")
-    first = found.latestOffset(ZERO, limit)
+    first = stream_reader.latestOffset(ZERO, limit)
     assert first["orders"]["broker-a"]["0"] == 1, "a run begins with what there is"
     canned.send("broker-a", 0, *[b"x"] * 9)
-    assert found.latestOffset(first, limit) == first
+    assert stream_reader.latestOffset(first, limit) == first
     canned.send("broker-b", 1, b"the tenth")
-    assert sum(map(len, pieces(found, first, found.latestOffset(first, limit)))) == 10
+    assert (
+        sum(map(len, pieces(stream_reader, first, stream_reader.latestOffset(first, limit)))) == 10
+    )
 
 
-def test_few_messages_wait_no_longer_than_the_delay(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="10s")
-    limit = found.getDefaultReadLimit()
+def test_few_messages_wait_no_longer_than_the_delay(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
+    stream_reader = reader(canned, now, minOffsetsPerTrigger="10", maxTriggerDelay="10s")
+    limit = stream_reader.getDefaultReadLimit()
     canned.send("broker-a", 0, b"first")
-    first, began_ms = found.latestOffset(ZERO, limit), now.ms
+    first, began_ms = stream_reader.latestOffset(ZERO, limit), now.ms
     canned.send("broker-a", 0, b"second")
-    while (end := found.latestOffset(first, limit)) == first:
+    while (end := stream_reader.latestOffset(first, limit)) == first:
         pass
-    assert len(pieces(found, first, end)) == 1
+    assert len(pieces(stream_reader, first, end)) == 1
     assert 10_000 <= now.ms - began_ms <= 10_200
 
 
-def test_a_run_that_is_to_end_holds_nothing_back(canned: Any, now: FakeClock) -> None:
-    found = reader(
+def test_a_run_that_is_to_end_holds_nothing_back(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(
         canned, now, minOffsetsPerTrigger="2", maxOffsetsPerTrigger="2", maxTriggerDelay="1h"
     )
     canned.send("broker-a", 0, *[b"x"] * 5)
-    found.prepareForTriggerAvailableNow()
+    stream_reader.prepareForTriggerAvailableNow()
     at, batches = ZERO, []
-    while (end := found.latestOffset(at, found.getDefaultReadLimit())) != at:
-        batches.append(sum(map(len, pieces(found, at, end))))
+    while (end := stream_reader.latestOffset(at, stream_reader.getDefaultReadLimit())) != at:
+        batches.append(sum(map(len, pieces(stream_reader, at, end))))
         at = end
     assert batches == [2, 2, 1]
 
 
-def test_available_now_reads_what_was_there_and_no_more(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
+def test_available_now_reads_the_messages_of_its_start_and_no_more(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
+    stream_reader = reader(canned, now)
     canned.send("broker-a", 0, *[b"x"] * 5)
-    found.prepareForTriggerAvailableNow()
+    stream_reader.prepareForTriggerAvailableNow()
     canned.send("broker-a", 0, b"too late")
     add_broker(canned, "broker-c")
-    middle = found.latestOffset(ZERO, ReadMaxRows(3))
-    end = found.latestOffset(middle, ReadMaxRows(3))
+    middle = stream_reader.latestOffset(ZERO, ReadMaxRows(3))
+    end = stream_reader.latestOffset(middle, ReadMaxRows(3))
     assert end == {"orders": {**ZERO["orders"], "broker-a": {"0": 5, "1": 0}}}
-    assert found.latestOffset(end, ReadMaxRows(3)) == end
+    assert stream_reader.latestOffset(end, ReadMaxRows(3)) == end
 
 
 def test_queues_of_a_new_broker_are_read_from_their_first_message(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
-    found = reader(canned, now, startingOffsets="latest")
-    start = found.latestOffset(found.initialOffset(), ALL)
+    stream_reader = reader(canned, now, startingOffsets="latest")
+    start = stream_reader.latestOffset(stream_reader.initialOffset(), ALL)
     add_broker(canned, "broker-c")
     canned.send("broker-c", 1, b"gone", b"one", b"two")
     canned.queues["broker-c", 1].forget(1)
     canned.send("broker-a", 0, b"x")
     now.pause(1000)
-    noted = found.latestOffset(start, ALL)
+    noted = stream_reader.latestOffset(start, ALL)
     assert noted["orders"]["broker-c"] == {"0": 0, "1": 1}
-    assert pieces(found, start, noted) == [OffsetRange("orders", "broker-a", 0, 0, 1)], (
+    assert pieces(stream_reader, start, noted) == [OffsetRange("orders", "broker-a", 0, 0, 1)], (
         "a batch that notes where they begin holds up nobody"
     )
-    end = found.latestOffset(noted, ALL)
-    assert pieces(found, noted, end) == [OffsetRange("orders", "broker-c", 1, 1, 3)]
+    end = stream_reader.latestOffset(noted, ALL)
+    assert pieces(stream_reader, noted, end) == [OffsetRange("orders", "broker-c", 1, 1, 3)]
 
 
-def test_what_a_batch_holds_is_told_by_its_offsets_alone(canned: Any, now: FakeClock) -> None:
+def test_the_offsets_alone_determine_a_batch(canned: "CannedCluster", now: FakeClock) -> None:
     canned.send("broker-a", 0, *[b"x"] * 9)
     start = {"orders": {"broker-b": {"0": 0, "1": 0}}}
     end = reader(canned, now).latestOffset(start, ALL)
@@ -281,183 +301,177 @@ def test_what_a_batch_holds_is_told_by_its_offsets_alone(canned: Any, now: FakeC
     assert pieces(reader(canned, now), start, end) == first
 
 
-def test_more_queues_of_a_known_broker_are_found(canned: Any, now: FakeClock) -> None:
+def test_more_queues_of_a_known_broker_are_found(canned: "CannedCluster", now: FakeClock) -> None:
     start = {"orders": {name: {"0": 0} for name in canned.addresses}}
     canned.send("broker-a", 1, b"one")
-    found = reader(canned, now)
-    noted = found.latestOffset(start, ALL)
+    stream_reader = reader(canned, now)
+    noted = stream_reader.latestOffset(start, ALL)
     assert noted == ZERO
-    assert pieces(found, noted, found.latestOffset(noted, ALL)) == [
+    assert pieces(stream_reader, noted, stream_reader.latestOffset(noted, ALL)) == [
         OffsetRange("orders", "broker-a", 1, 0, 1)
     ]
 
 
 def test_a_broker_that_is_away_stops_its_own_queues_only(
-    canned: Any, now: FakeClock, silent: set[str], caplog: pytest.LogCaptureFixture
+    canned: "CannedCluster", now: FakeClock, silent: set[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     canned.send("broker-b", 0, b"one")
-    found = reader(canned, now)
-    end = found.latestOffset(ZERO, ALL)
+    stream_reader = reader(canned, now)
+    end = stream_reader.latestOffset(ZERO, ALL)
     silent.add("broker-b")
     canned.send("broker-a", 0, b"two")
     canned.send("broker-b", 0, b"waits")
-    after = found.latestOffset(end, ALL)
-    assert pieces(found, end, after) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
+    after = stream_reader.latestOffset(end, ALL)
+    assert pieces(stream_reader, end, after) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
     assert after["orders"]["broker-b"] == {"0": 1, "1": 0}, "they stay where they are"
     for _ in range(20):
-        assert found.latestOffset(after, ALL) == after
+        assert stream_reader.latestOffset(after, ALL) == after
     now.pause(120_000)
     for _ in range(20):
-        assert found.latestOffset(after, ALL) == after
-    said = [record.getMessage() for record in caplog.records if "away" in record.getMessage()]
-    assert len(said) == 2, "once at first, once when it took longer than the timeout"
-    assert "broker 'broker-b' is away, its queues wait" in said[0]
-    told = found.reportLatestOffset()
-    assert told is not None
-    assert told["orders"]["broker-b"]["0"] == 1, "as far as was known"
-    assert told[AWAY_KEY]["broker-b"]["seconds"] >= 60
+        assert stream_reader.latestOffset(after, ALL) == after
+    warnings = [record.getMessage() for record in caplog.records if "away" in record.getMessage()]
+    assert len(warnings) == 2, "once at first, once when it took longer than the timeout"
+    assert "broker 'broker-b' is away, its queues wait" in warnings[0]
+    report = stream_reader.reportLatestOffset()
+    assert report is not None
+    assert report["orders"]["broker-b"]["0"] == 1, "as far as was known"
+    assert report[AWAY_KEY]["broker-b"]["seconds"] >= 60
     silent.clear()
     now.pause(2000)
-    back = found.latestOffset(after, ALL)
-    assert pieces(found, after, back) == [OffsetRange("orders", "broker-b", 0, 1, 2)]
-    assert AWAY_KEY not in (found.reportLatestOffset() or {})
+    back = stream_reader.latestOffset(after, ALL)
+    assert pieces(stream_reader, after, back) == [OffsetRange("orders", "broker-b", 0, 1, 2)]
+    assert AWAY_KEY not in (stream_reader.reportLatestOffset() or {})
 
 
-def test_a_broker_that_no_name_server_knows_any_more_is_away_too(
-    canned: Any, now: FakeClock
-) -> None:
+def test_a_broker_that_left_the_route_is_away(canned: "CannedCluster", now: FakeClock) -> None:
     end = reader(canned, now).latestOffset(ZERO, ALL)
     del canned.addresses["broker-b"]
     canned.send("broker-a", 0, b"two")
-    found = reader(canned, now)
-    after = found.latestOffset(end, ALL)
+    stream_reader = reader(canned, now)
+    after = stream_reader.latestOffset(end, ALL)
     assert after == {"orders": {**ZERO["orders"], "broker-a": {"0": 1, "1": 0}}}
 
 
-def test_a_broker_that_is_known_is_read_though_name_servers_forgot_it(
-    canned: Any, now: FakeClock
-) -> None:
-    found = reader(canned, now)
-    found.latestOffset(ZERO, ALL)
+def test_a_known_broker_is_read_without_a_route(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
+    stream_reader.latestOffset(ZERO, ALL)
     canned.send("broker-b", 0, b"one")
     canned.topic = "other"  # unknown, as by a name server that has just started
     now.pause(2000)
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
 
 
 def test_a_broker_that_is_away_is_asked_once_a_second(
-    canned: Any, now: FakeClock, silent: set[str], monkeypatch: pytest.MonkeyPatch
+    canned: "CannedCluster", now: FakeClock, silent: set[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer = canned.answer
     silent.add("broker-b")
-    found = reader(canned, now)
-    found.latestOffset(ZERO, ALL)
-    began_ms, asked = now.ms, list[str]()
+    stream_reader = reader(canned, now)
+    stream_reader.latestOffset(ZERO, ALL)
+    began_ms, attempts = now.ms, list[str]()
 
-    def noted(broker: str, call: Any) -> Any:
-        asked.append(broker)
+    def noted(broker: str, call: Call[Any]) -> Any:
+        attempts.append(broker)
         return answer(broker, call)
 
     monkeypatch.setattr(canned, "answer", noted)
     while now.ms < began_ms + 5_000:
-        found.latestOffset(ZERO, ALL)
-    assert 4 <= asked.count("broker-b") <= 6
-    assert asked.count("broker-a") > 40
+        stream_reader.latestOffset(ZERO, ALL)
+    assert 4 <= attempts.count("broker-b") <= 6
+    assert attempts.count("broker-a") > 40
 
 
-def test_a_connection_that_ended_between_two_looks_is_no_absence(
-    canned: Any, now: FakeClock
+def test_a_connection_that_ended_between_two_polls_is_no_absence(
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
-    found = reader(canned, now)
-    found.latestOffset(ZERO, ALL)
+    stream_reader = reader(canned, now)
+    stream_reader.latestOffset(ZERO, ALL)
     canned.send("broker-a", 0, b"one")
     canned.failures.append(ConnectionLost("it started again"))
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
-    assert AWAY_KEY not in (found.reportLatestOffset() or {})
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
+    assert AWAY_KEY not in (stream_reader.reportLatestOffset() or {})
 
 
 def test_a_run_that_is_to_end_does_not_begin_without_a_broker(
-    canned: Any, now: FakeClock, silent: set[str]
+    canned: "CannedCluster", now: FakeClock, silent: set[str]
 ) -> None:
     silent.add("broker-b")
-    found = reader(canned, now, timeout="5s")
+    stream_reader = reader(canned, now, timeout="5s")
     with pytest.raises(DataLost, match="broker 'broker-b' is away: this run would end"):
-        found.prepareForTriggerAvailableNow()
+        stream_reader.prepareForTriggerAvailableNow()
     assert sum(now.pauses) >= 5_000, "it was given time"
 
 
-def test_it_does_without_one_where_the_user_says_so(
-    canned: Any, now: FakeClock, silent: set[str]
+def test_with_fail_on_data_loss_false_a_run_ends_without_an_absent_broker(
+    canned: "CannedCluster", now: FakeClock, silent: set[str]
 ) -> None:
     silent.add("broker-b")
     canned.send("broker-a", 0, b"one")
-    found = reader(canned, now, timeout="5s", failOnDataLoss="false")
-    found.prepareForTriggerAvailableNow()
-    end = found.latestOffset(ZERO, ALL)
+    stream_reader = reader(canned, now, timeout="5s", failOnDataLoss="false")
+    stream_reader.prepareForTriggerAvailableNow()
+    end = stream_reader.latestOffset(ZERO, ALL)
     assert end["orders"] == {"broker-a": {"0": 1, "1": 0}, "broker-b": {"0": 0, "1": 0}}
-    assert found.latestOffset(end, ALL) == end
+    assert stream_reader.latestOffset(end, ALL) == end
 
 
 def test_a_run_does_not_end_without_a_broker_that_went_away_meanwhile(
-    canned: Any, now: FakeClock, silent: set[str]
+    canned: "CannedCluster", now: FakeClock, silent: set[str]
 ) -> None:
     canned.send("broker-b", 0, b"one")
-    found = reader(canned, now, timeout="5s")
-    found.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, now, timeout="5s")
+    stream_reader.prepareForTriggerAvailableNow()
     silent.add("broker-b")
     with pytest.raises(DataLost, match="'broker-b' is away"):
-        found.latestOffset(ZERO, ALL)
+        stream_reader.latestOffset(ZERO, ALL)
     again = reader(canned, now, timeout="5s")
     silent.clear()
     again.prepareForTriggerAvailableNow()
     silent.add("broker-b")
 
-    def pause(ms: int) -> None:
-        now.pause(ms)
+    def return_after_seven_seconds() -> None:
         if now.ms > 1_007_000:
             silent.clear()
 
-    again._cluster.pause = pause
+    now.on_pause = return_after_seven_seconds
     assert again.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1, "it came back in time"
 
 
-def test_a_run_does_not_end_without_a_broker_that_nobody_knows_any_more(
-    canned: Any, now: FakeClock
+def test_a_run_does_not_end_without_a_broker_that_has_left_the_route(
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     del canned.addresses["broker-b"]
-    found = reader(canned, now)
-    found.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, now)
+    stream_reader.prepareForTriggerAvailableNow()
     with pytest.raises(DataLost, match="'broker-b' is away"):
-        found.latestOffset(ZERO, ALL)
+        stream_reader.latestOffset(ZERO, ALL)
 
 
 def test_a_run_waits_for_a_broker_that_name_servers_do_not_know_this_moment(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     address = canned.addresses.pop("broker-b")
     canned.send("broker-b", 0, b"one")
-    found = reader(canned, now, timeout="5s")
-    found.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, now, timeout="5s")
+    stream_reader.prepareForTriggerAvailableNow()
 
-    def pause(ms: int) -> None:
-        now.pause(ms)
+    def add_the_address() -> None:
         canned.addresses["broker-b"] = address
 
-    found._watcher._cluster.pause = pause
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
+    now.on_pause = add_the_address
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-b"]["0"] == 1
     assert now.pauses
 
 
 def test_a_queue_that_was_closed_is_not_taken_for_a_broker_that_is_away(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     before = {"orders": {**ZERO["orders"], "broker-a": {"0": 0, "1": 0, "2": 5}}}
-    found = reader(canned, now)
-    found.prepareForTriggerAvailableNow()
+    stream_reader = reader(canned, now)
+    stream_reader.prepareForTriggerAvailableNow()
     with pytest.raises(
         DataLost, match="queue 2 of broker 'broker-a', read up to offset 5, is gone"
     ):
-        found.latestOffset(before, ALL)
+        stream_reader.latestOffset(before, ALL)
     allowed = reader(canned, now, failOnDataLoss="false")
     allowed.prepareForTriggerAvailableNow()
     assert allowed.latestOffset(before, ALL) == before
@@ -465,11 +479,11 @@ def test_a_queue_that_was_closed_is_not_taken_for_a_broker_that_is_away(
 
 
 def test_a_leaders_copy_that_lacks_its_newest_messages_is_no_loss(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     canned.send("broker-b", 0, b"one", b"two")
-    found = reader(canned, now)
-    end = found.latestOffset(ZERO, ALL)
+    stream_reader = reader(canned, now)
+    end = stream_reader.latestOffset(ZERO, ALL)
     del canned.queues["broker-b", 0].records[1:]  # the copy has one message less
     canned.addresses["broker-b"] = "copy:10911"
     canned.broker_ids["broker-b"] = 1
@@ -480,14 +494,14 @@ def test_a_leaders_copy_that_lacks_its_newest_messages_is_no_loss(
     assert after["orders"]["broker-a"]["0"] == 1
 
 
-def test_a_run_needs_its_topic(canned: Any, now: FakeClock) -> None:
+def test_a_run_needs_its_topic(canned: "CannedCluster", now: FakeClock) -> None:
     canned.topic = "other"
     with pytest.raises(ConnectFailed, match="topic 'orders' is not found"):
         reader(canned, now, timeout="1s").prepareForTriggerAvailableNow()
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(
-    canned: Any, now: FakeClock, caplog: pytest.LogCaptureFixture
+def test_a_recreated_topic_is_read_from_its_beginning_when_loss_is_allowed(
+    canned: "CannedCluster", now: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     canned.send("broker-a", 0, *[b"x"] * 9)
     end = reader(canned, now).latestOffset(ZERO, ALL)
@@ -495,25 +509,27 @@ def test_a_topic_made_anew_is_read_from_its_beginning_when_loss_is_allowed(
     canned.send("broker-a", 0, b"new")
     with pytest.raises(DataLost, match="ends at offset 1, but was read up to 9"):
         reader(canned, now).latestOffset(end, ALL)
-    found = reader(canned, now, failOnDataLoss="false")
-    noted = found.latestOffset(end, ALL)
-    after = found.latestOffset(noted, ALL)
-    assert pieces(found, noted, after) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
+    stream_reader = reader(canned, now, failOnDataLoss="false")
+    noted = stream_reader.latestOffset(end, ALL)
+    after = stream_reader.latestOffset(noted, ALL)
+    assert pieces(stream_reader, noted, after) == [OffsetRange("orders", "broker-a", 0, 0, 1)]
     assert sum("ends at offset 1" in record.getMessage() for record in caplog.records) == 1
 
 
 def test_messages_that_retention_took_before_they_were_read_are_an_error_that_names_them(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     canned.send("broker-a", 0, *[b"x"] * 9)
     canned.queues["broker-a", 0].forget(4)
     with pytest.raises(DataLost, match=r"queue 0 of broker 'broker-a' has no .* offset 0 to 3"):
         reader(canned, now).latestOffset(ZERO, ALL)
-    found = reader(canned, now, failOnDataLoss="false")
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 9
+    stream_reader = reader(canned, now, failOnDataLoss="false")
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 9
 
 
-def test_a_checkpoint_of_another_topic_or_shape_is_refused(canned: Any, now: FakeClock) -> None:
+def test_a_checkpoint_of_another_topic_or_shape_is_refused(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
     with pytest.raises(ConfigError, match="checkpoint is of topic 'paid'"):
         reader(canned, now).latestOffset({"paid": {"broker-a": {"0": 1}}}, ALL)
     with pytest.raises(ConfigError, match="another version of this one"):
@@ -523,56 +539,62 @@ def test_a_checkpoint_of_another_topic_or_shape_is_refused(canned: Any, now: Fak
 
 
 def test_a_pattern_may_have_matched_the_topics_of_its_checkpoint(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
-    given = {"namesrv": canned.namesrv, "topicPattern": "ord.*"}
-    found = StreamReader(parse(given, {}), ("body",))
+    options_of_read = {"namesrv": canned.namesrv, "topicPattern": "ord.*"}
+    stream_reader = StreamReader(parse(options_of_read, {}), ("body",))
     canned.send("broker-a", 0, b"one")
-    assert found.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
+    assert stream_reader.latestOffset(ZERO, ALL)["orders"]["broker-a"]["0"] == 1
     with pytest.raises(ConfigError, match="checkpoint is of topic 'paid'"):
-        found.latestOffset({"paid": {"broker-a": {"0": 1}}}, ALL)
+        stream_reader.latestOffset({"paid": {"broker-a": {"0": 1}}}, ALL)
 
 
 class RecordingPublisher:
     """Stands in for `ProgressPublisher`."""
 
-    def __init__(self, settings: Any, group: str) -> None:
+    def __init__(self, settings: SourceOptions, group: str) -> None:
         self.group = group
         self.done: list[Any] = []
 
     def check(self) -> None:
         self.done.append("checked")
 
-    def publish(self, offsets: Any, ids: Any) -> None:
+    def publish(self, offsets: queue_offsets.QueueOffsets, ids: queue_offsets.TopicIds) -> None:
         self.done.append(queue_offsets.checkpoint(offsets, ids))
 
 
-def test_progress_is_published_when_spark_says_that_a_batch_is_done(
-    canned: Any, now: FakeClock, monkeypatch: pytest.MonkeyPatch
+def test_progress_is_published_when_spark_commits_a_batch(
+    canned: "CannedCluster", now: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stream, "ProgressPublisher", RecordingPublisher)
-    found = reader(canned, now, publishProgress="lake")
-    publisher: Any = found._publisher
+    publishers: list[RecordingPublisher] = []
+
+    def open_publisher(settings: SourceOptions, group: str) -> RecordingPublisher:
+        publishers.append(RecordingPublisher(settings, group))
+        return publishers[-1]
+
+    monkeypatch.setattr(stream, "ProgressPublisher", open_publisher)
+    stream_reader = reader(canned, now, publishProgress="lake")
+    (publisher,) = publishers
     canned.send("broker-a", 1, b"one")
-    end = found.latestOffset(ZERO, ALL)
-    found.latestOffset(end, ALL)
+    end = stream_reader.latestOffset(ZERO, ALL)
+    stream_reader.latestOffset(end, ALL)
     assert (publisher.group, publisher.done) == ("lake", ["checked"])
-    found.commit(end)
+    stream_reader.commit(end)
     assert publisher.done[1:] == [end]
 
 
-def test_without_a_group_nothing_is_published(canned: Any, now: FakeClock) -> None:
-    found = reader(canned, now)
+def test_without_a_group_nothing_is_published(canned: "CannedCluster", now: FakeClock) -> None:
+    stream_reader = reader(canned, now)
     del canned.calls[:]
-    found.commit(ZERO)
+    stream_reader.commit(ZERO)
     assert canned.calls == []
 
 
-def test_a_worker_reads_what_was_planned(canned: Any, now: FakeClock) -> None:
+def test_a_worker_reads_the_planned_range(canned: "CannedCluster", now: FakeClock) -> None:
     canned.send("broker-a", 0, b"one")
-    found = reader(canned, now)
-    (task,) = found.partitions(ZERO, found.latestOffset(ZERO, ALL))
-    (batch,) = found.read(task)
+    stream_reader = reader(canned, now)
+    (task,) = stream_reader.partitions(ZERO, stream_reader.latestOffset(ZERO, ALL))
+    (batch,) = stream_reader.read(task)
     assert batch.to_pydict() == {"body": [b"one"]}
 
 
@@ -580,7 +602,7 @@ OLD, NEW = "1763836680000-17", "1763836690000-19"
 
 
 @pytest.fixture
-def longer(canned: Any, now: FakeClock) -> Any:
+def longer(canned: "CannedCluster", now: FakeClock) -> dict[str, Any]:
     """A checkpoint of 200 messages; the topic is deleted, made anew and has 300."""
     canned.topic_ids["broker-a"] = OLD
     canned.send("broker-a", 0, *[b"old"] * 200)
@@ -591,41 +613,48 @@ def longer(canned: Any, now: FakeClock) -> Any:
     return end
 
 
-def test_a_topic_made_anew_and_longer_than_before_is_an_error_that_says_what_to_do(
-    canned: Any, now: FakeClock, longer: Any
+def test_a_recreated_longer_topic_is_an_error_with_advice(
+    canned: "CannedCluster", now: FakeClock, longer: dict[str, Any]
 ) -> None:
-    told = "'orders' of broker 'broker-a' was deleted and made anew at 2025-11-22 18:38:10 UTC"
-    with pytest.raises(DataLost, match=told) as found:
+    message = "'orders' of broker 'broker-a' was deleted and made anew at 2025-11-22 18:38:10 UTC"
+    with pytest.raises(DataLost, match=message) as error:
         reader(canned, now).latestOffset(longer, ALL)
-    assert "queue 0 up to offset 200" in str(found.value)
-    assert "failOnDataLoss=false continues at the beginning of the new one" in str(found.value)
+    assert "queue 0 up to offset 200" in str(error.value)
+    assert "failOnDataLoss=false continues at the beginning of the new one" in str(error.value)
 
 
-def test_a_topic_made_anew_and_longer_is_read_from_its_beginning_when_loss_is_allowed(
-    canned: Any, now: FakeClock, longer: Any, caplog: pytest.LogCaptureFixture
+def test_a_recreated_longer_topic_is_read_from_its_beginning_when_loss_is_allowed(
+    canned: "CannedCluster",
+    now: FakeClock,
+    longer: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    found = reader(canned, now, failOnDataLoss="false")
-    noted = found.latestOffset(longer, ALL)
+    stream_reader = reader(canned, now, failOnDataLoss="false")
+    noted = stream_reader.latestOffset(longer, ALL)
     assert noted[queue_offsets.TOPIC_IDS_KEY] == {"orders": {"broker-a": NEW}}
-    assert pieces(found, longer, noted) == []
-    after = found.latestOffset(noted, ALL)
-    assert pieces(found, noted, after) == [OffsetRange("orders", "broker-a", 0, 0, 300, NEW)]
-    assert found.latestOffset(after, ALL) == after
+    assert pieces(stream_reader, longer, noted) == []
+    after = stream_reader.latestOffset(noted, ALL)
+    assert pieces(stream_reader, noted, after) == [
+        OffsetRange("orders", "broker-a", 0, 0, 300, NEW)
+    ]
+    assert stream_reader.latestOffset(after, ALL) == after
     assert sum("made anew" in record.getMessage() for record in caplog.records) == 1
 
 
-def test_a_run_that_is_to_end_reads_all_of_a_topic_made_anew(
-    canned: Any, now: FakeClock, longer: Any
+def test_a_run_that_ends_reads_all_of_a_recreated_topic(
+    canned: "CannedCluster", now: FakeClock, longer: dict[str, Any]
 ) -> None:
-    found = reader(canned, now, failOnDataLoss="false")
-    found.prepareForTriggerAvailableNow()
-    noted = found.latestOffset(longer, ALL)
-    after = found.latestOffset(noted, ALL)
-    assert sum(map(len, pieces(found, noted, after))) == 300
-    assert found.latestOffset(after, ALL) == after
+    stream_reader = reader(canned, now, failOnDataLoss="false")
+    stream_reader.prepareForTriggerAvailableNow()
+    noted = stream_reader.latestOffset(longer, ALL)
+    after = stream_reader.latestOffset(noted, ALL)
+    assert sum(map(len, pieces(stream_reader, noted, after))) == 300
+    assert stream_reader.latestOffset(after, ALL) == after
 
 
-def test_a_checkpoint_of_before_takes_the_topic_that_is_there(canned: Any, now: FakeClock) -> None:
+def test_a_checkpoint_of_before_takes_the_topic_that_is_there(
+    canned: "CannedCluster", now: FakeClock
+) -> None:
     canned.topic_ids["broker-a"] = OLD
     canned.send("broker-a", 0, b"one")
     end = reader(canned, now).latestOffset(ZERO, ALL)
@@ -635,27 +664,27 @@ def test_a_checkpoint_of_before_takes_the_topic_that_is_there(canned: Any, now: 
 
 
 def test_a_topic_of_which_nothing_was_read_is_read_as_the_one_that_it_is(
-    canned: Any, now: FakeClock
+    canned: "CannedCluster", now: FakeClock
 ) -> None:
     canned.topic_ids["broker-a"] = OLD
     first = reader(canned, now).initialOffset()
     canned.recreate("broker-a", NEW)
     canned.send("broker-a", 0, b"new")
-    found = reader(canned, now)
-    end = found.latestOffset(first, ALL)
-    assert pieces(found, first, end) == [OffsetRange("orders", "broker-a", 0, 0, 1, NEW)]
+    stream_reader = reader(canned, now)
+    end = stream_reader.latestOffset(first, ALL)
+    assert pieces(stream_reader, first, end) == [OffsetRange("orders", "broker-a", 0, 0, 1, NEW)]
 
 
 def test_a_batch_that_was_planned_before_is_not_read_from_the_new_topic(
-    canned: Any, now: FakeClock, longer: Any
+    canned: "CannedCluster", now: FakeClock, longer: dict[str, Any]
 ) -> None:
     """Spark plans it anew from its own notes, after a crash for example."""
     canned.topic_ids["broker-a"] = NEW
     for options in ({}, {"failOnDataLoss": "false"}):
-        found = reader(canned, now, timeout="0s", **options)
-        (task,) = found.partitions(ZERO, longer)
+        stream_reader = reader(canned, now, timeout="0s", **options)
+        (task,) = stream_reader.partitions(ZERO, longer)
         if options:
-            assert list(found.read(task)) == []
+            assert list(stream_reader.read(task)) == []
         else:
             with pytest.raises(DataLost, match="made anew"):
-                list(found.read(task))
+                list(stream_reader.read(task))

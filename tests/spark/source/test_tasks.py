@@ -1,7 +1,7 @@
 """Read tasks hold everything that a worker needs."""
 
 import pickle
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
@@ -13,6 +13,9 @@ from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from tests.spark.conftest import CannedCluster
 
 SETTINGS = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",), max_partitions=4)
 PIECES = [OffsetRange("orders", "broker-a", 0, 0, 100_000)]
@@ -33,7 +36,7 @@ def test_there_are_as_many_tasks_as_are_allowed_and_worth_it() -> None:
     assert plan_tasks(SETTINGS, [], {}) == []
 
 
-def test_a_worker_reads_with_the_addresses_of_its_task(canned: Any) -> None:
+def test_a_worker_reads_with_the_addresses_of_its_task(canned: "CannedCluster") -> None:
     canned.send("broker-a", 1, b"one", b"two")
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 2)], canned.addresses)
     (batch,) = read_task(SETTINGS, ("body",), task)
@@ -52,7 +55,9 @@ def test_there_are_more_tasks_where_one_would_get_more_rows_than_it_may() -> Non
     assert max(sum(map(len, task.value)) for task in tasks) <= 1000
 
 
-def test_a_task_whose_broker_is_away_waits_and_then_says_what_to_do(canned: Any) -> None:
+def test_a_task_whose_broker_is_away_waits_and_fails_with_advice(
+    canned: "CannedCluster",
+) -> None:
     canned.send("broker-a", 1, b"one")
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.addresses["broker-a"] = "elsewhere:1"
@@ -63,7 +68,7 @@ def test_a_task_whose_broker_is_away_waits_and_then_says_what_to_do(canned: Any)
         list(read_task(impatient, ("body",), task))
 
 
-def test_a_refusal_is_told_as_it_is(canned: Any) -> None:
+def test_a_refusal_is_raised_unchanged(canned: "CannedCluster") -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
     with pytest.raises(CallRefused, match="not for you"):

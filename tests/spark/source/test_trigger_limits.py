@@ -21,12 +21,12 @@ def piece(queue_id: int, rows: int) -> OffsetRange:
     return OffsetRange("orders", "a", queue_id, 100, 100 + rows)
 
 
-def test_limits_are_what_the_user_said() -> None:
-    found = limits(
+def test_limits_are_parsed_from_options() -> None:
+    parsed = limits(
         maxOffsetsPerTrigger="9", maxBytesPerTrigger="1MiB",
         minOffsetsPerTrigger="3", maxTriggerDelay="5s",
     )  # fmt: skip
-    assert found == TriggerLimits(rows_max=9, bytes_max=2**20, rows_min=3, delay_ms=5000)
+    assert parsed == TriggerLimits(rows_max=9, bytes_max=2**20, rows_min=3, delay_ms=5000)
     assert limits() == TriggerLimits(delay_ms=15 * 60_000)
 
 
@@ -52,7 +52,7 @@ def test_without_a_minimum_nothing_is_held_back() -> None:
 @pytest.mark.parametrize(
     ("idle_ms", "wanted"), [(0, 10), (100, 10), (200, 20), (1000, 25), (3_600_000, 25)]
 )
-def test_looks_are_a_tenth_of_the_quiet_apart(idle_ms: int, wanted: int) -> None:
+def test_polls_pause_for_a_tenth_of_the_quiet_time(idle_ms: int, wanted: int) -> None:
     assert trigger_limits.pause_ms(idle_ms) == wanted
 
 
@@ -62,7 +62,7 @@ def test_bytes_become_rows_by_the_mean_sizes_of_the_queues() -> None:
     assert trigger_limits.rows_within(40_000, pieces, sizes) == 100, "400 bytes each on the whole"
 
 
-def test_a_queue_of_unknown_size_is_taken_for_the_mean() -> None:
+def test_a_queue_of_unknown_message_size_has_the_mean() -> None:
     pieces = [piece(0, 100), piece(1, 300)]
     assert trigger_limits.rows_within(40_000, pieces, {pieces[0].queue: 400.0}) == 100
     assert trigger_limits.rows_within(40_000, pieces, {}) == 400, "nobody tells anything: no limit"
@@ -87,8 +87,8 @@ def test_the_rows_take_about_the_bytes_and_no_more(
     assert rows == total or (rows * mean <= bytes_max * 1.001 < (rows + 1) * mean * 1.002)
 
 
-def test_the_longest_pieces_are_looked_at() -> None:
+def test_the_longest_ranges_are_sampled() -> None:
     pieces = [piece(queue_id, queue_id + 1) for queue_id in range(40)]
-    found = trigger_limits.longest_ranges(pieces)
-    assert len(found) == trigger_limits.SAMPLED_MAX
-    assert min(map(len, found)) == 9
+    longest = trigger_limits.longest_ranges(pieces)
+    assert len(longest) == trigger_limits.SAMPLED_MAX
+    assert min(map(len, longest)) == 9

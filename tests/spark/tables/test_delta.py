@@ -1,33 +1,39 @@
 """Delta table: its log decides, and other writers may add entries."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
 from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.table import TableConflict, TableState
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import TableKind
 
 
 @pytest.fixture
-def delta(kinds: Any) -> Any:
+def delta(kinds: "Callable[[str], TableKind]") -> "TableKind":
     return kinds("delta")
 
 
-def test_the_files_statistics_are_in_the_log(delta: Any) -> None:
+def test_the_files_statistics_are_in_the_log(delta: "TableKind") -> None:
     with delta.open() as table:
         delta.archive(table, 0, 12)
     rows = pa.table(Log(str(delta.root)).get_add_actions(flatten=True)).to_pylist()
-    found = {(row["min.queue_offset"], row["max.queue_offset"], row["num_records"]) for row in rows}
-    assert found == {(0, 9, 10), (10, 11, 2)}
+    statistics = {
+        (row["min.queue_offset"], row["max.queue_offset"], row["num_records"]) for row in rows
+    }
+    assert statistics == {(0, 9, 10), (10, 11, 2)}
     assert {str(row["partition.day"]) for row in rows} == {"2026-01-31", "2026-02-01"}
 
 
-def test_offsets_outlive_the_entries_of_the_log(delta: Any) -> None:
+def test_offsets_outlive_the_entries_of_the_log(delta: "TableKind") -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
     log = Log(str(delta.root))
@@ -38,7 +44,7 @@ def test_offsets_outlive_the_entries_of_the_log(delta: Any) -> None:
         assert table.state(delta.queues) == TableState(1, delta.offsets(3))
 
 
-def test_entries_of_others_are_no_hindrance(delta: Any) -> None:
+def test_entries_of_other_writers_do_not_disturb_the_archive(delta: "TableKind") -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
         Log(str(delta.root)).optimize.compact()
@@ -49,36 +55,40 @@ def test_entries_of_others_are_no_hindrance(delta: Any) -> None:
     assert delta.places() == delta.whole(5)
 
 
-def test_an_entry_that_comes_between_is_looked_at(
-    delta: Any, monkeypatch: pytest.MonkeyPatch
+def test_an_entry_that_another_writer_adds_first_is_read(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Somebody cleans up after we have looked at the table and before we write."""
-    others = [0]
+    """Another writer adds an entry after the table was read and before ours is added."""
+    other_entries = 0
 
-    def first_another(self: Any, commit: Any) -> bool:
-        if not others[0]:
-            others[0] += 1
+    def write_after_another(log: Log, *args: object, **kwargs: object) -> None:
+        nonlocal other_entries
+        if not other_entries:
+            other_entries += 1
             Log(str(delta.root)).alter.set_table_description(_description(delta.root))
-        return bool(entered(self, commit))
+        write(log, *args, **kwargs)
 
-    entered = DeltaTable._entered
-    monkeypatch.setattr(DeltaTable, "_entered", first_another)
+    write: Callable[..., None] = Log.create_write_transaction
+    monkeypatch.setattr(Log, "create_write_transaction", write_after_another)
     with delta.open() as table:
         delta.archive(table, 0, 3)
     assert delta.places() == delta.whole(3)
 
 
-def test_who_is_always_late_gives_up_and_leaves_no_file(
-    delta: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DeltaTable, "_entered", lambda self, commit: False)
+    def refuse(*_: object, **__: object) -> None:
+        raise CommitFailedError("another writer came first")
+
+    monkeypatch.setattr(Log, "create_write_transaction", refuse)
     with delta.open() as table, pytest.raises(TableConflict):
         delta.archive(table, 0, 3)
     assert delta.state() == TableState(0, {})
     assert delta.on_disk() == set()
 
 
-def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: Any) -> None:
+def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: "TableKind") -> None:
     write_deltalake(str(delta.root), pa.table({"id": [1]}))
     with pytest.raises(ConfigError, match="is a Delta table, but not an archive"):
         delta.open()

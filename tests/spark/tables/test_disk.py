@@ -45,7 +45,7 @@ def test_a_cleared_directory_leaves_late_writers_no_place(tmp_path: Path) -> Non
         (attempt / "another").open("wb")
 
 
-def test_what_a_clearing_that_was_killed_has_left_goes_with_the_next(tmp_path: Path) -> None:
+def test_files_of_a_killed_clearing_are_deleted_by_the_next(tmp_path: Path) -> None:
     (tmp_path / "attempt.gone").mkdir()
     (tmp_path / "attempt.gone" / "file").touch()
     (tmp_path / "attempt").mkdir()

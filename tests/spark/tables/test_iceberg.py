@@ -1,19 +1,24 @@
 """Iceberg table: snapshot and offsets in one change, in this catalog or another."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table import Table, Transaction
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.iceberg import IcebergTable
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import TableKind
+
 
 @pytest.fixture
-def iceberg(kinds: Any) -> Any:
+def iceberg(kinds: "Callable[[str], TableKind]") -> "TableKind":
     return kinds("iceberg")
 
 
@@ -21,11 +26,11 @@ def catalog(root: Path) -> SqlCatalog:
     return SqlCatalog("roquet", uri=f"sqlite:///{root}/catalog.db", warehouse=f"file://{root}")
 
 
-def test_the_partition_is_the_day_of_the_stored_time(iceberg: Any) -> None:
+def test_the_partition_is_the_day_of_the_stored_time(iceberg: "TableKind") -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 12)
-    with catalog(iceberg.root) as found:
-        loaded = found.load_table("roquet.orders")
+    with catalog(iceberg.root) as lake:
+        loaded = lake.load_table("roquet.orders")
         assert [str(field.transform) for field in loaded.spec().fields] == ["day"]
         late = loaded.scan("stored_at >= '2026-02-01T00:00:00+00:00'")
         assert len(list(late.plan_files())) == 2
@@ -36,26 +41,26 @@ def test_the_partition_is_the_day_of_the_stored_time(iceberg: Any) -> None:
         assert snapshot.summary["roquet.number"] == "1"
 
 
-def test_topics_share_a_catalog(iceberg: Any) -> None:
+def test_topics_share_a_catalog(iceberg: "TableKind") -> None:
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
     with iceberg.open(wanted=ArchiveIdentity(topic="bills-2026", columns=())) as table:
         assert table.state(()) == TableState(0, {})
     assert iceberg.places() == iceberg.whole(3)
-    with catalog(iceberg.root) as found:
-        assert sorted(found.list_tables("roquet")) == [
+    with catalog(iceberg.root) as lake:
+        assert sorted(lake.list_tables("roquet")) == [
             ("roquet", "bills_2026"),
             ("roquet", "orders"),
         ]
 
 
-def test_topics_whose_names_make_the_same_table_are_told_apart(iceberg: Any) -> None:
+def test_topics_with_the_same_table_name_are_an_error(iceberg: "TableKind") -> None:
     iceberg.open(wanted=ArchiveIdentity(topic="a-b", columns=())).close()
     with pytest.raises(ConfigError, match="archive of topic 'a-b', not of 'a_b'"):
         iceberg.open(wanted=ArchiveIdentity(topic="a_b", columns=()))
 
 
-def test_another_catalog_and_another_name(tmp_path: Path, iceberg: Any) -> None:
+def test_another_catalog_and_another_name(tmp_path: Path, iceberg: "TableKind") -> None:
     options = {
         "type": "sql",
         "uri": f"sqlite:///{tmp_path}/mine.db",
@@ -64,67 +69,82 @@ def test_another_catalog_and_another_name(tmp_path: Path, iceberg: Any) -> None:
     made = IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options)
     with made as table:
         iceberg.archive(table, 0, 3)
-    with SqlCatalog("roquet", **options) as found:
-        assert found.load_table("lake.all").scan().to_arrow().num_rows == 6
+    with SqlCatalog("roquet", **options) as lake:
+        assert lake.load_table("lake.all").scan().to_arrow().num_rows == 6
 
 
-def test_a_warehouse_that_is_no_directory_is_said(tmp_path: Path, iceberg: Any) -> None:
+def test_a_warehouse_that_is_no_directory_is_an_error(tmp_path: Path, iceberg: "TableKind") -> None:
     options = {"type": "sql", "uri": f"sqlite:///{tmp_path}/mine.db", "warehouse": "s3://bucket/w"}
     with pytest.raises(ConfigError, match="is no directory"):
         IcebergTable(iceberg.root, iceberg.wanted, catalog=options)
 
 
-def test_a_table_that_is_no_archive_is_left_alone(iceberg: Any) -> None:
+def test_a_table_that_is_no_archive_is_left_alone(iceberg: "TableKind") -> None:
     iceberg.open().close()
-    with catalog(iceberg.root) as found, found.load_table("roquet.orders").transaction() as change:
+    with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as change:
         change.remove_properties("roquet.archive")
     with pytest.raises(ConfigError, match=r"roquet\.orders of .* is not an archive"):
         iceberg.open()
 
 
-def test_changes_of_others_are_no_hindrance(iceberg: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody changes the table after we have looked at it and before our change."""
-    others = [0]
+def test_changes_of_other_writers_do_not_disturb_the_archive(
+    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer changes the table after it was read and before our change."""
+    changes = 0
 
-    def first_another(self: Any, commit: Any) -> None:
-        others[0] += 1
-        if others[0] == 1:
-            with catalog(iceberg.root) as found:
-                change = found.load_table("roquet.orders").transaction()
+    def begin_after_another(table: Table) -> Transaction:
+        nonlocal changes
+        changes += 1
+        if changes == 1:
+            with catalog(iceberg.root) as lake:
+                change = begin(lake.load_table("roquet.orders"))
                 change.set_properties({"owner": "me"}).commit_transaction()
-            raise CommitFailedException("somebody came first")
-        changed(self, commit)
+        return begin(table)
 
-    changed = IcebergTable._change
-    monkeypatch.setattr(IcebergTable, "_change", first_another)
+    begin = Table.transaction
+    monkeypatch.setattr(Table, "transaction", begin_after_another)
     with iceberg.open() as table:
         iceberg.archive(table, 0, 3)
     assert iceberg.places() == iceberg.whole(3)
 
 
-def test_who_is_always_late_gives_up_and_leaves_no_file(
-    iceberg: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
+    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def late(self: Any, commit: Any) -> None:
-        raise CommitFailedException("somebody came first")
+    def refuse(_: Table) -> Transaction:
+        raise CommitFailedException("another writer came first")
 
-    monkeypatch.setattr(IcebergTable, "_change", late)
+    monkeypatch.setattr(Table, "transaction", refuse)
     with iceberg.open() as table, pytest.raises(TableConflict, match="other writers changed"):
         iceberg.archive(table, 0, 3)
     assert iceberg.state() == TableState(0, {})
     assert iceberg.on_disk() == set()
 
 
-def test_a_change_that_was_refused_is_not_tried_again_by_itself(iceberg: Any) -> None:
-    """pyiceberg would add the same files for the newer snapshot, and so twice."""
-    with iceberg.open() as first:
-        iceberg.archive(first, 0, 3)
-        stale = first._table
-        commit = TableState(1, iceberg.offsets(3)).then(iceberg.offsets(4), "", (), ())
-        assert stale.properties["commit.retry.num-retries"] == "0"
-        with catalog(iceberg.root) as found:
-            old = found.load_table("roquet.orders")
-            iceberg.archive(first, 3, 5)
-            first._table = old
-            with pytest.raises(CommitFailedException):
-                first._change(commit)
+def test_a_change_of_an_outdated_snapshot_is_refused_and_made_once(
+    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pyiceberg would repeat the change by itself, and so add the same files twice."""
+    begins = 0
+
+    def begin_before_another(table: Table) -> Transaction:
+        nonlocal begins
+        begins += 1
+        change = begin(table)
+        if begins == 1:
+            with catalog(iceberg.root) as lake:
+                other = lake.load_table("roquet.orders")
+                other.append(other.scan().to_arrow().slice(0, 0))
+        return change
+
+    begin = Table.transaction
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        monkeypatch.setattr(Table, "transaction", begin_before_another)
+        iceberg.archive(table, 3, 5)
+    assert begins == 3, "ours, the other writer's, and ours again"
+    assert iceberg.places() == iceberg.whole(5)
+    with catalog(iceberg.root) as lake:
+        retries = lake.load_table("roquet.orders").properties["commit.retry.num-retries"]
+    assert retries == "0"

@@ -55,6 +55,6 @@ def test_a_target_is_a_path_or_a_file_url(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["s3://lake/orders", "hdfs://namenode/lake"])
-def test_what_is_no_directory_is_said(target: str) -> None:
+def test_a_path_that_is_no_directory_is_an_error(target: str) -> None:
     with pytest.raises(ConfigError, match="needs a directory that the driver and all workers see"):
         directory(target)

@@ -2,15 +2,19 @@
 
 import itertools
 import json
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.spark.tables import parquet
 from roquet.spark.tables.parquet import ParquetTable
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import TableKind
 
 WANTED = ArchiveIdentity(
     topic="orders", columns=("broker", "queue_id", "queue_offset", "stored_at")
@@ -44,18 +48,18 @@ def test_old_commits_go_and_the_newest_stays(
     assert names == ["0000000007", "0000000008", "0000000009"]
 
 
-def test_of_two_commits_at_the_same_moment_one_is_made(
+def test_one_of_two_simultaneous_commits_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with ParquetTable(tmp_path, WANTED) as table:
-        monkeypatch.setattr(parquet, "check_base", lambda commit, found: None)
+        monkeypatch.setattr(parquet, "check_base", lambda commit, names: None)
         commit = TableState(0, {}).then({QUEUE: 1}, table.begin().name, (), ())
         table.commit(commit)
         with pytest.raises(TableConflict, match="commit 1 was made by another archive"):
             table.commit(commit)
 
 
-def test_a_commit_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None:
+def test_a_commit_that_cannot_be_read_is_not_skipped(tmp_path: Path) -> None:
     with ParquetTable(tmp_path, WANTED) as table:
         advance(table, 1)
     (tmp_path / "_roquet" / "commits" / "0000000001.json").write_text("{")
@@ -63,7 +67,7 @@ def test_a_commit_that_cannot_be_read_is_not_passed_over(tmp_path: Path) -> None
         ParquetTable(tmp_path, WANTED)
 
 
-def test_committed_files_that_were_lost_are_said(kinds: Any) -> None:
+def test_lost_committed_files_are_an_error(kinds: "Callable[[str], TableKind]") -> None:
     parquet, root = kinds("parquet"), kinds("parquet").root
     for steps in itertools.count(1):
         parquet.root = root / str(steps)

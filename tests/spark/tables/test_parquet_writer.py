@@ -1,7 +1,8 @@
 """Parquet writer: complete files by day, with unique names."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -11,15 +12,18 @@ from roquet.spark.tables import parquet_writer
 from roquet.spark.tables.parquet_writer import PartitionedWriter, read_sorted
 from roquet.spark.tables.partitioning import schema_of
 
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import TableKind
+
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
 
 
 @pytest.fixture
-def parquet(kinds: Any) -> Any:
+def parquet(kinds: "Callable[[str], TableKind]") -> "TableKind":
     return kinds("parquet")
 
 
-def test_a_file_tells_what_is_in_it(tmp_path: Path, parquet: Any) -> None:
+def test_a_file_has_statistics_of_its_rows(tmp_path: Path, parquet: "TableKind") -> None:
     [file] = parquet.written(
         tmp_path, parquet.batch(range(3), queue_id=7), parquet.batch(range(3, 9))
     )
@@ -35,7 +39,7 @@ def test_a_file_tells_what_is_in_it(tmp_path: Path, parquet: Any) -> None:
 
 
 def test_small_batches_share_a_row_group(
-    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     [file] = parquet.written(tmp_path, *(parquet.batch([at]) for at in range(9)))
     assert pq.read_metadata(tmp_path / file.name).num_row_groups == 1
@@ -45,7 +49,7 @@ def test_small_batches_share_a_row_group(
 
 
 def test_a_large_file_ends_and_another_begins(
-    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1)
     monkeypatch.setattr(parquet_writer, "FILE_BYTES", 1)
@@ -54,19 +58,19 @@ def test_a_large_file_ends_and_another_begins(
 
 
 def test_few_days_are_open_at_once(
-    tmp_path: Path, parquet: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "OPEN_MAX", 1)
     files = parquet.written(tmp_path, parquet.batch(range(20)), parquet.batch(range(20, 30)))
     assert [(file.day, file.rows) for file in files] == [("2026-01-31", 10), ("2026-02-01", 20)]
 
 
-def test_nothing_is_no_file(tmp_path: Path, parquet: Any) -> None:
+def test_without_rows_no_file_is_written(tmp_path: Path, parquet: "TableKind") -> None:
     assert parquet.written(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: Any) -> None:
+def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: "TableKind") -> None:
     writer = PartitionedWriter(tmp_path, schema_of(COLUMNS))
     writer.write(parquet.batch(range(3)))
     writer.abort()
@@ -74,7 +78,7 @@ def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: An
 
 
 def test_several_files_are_read_in_the_order_of_queues_and_offsets(
-    tmp_path: Path, parquet: Any
+    tmp_path: Path, parquet: "TableKind"
 ) -> None:
     batches = [
         parquet.batch([3, 4]),
@@ -82,11 +86,13 @@ def test_several_files_are_read_in_the_order_of_queues_and_offsets(
         parquet.batch([1, 2]),
     ]
     names = [parquet.written(tmp_path, one)[0].name for one in batches]
-    found = read_sorted([tmp_path / name for name in names], schema_of(COLUMNS))
-    places = zip(found["broker"].to_pylist(), found["queue_offset"].to_pylist(), strict=True)
+    rows_read = read_sorted([tmp_path / name for name in names], schema_of(COLUMNS))
+    places = zip(
+        rows_read["broker"].to_pylist(), rows_read["queue_offset"].to_pylist(), strict=True
+    )
     assert list(places) == [("broker-a", at) for at in (1, 2, 3, 4)] + [
         ("broker-b", 0),
         ("broker-b", 9),
     ]
-    assert found.schema.equals(schema_of(COLUMNS))
-    assert isinstance(found, pa.Table)
+    assert rows_read.schema.equals(schema_of(COLUMNS))
+    assert isinstance(rows_read, pa.Table)

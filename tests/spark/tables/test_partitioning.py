@@ -31,9 +31,9 @@ def batch(*stored: datetime | None) -> pa.RecordBatch:
 @given(st.lists(st.none() | MOMENTS))
 def test_each_row_is_in_its_own_day_and_no_other(moments: list[datetime | None]) -> None:
     stored = [moment and moment.replace(tzinfo=UTC) for moment in moments]
-    found = {day: rows.to_pylist() for day, rows in split_by_day(batch(*stored))}
-    assert all(found.values()), "no day is empty"
-    rows = [(row["queue_offset"], day) for day, rows in found.items() for row in rows]
+    rows_by_day = {day: rows.to_pylist() for day, rows in split_by_day(batch(*stored))}
+    assert all(rows_by_day.values()), "no day is empty"
+    rows = [(row["queue_offset"], day) for day, rows in rows_by_day.items() for row in rows]
     wanted = [str(moment.date()) if moment else NO_DAY for moment in stored]
     assert sorted(rows) == list(enumerate(wanted))
 
@@ -41,28 +41,31 @@ def test_each_row_is_in_its_own_day_and_no_other(moments: list[datetime | None])
 def test_one_day_is_passed_on_without_a_copy() -> None:
     noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
     rows = batch(noon, noon + timedelta(hours=11))
-    [(day, found)] = split_by_day(rows)
+    [(day, day_rows)] = split_by_day(rows)
     assert day == "2026-01-31"
-    assert found is rows
+    assert day_rows is rows
 
 
 def test_a_day_ends_at_midnight_in_utc_to_the_microsecond() -> None:
     midnight = datetime(2026, 2, 1, tzinfo=UTC)
-    found = dict(split_by_day(batch(midnight - timedelta(microseconds=1), midnight)))
-    assert {day: len(rows) for day, rows in found.items()} == {"2026-01-31": 1, "2026-02-01": 1}
+    rows_by_day = dict(split_by_day(batch(midnight - timedelta(microseconds=1), midnight)))
+    assert {day: len(rows) for day, rows in rows_by_day.items()} == {
+        "2026-01-31": 1,
+        "2026-02-01": 1,
+    }
 
 
-def test_a_partition_says_its_day() -> None:
+def test_a_partition_is_named_by_its_day() -> None:
     assert day_of("2026-01-31") == date(2026, 1, 31)
     assert day_of(NO_DAY) is None
 
 
-def test_who_chooses_no_columns_gets_those_of_a_message() -> None:
+def test_the_default_columns_are_those_of_a_message() -> None:
     assert archive_columns(()) == archive_columns(None) == DEFAULT
 
 
 @pytest.mark.parametrize("name", partitioning.REQUIRED_COLUMNS)
-def test_columns_that_say_which_message_it_is_cannot_be_left_out(name: str) -> None:
+def test_columns_that_identify_a_message_cannot_be_left_out(name: str) -> None:
     with pytest.raises(ConfigError, match=f"needs the column '{name}'"):
         archive_columns([column for column in DEFAULT if column != name])
 

@@ -68,7 +68,7 @@ def test_a_table_is_seen_while_it_is_held(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_another_topics_table_is_told_so(kind: str, tmp_path: Path) -> None:
+def test_the_table_of_another_topic_is_an_error(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path / "lake") as table:
         append(table, 0, 1)
     with pytest.raises(ConfigError, match=r"of topic 'orders', not of 'paid'|has no table"):
@@ -96,7 +96,7 @@ def test_a_beginning_may_be_forgotten(tmp_path: Path) -> None:
     assert (held.begin, held.number) == (None, 2)
 
 
-def test_a_commit_on_its_way_is_waited_for(tmp_path: Path) -> None:
+def test_a_commit_in_progress_is_waited_for(tmp_path: Path) -> None:
     root = tmp_path / "lake"
     with opened("parquet", root) as table:
         append(table, 0, 1)
@@ -120,11 +120,11 @@ def test_a_commit_on_its_way_is_waited_for(tmp_path: Path) -> None:
 def _attempt(commit: Path) -> str:
     import msgspec
 
-    found: dict[str, Any] = msgspec.json.decode(commit.read_bytes())
-    return str(found["attempt"])
+    note: dict[str, Any] = msgspec.json.decode(commit.read_bytes())
+    return str(note["attempt"])
 
 
-def test_files_of_somebody_else_will_do(tmp_path: Path) -> None:
+def test_files_of_other_writers_are_read(tmp_path: Path) -> None:
     for name in ("part-0.parquet", "day=2026-01-31/part-1.parquet", "_temporary/part-2.parquet"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -135,7 +135,7 @@ def test_files_of_somebody_else_will_do(tmp_path: Path) -> None:
     assert read_snapshot(held.paths[0]).paths == held.paths[:1], "one file, too"
 
 
-def test_what_is_no_table_is_told_so(tmp_path: Path) -> None:
+def test_a_path_without_a_table_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="there is no"):
         read_snapshot(str(tmp_path / "lake"), "orders")
     with pytest.raises(ConfigError, match="neither Parquet files nor an archive"):
@@ -145,16 +145,14 @@ def test_what_is_no_table_is_told_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_a_directory_that_is_not_of_the_kind_is_said_and_left_alone(
-    kind: str, tmp_path: Path
-) -> None:
+def test_a_directory_of_another_kind_is_an_error_and_left_alone(kind: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"is no {kind} table: it has no "):
         read_snapshot(str(tmp_path), kind=kind)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_archive_says_its_kind_and_its_topic(kind: str, tmp_path: Path) -> None:
+def test_an_archive_names_its_kind_and_its_topic(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path):
         assert kind_of(tmp_path) == kind
         held = read_snapshot(str(tmp_path))
@@ -170,7 +168,7 @@ def test_somebody_elses_delta_table_is_of_no_topic(tmp_path: Path) -> None:
     assert [Path(path).is_file() for path in held.paths] == [True]
 
 
-def test_tables_of_one_catalog_are_told_apart_by_name(tmp_path: Path) -> None:
+def test_tables_of_one_catalog_are_distinguished_by_name(tmp_path: Path) -> None:
     for topic in ("orders", "bills"):
         open_table("iceberg", str(tmp_path), ArchiveIdentity(topic=topic, columns=())).close()
     with pytest.raises(ConfigError, match=r"holds the tables roquet\.bills, roquet\.orders: name"):

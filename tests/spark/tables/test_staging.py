@@ -15,9 +15,9 @@ FILE = DataFile(name="roquet-1.parquet", day="2026-01-31", rows=3, size=4)
 
 @pytest.fixture
 def staging(tmp_path: Path) -> Iterator[Staging]:
-    found = Staging(tmp_path, tmp_path, Disk())
-    yield found
-    found.close()
+    opened = Staging(tmp_path, tmp_path, Disk())
+    yield opened
+    opened.close()
 
 
 def waiting(staging: Staging) -> str:
@@ -34,7 +34,7 @@ def test_placing_twice_is_placing_once(staging: Staging) -> None:
     assert staging.is_waiting(attempt)
 
 
-def test_a_file_that_is_nowhere_is_said(staging: Staging) -> None:
+def test_a_missing_file_is_an_error(staging: Staging) -> None:
     with pytest.raises(TableDamaged, match=r"roquet-1\.parquet is missing, and so is"):
         staging.place(staging.begin().name, [FILE])
 
@@ -46,7 +46,7 @@ def test_a_new_attempt_ends_all_earlier_ones(staging: Staging) -> None:
 
 
 @pytest.mark.parametrize(("number", "is_there"), [(0, False), (1, True)])
-def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
+def test_placed_files_are_removed_unless_the_commit_was_made(
     staging: Staging, number: int, is_there: bool
 ) -> None:
     commit = TableState(0, {}).then({}, waiting(staging), [FILE], ())
@@ -58,14 +58,14 @@ def test_what_was_placed_is_taken_back_unless_the_commit_was_made(
     assert staging.path(FILE).exists() == is_there, "it is settled once and for all"
 
 
-def test_one_archive_holds_it(tmp_path: Path, staging: Staging) -> None:
+def test_one_archive_at_a_time_holds_the_directory(tmp_path: Path, staging: Staging) -> None:
     with pytest.raises(TableConflict, match="another archive writes to"):
         Staging(tmp_path, tmp_path, Disk())
     staging.close()
     Staging(tmp_path, tmp_path, Disk()).close()
 
 
-def test_notes_that_were_not_whole_are_gone(tmp_path: Path, staging: Staging) -> None:
+def test_unfinished_notes_are_deleted(tmp_path: Path, staging: Staging) -> None:
     staging.close()
     torn = staging.home / "intent.json.0a1b2c3d"
     torn.write_bytes(b"{")
@@ -85,7 +85,7 @@ def test_a_table_of_another_kind_is_no_target(tmp_path: Path, kind: str, other: 
         check_target(tmp_path, kind)
 
 
-def test_nothing_an_empty_directory_and_one_that_was_begun_are_targets(tmp_path: Path) -> None:
+def test_a_missing_an_empty_and_an_unfinished_directory_are_targets(tmp_path: Path) -> None:
     check_target(tmp_path / "none", "delta")
     check_target(tmp_path, "delta")
     (tmp_path / "_roquet").mkdir()

@@ -1,6 +1,6 @@
 """Every kind of table holds each message once, whenever the process is killed."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import pyarrow as pa
@@ -8,7 +8,11 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables import table as tables
+from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import TableKind
 
 STEPS_MAX = 200
 """More than any course of events has."""
@@ -19,14 +23,14 @@ STRIDES = {"parquet": 3, "delta": 5, "iceberg": 9}
 """ `make test` has no time for all of them."""
 
 
-def test_a_new_table_is_nowhere(kind: Any) -> None:
+def test_a_new_table_has_no_offsets(kind: "TableKind") -> None:
     with kind.open() as table:
         assert table.state(kind.queues) == TableState(0, {})
         assert table.files() == []
         assert table.identity == kind.wanted
 
 
-def test_a_commit_publishes_rows_and_offsets(kind: Any) -> None:
+def test_a_commit_publishes_rows_and_offsets(kind: "TableKind") -> None:
     with kind.open() as table:
         kind.archive(table, 0, 5)
         kind.archive(table, 5, 25)
@@ -35,7 +39,7 @@ def test_a_commit_publishes_rows_and_offsets(kind: Any) -> None:
     assert kind.state() == TableState(2, kind.offsets(25)), "also for the next run"
 
 
-def test_a_table_says_of_which_topics_its_offsets_are(kind: Any) -> None:
+def test_a_table_keeps_the_topic_ids_of_its_offsets(kind: "TableKind") -> None:
     ids = {"broker-a": "1763836680000-17", "broker-b": "adopted-1763836680000-3"}
     with kind.open() as table:
         state = table.state(kind.queues)
@@ -45,7 +49,7 @@ def test_a_table_says_of_which_topics_its_offsets_are(kind: Any) -> None:
     assert kind.state() == TableState(2, kind.offsets(9), ids)
 
 
-def test_rows_lie_in_the_day_in_which_they_were_stored(kind: Any) -> None:
+def test_rows_lie_in_the_day_in_which_they_were_stored(kind: "TableKind") -> None:
     with kind.open() as table:
         kind.archive(table, 0, 12)
         days = [(file.day, file.rows) for file in table.files()]
@@ -53,18 +57,18 @@ def test_rows_lie_in_the_day_in_which_they_were_stored(kind: Any) -> None:
         assert all(table.path(file).parent.name == f"day={file.day}" for file in table.files())
 
 
-def test_what_is_read_back_is_what_was_written(kind: Any) -> None:
+def test_rows_are_read_back_as_written(kind: "TableKind") -> None:
     with kind.open() as table:
         kind.archive(table, 0, 3)
     rows = kind.rows().select(kind.wanted.columns).sort_by([("broker", "ascending")]).to_pylist()
-    for found, sent in zip(rows, kind.batch(range(3)).to_pylist(), strict=False):
-        assert {**found, "properties": dict(found["properties"])} == {
+    for row, sent in zip(rows, kind.batch(range(3)).to_pylist(), strict=False):
+        assert {**row, "properties": dict(row["properties"])} == {
             **sent,
             "properties": dict(sent["properties"]),
         }
 
 
-def test_a_commit_of_nothing_moves_the_offsets_alone(kind: Any) -> None:
+def test_a_commit_of_nothing_moves_the_offsets_alone(kind: "TableKind") -> None:
     with kind.open() as table:
         state = table.state(())
         table.commit(state.then(kind.offsets(7), table.begin().name, (), ()))
@@ -72,7 +76,7 @@ def test_a_commit_of_nothing_moves_the_offsets_alone(kind: Any) -> None:
     assert kind.on_disk() == set()
 
 
-def test_rows_without_a_time_have_a_day_of_their_own(kind: Any) -> None:
+def test_rows_without_a_time_have_a_day_of_their_own(kind: "TableKind") -> None:
     timeless = kind.batch([0])
     place = timeless.schema.get_field_index("stored_at")
     timeless = timeless.set_column(
@@ -89,7 +93,7 @@ def test_rows_without_a_time_have_a_day_of_their_own(kind: Any) -> None:
     assert kind.places() == [("broker-a", 0, 0), ("broker-a", 0, 1)]
 
 
-def test_a_second_archive_is_turned_away(kind: Any) -> None:
+def test_a_second_archive_is_turned_away(kind: "TableKind") -> None:
     with kind.open() as table:
         with pytest.raises(TableConflict, match="another archive writes to"):
             kind.open()
@@ -97,8 +101,8 @@ def test_a_second_archive_is_turned_away(kind: Any) -> None:
     assert kind.places() == kind.whole(5)
 
 
-def test_a_commit_that_goes_on_from_elsewhere_is_refused(
-    kind: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_commit_based_on_other_offsets_is_refused(
+    kind: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two archives at once, where the file system has no locks that hold."""
 
@@ -120,7 +124,7 @@ def test_a_commit_that_goes_on_from_elsewhere_is_refused(
     assert kind.state() == TableState(2, kind.offsets(9))
 
 
-def test_a_table_of_another_topic_is_left_alone(kind: Any) -> None:
+def test_a_table_of_another_topic_is_left_alone(kind: "TableKind") -> None:
     kind.open().close()
     if kind.name == "iceberg":
         pytest.skip("an Iceberg catalog has many tables")
@@ -128,7 +132,7 @@ def test_a_table_of_another_topic_is_left_alone(kind: Any) -> None:
         kind.open(wanted=ArchiveIdentity(topic="bills", columns=()))
 
 
-def test_the_columns_of_a_table_stay_as_they_are(kind: Any) -> None:
+def test_the_columns_of_a_table_stay_as_they_are(kind: "TableKind") -> None:
     kind.open().close()
     with kind.open(wanted=ArchiveIdentity(topic="orders", columns=())) as table:
         assert table.identity == kind.wanted, "who asks for none gets these"
@@ -136,13 +140,13 @@ def test_the_columns_of_a_table_stay_as_they_are(kind: Any) -> None:
         kind.open(wanted=ArchiveIdentity(topic="orders", columns=("broker", "body")))
 
 
-def test_a_file_is_no_target(kind: Any) -> None:
+def test_a_file_is_no_target(kind: "TableKind") -> None:
     kind.root.write_text("notes")
     with pytest.raises(ConfigError, match="is a file"):
         kind.open()
 
 
-def test_a_directory_of_other_things_is_left_alone(kind: Any) -> None:
+def test_a_directory_of_other_files_is_left_alone(kind: "TableKind") -> None:
     kind.root.mkdir()
     (kind.root / "notes.txt").write_text("mine")
     with pytest.raises(ConfigError, match="is not empty"):
@@ -150,7 +154,7 @@ def test_a_directory_of_other_things_is_left_alone(kind: Any) -> None:
     assert [path.name for path in kind.root.iterdir()] == ["notes.txt"]
 
 
-def test_what_killed_tasks_left_is_gone_at_the_next_start(kind: Any) -> None:
+def test_files_of_killed_tasks_are_deleted_at_the_next_start(kind: "TableKind") -> None:
     with kind.open() as table:
         kind.archive(table, 0, 5)
         kind.written(table.begin(), kind.batch(range(5, 9)))
@@ -159,7 +163,7 @@ def test_what_killed_tasks_left_is_gone_at_the_next_start(kind: Any) -> None:
     assert kind.on_disk() == kind.listed()
 
 
-def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: Any) -> None:
+def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: "TableKind") -> None:
     with kind.open() as table:
         for first in range(0, 8, 2):
             kind.archive(table, first, first + 2)
@@ -177,7 +181,7 @@ def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: Any) -
 # -- the end of the world --------------------------------------------------------------------
 
 
-def whole_life(kind: Any, disk: Any) -> None:
+def whole_life(kind: "TableKind", disk: Disk | None) -> None:
     """Two batches and a merge, from wherever the table is."""
     with kind.open(disk) as table:
         for after in (4, 9):
@@ -196,7 +200,7 @@ def whole_life(kind: Any, disk: Any) -> None:
 @pytest.mark.parametrize("stride", [SOME, EVERY])
 @pytest.mark.parametrize("last_is_done", [False, True])
 def test_whenever_the_world_ends_each_message_is_there_once(
-    kind: Any, last_is_done: bool, stride: int | None
+    kind: "TableKind", last_is_done: bool, stride: int | None
 ) -> None:
     root = kind.root
     for steps in range(1 + last_is_done, STEPS_MAX, stride or STRIDES[kind.name]):

@@ -16,14 +16,14 @@ def placed(records: list[tuple[int, int]]) -> tuple[list[int], list[int]]:
     return positions, sizes
 
 
-def test_records_one_behind_the_other_are_one_piece() -> None:
+def test_adjacent_records_are_one_extent() -> None:
     assert merge_adjacent((10, 15, 17), (5, 2, 3)) == ([10], [20])
     assert merge_adjacent((10, 15, 18, 20), (5, 2, 2, 1)) == ([10, 18], [17, 21])
     assert merge_adjacent((7,), (3,)) == ([7], [10])
 
 
 @given(RECORDS)
-def test_pieces_hold_each_byte_of_the_records_once(records: list[tuple[int, int]]) -> None:
+def test_extents_hold_each_byte_of_the_records_once(records: list[tuple[int, int]]) -> None:
     positions, sizes = placed(records)
     starts, stops = merge_adjacent(positions, sizes)
     held = [at for piece in zip(starts, stops, strict=True) for at in range(*piece)]
@@ -36,7 +36,7 @@ def test_pieces_hold_each_byte_of_the_records_once(records: list[tuple[int, int]
 
 
 @given(RECORDS, st.integers(1, 5))
-def test_it_does_not_matter_how_many_come_at_once(
+def test_extents_do_not_depend_on_how_many_records_come_at_once(
     records: list[tuple[int, int]], step: int
 ) -> None:
     positions, sizes = placed(records)
@@ -47,17 +47,16 @@ def test_it_does_not_matter_how_many_come_at_once(
     assert (pieces.count, pieces.size) == (len(sizes), sum(sizes))
 
 
-def test_whole_pieces_are_continued() -> None:
+def test_complete_extents_are_extended() -> None:
     pieces = LogExtents()
-    pieces.add_range(0, 10, 2)
-    pieces.add_range(10, 15, 1)
-    pieces.add_range(20, 30, 1)
+    pieces.add([0], [10], 2, 10)
+    pieces.add([10, 20], [15, 30], 2, 15)
     pieces.add_records((30, 40), (5, 5))
     assert (pieces.starts, pieces.stops) == ([0, 20, 40], [15, 35, 45])
     assert (pieces.count, pieces.size) == (6, 35)
 
 
-def test_what_fits_is_limited_by_count_and_by_bytes() -> None:
+def test_records_are_limited_by_count_and_by_bytes() -> None:
     pieces = LogExtents()
     assert pieces.fitting_count((5, 5, 5), 2, 100) == 2
     assert pieces.fitting_count((5, 5, 5), 9, 10) == 2
@@ -72,5 +71,5 @@ def test_the_first_record_always_fits_and_no_other_one() -> None:
     assert pieces.fitting_count((5,), 9, 10) == 0
 
 
-def test_columns_are_picked_alike() -> None:
+def test_all_columns_are_selected_consistently() -> None:
     assert select_rows([True, False, True], (1, 2, 3), range(7, 10)) == [(1, 3), (7, 9)]

@@ -34,14 +34,14 @@ def walked(log: CommitLog, start: int = 0, durable: int = 0) -> list[tuple[int, 
     return [(e, p) for e, p, _ in log.walk(start, limit, durable, check_crc=True)]
 
 
-def test_records_lie_one_behind_the_other(log: CommitLog) -> None:
+def test_records_are_adjacent(log: CommitLog) -> None:
     first, second = append(log, b"a"), append(log, b"bb")
     assert (first, second) == (0, 93)
     assert bytes(log.record(93, 94) or b"") == pack_at(93, b"bb")
     assert walked(log) == [(0, 0), (93, 93)]
 
 
-def test_large_pieces_are_written_past_the_map_and_seen_through_it(tmp_path: Path) -> None:
+def test_large_writes_bypass_the_map_and_are_visible_through_it(tmp_path: Path) -> None:
     log = CommitLog(MapPool(RealFiles(), 9), tmp_path, 1 << 20, 1 << 18)
     bodies = [b"%d" % n * WRITE_PAST_MAP_MIN for n in range(3)]
     places = [append(log, body) for body in bodies]
@@ -49,7 +49,7 @@ def test_large_pieces_are_written_past_the_map_and_seen_through_it(tmp_path: Pat
         assert bytes(log.record(place, len(pack_at(0, body))) or b"") == pack_at(place, body)
 
 
-def test_what_cannot_be_written_past_the_map_is_written_through_it(
+def test_a_write_that_fails_without_the_map_goes_through_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = MemoryFiles()
@@ -63,7 +63,7 @@ def test_what_cannot_be_written_past_the_map_is_written_through_it(
     assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
 
 
-def test_large_pieces_go_through_the_map_where_it_would_not_see_what_is_written_past_it(
+def test_large_writes_use_the_map_if_it_would_not_show_bypassing_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.log.SEES_WRITES", False)
@@ -73,7 +73,7 @@ def test_large_pieces_go_through_the_map_where_it_would_not_see_what_is_written_
     assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
 
 
-def test_a_record_that_does_not_fit_begins_a_file_behind_a_blank(log: CommitLog) -> None:
+def test_a_record_that_does_not_fit_begins_a_file_after_a_blank(log: CommitLog) -> None:
     append(log, bytes(7900))
     assert append(log, bytes(300)) == SIZE
     assert TOTAL_AND_MAGIC.unpack_from(log.segments.files[0].view(), 7992) == (200, MAGIC_BLANK)
@@ -92,7 +92,7 @@ def test_the_greatest_record_fills_a_file(log: CommitLog) -> None:
         append(log, bytes(SIZE - 92 - 7))
 
 
-def test_what_is_not_there_is_not_handed_out(log: CommitLog) -> None:
+def test_positions_outside_the_log_give_no_record(log: CommitLog) -> None:
     position = append(log, b"body")
     assert log.record(position, 95) is None
     assert log.record(position + 1, 96) is None
@@ -111,14 +111,14 @@ def test_store_times_are_read_in_place(log: CommitLog) -> None:
     assert log.stored_ms(log.end) is None
 
 
-def test_a_walk_goes_on_behind_a_hole(log: CommitLog) -> None:
+def test_a_walk_continues_after_a_hole(log: CommitLog) -> None:
     for n in range(4):
         append(log, b"%d" % n)
     log.segments.files[0].view()[93:186] = b"\xda\xa3\x20\xa7" * 23 + b"x"
     assert walked(log) == [(0, 0), (93, 186), (279, 279)]
 
 
-def test_a_walk_goes_on_in_the_next_file(log: CommitLog) -> None:
+def test_a_walk_continues_in_the_next_file(log: CommitLog) -> None:
     append(log, bytes(4000))
     append(log, bytes(4000))
     append(log, bytes(4000))
@@ -135,14 +135,14 @@ def test_zeros_up_to_a_files_end_are_a_blank_where_the_log_is_durable(log: Commi
     assert walked(log, durable=0) == [(0, 0), (4092, SIZE)]
 
 
-def test_a_walk_stops_where_it_is_told(log: CommitLog) -> None:
+def test_a_walk_stops_at_the_given_position(log: CommitLog) -> None:
     for n in range(4):
         append(log, b"%d" % n)
     found = log.walk(93, 187, 0, check_crc=True)
     assert [position for _, position, _ in found] == [93, 186]
 
 
-def test_settling_leaves_nothing_behind_the_end(log: CommitLog) -> None:
+def test_truncation_leaves_nothing_after_the_end(log: CommitLog) -> None:
     for n in range(200):
         append(log, b"%d" % n)
     assert log.truncate(93)
@@ -152,7 +152,7 @@ def test_settling_leaves_nothing_behind_the_end(log: CommitLog) -> None:
     assert append(log, b"next") == 93
 
 
-def test_a_stale_record_of_another_place_is_none(log: CommitLog) -> None:
+def test_a_record_of_another_position_is_not_valid(log: CommitLog) -> None:
     append(log, b"a")
     view = log.segments.files[0].view()
     view[93:186] = view[0:93]
@@ -160,7 +160,7 @@ def test_a_stale_record_of_another_place_is_none(log: CommitLog) -> None:
     assert log.skim_at(93) is None
 
 
-def test_behind_a_blank_the_next_file_begins(log: CommitLog) -> None:
+def test_the_next_file_begins_after_a_blank(log: CommitLog) -> None:
     append(log, bytes(7900))
     append(log, bytes(300))
     assert log.behind_blank(7992, SIZE) == SIZE
@@ -187,7 +187,7 @@ def test_records_are_all_there_or_are_not(log: CommitLog) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 3, 300])
-def test_pieces_hold_what_lies_there(log: CommitLog, count: int) -> None:
+def test_extents_hold_the_bytes_of_their_positions(log: CommitLog, count: int) -> None:
     places = [append(log, b"x") for _ in range(count)]  # 300 of them lie in several files
     found = b"".join(log.view_ranges(places, [at + 93 for at in places]))
     assert found == b"".join(pack_at(at, b"x") for at in places)

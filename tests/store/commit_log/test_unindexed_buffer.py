@@ -39,7 +39,7 @@ def test_runs_are_taken_as_single_records_would_be(given: list[tuple[int, bool, 
     assert many.begin == -1
 
 
-def test_what_is_taken_ends_in_front_of_a_gap() -> None:
+def test_records_taken_at_once_end_at_a_gap() -> None:
     fresh = filled(3)
     fresh.add(31, 10, b"T", b"", 0)
     assert [row[0] for row in rows(fresh)] == [0, 10, 20]
@@ -55,7 +55,7 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Mo
     assert [row[0] for row in rows(fresh)] == list(range(15, 30))
 
 
-def test_what_lies_in_front_of_a_position_can_be_forgotten() -> None:
+def test_records_before_a_position_can_be_dropped() -> None:
     fresh = filled(5)
     fresh.drop_before(0)
     assert fresh.begin == 0

@@ -11,8 +11,9 @@ from roquet.model.errors import StoreError
 from roquet.store.check import check
 from roquet.store.consume_queue.queue_check import is_last_entry_wrong
 from roquet.store.consume_queue.queue_ends import unpack_ends
-from roquet.store.layout import ENTRY, FILLER_SIZE
+from roquet.store.layout import FILLER_SIZE
 from roquet.store.store import Store
+from roquet.wire.records.record import ENTRY
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
@@ -155,7 +156,7 @@ def test_retention_may_delete_the_first_files_and_be_killed(
     assert before[0] > 50
 
 
-def test_first_files_that_are_missing_are_made_again_as_far_as_the_log_goes(
+def test_missing_first_files_are_rebuilt_from_the_log(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()
@@ -218,7 +219,7 @@ def test_ends_that_cannot_be_read_are_named(
         store_dir.open()
 
 
-def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
+def test_saved_ends_of_unused_queues_are_kept(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     for topic in "TU":
@@ -239,7 +240,7 @@ def test_what_the_file_says_is_carried_on_for_queues_that_nobody_used(
         ((0, FILLER_SIZE, 0), False),
     ],
 )
-def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
+def test_a_last_entry_of_another_record_is_noticed_without_saved_ends(
     store_dir: "StoreDirectory",
     fill: "Fill",
     caplog: pytest.LogCaptureFixture,
@@ -267,7 +268,7 @@ def test_without_ends_a_last_entry_that_leads_elsewhere_is_noticed(
         ("%LMQ%T", (950, 51, 0), False),  # records name the topic that they were sent to
     ],
 )
-def test_an_entry_behind_the_end_of_the_log_leads_astray(
+def test_an_entry_after_the_end_of_the_log_is_a_fault(
     topic: str, entry: tuple[int, int, int], is_astray: bool
 ) -> None:
     log: Any = SimpleNamespace(begin=100, end=1000)
@@ -275,7 +276,7 @@ def test_an_entry_behind_the_end_of_the_log_leads_astray(
     assert is_last_entry_wrong(log, queue) is is_astray
 
 
-def test_a_queue_that_was_copied_from_elsewhere_is_none(
+def test_a_queue_copied_from_elsewhere_is_a_fault(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()
@@ -294,7 +295,7 @@ def test_a_queue_that_was_copied_from_elsewhere_is_none(
     assert store.bounds("U", 0) == (0, 1)
 
 
-def test_a_queue_that_ends_at_the_border_of_a_file_is_looked_at_in_both(
+def test_a_queue_that_ends_with_a_file_is_checked_in_both_files(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -323,9 +324,7 @@ def test_a_queue_whose_last_known_entry_is_damaged_is_made_again_after_a_kill(
     assert "T/0 is rebuilt from the log: its entry of offset 19 is damaged" in caplog.text
 
 
-def test_the_end_that_was_known_is_where_counting_goes_on(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_counting_continues_at_the_known_end(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     fill(store, 50)
     store.flush_all(NOW)
@@ -337,7 +336,7 @@ def test_the_end_that_was_known_is_where_counting_goes_on(
     assert store_dir.open().bounds("T", 0) == (0, 120)
 
 
-def test_a_checkpoint_without_our_note_is_told(
+def test_a_checkpoint_without_our_note_is_logged(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()
@@ -348,7 +347,7 @@ def test_a_checkpoint_without_our_note_is_told(
     assert "checkpoint is damaged, or Apache's broker has written it" in caplog.text
 
 
-def test_a_log_without_its_first_files_is_told_apart_from_one_that_retention_cut(
+def test_a_log_that_lost_its_first_files_is_distinguished_from_an_expired_one(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()

@@ -24,7 +24,7 @@ def pack(position: int, ends: dict[QueueName, QueueEnd]) -> bytes:
 
 
 @given(NUMBERS, ENDS)
-def test_what_is_packed_is_unpacked(position: int, ends: dict[QueueName, QueueEnd]) -> None:
+def test_packed_ends_are_unpacked_again(position: int, ends: dict[QueueName, QueueEnd]) -> None:
     assert unpack_ends(pack(position, ends)) == QueueEnds(40, position, ends)
 
 

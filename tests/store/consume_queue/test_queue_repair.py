@@ -7,9 +7,9 @@ import pytest
 
 from roquet.model.errors import StoreError
 from roquet.store.consume_queue import queue_repair
-from roquet.store.layout import ENTRY, FILLER_SIZE
+from roquet.store.layout import FILLER_SIZE
 from roquet.store.store import Store
-from roquet.wire.records.record import decode_many
+from roquet.wire.records.record import ENTRY, decode_many
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
@@ -84,7 +84,7 @@ def all_of(store: Store, read: str) -> list[bytes]:
 
 @pytest.mark.parametrize("read", ["whole", "by tag", "block"])
 @pytest.mark.parametrize("what", DAMAGE)
-def test_who_reads_damaged_entries_gets_every_message_of_the_log(
+def test_a_reader_of_damaged_entries_gets_every_message_of_the_log(
     filled: "StoreDirectory", caplog: pytest.LogCaptureFixture, what: str, read: str
 ) -> None:
     before = bytes(filled.content(name(0)))
@@ -100,7 +100,7 @@ def test_who_reads_damaged_entries_gets_every_message_of_the_log(
 
 
 @pytest.mark.parametrize("what", DAMAGE)
-def test_a_scrub_sets_right_what_nobody_reads(
+def test_a_scrub_repairs_queues_that_are_not_read(
     filled: "StoreDirectory", caplog: pytest.LogCaptureFixture, what: str
 ) -> None:
     before = [bytes(filled.content(name(start))) for start in (0, 50, 100)]
@@ -211,7 +211,7 @@ def test_an_entry_that_may_be_right_stays_where_the_log_is_damaged(
     assert [(x.first, x.stop) for d in store.damage for x in d.lost] == [(7, 8)]
 
 
-def test_a_reader_whose_entries_take_long_is_told_to_come_again(
+def test_a_reader_whose_repair_takes_long_is_asked_to_try_again(
     filled: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 5000)
@@ -228,7 +228,7 @@ def test_a_reader_whose_entries_take_long_is_told_to_come_again(
     assert "consume queue T/0 is damaged near offset 0: it is being corrected" in refused[0]
 
 
-def test_queues_of_a_genuine_broker_that_lead_to_other_topics_are_left_alone(
+def test_apache_queues_of_records_of_other_topics_are_not_repaired(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -241,7 +241,7 @@ def test_queues_of_a_genuine_broker_that_lead_to_other_topics_are_left_alone(
     assert store_dir.open().read("%LMQ%a", 0, 0).count == 5
 
 
-def test_several_queues_read_together_are_looked_at(filled: "StoreDirectory") -> None:
+def test_queues_read_together_are_checked(filled: "StoreDirectory") -> None:
     DAMAGE["another queue's"](filled)
     store = filled.open()
     found = store.read_together("T", {0: 0})
@@ -249,7 +249,7 @@ def test_several_queues_read_together_are_looked_at(filled: "StoreDirectory") ->
     assert filled.entry("T", 0, 0)[0] == 0
 
 
-def test_without_room_an_entry_stays_as_it_is(
+def test_an_entry_is_not_repaired_while_the_disk_is_full(
     filled: "StoreDirectory", caplog: pytest.LogCaptureFixture
 ) -> None:
     spoil(filled, 0, bytes(1000))
@@ -326,7 +326,7 @@ def test_a_file_of_entries_without_records_is_no_damage(
     assert store.damage == []
 
 
-def test_one_entry_that_takes_long_is_set_right_at_once(
+def test_a_single_slow_entry_is_repaired_at_once(
     filled: "StoreDirectory", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(queue_repair, "WALK_BYTES", 1)
@@ -347,7 +347,7 @@ def test_a_record_that_claims_an_offset_which_its_queue_lacks_is_left_alone(
     assert store.read("T", 0, 8).count == 32
 
 
-def test_a_queue_of_a_genuine_light_topic_is_believed(
+def test_a_queue_of_an_apache_lite_topic_is_not_repaired(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     """Its entries lead to records of the topics to which these were sent."""

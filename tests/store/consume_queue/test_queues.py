@@ -1,25 +1,27 @@
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from roquet.model.errors import MessageIllegal, StoreFull
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueueEntry, ConsumeQueues, _count
+from roquet.model.errors import MessageIllegal
+from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE
 
 
-def make_queues(files: MemoryFiles | None = None) -> ConsumeQueues:
-    return ConsumeQueues(MapPool(files or MemoryFiles(), 9), Path("/cq"), 10, 60)
+def make_queues(files: MemoryFiles, file_entries: int = 10) -> ConsumeQueues:
+    return ConsumeQueues(MapPool(files, 9), Path("/cq"), file_entries, 60)
 
 
 @pytest.fixture
-def queues() -> ConsumeQueues:
-    return make_queues()
+def files() -> MemoryFiles:
+    return MemoryFiles()
+
+
+@pytest.fixture
+def queues(files: MemoryFiles) -> ConsumeQueues:
+    return make_queues(files)
 
 
 def put(queue: ConsumeQueue, *positions: int, size: int = 5) -> None:
@@ -30,55 +32,10 @@ def put(queue: ConsumeQueue, *positions: int, size: int = 5) -> None:
 
 
 def reopened(queues: ConsumeQueues) -> ConsumeQueues:
-    again = make_queues(cast("MemoryFiles", queues._pool.files))
+    again = make_queues(cast("MemoryFiles", queues.files))
     for topic, queue_id in queues.names():
         again.add(topic, queue_id)
     return again
-
-
-@given(st.integers(0, 45))
-def test_entries_read_back_across_files_and_processes(count: int) -> None:
-    queues = make_queues()
-    put(queues.obtain("T", 0), *range(100, 100 + count))
-    queue = reopened(queues).obtain("T", 0)
-    assert (queue.begin, queue.end) == (0, count)
-    found: list[ConsumeQueueEntry] = []
-    while len(found) < count:
-        found += queue.entries(len(found), 99)
-    assert found == [(n, 5, -n) for n in range(100, 100 + count)]
-    assert [queue.entry(n) for n in range(count)] == found
-
-
-def test_entries_with_some_codes_are_found_up_to_the_end_of_a_file(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, *range(100, 112))
-    assert queue.find_tagged(2, 6, frozenset({-101, -103, -107})) == (6, [(3, 103, 5), (7, 107, 5)])
-    assert queue.find_tagged(8, 9, frozenset({-109, -110})) == (2, [(9, 109, 5)])
-    assert queue.find_tagged(10, 2, frozenset({-110})) == (2, [(10, 110, 5)])
-
-
-def test_a_code_that_only_ends_like_a_wanted_one_is_another(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, 5, 5 + (1 << 32))
-    assert queue.find_tagged(0, 2, frozenset({-5})) == (2, [(0, 5, 5)])
-
-
-def test_places_are_told_by_what_they_have_in_common(queues: ConsumeQueues) -> None:
-    queue, far = queues.obtain("T", 0), 5 << 32
-    put(queue, far, far + 5, far + (1 << 32) + 7)
-    assert queue.position_columns(0, 2) == (far, [0, 5], [5, 5])
-    assert queue.position_columns(0, 3) == (0, [far, far + 5, far + (1 << 32) + 7], [5, 5, 5])
-    put(queue, *range(8))
-    assert queue.position_columns(8, 9) == (0, [5, 6], [5, 5]), "the file ends there"
-
-
-def test_entries_are_read_by_columns_and_as_a_span(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, 100, 105, 120)
-    assert queue.columns(0, 2) == ((100, 105), (5, 5), (-100, -105))
-    assert queue.span(0, 2) == (2, 100, 110, 10)
-    assert queue.span(0, 3) == (3, 100, 125, 15)
-    assert queue.span(2, 1) == (1, 120, 125, 5)
 
 
 def test_a_queue_is_there_when_it_has_been_obtained(queues: ConsumeQueues) -> None:
@@ -99,66 +56,6 @@ def test_names_that_are_no_directory_are_refused(
         queues.obtain(topic, queue_id)
 
 
-def test_room_for_many_crosses_files_and_is_all_or_an_error() -> None:
-    files = MemoryFiles(capacity=450)
-    queue = make_queues(files).obtain("T", 0)
-    queue.reserve(15)
-    files.capacity = sum(files.blocks.values())
-    put(queue, *range(15))
-    with pytest.raises(StoreFull):
-        queue.reserve(20)
-    assert (queue.end, queue.entry(14)) == (15, (14, 5, -14))
-
-
-def test_the_first_offset_at_a_position(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, 0, 10, 20, 30)
-    assert [queue.offset_of(p) for p in (0, 1, 10, 25, 31)] == [0, 1, 1, 3, 4]
-
-
-def test_the_least_offset_follows_the_log(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, 0, 10, 20, 30)
-    assert [queue.min_offset(begin) for begin in (0, 15, 99)] == [0, 2, 4]
-
-
-def test_a_queue_may_begin_inside_a_file(queues: ConsumeQueues) -> None:
-    """Apache RocketMQ fills the beginning with entries without a message."""
-    queue = queues.obtain("T", 0)
-    queue.end = 13
-    put(queue, 0, 500)
-    queue = reopened(queues).obtain("T", 0)
-    assert (queue.begin, queue.end, queue.min_offset(0)) == (10, 15, 13)
-    assert queue.entry(12) == (0, FILLER_SIZE, 0)
-
-
-def test_settling_leaves_no_entry_behind(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, *range(25))
-    assert queue.truncate(7)
-    assert not queue.truncate(7)
-    assert reopened(queues).obtain("T", 0).end == 7
-    put(queue, 99)
-    assert reopened(queues).obtain("T", 0).end == 8
-    assert queue.truncate(0)
-    assert reopened(queues).obtain("T", 0).end == 0
-
-
-def test_settling_at_a_files_end_goes_on_in_the_next(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, *range(25))
-    queue.truncate(10)
-    put(queue, 77)
-    assert queue.entry(10) == (77, 5, -77)
-
-
-def test_an_entry_may_be_set_right(queues: ConsumeQueues) -> None:
-    queue = queues.obtain("T", 0)
-    put(queue, 1, 2, 3)
-    queue.overwrite(1, 8, 9, 10)
-    assert list(queue.entries(0, 9)) == [(1, 5, -1), (8, 9, 10), (3, 5, -3)]
-
-
 def test_files_in_front_of_a_position_go_but_not_the_last(queues: ConsumeQueues) -> None:
     put(queues.obtain("T", 0), *range(0, 250, 10))
     assert queues.drop_before("T", 0, 85) == []
@@ -176,7 +73,7 @@ def test_lost_messages_are_those_whose_records_begin_in_a_hole(queues: ConsumeQu
     assert found == [("T", 0, 1, 2), ("T", 1, 0, 1)]
 
 
-def test_how_far_the_queues_lead(queues: ConsumeQueues) -> None:
+def test_the_end_of_the_last_record_of_all_queues(queues: ConsumeQueues) -> None:
     assert queues.last_record_end() == 0
     put(queues.obtain("T", 0), 0, 10)
     put(queues.obtain("T", 1), 100)
@@ -184,31 +81,22 @@ def test_how_far_the_queues_lead(queues: ConsumeQueues) -> None:
     assert queues.last_record_end() == 105
 
 
-def test_a_removed_topic_leaves_no_files(queues: ConsumeQueues) -> None:
+def test_a_removed_topic_leaves_no_files(queues: ConsumeQueues, files: MemoryFiles) -> None:
     put(queues.obtain("T", 0), 1)
     put(queues.obtain("U", 0), 1)
     queues.remove("T")
     assert queues.topics() == ["U"]
-    assert list(queues._pool.files.list(Path("/cq"))) == ["U"]
+    assert list(queues.files.list(Path("/cq"))) == ["U"]
     assert queues.obtain("T", 0).end == 0
 
 
-def test_one_queue_goes_alone_and_the_last_one_with_its_topic(queues: ConsumeQueues) -> None:
+def test_a_queue_is_removed_alone_and_the_last_one_with_its_topic(queues: ConsumeQueues) -> None:
     for queue_id in (0, 1):
         queues.obtain("T", queue_id)
     queues.remove_one("T", 0)
     assert (queues.ids("T"), queues.get("T", 0)) == ([1], None)
     queues.remove_one("T", 1)
     assert queues.topics() == []
-
-
-@given(st.integers(1, 70), st.data())
-def test_the_end_of_a_queue_is_found_wherever_it_is(room: int, data: st.DataObject) -> None:
-    count = data.draw(st.integers(0, room))
-    view = memoryview(bytearray(room * ENTRY_SIZE))
-    for offset in range(count):
-        ENTRY.pack_into(view, offset * ENTRY_SIZE, offset * 100, 100, 0)
-    assert _count(view, room) == count
 
 
 def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQueues) -> None:
@@ -230,34 +118,6 @@ def test_a_queue_whose_directory_was_listed_is_not_listed_again(queues: ConsumeQ
 def crowded(maps_max: int = 1) -> ConsumeQueues:
     """Queues of which only a few can be mapped."""
     return ConsumeQueues(MapPool(MemoryFiles(), maps_max), Path("/cq"), 10, 60)
-
-
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 13)), max_size=12), st.randoms())
-def test_entries_are_the_same_with_and_without_a_map(
-    runs: list[tuple[int, int]], random: Random
-) -> None:
-    queues = crowded()
-    wanted: dict[int, list[ConsumeQueueEntry]] = {0: [], 1: [], 2: []}
-    for number, (queue_id, count) in enumerate(runs):
-        queue, held = queues.obtain("T", queue_id), wanted[queue_id]
-        new = [(number * 100 + n, 5, -n) for n in range(count)]
-        if count and random.random() < 0.5:
-            if queue.end + count > queue.capacity:
-                queue.reserve(count)
-            queue.put_many([value for entry in new for value in entry])
-        else:
-            for position, size, code in new:
-                if queue.end >= queue.capacity:
-                    queue.reserve()
-                queue.put(position, size, code)
-        held += new
-        if held and random.random() < 0.5:
-            at = random.randrange(len(held))
-            assert queue.entry(at) == held[at]
-    for queue_id, held in wanted.items():
-        queue = queues.obtain("T", queue_id)
-        found = [queue.entry(n) for n in range(queue.end)]
-        assert found == held
 
 
 def test_unloading_a_queue_writes_what_it_kept() -> None:

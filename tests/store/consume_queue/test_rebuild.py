@@ -5,8 +5,9 @@ import pytest
 
 from roquet.store.config import DELAY_LEVELS_MS
 from roquet.store.consume_queue import rebuild
+from roquet.store.consume_queue.entries import ConsumeQueueEntry
 from roquet.store.consume_queue.queue_ends import QueueEnd
-from roquet.store.consume_queue.queues import ConsumeQueueEntry, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import QueueRebuilder, has_entry
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
@@ -44,7 +45,7 @@ def test_records_get_entries_with_the_hash_of_their_tag(queues: ConsumeQueues) -
     assert scan.last == 100
 
 
-def test_entries_that_are_right_stay_and_wrong_ones_are_set_right(queues: ConsumeQueues) -> None:
+def test_wrong_entries_are_corrected_and_right_ones_kept(queues: ConsumeQueues) -> None:
     for start in (0, 500):
         scan = rebuilder(queues)
         for n in range(3):
@@ -65,7 +66,7 @@ def test_a_delayed_message_says_when_it_is_due(
     assert entries(queues, "SCHEDULE_TOPIC_XXXX") == [(0, 100, NOW + due)]
 
 
-def test_when_it_was_to_be_due_is_not_thought_over(queues: ConsumeQueues) -> None:
+def test_stored_delivery_times_are_not_recomputed(queues: ConsumeQueues) -> None:
     queue = queues.obtain("SCHEDULE_TOPIC_XXXX", 0)
     queue.reserve()
     queue.put(0, 100, 12345)
@@ -86,7 +87,7 @@ def test_a_queue_that_lacks_what_came_before_is_noticed(queues: ConsumeQueues) -
     assert (queue.end, queue.min_offset(0)) == (6, 5)
 
 
-def test_only_the_queues_that_are_asked_for_are_made(queues: ConsumeQueues) -> None:
+def test_only_the_requested_queues_are_rebuilt(queues: ConsumeQueues) -> None:
     scan = rebuilder(queues, is_whole_log=True, only={("T", 0)})
     scan.put(0, facts(0, b"U"))
     scan.put(100, facts(3))

@@ -2,7 +2,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.store.consume_queue.tag_search import SEARCHED_MAX, find_tagged
-from roquet.store.layout import ENTRY, FILLER
+from roquet.store.layout import FILLER
+from roquet.wire.records.record import ENTRY
 
 CODES = st.one_of(
     st.sampled_from([0, 1, -1, 0x01000000, 0x0100, 0x01010101, 0x7FFF_FFFF, -(2**31)]),
@@ -23,12 +24,12 @@ def test_entries_are_found_by_their_code() -> None:
     assert find_tagged(entries([]), frozenset()) == []
 
 
-def test_many_codes_are_found_as_few_are() -> None:
+def test_many_codes_are_found_like_few() -> None:
     codes = list(range(100, 100 + 2 * SEARCHED_MAX))
     assert find_tagged(entries([*codes, 5, -1]), frozenset(codes)) == list(range(len(codes)))
 
 
-def test_the_bytes_of_two_neighbours_are_no_code() -> None:
+def test_bytes_across_two_entries_are_no_code() -> None:
     assert find_tagged(entries([0x0102, 0x03040000]), frozenset({0x01020304})) == []
     # A false match begins within the entry in front of the true one.
     assert find_tagged(entries([0x0101, 0x01010101, 5]), frozenset({0x01010101})) == [1]
@@ -45,7 +46,7 @@ def test_fillers_have_no_tag() -> None:
 
 
 @given(st.lists(CODES, max_size=40), st.frozensets(CODES, max_size=2 * SEARCHED_MAX))
-def test_every_entry_is_found_that_a_look_at_each_finds(
+def test_a_search_finds_what_a_check_of_each_entry_finds(
     codes: list[int], wanted: frozenset[int]
 ) -> None:
     assert find_tagged(entries(codes), wanted) == [

@@ -20,7 +20,7 @@ NOW = 1_700_000_000_000
 DIRECTORY = Path("/data")
 
 
-def test_a_mark_is_there_again_for_the_next_process() -> None:
+def test_a_tombstone_survives_a_restart() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
     assert marks.position_of("orders") == 0
@@ -32,7 +32,7 @@ def test_a_mark_is_there_again_for_the_next_process() -> None:
     assert again.position_of("T") == 0
 
 
-def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
+def test_a_tombstone_is_removed_with_its_records() -> None:
     files = MemoryFiles()
     marks = TopicTombstones(files, DIRECTORY)
     marks.add("old", 500)
@@ -42,7 +42,7 @@ def test_a_mark_goes_with_the_records_that_it_speaks_of() -> None:
     assert TopicTombstones(files, DIRECTORY).positions == {b"young": 900}
 
 
-def test_what_is_written_behind_the_end_of_the_log_is_never_deleted() -> None:
+def test_records_after_the_end_of_the_log_are_never_deleted() -> None:
     marks = TopicTombstones(MemoryFiles(), DIRECTORY)
     marks.add("orders", 900)
     marks.limit(1000)
@@ -76,7 +76,7 @@ def test_a_kill_right_after_brings_no_deleted_topic_back(
     assert check(store_dir.directory, store_dir.config, files=store_dir.files).problems == ()
 
 
-def test_a_topic_made_anew_has_its_new_messages_alone(
+def test_a_recreated_topic_has_only_its_new_messages(
     store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -165,7 +165,9 @@ def test_a_queue_that_came_back_empty_does_not_keep_the_others(
     assert store_dir.open().topics() == []
 
 
-def test_a_topic_without_messages_leaves_no_mark(store_dir: "StoreDirectory", fill: "Fill") -> None:
+def test_a_topic_without_messages_leaves_no_tombstone(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
     store = store_dir.open()
     store.delete_topic("T")
     assert store.deleted_before("T") == 0
@@ -174,7 +176,7 @@ def test_a_topic_without_messages_leaves_no_mark(store_dir: "StoreDirectory", fi
     assert store.deleted_before("T") == store.end_position
 
 
-def test_marks_go_with_the_files_of_the_log(
+def test_tombstones_are_removed_with_the_files_of_the_log(
     store_dir: "StoreDirectory", fill: "Fill", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -211,7 +213,7 @@ def test_a_topic_has_messages_until_it_is_deleted(
     assert not store.has_messages("T"), "what lies there came after it was deleted"
 
 
-class Refusing(MemoryFiles):
+class FilesThatReportFailure(MemoryFiles):
     """Files that store a write and then report a failure, for the first `times` calls."""
 
     refusals = 0
@@ -223,8 +225,8 @@ class Refusing(MemoryFiles):
             raise StoreError(f"{path} cannot be used: Input/output error")
 
 
-def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
-    files = Refusing()
+def test_a_tombstone_that_may_be_on_the_disk_is_undone() -> None:
+    files = FilesThatReportFailure()
     marks = TopicTombstones(files, DIRECTORY)
     marks.add("old", 500)
     files.refusals = 1
@@ -234,21 +236,23 @@ def test_a_mark_that_may_be_on_the_disk_is_taken_back() -> None:
     assert TopicTombstones(files, DIRECTORY).positions == marks.positions == {b"old": 500}
 
 
-def test_a_mark_that_cannot_be_taken_back_ends_writing(
+def test_a_tombstone_that_cannot_be_undone_ends_writing(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
     fill(store, 2)
-    monkeypatch.setattr(store_dir.files, "replace", Refusing.replace.__get__(Refusing()))
-    monkeypatch.setattr(Refusing, "refusals", 2)
+    monkeypatch.setattr(
+        store_dir.files, "replace", FilesThatReportFailure.replace.__get__(FilesThatReportFailure())
+    )
+    monkeypatch.setattr(FilesThatReportFailure, "refusals", 2)
     with pytest.raises(StoreFailed, match="look at the disk"):
         store.delete_topic("T")
     with pytest.raises(StoreFailed):
         fill(store, 1)
 
 
-def test_marks_that_cannot_be_dropped_do_not_matter(caplog: pytest.LogCaptureFixture) -> None:
-    files = Refusing()
+def test_tombstones_that_cannot_be_removed_do_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    files = FilesThatReportFailure()
     marks = TopicTombstones(files, DIRECTORY)
     marks.add("old", 500)
     files.refusals = 1

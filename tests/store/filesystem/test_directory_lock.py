@@ -20,7 +20,7 @@ sys.stdin.read()
 """
 
 
-def test_another_process_is_kept_out_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_another_process_is_refused_with_the_name_of_the_holder(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     command = [sys.executable, "-c", HOLD, str(path)]
     with subprocess.Popen(
@@ -44,7 +44,7 @@ def test_one_process_holds_a_directory_once(tmp_path: Path) -> None:
     FileLock(tmp_path / "lock", "x").release()
 
 
-def test_the_file_says_what_the_genuine_one_says(tmp_path: Path) -> None:
+def test_the_lock_file_has_the_content_of_apaches(tmp_path: Path) -> None:
     FileLock(tmp_path / "new" / "lock", "x").release()
     assert (tmp_path / "new" / "lock").read_bytes() == b"lock"
 

@@ -6,6 +6,7 @@ import resource
 import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_creating_again_keeps_what_is_there_and_makes_it_longer(
     assert files.read(path) == b"hello".ljust(8192, b"\0")
 
 
-def test_what_is_written_through_a_map_is_in_the_file(files: Files, tmp_path: Path) -> None:
+def test_bytes_written_through_a_map_are_in_the_file(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.create(path, 8192)
     files.allocate(path, 0, 8192)
@@ -61,7 +62,7 @@ def test_a_read_only_map_cannot_be_written(files: Files, tmp_path: Path) -> None
         files.map(path, 4096, writable=False)[0] = 1
 
 
-def test_blocks_keep_what_a_piece_holds(files: Files, tmp_path: Path) -> None:
+def test_allocation_keeps_the_content_of_a_range(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "file"
     files.create(path, 200_000)
     files.allocate(path, 0, 4096)
@@ -70,7 +71,7 @@ def test_blocks_keep_what_a_piece_holds(files: Files, tmp_path: Path) -> None:
     assert files.read(path)[100:103] == b"abc"
 
 
-def test_a_replaced_file_keeps_the_old_one_beside_it(files: Files, tmp_path: Path) -> None:
+def test_a_replaced_file_keeps_a_backup(files: Files, tmp_path: Path) -> None:
     path = tmp_path / "config" / "topics.json"
     files.replace(path, b"one", keep=True)
     files.replace(path, b"two", keep=True)
@@ -157,7 +158,7 @@ def test_a_limit_on_file_sizes_is_a_full_disk(tmp_path: Path) -> None:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_without_fallocate_blocks_are_written_and_contents_kept(
+def test_blocks_are_written_and_contents_kept_without_fallocate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, path = RealFiles(), tmp_path / "file"
@@ -205,9 +206,7 @@ def test_bytes_go_to_a_file_without_a_map(files: Files, tmp_path: Path) -> None:
     assert "none" not in files.list(tmp_path)
 
 
-def test_of_a_write_that_took_a_part_the_rest_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, write = tmp_path / "file", os.write
     RealFiles().create(path, 4096)
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data[:2])))
@@ -229,7 +228,8 @@ def test_a_save_that_fails_leaves_the_old_content_and_the_next_one_uses_another_
         raise OSError(errno.EIO, "Input/output error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(real_files, "_sync", failing)
+        patch.setattr(sys, "platform", "linux")
+        patch.setattr(os, "fdatasync", failing, raising=False)
         for _ in range(2):
             with pytest.raises(StoreError, match="table cannot be used: Input/output error"):
                 RealFiles().replace(path, b"two")
@@ -241,7 +241,9 @@ def test_a_save_that_fails_leaves_the_old_content_and_the_next_one_uses_another_
     assert path.read_bytes() == b"three"
 
 
-def test_what_cannot_be_removed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_cannot_be_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def failing(*_: object, **__: object) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
@@ -269,7 +271,7 @@ def test_a_file_that_may_not_be_opened_is_not_taken_for_a_directory(
         files.sync(path)
 
 
-def test_files_in_memory_are_on_no_disk_and_real_ones_perhaps(tmp_path: Path) -> None:
+def test_only_real_files_may_have_a_disk_to_sync(tmp_path: Path) -> None:
     assert MemoryFiles().disk_sync(tmp_path) is None
     found = RealFiles().disk_sync(tmp_path)
     if found is not None:
@@ -277,9 +279,7 @@ def test_files_in_memory_are_on_no_disk_and_real_ones_perhaps(tmp_path: Path) ->
         found.close()
 
 
-def test_a_full_sync_is_asked_for_where_fsync_is_none(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_macos_uses_a_full_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import fcntl
 
     asked: list[int] = []
@@ -308,7 +308,7 @@ def test_windows_syncs_files_and_needs_no_sync_of_names(
     assert len(synced) == 1
 
 
-def test_where_holes_cannot_be_told_a_file_is_full(
+def test_a_file_counts_as_full_if_holes_cannot_be_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files, path = RealFiles(), tmp_path / "file"
@@ -332,8 +332,8 @@ def test_a_file_that_cannot_be_replaced_is_named(tmp_path: Path) -> None:
 def test_blocks_that_only_root_may_use_do_not_count_as_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = shutil._ntuple_diskusage(total=100, used=30, free=20)
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: whole)
+    usage = SimpleNamespace(total=100, used=30, free=20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     assert RealFiles().usage(tmp_path).ratio == 0.6
 
 
@@ -356,7 +356,7 @@ def test_a_file_in_a_new_directory_is_durable_with_the_names_that_lead_to_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(real_files, "_sync_directory", synced.append)
+    monkeypatch.setattr(real_files, "sync_directory", synced.append)
     RealFiles().replace(tmp_path / "a" / "b" / "table", b"one")
     assert synced == [tmp_path, tmp_path / "a", tmp_path / "a" / "b"]
     RealFiles().replace(tmp_path / "a" / "b" / "table", b"two")
@@ -374,7 +374,7 @@ def test_a_link_that_leads_nowhere_is_named_and_hides_no_other_file(tmp_path: Pa
         RealFiles().list(tmp_path)
 
 
-def test_a_file_that_goes_while_it_is_listed_is_not_there(
+def test_a_file_deleted_during_a_listing_is_not_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_bytes(b"abc")

@@ -21,7 +21,7 @@ ON_LINUX = sys.platform == "linux" and sys.version_info < (3, 13)
 @pytest.fixture(params=["the library", "Python alone"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "Python alone":
-        monkeypatch.setattr(libc, "_LIBRARY", None)
+        monkeypatch.setattr(libc, "LIBRARY", None)
     way: str = request.param
     return way
 
@@ -98,7 +98,7 @@ def test_a_map_that_the_system_refuses_is_an_error_and_leaves_nothing(
         return -1
 
     maps = Path("/proc/self/maps").read_text().count("\n")
-    monkeypatch.setattr(libc._LIBRARY, "mmap", refuse)
+    monkeypatch.setattr(libc.LIBRARY, "mmap", refuse)
     with pytest.raises(OSError, match="memory") as caught:
         libc.map_file(descriptor, SIZE, writable=True)
     assert caught.value.errno == errno.ENOMEM
@@ -106,10 +106,10 @@ def test_a_map_that_the_system_refuses_is_an_error_and_leaves_nothing(
 
 
 def test_python_says_itself_where_it_keeps_no_descriptors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(libc, "_LIBRARY", None)
-    monkeypatch.setattr(libc, "_TRACKS", {})
+    monkeypatch.setattr(libc, "LIBRARY", None)
+    monkeypatch.setattr(libc, "TRACKFD_OPTION", {})
     assert libc.maps_keep_descriptors()
-    monkeypatch.setattr(libc, "_TRACKS", {"trackfd": False})
+    monkeypatch.setattr(libc, "TRACKFD_OPTION", {"trackfd": False})
     assert not libc.maps_keep_descriptors()
 
 
@@ -121,16 +121,16 @@ def test_a_disk_is_synced_by_a_directory_of_it(tmp_path: Path, way: str) -> None
 
 
 def test_another_system_has_another_library(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (libc._library() is None) is (sys.platform != "linux")
+    assert (libc.open_library() is None) is (sys.platform != "linux")
     monkeypatch.setattr(sys, "platform", "linux")
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError("no library")
 
     monkeypatch.setattr(ctypes, "PyDLL", refuse)
-    assert libc._library() is None
+    assert libc.open_library() is None
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert libc._library() is None
+    assert libc.open_library() is None
 
 
 def test_memory_can_be_kept_in_every_way(way: str) -> None:
@@ -147,9 +147,9 @@ def test_kept_memory_is_asked_for_where_the_library_can(monkeypatch: pytest.Monk
     class Musl:
         mallopt = None
 
-    monkeypatch.setattr(libc, "_LIBRARY", Musl())
+    monkeypatch.setattr(libc, "LIBRARY", Musl())
     libc.keep_memory(1 << 20)
     assert options == {}
-    monkeypatch.setattr(libc, "_LIBRARY", Glibc())
+    monkeypatch.setattr(libc, "LIBRARY", Glibc())
     libc.keep_memory(1 << 20)
     assert options == {-1: 1 << 20, -3: 1 << 20}

@@ -44,7 +44,7 @@ def test_no_more_maps_than_allowed_are_held(pool: MapPool) -> None:
     assert len(pool) == 0
 
 
-def test_who_is_used_stays(pool: MapPool) -> None:
+def test_recently_used_maps_are_kept(pool: MapPool) -> None:
     busy, *others = [made(pool, name) for name in "abcdef"]
     for file in others:
         busy.view()
@@ -89,7 +89,7 @@ def test_clearing_leaves_zeros_and_says_whether_there_was_anything(pool: MapPool
     assert not file.clear(5000)
 
 
-def test_what_was_written_is_remembered_once(pool: MapPool) -> None:
+def test_a_written_file_is_dirty_once(pool: MapPool) -> None:
     file = made(pool, "a")
     file.mark_dirty()
     file.mark_dirty()
@@ -120,7 +120,7 @@ def pool_with_few_maps(open_max: int, number: int) -> MapPool:
 
 
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENOMEM])
-def test_without_descriptors_fewer_files_are_held(
+def test_fewer_maps_are_held_when_descriptors_run_out(
     number: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     pool = pool_with_few_maps(12, number)
@@ -131,7 +131,7 @@ def test_without_descriptors_fewer_files_are_held(
     assert caplog.messages == ["only 9 files can be mapped at once (see ulimit -n)"]
 
 
-def test_other_errors_and_a_process_without_any_descriptor_are_told() -> None:
+def test_other_errors_and_a_lack_of_any_descriptor_are_raised() -> None:
     pool = pool_with_few_maps(1, errno.EACCES)
     made(pool, "a").view()
     with pytest.raises(StoreError):
@@ -167,7 +167,7 @@ def kept(pool: MapPool, name: str = "k") -> MappedFile:
     return file
 
 
-def test_what_is_kept_is_there_for_whoever_looks(pool: MapPool) -> None:
+def test_buffered_bytes_are_visible_to_readers(pool: MapPool) -> None:
     file = kept(pool)
     file.buffer(4, b"ab")
     file.buffer(6, b"cd")
@@ -177,7 +177,7 @@ def test_what_is_kept_is_there_for_whoever_looks(pool: MapPool) -> None:
     assert file.buffered == b""
 
 
-def test_what_is_kept_is_written_without_a_map(pool: MapPool, files: MemoryFiles) -> None:
+def test_buffered_bytes_are_written_without_a_map(pool: MapPool, files: MemoryFiles) -> None:
     file = kept(pool)
     file.buffer(4, b"ab")
     assert file.unwritten == 2
@@ -191,7 +191,7 @@ def test_what_is_kept_is_written_without_a_map(pool: MapPool, files: MemoryFiles
     assert file.mapped_view is None
 
 
-def test_what_came_since_the_last_flush_but_one_is_read_without_a_map(pool: MapPool) -> None:
+def test_recently_buffered_bytes_are_read_without_a_map(pool: MapPool) -> None:
     file = kept(pool)
     file.buffer(4, b"ab")
     file.write_buffered()
@@ -221,7 +221,9 @@ def test_a_file_gets_a_map_to_be_written_while_there_are_some_or_when_it_has_kep
     assert view[BUFFERED_MAX_BYTES - 1] == ord("z")
 
 
-def test_clearing_writes_what_is_kept_in_front_and_takes_what_is_behind(pool: MapPool) -> None:
+def test_clearing_writes_buffered_bytes_before_the_position_and_drops_those_after(
+    pool: MapPool,
+) -> None:
     file = kept(pool)
     file.buffer(0, b"abcd")
     assert file.clear(2)

@@ -27,7 +27,7 @@ def test_every_directory_on_the_way_is_its_owners_alone(tmp_path: Path) -> None:
     assert [mode(path) for path in made] == [0o700] * 3
 
 
-def test_each_directory_with_a_new_name_in_it_is_told(tmp_path: Path) -> None:
+def test_each_directory_with_a_new_name_is_reported(tmp_path: Path) -> None:
     told: list[Path] = []
     private_files.make_directories(tmp_path / "a" / "b", told.append)
     private_files.make_directories(tmp_path / "a" / "b", told.append)

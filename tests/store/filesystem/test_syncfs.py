@@ -64,7 +64,7 @@ def test_disks_of_the_kernel_are_trusted(system: LinuxSystem, kind: str, is_trus
         ("FreeBSD", "14.0-RELEASE", False),
     ],
 )
-def test_a_system_that_does_not_tell_of_failures_is_not_trusted(
+def test_a_system_that_does_not_report_failures_is_not_used(
     system: LinuxSystem, name: str, release: str, is_trusted: bool
 ) -> None:
     system.names(name, release)

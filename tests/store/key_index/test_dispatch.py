@@ -1,4 +1,5 @@
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import example, given, settings
@@ -8,19 +9,25 @@ from tests.store.conftest import parts
 from roquet.model.errors import StoreError
 from roquet.rules.retention import HOUR_MS, DiskUsage
 from roquet.store.key_index.dispatch import Dispatcher
+from roquet.store.key_index.hasher import HashedKeys, hash_keys
+from roquet.store.key_index.index import KeyIndex
+from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.store import Store
 from roquet.wire.records.record import encode_properties
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, StoreDirectory
 
+pytestmark = pytest.mark.usefixtures("form")
+
 NOW = 1_700_000_000_000
+DISPATCH = "roquet.store.key_index.dispatch"
 
 
-def test_the_index_follows_the_log_in_pieces(store_dir: "StoreDirectory", fill: "Fill") -> None:
-    store = store_dir.open()
+def test_the_index_follows_the_log_in_steps(store_dir: "StoreDirectory", fill: "Fill") -> None:
+    store, opened = store_dir.open_parts()
     fill(store, 100)
-    store._log.unindexed.drop_before(store.end_position)
+    opened.log.unindexed.drop_before(store.end_position)
     assert store.dispatch(30) == 30
     assert 0 < store.indexed_position < store.end_position
     assert len(store.query("T", "U1", count_max=999).positions) == 30
@@ -28,9 +35,7 @@ def test_the_index_follows_the_log_in_pieces(store_dir: "StoreDirectory", fill: 
     assert store.indexed_position == store.end_position
 
 
-def test_the_later_the_index_the_more_it_takes_at_once(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_a_late_index_takes_more_records_at_once(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     fill(store, 1_000)
     assert [store.dispatch(30) for _ in range(8)] == [500, 250, 125, 62, 31, 30, 2, 0]
@@ -40,9 +45,9 @@ def test_the_later_the_index_the_more_it_takes_at_once(
 def test_a_late_index_that_reads_the_log_stays_slow(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = store_dir.open()
+    store, opened = store_dir.open_parts()
     fill(store, 1_000)
-    store._log.unindexed.take(1)
+    opened.log.unindexed.take(1)
     assert store.dispatch(30) == 30
 
 
@@ -66,7 +71,7 @@ def test_a_hole_in_the_log_is_stepped_over(store_dir: "StoreDirectory", fill: "F
     assert len(store.query("T", "U1", count_max=99).positions) == 19
 
 
-def test_what_expired_before_it_was_indexed_is_passed_over(
+def test_records_that_expired_before_they_were_indexed_are_skipped(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -82,9 +87,7 @@ def test_what_expired_before_it_was_indexed_is_passed_over(
     assert store.indexed_position == store.end_position
 
 
-def test_a_full_disk_leaves_the_index_behind_until_there_is_room(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_the_index_waits_while_the_disk_is_full(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     fill(store, 60)
     store_dir.files.capacity = sum(store_dir.files.blocks.values()) + 500
@@ -97,9 +100,9 @@ def test_a_full_disk_leaves_the_index_behind_until_there_is_room(
     assert len(store.query("T", "U1", count_max=99).positions) == 60
 
 
-def entries(store: Store) -> list[tuple[int, int, int, int]]:
+def entries(opened: OpenDirectory) -> list[tuple[int, int, int, int]]:
     """All entries of the index, in order of insertion."""
-    files = store._index.files
+    files = opened.index.files
     return [file.entry(number) for file in files for number in range(1, file.next)]
 
 
@@ -117,10 +120,10 @@ def mixed(store: Store, draft: "MakeDraft", kinds: list[int]) -> None:
             store.append(draft(properties={"KEYS": f"a  b {n}"} if kind == 2 else {}), NOW + n)
 
 
-def next_record(store: Store) -> int:
+def next_record(opened: OpenDirectory) -> int:
     """Where the index continues: in front of or behind a blank at the end of a file."""
-    end = store.end_position
-    found = store._log.walk(store.indexed_position, end, end, check_crc=False)
+    end = opened.log.end
+    found = opened.log.walk(opened.dispatcher.position, end, end, check_crc=False)
     return next((at for _, at, _ in found), end)
 
 
@@ -131,48 +134,49 @@ KINDS = st.lists(st.sampled_from([0, 0, 1, 2, 2, 3, 4, 8, 12]), max_size=40)
 @given(st.lists(st.tuples(KINDS, st.integers(1, 50)), max_size=4))
 @example([([2, 3, 3], 3)])
 @example([([0, 0, 0, 3, 3], 1)])
-def test_what_was_just_written_is_indexed_as_if_it_were_read(
+def test_buffered_records_are_indexed_like_those_read_from_the_log(
     new_store_dir: "type[StoreDirectory]", draft: "MakeDraft", rounds: list[tuple[list[int], int]]
 ) -> None:
-    followed, read = new_store_dir().open(), new_store_dir().open()
+    followed, followed_parts = new_store_dir().open_parts()
+    read, read_parts = new_store_dir().open_parts()
     for kinds, count_max in rounds:
         for store in (followed, read):
             mixed(store, draft, kinds)
-        read._log.unindexed.drop_before(read.end_position)
+        read_parts.log.unindexed.drop_before(read.end_position)
         taken = followed.dispatch(count_max)
         assert read.dispatch(taken or count_max) == taken
-        assert next_record(followed) == next_record(read)
-        assert entries(followed) == entries(read)
-    read._log.unindexed.drop_before(read.end_position)
+        assert next_record(followed_parts) == next_record(read_parts)
+        assert entries(followed_parts) == entries(read_parts)
+    read_parts.log.unindexed.drop_before(read.end_position)
     while followed.dispatch(7):
         pass
     while read.dispatch(7):
         pass
     assert followed.indexed_position == read.indexed_position == followed.end_position
-    assert entries(followed) == entries(read)
+    assert entries(followed_parts) == entries(read_parts)
 
 
-def test_what_memory_does_not_reach_back_to_is_read_from_the_log(
+def test_records_that_left_the_buffer_are_read_from_the_log(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.unindexed_buffer.BUFFERED_MAX", 10)
-    store = store_dir.open()
+    store, opened = store_dir.open_parts()
     appended = fill(store, 95)
-    assert 7 < len(store._log.unindexed) <= 10
+    assert 7 < len(opened.log.unindexed) <= 10
     while store.dispatch(20):
         pass
-    assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
-    assert not store._log.unindexed
+    assert [position for _, position, _, _ in entries(opened)] == [a.position for a in appended]
+    assert not opened.log.unindexed
 
 
 def test_ordinary_messages_are_not_read_again(
     store_dir: "StoreDirectory", draft: "MakeDraft", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = store_dir.open()
+    store, opened = store_dir.open_parts()
     fill(store, 20)
     part = (0, b"", encode_properties({"UNIQ_KEY": "U1"}), 0)
     store.append_batch(draft(), parts([part] * 20), NOW)
-    monkeypatch.setattr(store._log, "walk", None)
+    monkeypatch.setattr(opened.log, "walk", None)
     assert store.dispatch(100) == 40
     assert len(store.query("T", "U1", count_max=99).positions) == 40
 
@@ -180,16 +184,16 @@ def test_ordinary_messages_are_not_read_again(
 def test_long_properties_do_not_fill_the_memory(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
-    store = store_dir.open()
+    store, opened = store_dir.open_parts()
     properties = {"KEYS": "k" * 2000}
     store.append(draft(properties=properties), NOW)
     store.append_batch(draft(), parts([(0, b"", encode_properties(properties), 0)]), NOW)
-    assert not store._log.unindexed
+    assert not opened.log.unindexed
     store.dispatch()
     assert len(store.query("T", "k" * 2000).positions) == 2
 
 
-def test_after_a_kill_the_rest_is_indexed_and_nothing_twice(
+def test_a_kill_leaves_no_record_unindexed_or_indexed_twice(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -197,66 +201,82 @@ def test_after_a_kill_the_rest_is_indexed_and_nothing_twice(
     store.dispatch(10)
     store.flush_all(NOW)
     store.dispatch(10)
-    store = store_dir.open_after_kill()
+    store_dir.files = store_dir.files.copy()
+    store, opened = store_dir.open_parts()
     appended += fill(store, 30)
     while store.dispatch(7):
         pass
-    assert [position for _, position, _, _ in entries(store)] == [a.position for a in appended]
+    assert [position for _, position, _, _ in entries(opened)] == [a.position for a in appended]
 
 
-def test_keys_that_may_be_there_already_are_looked_for(
+def test_keys_that_may_be_indexed_already_are_searched_first(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store = store_dir.open()
+    store, opened = store_dir.open_parts()
     appended = fill(store, 20)
     store.dispatch(8)
-    follower = store._dispatcher
     fill(store, 5)
-    again = type(follower)(store._log, store._index, 0)
+    again = Dispatcher(opened.log, opened.index, 0)
     while again.step(6):
         pass
-    assert len(entries(store)) == len(appended) + 5
+    assert len(entries(opened)) == len(appended) + 5
 
 
-def test_a_record_that_cannot_be_indexed_is_told_and_the_others_are(
+def fail_hashes_of_several_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the keys of several records together not be hashed."""
+
+    def fail(topics: Sequence[bytes], texts: Sequence[bytes]) -> HashedKeys:
+        if len(topics) > 1:
+            raise ZeroDivisionError
+        return hash_keys(topics, texts)
+
+    monkeypatch.setattr(f"{DISPATCH}.hash_keys", fail)
+
+
+def test_a_record_that_cannot_be_indexed_is_reported_and_the_others_are_indexed(
     store_dir: "StoreDirectory",
-    fill: "Fill",
+    draft: "MakeDraft",
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    store = store_dir.open()
-    appended = fill(store, 20)
-    bad, told = appended[5].position, list[tuple[int, Exception]]()
-    collect = Dispatcher._collect
+    store, opened = store_dir.open_parts()
+    keys = [{"UNIQ_KEY": "U1", **({"KEYS": "bad"} if n == 5 else {})} for n in range(20)]
+    positions = [store.append(draft(properties=one), NOW).position for one in keys]
+    bad, good = positions[5], positions[:5] + positions[6:]
+    reported = list[tuple[int, Exception]]()
 
-    def stumble(dispatcher: Dispatcher, position: int, *others: Any) -> None:
-        if position == bad:
+    def fail_for_any_bad(topics: Sequence[bytes], texts: Sequence[bytes]) -> HashedKeys:
+        if any(b"bad" in text for text in texts):
             raise OverflowError("odd")
-        collect(dispatcher, position, *others)
+        return hash_keys(topics, texts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Dispatcher, "_hashes", lambda *_: 1 / 0)
-        patch.setattr(Dispatcher, "_collect", stumble)
+        patch.setattr(f"{DISPATCH}.hash_keys", fail_for_any_bad)
+        store.on_unindexed(lambda position, error: reported.append((position, error)))
         while store.dispatch(4):
+            pass
+        again = Dispatcher(opened.log, opened.index, 0)  # finds all but one indexed already
+        assert caplog.text == ""
+        while again.step(4):
             pass
         assert "cannot be found by its keys" in caplog.text
-        store._dispatcher.position = 0
-        store._dispatcher._known_until = store.end_position
-        store.on_unindexed(lambda *found: told.append(found))
-        while store.dispatch(4):
-            pass
-    assert [position for position, _ in told] == [bad]
-    assert store.indexed_position == store.end_position
-    assert bad not in store.query("T", "U1", count_max=99).positions
+    assert [position for position, _ in reported] == [bad]
+    assert store.indexed_position == again.position == store.end_position
+    assert sorted(store.query("T", "U1", count_max=99).positions) == good
     store.reindex(bad + 1)
-    assert bad not in store.query("T", "U1", count_max=99).positions
+    assert sorted(store.query("T", "U1", count_max=99).positions) == good
     store.reindex(bad)
-    assert len(store.query("T", "U1", count_max=99).positions) == 20
+    assert sorted(store.query("T", "U1", count_max=99).positions) == positions
 
 
+@pytest.mark.parametrize("is_alone", [False, True])
 @pytest.mark.parametrize("error", [StoreError("gone"), OSError(5, "EIO")])
-def test_a_disk_that_fails_is_no_fault_of_a_record(
-    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, error: Exception
+def test_an_error_of_the_disk_is_raised_and_skips_no_record(
+    store_dir: "StoreDirectory",
+    fill: "Fill",
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    is_alone: bool,
 ) -> None:
     store = store_dir.open()
     fill(store, 3)
@@ -264,32 +284,31 @@ def test_a_disk_that_fails_is_no_fault_of_a_record(
     def fail(*_: object) -> None:
         raise error
 
-    for name in ("_step", "_index_one"):
-        with monkeypatch.context() as patch:
-            patch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
-            patch.setattr(Dispatcher, name, fail)
-            with pytest.raises(type(error)):
-                store.dispatch()
-        assert store.indexed_position == 0
+    if is_alone:
+        fail_hashes_of_several_keys(monkeypatch)
+    monkeypatch.setattr(KeyIndex, "put_many", fail)
+    with pytest.raises(type(error)):
+        store.dispatch()
+    assert store.indexed_position == 0
 
 
-def test_a_full_disk_lets_a_record_wait_that_is_indexed_alone(
+def test_a_record_that_is_indexed_alone_waits_while_the_disk_is_full(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
-    fill(store, 1)
-    monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
-    monkeypatch.setattr(Dispatcher, "_index_one", lambda *_: False)
+    fill(store, 2)
+    fail_hashes_of_several_keys(monkeypatch)
+    monkeypatch.setattr(KeyIndex, "put_many", lambda *_: 0)
     assert store.dispatch() == 0
     assert store.indexed_position == 0
 
 
-def test_where_no_record_is_left_the_index_is_at_the_end(
+def test_the_index_is_at_the_end_when_no_record_can_be_read(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_dir.open()
-    fill(store, 1)
-    monkeypatch.setattr(Dispatcher, "_step", lambda *_: 1 / 0)
-    monkeypatch.setattr(Dispatcher, "_first", lambda *_: None)
+    fill(store, 2)
+    store_dir.bytes_at(0, store.end_position)[:] = bytes(store.end_position)
+    fail_hashes_of_several_keys(monkeypatch)
     assert store.dispatch() == 0
     assert store.indexed_position == store.end_position

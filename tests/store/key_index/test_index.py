@@ -1,5 +1,7 @@
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from struct import pack
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -8,11 +10,13 @@ from hypothesis import strategies as st
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.store.key_index.index import IndexFile, KeyIndex
-from roquet.store.layout import INDEX_HEAD
+from roquet.store.key_index.index import IndexFile, KeyIndex, link_entries
+from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD
 
 if TYPE_CHECKING:
     from tests.store.conftest import MakeDraft, StoreDirectory
+
+pytestmark = pytest.mark.usefixtures("form")
 
 NOW = 1_700_000_000_000
 
@@ -28,15 +32,12 @@ def put(index: KeyIndex | IndexFile, found: list[tuple[int, int, int]]) -> int:
     return index.put_many(*([key[column] for key in found] for column in range(3)))
 
 
-def reopened(index: KeyIndex) -> KeyIndex:
-    return make_index(cast("MemoryFiles", index._pool.files))
-
-
 @given(st.lists(st.integers(0, 12), max_size=40))
 def test_entries_are_found_newest_first_in_all_files(hashes: list[int]) -> None:
-    index = make_index()
+    files = MemoryFiles()
+    index = make_index(files)
     assert put(index, [(h, 100 + n, NOW + n) for n, h in enumerate(hashes)]) == len(hashes)
-    for seen in (index, reopened(index)):
+    for seen in (index, make_index(files)):
         for key_hash in range(13):
             expected = [100 + n for n, h in enumerate(hashes) if h == key_hash]
             assert list(seen.find(key_hash, 0)) == expected[::-1]
@@ -98,7 +99,7 @@ def test_a_rewound_file_is_as_it_was(hashes: list[int], data: st.DataObject) -> 
         assert bytes(file.file.view())[40:60] == before[40:60]
 
 
-def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
+def test_slots_that_lost_their_entries_are_linked_again() -> None:
     index = make_index()
     put(index, [(h, h, NOW) for h in range(9)])
     file = index.files[0]
@@ -111,12 +112,13 @@ def test_slots_that_lost_their_entries_are_threaded_anew() -> None:
 
 
 def test_entries_that_were_counted_and_never_written_are_taken_back() -> None:
-    index = make_index()
+    files = MemoryFiles()
+    index = make_index(files)
     put(index, [(1, 1, NOW), (6, 2, NOW)])
     file = index.files[0]
     file.next = 7
     file.save()
-    index = reopened(index)
+    index = make_index(files)
     assert index.files[0].rewind(3)
     assert list(index.find(6, 0)) == [2]
 
@@ -143,11 +145,12 @@ def test_a_full_disk_ends_it_early_and_it_can_go_on(caplog: pytest.LogCaptureFix
 
 
 def test_old_files_go_but_not_the_newest() -> None:
-    index = make_index()
+    files = MemoryFiles()
+    index = make_index(files)
     put(index, [(1, n, NOW) for n in range(27)])
     assert len(index.drop_before(9)) == 1
     assert len(index.drop_before(10_000)) == 1
-    assert list(reopened(index).find(1, 0)) == list(range(26, 17, -1))
+    assert list(make_index(files).find(1, 0)) == list(range(26, 17, -1))
 
 
 def test_files_of_another_shape_and_foreign_ones(caplog: pytest.LogCaptureFixture) -> None:
@@ -183,3 +186,74 @@ def test_an_index_file_with_a_damaged_head_is_made_again(
     while store.dispatch():
         pass
     assert all(len(store.query("T", f"k{n}").records) == 1 for n in range(250))
+
+
+SLOT_NUMBERS = st.sampled_from([0, 1, 2, 3, 5, -1, 2**31 - 1, -(2**31)])
+NUMBERS = st.one_of(
+    st.integers(0, 20), st.integers(-(2**63), 2**63 - 1), st.sampled_from([-1, 2**31, 2**64])
+)
+TIMES = st.one_of(st.integers(NOW - 9, NOW + 9), st.integers(-(2**63), 2**63 - 1))
+
+
+def encode_slots(numbers: list[int]) -> bytearray:
+    return bytearray(b"".join(pack(">i", number) for number in numbers))
+
+
+def test_entries_are_linked_to_those_that_the_slots_led_to() -> None:
+    slots = encode_slots([0, 4, 9, -1])
+    rows = [(1, 100, NOW), (2, 200, NOW + 999), (5, 300, NOW + 1000), (3, 2**62, NOW - 1)]
+    hashes, positions, times = zip(*rows, strict=True)
+    entries, unused = link_entries(memoryview(slots), hashes, positions, times, NOW, 5)
+    assert list(INDEX_ENTRY.iter_unpack(entries)) == [
+        (1, 100, 0, 4),
+        (2, 200, 0, 0),  # 9 is a number that no entry has yet
+        (5, 300, 1, 5),
+        (3, 2**62, 0, 0),
+    ]
+    assert slots == encode_slots([0, 7, 6, 8])
+    assert unused == 2
+
+
+def test_seconds_are_bounded_by_what_an_entry_holds() -> None:
+    slots = encode_slots([0])
+    for begin_ms, stored_ms, seconds in (
+        (0, 2**63 - 1, 2**31 - 1),
+        (2**63 - 1, -(2**63), 0),
+        (-(2**63), 2**63 - 1, 2**31 - 1),
+        (NOW, NOW + 1000 * 2**31, 2**31 - 1),
+        (NOW, NOW + 1000 * 2**31 - 1, 2**31 - 1),
+        (NOW, NOW + 1000 * 2**31 - 1001, 2**31 - 2),
+    ):
+        entries, _ = link_entries(memoryview(slots), [1], [2], [stored_ms], begin_ms, 1)
+        assert INDEX_ENTRY.unpack(entries)[2] == seconds
+
+
+def test_entries_need_a_slot_and_columns_of_one_length() -> None:
+    with pytest.raises(ZeroDivisionError):
+        link_entries(memoryview(bytearray(3)), [1], [2], [NOW], NOW, 1)
+    for hashes, positions, times in (([1, 2], [2], [NOW]), ([1], [], [NOW]), ([1], [2], [])):
+        with pytest.raises(ValueError, match="zip"):
+            link_entries(memoryview(bytearray(8)), hashes, positions, times, NOW, 1)
+
+
+@given(
+    st.lists(SLOT_NUMBERS, max_size=5),
+    st.lists(st.tuples(st.integers(0, 2**31 - 1), NUMBERS, TIMES), max_size=8),
+    TIMES,
+    st.sampled_from([1, 1, 5, 2**31 - 3, 2**31 - 1]),
+)
+def test_both_forms_link_the_same_entries(
+    outcome_of_both: Callable[[Callable[[], object]], object],
+    numbers: list[int],
+    rows: list[tuple[int, int, int]],
+    begin_ms: int,
+    first: int,
+) -> None:
+    hashes, positions, times = ([row[column] for row in rows] for column in range(3))
+
+    def link() -> object:
+        slots = encode_slots(numbers)
+        linked = link_entries(memoryview(slots), hashes, positions, times, begin_ms, first)
+        return linked, bytes(slots)
+
+    outcome_of_both(link)

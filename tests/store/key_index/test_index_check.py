@@ -2,20 +2,24 @@
 
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 from roquet.store.key_index import index_check
-from roquet.store.layout import INDEX_HEAD
+from roquet.store.layout import INDEX_HEAD, index_name
 from roquet.store.store import Store
 
 if TYPE_CHECKING:
     from tests.store.conftest import MakeDraft, StoreDirectory
 
+pytestmark = pytest.mark.usefixtures("form")
+
 NOW = 1_700_000_000_000
 COUNT = 330
 ENTRIES_AT = INDEX_HEAD.size + 20 * 4
+
+Opened = TypeVar("Opened")
 
 Damage = Callable[[memoryview], object]
 
@@ -44,7 +48,7 @@ def lost(store: Store) -> list[int]:
     ]  # fmt: skip
 
 
-def opened_as_large(open_store: Callable[[], Store]) -> Store:
+def opened_as_large(open_store: Callable[[], Opened]) -> Opened:
     """A store whose log counts as too large to have its keys compared by the first query."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("roquet.store.store.KEY_CHECK_BYTES", 0)
@@ -146,7 +150,7 @@ def test_a_kill_while_the_index_is_made_again_loses_no_key(
     assert lost(store) == []
 
 
-def test_a_whole_index_stays_as_it_is(
+def test_an_undamaged_index_is_not_changed(
     store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
     closed(store_dir, draft)
@@ -159,7 +163,7 @@ def test_a_whole_index_stays_as_it_is(
 
 
 @pytest.mark.parametrize("budget", [1, 7])
-def test_it_goes_on_where_it_stopped(
+def test_a_check_continues_where_it_stopped(
     store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch, budget: int
 ) -> None:
     names = closed(store_dir, draft)
@@ -173,7 +177,7 @@ def test_it_goes_on_where_it_stopped(
     assert lost(store_dir.open()) == []
 
 
-def test_what_came_meanwhile_is_part_of_the_newest_file(
+def test_records_indexed_during_the_check_are_in_the_newest_file(
     store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
     closed(store_dir, draft)
@@ -187,22 +191,20 @@ def test_what_came_meanwhile_is_part_of_the_newest_file(
     assert lost(store) == []
 
 
-def test_retention_takes_files_under_its_hands(
-    store_dir: "StoreDirectory", draft: "MakeDraft"
-) -> None:
+def test_files_may_expire_during_a_check(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
     closed(store_dir, draft)
-    store = opened_as_large(store_dir.open)
+    store, opened = opened_as_large(store_dir.open_parts)
     for _ in range(3):
         store.scrub(3_000)
     assert store.expire(NOW + 10**12, at_once=True)
     while store.scrub(3_000):
         pass
     kept = store.bounds("T", 0)[0]
-    assert len(store._index.files) < 5
+    assert len(opened.index.files) < 5
     assert all(store.query("T", f"k{n}").records for n in range(kept, COUNT) if n % 3)
 
 
-def test_an_index_of_an_earlier_day_is_made_again(
+def test_an_index_of_another_time_or_store_is_rebuilt(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     """Files of a backup, of another store, and none at all."""
@@ -222,7 +224,7 @@ def test_an_index_of_an_earlier_day_is_made_again(
     assert lost(scrubbed(fresh)) == []
 
 
-def test_an_index_that_leads_behind_the_log_is_made_again(
+def test_an_index_that_ends_after_the_log_is_rebuilt(
     store_dir: "StoreDirectory", draft: "MakeDraft", caplog: pytest.LogCaptureFixture
 ) -> None:
     names = closed(store_dir, draft)
@@ -262,7 +264,7 @@ def test_records_that_cannot_be_found_by_a_key_are_not_missed(
 
 
 @pytest.mark.parametrize("count", [20, 1_100])
-def test_keys_behind_messages_without_any_are_not_missed(
+def test_keys_after_messages_without_keys_are_found(
     store_dir: "StoreDirectory", draft: "MakeDraft", count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A few records are examined when the store opens, very many by the scrub."""
@@ -273,8 +275,8 @@ def test_keys_behind_messages_without_any_are_not_missed(
     while store.dispatch():
         pass
     store.close(NOW)
-    store = store_dir.open()
-    newest = store._index.files[-1]
+    store, opened = store_dir.open_parts()
+    newest = opened.index.files[-1]
     assert newest.rewind(2)
     store.close(NOW)
     store = scrubbed(store_dir)
@@ -305,8 +307,9 @@ def test_an_index_file_that_was_made_and_never_filled_is_whole(
     store = store_dir.open()
     store.append(draft(properties={}, tag_code=0), NOW)
     store.close(NOW)
-    store = store_dir.open()
-    store._index.files.append(store._index._next_file(NOW))
+    store, opened = store_dir.open_parts()
     store.close(NOW)
+    empty = store_dir.path(f"index/{index_name(NOW)}")
+    store_dir.files.create(empty, opened.index.file_size)
     store = scrubbed(store_dir)
     assert "index" not in caplog.text

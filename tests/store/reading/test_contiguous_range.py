@@ -40,7 +40,7 @@ def test_records_of_all_queues_come_as_they_lie(
     assert found.next_offset == 2
 
 
-def test_it_begins_with_the_first_record_that_is_missing(
+def test_a_range_begins_with_the_first_missing_record(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -70,7 +70,9 @@ def test_the_size_is_a_limit(store_dir: "StoreDirectory", draft: "MakeDraft") ->
     assert store.read_together("T", {0: 0, 1: 0}, bytes_max=one - 1) is None
 
 
-def test_what_is_not_asked_for_never_comes(store_dir: "StoreDirectory", draft: "MakeDraft") -> None:
+def test_records_outside_the_request_are_never_returned(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
     store = store_dir.open()
     mixed(store, draft, [0, 1, 0, 7, 0, 1])
     assert store.read_together("T", {0: 0, 1: 0}, bytes_max=ROOM) is None
@@ -141,7 +143,7 @@ def test_reading_on_brings_every_record_once(
 
 
 @pytest.mark.parametrize("count", [0, 65])
-def test_too_many_queues_are_not_looked_through(
+def test_too_many_queues_are_not_examined(
     store_dir: "StoreDirectory", draft: "MakeDraft", count: int
 ) -> None:
     store = store_dir.open()

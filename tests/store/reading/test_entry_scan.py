@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queue import ConsumeQueue
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.reading.entry_scan import DENSE_RATIO, SEARCH_MAX, SEARCH_MIN, EntryScan
@@ -62,7 +63,7 @@ def looked_at(codes: list[int], left: int) -> list[int]:
     return [end - begin for begin, end in pairwise(ends)]
 
 
-def test_where_nothing_is_found_more_and_more_are_searched_together() -> None:
+def test_a_scan_without_matches_searches_ever_more_entries_at_once() -> None:
     counts = looked_at([0] * 9_000, 32)
     assert counts[0] == SEARCH_MIN
     assert max(counts) == SEARCH_MAX
@@ -74,7 +75,7 @@ def test_no_more_are_searched_than_are_likely_to_be_needed() -> None:
     assert max(looked_at(([0] * 9 + [1]) * 200, 3)) <= SEARCH_MIN
 
 
-def test_where_many_are_found_they_are_looked_at_one_by_one() -> None:
+def test_a_scan_with_many_matches_examines_entries_one_by_one() -> None:
     counts = looked_at(([0] * (DENSE_RATIO - 1) + [1]) * 200, 50)
     assert counts[:2] == [SEARCH_MIN, 50]
 

@@ -1,15 +1,20 @@
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.store.commit_log.log import CommitLog
 from roquet.store.config import StoreConfig
+from roquet.store.reading.entry_scan import UNPACK_MAX
 from roquet.store.store import Draft, Store
 from roquet.wire.records.record import decode_many
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, StoreDirectory
+
+pytestmark = pytest.mark.usefixtures("form")
 
 NOW = 1_700_000_000_000
 
@@ -45,6 +50,27 @@ def test_limits_of_count_and_bytes(store_dir: "StoreDirectory", fill: "Fill") ->
     assert store.read("T", 0, 0, bytes_max=3 * one.size - 1).count == 2
     assert store.read("T", 0, 0, bytes_max=1).count == 1
     assert store.read("T", 0, 0, count_max=5).next_offset == 5
+
+
+def test_a_read_looks_at_few_records_that_do_not_fit(
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records of an earlier process are looked at before they are sent, perhaps from the disk."""
+    store = store_dir.open()
+    fill(store, 2_000)
+    store.close(NOW)
+    store = store_dir.open()
+    looked: list[int] = []
+    has_all = CommitLog.has_all
+
+    def look(commit_log: CommitLog, positions: Sequence[int], sizes: Sequence[int]) -> bool:
+        looked.append(len(sizes))
+        return has_all(commit_log, positions, sizes)
+
+    monkeypatch.setattr(CommitLog, "has_all", look)
+    found = store.read("T", 0, 0, count_max=2_000, bytes_max=1_000)
+    assert found.count > 0
+    assert sum(looked) <= 2 * UNPACK_MAX
 
 
 @pytest.mark.parametrize(("offset", "following"), [(-1, 0), (20, 20), (99, 20)])
@@ -87,7 +113,7 @@ def test_a_read_with_a_filter_comes_to_an_end(
     assert store.read("T", 0, 800, wanted={899}.__contains__).count == 1
 
 
-def test_whoever_asks_for_tags_may_have_more_entries_looked_at(
+def test_a_read_with_a_tag_filter_may_examine_more_entries(
     store_dir: "StoreDirectory", draft: "MakeDraft"
 ) -> None:
     store = store_dir.open()
@@ -104,7 +130,7 @@ def test_whoever_asks_for_tags_may_have_more_entries_looked_at(
     st.integers(1, 9),
     st.integers(0, 5),
 )
-def test_tags_that_are_told_are_found_as_those_that_are_asked_for(
+def test_a_predicate_of_tag_codes_finds_the_same_messages_as_a_set(
     codes: list[int], wanted: frozenset[int], count: int, at: int
 ) -> None:
     store = Store.open(None, StoreConfig(queue_file_entries=20), now_ms=NOW, pid=1)
@@ -157,7 +183,7 @@ def test_a_block_leaves_out_what_is_lost(store_dir: "StoreDirectory", fill: "Fil
 
 
 @pytest.mark.parametrize("begin", [3 << 32, (4 << 32) - 8192])
-def test_a_block_far_behind_in_the_log_is_read_as_any(
+def test_a_block_far_back_in_the_log_is_read_like_any_other(
     store_dir: "StoreDirectory", fill: "Fill", begin: int
 ) -> None:
     """Positions above 4 GiB differ in more than their low words."""

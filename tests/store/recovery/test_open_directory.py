@@ -65,7 +65,7 @@ def genuine(
     assert check(directory, GENUINE).verdict == "whole"
 
 
-def test_log_and_queues_have_the_genuine_bounds(genuine: Genuine) -> None:
+def test_log_and_queues_have_apaches_bounds(genuine: Genuine) -> None:
     store, cases, kind, _ = genuine
     ((_, log),) = cases["log"]
     assert store.begin_position == log["min_physical_offset"]
@@ -75,7 +75,7 @@ def test_log_and_queues_have_the_genuine_bounds(genuine: Genuine) -> None:
         assert found == (out["min_offset"], out["max_offset"]), (kind, given)
 
 
-def test_every_genuine_message_reads_back(genuine: Genuine) -> None:
+def test_every_apache_message_reads_back(genuine: Genuine) -> None:
     store, cases, kind, _ = genuine
     for given, out in cases["message"]:
         place = (given["topic"], given["queue_id"], given["queue_offset"])
@@ -136,7 +136,7 @@ def test_the_check_says_beforehand_what_opening_will_mend(genuine: Genuine) -> N
     assert any("unfinished write" in line for line in before.pending) == kind.endswith("torn")
 
 
-def test_sizes_are_taken_from_the_files_of_a_genuine_directory(
+def test_sizes_are_taken_from_the_files_of_an_apache_directory(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()
@@ -238,7 +238,7 @@ def test_a_last_file_that_was_made_and_never_filled_is_no_problem(
     assert store_dir.open().bounds("T", 0) == (0, 3)
 
 
-def test_a_genuine_clean_log_with_files_made_ahead_opens(
+def test_a_clean_apache_log_with_preallocated_files_opens(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()

@@ -56,7 +56,7 @@ def test_a_closed_store_is_opened_without_reading_it(
     assert len(seen) <= 5
 
 
-def test_without_a_note_it_begins_as_the_genuine_broker(
+def test_a_recovery_without_a_note_begins_like_apaches_broker(
     store_dir: "StoreDirectory",
     draft: "MakeDraft",
     bodies: "ReadBodies",
@@ -79,7 +79,7 @@ def test_without_a_note_it_begins_as_the_genuine_broker(
 
 
 @pytest.mark.parametrize("log_ms", [0, NOW + 10**9])
-def test_whatever_a_genuine_checkpoint_says_nothing_is_lost(
+def test_no_content_of_an_apache_checkpoint_loses_a_message(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies", log_ms: int
 ) -> None:
     store = store_dir.open()
@@ -91,7 +91,7 @@ def test_whatever_a_genuine_checkpoint_says_nothing_is_lost(
     assert bodies(store_dir.open_after_kill()) == before
 
 
-def test_damage_of_a_genuine_log_is_no_tail_when_what_is_behind_was_durable(
+def test_damage_before_durable_records_of_an_apache_log_is_no_torn_tail(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -106,7 +106,7 @@ def test_damage_of_a_genuine_log_is_no_tail_when_what_is_behind_was_durable(
     assert [x.first for d in store.damage for x in d.lost] == [20]
 
 
-def test_a_clean_genuine_log_keeps_what_its_queues_lead_to(
+def test_a_clean_apache_log_keeps_the_records_of_its_queues(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -153,7 +153,7 @@ def test_a_log_that_lost_its_end_in_front_of_the_note_keeps_its_positions(
     assert store.append(draft(), NOW).queue_offset == 10
 
 
-def test_an_unreadable_note_means_the_genuine_way(
+def test_a_recovery_with_an_unreadable_note_begins_like_apaches_broker(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:
     store = store_dir.open()
@@ -199,7 +199,7 @@ def test_a_torn_record_after_a_blank_leaves_the_blank_to_be_written_over(
     assert [len(body) for body in bodies(store_dir.open_after_kill())] == [6000, 1]
 
 
-def test_an_index_older_than_the_note_is_brought_up_again(
+def test_an_index_older_than_the_note_is_caught_up(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()
@@ -216,7 +216,7 @@ def test_an_index_older_than_the_note_is_brought_up_again(
         assert len(store_dir.open().query("T", "U1", count_max=999).positions) == 150
 
 
-def test_a_next_file_of_the_log_that_is_gone_is_told_after_a_kill(
+def test_a_missing_next_file_of_the_log_is_logged_after_a_kill(
     store_dir: "StoreDirectory", fill: "Fill", caplog: pytest.LogCaptureFixture
 ) -> None:
     store = store_dir.open()
@@ -235,7 +235,7 @@ def test_a_next_file_of_the_log_that_is_gone_is_told_after_a_kill(
     assert "missing" not in caplog.text
 
 
-def test_queues_without_a_log_and_a_checkpoint_are_told(
+def test_queues_without_log_and_checkpoint_are_logged(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
     store = store_dir.open()

@@ -51,9 +51,7 @@ def test_a_whole_log_has_no_holes(store_dir: "StoreDirectory", fill: "Fill") -> 
     assert store.damage == []
 
 
-def test_what_this_process_wrote_is_not_looked_at(
-    store_dir: "StoreDirectory", fill: "Fill"
-) -> None:
+def test_records_of_this_process_are_not_checked(store_dir: "StoreDirectory", fill: "Fill") -> None:
     store = store_dir.open()
     fill(store, 20)
     assert not store.scrub(1)
@@ -83,21 +81,25 @@ def test_a_hole_up_to_where_it_ends_is_found(store_dir: "StoreDirectory", fill: 
     ]
 
 
-def test_a_piece_that_cannot_be_looked_at_is_passed_over(
+def test_a_range_that_cannot_be_checked_is_skipped(
     store_dir: "StoreDirectory", fill: "Fill"
 ) -> None:
-    store, _ = reopened_with(store_dir, fill, lambda _: None)
-    until = store._scrub._until
-    assert until > 5_000
+    def damage(appended: list[AppendResult]) -> None:
+        for number in (5, 60):
+            store_dir.bytes_at(appended[number].position + 100, 3)[:] = b"bad"
+
+    store, appended = reopened_with(store_dir, fill, damage)
+    assert appended[6].position < 5_000 < appended[60].position
     assert store.skip_scrub(5_000)
-    assert store._scrub.position == 5_000
     while store.scrub(1 << 20):
         pass
     assert not store.skip_scrub(5_000)
-    assert store._scrub.position >= until
+    starts = {d.start for d in store.damage}
+    assert appended[60].position in starts
+    assert appended[5].position not in starts
 
 
-def test_the_log_waits_while_the_keys_of_a_record_are_looked_for(
+def test_the_scrub_of_the_log_waits_for_the_check_of_keys(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, _ = reopened_with(store_dir, fill, lambda _: None)

@@ -37,7 +37,7 @@ checkpoints = st.builds(
 )
 
 
-def test_sizes_are_the_genuine_ones() -> None:
+def test_sizes_equal_those_of_apaches_broker() -> None:
     assert (SLOT_SIZE, UNIT_SIZE, BLANK_SIZE, CHECKPOINT_SIZE) == (32, 52, 16, 4096)
     assert WHEEL_SLOTS * SLOT_SIZE == 38_707_200
 
@@ -46,21 +46,21 @@ def test_sizes_are_the_genuine_ones() -> None:
     st.integers(-1, 2**60), st.integers(1, 15), longs, st.integers(DELAY_MIN_MS, 2**31 - 1), longs,
     st.integers(1, 2**31 - 1), st.integers(-(2**31), 2**31 - 1),
 )  # fmt: skip
-def test_what_is_packed_is_unpacked(
+def test_packed_structures_are_unpacked_again(
     before: int, kind: int, write: int, delay: int, position: int, size: int, code: int
 ) -> None:
     unit = TimerUnit(kind, write, write + delay, position, size, code, before)
     assert unpack_unit(memoryview(b"xx" + unit.pack(before)), 2) == unit
 
 
-def test_a_unit_of_a_genuine_log_is_read_and_written() -> None:
+def test_a_unit_of_an_apache_log_is_read_and_written() -> None:
     unit = TimerUnit(1, 1_795_247_569_000, 1_795_247_571_000, 1_200_802, 354, -1_784_167_149)
     assert unpack_unit(memoryview(GENUINE_UNIT), 0) == unit
     assert unit.pack(-1) == GENUINE_UNIT
 
 
 @pytest.mark.parametrize("at", [0, 12, 28, 36])  # its size, magic, the record's position and size
-def test_what_cannot_be_a_unit_is_none(at: int) -> None:
+def test_impossible_bytes_are_no_unit(at: int) -> None:
     assert unpack_unit(memoryview(bytes(UNIT_SIZE)), 0) is None
     spoilt = bytearray(GENUINE_UNIT)
     spoilt[at] ^= 0xFF
@@ -76,7 +76,7 @@ def test_a_checkpoint_is_read_as_it_was_written(checkpoint: TimerCheckpoint) -> 
 
 
 @pytest.mark.parametrize("spoilt", [7, 24, 1024, 1030, 1040])
-def test_our_note_counts_only_with_the_words_it_was_written_with(spoilt: int) -> None:
+def test_our_note_is_used_only_with_the_fields_it_was_written_with(spoilt: int) -> None:
     checkpoint = TimerCheckpoint(read_ms=5_000, log_end=52, offset=1, cursor=(5_100, 0))
     page = bytearray(pack_checkpoint(checkpoint))
     page[spoilt] ^= 1

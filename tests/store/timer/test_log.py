@@ -29,7 +29,7 @@ def fill(timer_log: TimerLog, count: int) -> list[int]:
     return [timer_log.append(unit(number)) for number in range(count)]
 
 
-def test_units_lie_one_behind_the_other_and_none_crosses_files() -> None:
+def test_units_are_adjacent_and_never_cross_files() -> None:
     files = MemoryFiles()
     timer_log = make(files)
     positions = fill(timer_log, 2 * EACH + 3)
@@ -43,7 +43,7 @@ def test_units_lie_one_behind_the_other_and_none_crosses_files() -> None:
     assert BLANK.unpack_from(first, EACH * UNIT_SIZE) == (left, 0, -875286124)
 
 
-def test_where_there_is_no_unit_there_is_none() -> None:
+def test_a_position_without_a_unit_gives_none() -> None:
     timer_log = make(MemoryFiles())
     assert timer_log.unit(0) is None
     assert list(timer_log.units(0)) == []
@@ -56,7 +56,7 @@ def test_where_there_is_no_unit_there_is_none() -> None:
 
 
 @given(st.integers(0, 2 * EACH + 1), st.integers(0, 2 * EACH + 1))
-def test_a_log_is_cut_and_goes_on(count: int, kept: int) -> None:
+def test_a_truncated_log_is_continued(count: int, kept: int) -> None:
     files = MemoryFiles()
     timer_log = make(files)
     positions = fill(timer_log, count)

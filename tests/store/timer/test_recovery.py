@@ -83,19 +83,19 @@ def timer_files() -> TimerFiles:
 SAVED = {"log_end": 4 * 52, "offset": 4, "read_ms": SECOND, "cursor": (0, 0)}
 
 
-def test_nothing_at_all_stays_nothing() -> None:
+def test_an_empty_timer_stays_empty() -> None:
     timer_files = TimerFiles()
     assert timer_files.recover() == TimerRecoveryResult(0, 0)
     assert timer_files.files.contents == {}
 
 
-def test_what_was_saved_stays_as_it_is(timer_files: TimerFiles) -> None:
+def test_saved_units_are_not_changed(timer_files: TimerFiles) -> None:
     found = timer_files.next_process()
     assert found.recover(**SAVED) == TimerRecoveryResult(4, SECOND + 5_000)
     assert (found.chain(5), found.chain(7), found.log.end) == ([0, 2], [1, 3], 208)
 
 
-def test_what_was_not_saved_is_forgotten_to_be_written_again(timer_files: TimerFiles) -> None:
+def test_unsaved_units_are_dropped_and_written_again(timer_files: TimerFiles) -> None:
     for offset, second in ((4, 5), (5, 9), (6, 5)):
         timer_files.add(offset, second)
     found = timer_files.next_process()
@@ -105,7 +105,7 @@ def test_what_was_not_saved_is_forgotten_to_be_written_again(timer_files: TimerF
     assert not bytes(found.files.contents[ROOT / "timerlog" / f"{0:020d}"][208:]).strip(b"\0")
 
 
-def test_it_does_not_matter_how_often(timer_files: TimerFiles) -> None:
+def test_a_repeated_recovery_changes_nothing(timer_files: TimerFiles) -> None:
     timer_files.add(4, 5)
     found = timer_files.next_process()
     for _ in range(3):
@@ -136,7 +136,7 @@ def test_a_message_that_takes_another_back_counts_the_other_way(timer_files: Tim
         assert one.count(5) == 2
 
 
-def test_a_chain_that_leads_elsewhere_is_not_followed(timer_files: TimerFiles) -> None:
+def test_a_chain_outside_the_log_is_not_followed(timer_files: TimerFiles) -> None:
     at = timer_files.add(4, 5)
     timer_files.unit_bytes(at)[:] = TimerUnit(1, SECOND, SECOND + 7_000, 400, 100, 0).pack(52)
     found = timer_files.next_process()
@@ -178,7 +178,7 @@ def test_a_log_without_checkpoint_is_written_again_from_the_beginning(
 class TestOfAGenuineBroker:
     """Its checkpoint: the present offset with an earlier end of the log."""
 
-    def test_units_behind_the_end_count_when_their_messages_do(
+    def test_units_after_the_end_count_if_their_messages_exist(
         self, timer_files: TimerFiles
     ) -> None:
         found = timer_files.next_process()
@@ -190,9 +190,7 @@ class TestOfAGenuineBroker:
         assert found.recover(log_end=104, offset=3, read_ms=SECOND).offset == 3
         assert (found.chain(5), found.chain(7), found.log.end) == ([0, 2], [1], 156)
 
-    def test_messages_that_no_unit_speaks_of_are_looked_at_again(
-        self, timer_files: TimerFiles
-    ) -> None:
+    def test_messages_without_a_unit_are_read_again(self, timer_files: TimerFiles) -> None:
         found = timer_files.next_process()
         assert found.recover(log_end=208, offset=9, read_ms=SECOND).offset == 4
         cut = timer_files.next_process()
@@ -208,7 +206,7 @@ class TestOfAGenuineBroker:
         assert found.recover(log_end=0, offset=4, read_ms=SECOND + 6_000).offset == 4
         assert (found.chain(5), found.chain(7)) == ([], [1, 3])
 
-    def test_a_slot_of_an_earlier_log_is_set_anew(self, timer_files: TimerFiles) -> None:
+    def test_a_slot_of_an_earlier_log_is_rebuilt(self, timer_files: TimerFiles) -> None:
         timer_files.wheel.put(SECOND + 5_000, TimerSlot(900, 950, 1))
         found = timer_files.next_process()
         assert found.recover(log_end=0, offset=4, read_ms=SECOND).offset == 4

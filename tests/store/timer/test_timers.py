@@ -91,7 +91,7 @@ def test_a_second_holds_its_messages_in_a_chain() -> None:
     assert slot.count == -1
 
 
-def test_a_normal_stop_goes_on_exactly_where_it_was() -> None:
+def test_a_clean_stop_continues_at_the_same_state() -> None:
     files = MemoryFiles()
     timers = opened(files)
     position = add(timers, 0, 5)
@@ -109,7 +109,7 @@ def test_a_normal_stop_goes_on_exactly_where_it_was() -> None:
     assert not again.unsaved
 
 
-def test_the_checkpoint_is_the_genuine_one() -> None:
+def test_the_checkpoint_equals_that_of_apaches_broker() -> None:
     files = MemoryFiles()
     timers = opened(files)
     add(timers, 0, 5)
@@ -122,7 +122,7 @@ def test_the_checkpoint_is_the_genuine_one() -> None:
     assert timers.checkpoint() == unpack_checkpoint(page)
 
 
-def test_an_idle_wheel_notes_the_time_now_and_then() -> None:
+def test_an_idle_wheel_saves_the_time_at_intervals() -> None:
     timers = opened(MemoryFiles())
     add(timers, 0, 5)
     save(timers)
@@ -132,7 +132,7 @@ def test_an_idle_wheel_notes_the_time_now_and_then() -> None:
     save(timers)
 
 
-def test_a_place_on_the_wheel_is_kept_until_its_delivery_is_saved() -> None:
+def test_a_slot_is_kept_until_its_delivery_is_saved() -> None:
     timers = opened(MemoryFiles())
     assert timers.free_slot_ms(NOW + 10**9) == NOW + 10**9  # nothing waits
     add(timers, 0, 5)
@@ -145,7 +145,7 @@ def test_a_place_on_the_wheel_is_kept_until_its_delivery_is_saved() -> None:
     assert timers.free_slot_ms(NOW + 256_000) == NOW + 256_000
 
 
-def test_it_is_known_whether_anything_waits_for_long() -> None:
+def test_the_longest_wait_is_known() -> None:
     timers = opened(MemoryFiles())
     assert not timers.has_wait_over(0)
     add(timers, 0, 100)
@@ -186,7 +186,7 @@ def test_no_second_is_emptied_before_its_delivery_is_saved() -> None:
     assert chain(timers, 5) == [0]
 
 
-def test_a_place_that_a_later_second_has_is_not_taken_from_it() -> None:
+def test_a_slot_of_a_later_second_is_not_cleared() -> None:
     """256 seconds are a turn of the wheel: the clock was set back by nearly two."""
     timers = opened(MemoryFiles())
     add(timers, 0, 1)
@@ -206,7 +206,7 @@ def test_a_place_that_a_later_second_has_is_not_taken_from_it() -> None:
     assert [chain(timers, second) for second in (520, 521, 523)] == [[1], [2], [3]]
 
 
-def test_a_genuine_checkpoint_that_never_was_begins_with_the_first_slot() -> None:
+def test_a_missing_or_empty_checkpoint_begins_with_the_first_slot() -> None:
     files = MemoryFiles()
     timers = opened(files)
     add(timers, 0, 5)
@@ -289,7 +289,7 @@ def test_a_disk_that_fails_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -
         timers.save_task(NOW)
 
 
-def test_a_file_that_retention_deletes_meanwhile_is_no_failure(
+def test_a_file_deleted_by_retention_during_a_save_is_no_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = MemoryFiles()
@@ -320,7 +320,7 @@ def test_a_start_on_a_disk_that_fails_names_the_directory(monkeypatch: pytest.Mo
         opened(files)
 
 
-def test_what_was_not_saved_after_all_is_saved_the_next_time(
+def test_changes_of_a_failed_save_are_saved_by_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = MemoryFiles()
@@ -335,7 +335,7 @@ def test_what_was_not_saved_after_all_is_saved_the_next_time(
     assert synced[-1] == "timercheck"
 
 
-def test_the_checkpoint_is_written_after_all_that_it_speaks_of(
+def test_the_checkpoint_is_written_after_everything_it_covers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = MemoryFiles()
@@ -353,7 +353,7 @@ def test_the_checkpoint_is_written_after_all_that_it_speaks_of(
     assert order == [f"{4096:020d}", "timerwheel", "timercheck"]
 
 
-def test_what_retention_deleted_leaves_the_timer_log() -> None:
+def test_units_of_expired_messages_are_removed_from_the_timer_log() -> None:
     files = MemoryFiles()
     timers = opened(files)
     for offset in range(200):
@@ -472,9 +472,7 @@ UNITS = {"clean": 4, "killed": 8, "torn": 8}
 
 
 @pytest.mark.parametrize("kind", UNITS)
-def test_a_genuine_directory_goes_on_where_it_was(
-    genuine: dict[str, dict[str, bytes]], kind: str
-) -> None:
+def test_an_apache_directory_is_continued(genuine: dict[str, dict[str, bytes]], kind: str) -> None:
     contents = genuine[kind]
     read_ms, log_end, offset, *_ = struct.unpack_from(">7q", contents["config/timercheck"])
     offsets = {}
@@ -498,7 +496,7 @@ def test_a_genuine_directory_goes_on_where_it_was(
                for name, data in contents.items())  # fmt: skip
 
 
-def test_what_we_write_is_what_the_genuine_broker_wrote(
+def test_files_equal_those_of_apaches_broker(
     genuine: dict[str, dict[str, bytes]],
 ) -> None:
     contents = genuine["clean"]
@@ -513,7 +511,7 @@ def test_what_we_write_is_what_the_genuine_broker_wrote(
     assert bytes(files.contents[ROOT / "timerwheel"]) == contents["timerwheel"]
 
 
-def test_seconds_ahead_are_told_and_emptied_a_few_at_a_time(
+def test_seconds_ahead_are_listed_and_cleared_a_few_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.store.timer.timers.SLOTS_PER_STEP", 2)

@@ -46,7 +46,7 @@ def test_a_second_holds_what_was_put_into_it(wheel: TimerWheel) -> None:
     assert list(wheel.used()) == [(SECOND, slot)]
 
 
-def test_after_a_turn_of_the_wheel_a_place_is_another_second_s(wheel: TimerWheel) -> None:
+def test_a_slot_belongs_to_another_second_after_a_turn_of_the_wheel(wheel: TimerWheel) -> None:
     assert wheel.span_ms == SLOTS * 1_000
     wheel.put(SECOND, TimerSlot(0, 0, 1))
     assert wheel.slot(SECOND + wheel.span_ms) is None
@@ -94,7 +94,7 @@ def test_seconds_between_two_times_can_be_emptied() -> None:
     assert wheel.held_ms(SECOND + 6_000) == 0
 
 
-def test_the_bytes_are_the_genuine_ones() -> None:
+def test_the_bytes_equal_those_of_apaches_broker() -> None:
     files = MemoryFiles()
     wheel = make(files)
     wheel.prepare()

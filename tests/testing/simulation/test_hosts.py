@@ -30,7 +30,7 @@ async def test_a_kill_ends_a_hosts_tasks_and_what_they_began() -> None:
 
 
 @in_virtual_time
-async def test_what_a_host_runs_gives_its_result() -> None:
+async def test_a_hosts_coroutine_returns_its_result() -> None:
     hosts = Hosts(this_loop())
 
     async def where() -> str:

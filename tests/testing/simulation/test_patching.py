@@ -9,7 +9,7 @@ class Limits:
     connections = 3
 
 
-def test_what_was_replaced_is_back_afterwards() -> None:
+def test_patched_attributes_are_restored_afterwards() -> None:
     with patched(Limits, "connections", 4):
         assert Limits.connections == 4
     assert Limits.connections == 3

@@ -14,7 +14,6 @@ VECTORS = HERE.parents[1] / "vectors"
 STATIC = "topics spread over brokers by a table"
 LITE = "lite topics"
 USERS = "users and their rights"
-REPLICAS = "brokers that keep replicas of one another, and their controller"
 CONTAINER = "several brokers in one process"
 ROCKSDB = "RocksDB"
 NO_CODE = "no code of the protocol carries it"
@@ -23,10 +22,9 @@ NOT_HERE: Mapping[str, str] = {
     r"TopicQueueMapping|TopicRemapping|LogicQueueMapping": STATIC,
     r"Lite|GetParentTopicInfo|SimpleSubscriptionData": LITE,
     r"Acl(s|Info)?(Request|$)|User(s|Info)?(Request|$)": USERS,
-    r"SyncStateSet|ElectMaster|ReplicaInfo|ReplicasInfo|BrokerId|BrokerData|ToController": REPLICAS,
-    r"GetMetaData|BrokerRoleChanged|RoleChangeNotify|ExchangeHAInfo|MasterFlush|Epoch": REPLICAS,
     r"^(Add|Remove)BrokerRequest": CONTAINER,
     r"Rocks[dD][bB]": ROCKSDB,
+    r"RoleChangeNotifyEntry": "passed between the threads of a controller",
     r"InitConsumerOffset|RegisterOrderTopic|StatisticsMessages|ConsumeByWho|RollbackStats": NO_CODE,
     r"^(Customized|Exponential|Group)RetryPolicy$": "part of SubscriptionGroup: rules.delay",
 }

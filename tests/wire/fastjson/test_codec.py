@@ -123,7 +123,7 @@ ROUTE = TopicRoute(
 )
 
 
-def test_numbers_as_keys_are_bare_for_java_and_quoted_for_who_asks() -> None:
+def test_numeric_keys_are_bare_for_java_and_quoted_on_request() -> None:
     assert b'"brokerAddrs":{1:"h:2",0:"h:1"}' in dumps(ROUTE)
     assert b'"brokerAddrs":{"0":"h:1","1":"h:2"}' in dumps(ROUTE, standard=True)
 

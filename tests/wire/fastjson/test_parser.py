@@ -88,7 +88,7 @@ def test_raw_control_characters_and_half_a_surrogate_pair_are_read() -> None:
         ("'a'", 0),
     ],
 )
-def test_an_error_says_where_it_is(text: str, at: int) -> None:
+def test_an_error_names_its_position(text: str, at: int) -> None:
     with pytest.raises(FieldError, match=f"at character {at}:"):
         parse(text)
 

@@ -1,9 +1,12 @@
 """Batch bodies, against Java's."""
 
 import json
+import struct
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,14 +18,26 @@ from roquet.wire.records.batch import (
     decode_columns,
     encode_batch,
     encode_item,
+    encode_items,
 )
 from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.speedups import use_compiled
+
+pytestmark = pytest.mark.usefixtures("form")
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 items = st.builds(
     BatchItem, st.integers(-(2**31), 2**31 - 1), st.binary(max_size=60), st.binary(max_size=60)
 )
+
+
+@pytest.fixture(autouse=True, scope="module", params=["python", "compiled"])
+def form(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Every test runs against both forms; the compiled one is absent where no compiler was."""
+    use_compiled(request.param == "compiled")
+    yield
+    use_compiled(True)
 
 
 def vectors(op: str) -> list[tuple[Any, Any]]:
@@ -87,8 +102,43 @@ def test_properties_over_the_limit_are_refused() -> None:
         encode_batch([BatchItem(0, b"", bytes(32_768))])
 
 
+@given(st.lists(items, max_size=3), st.text(st.characters(codec=None), max_size=9))
+def test_properties_may_be_text(batch: list[BatchItem], text: str) -> None:
+    encoded = text.encode("utf-8", "surrogatepass")
+    texts = [msgspec.structs.replace(item, properties=text) for item in batch]
+    plain = [msgspec.structs.replace(item, properties=encoded) for item in batch]
+    assert encode_batch(texts) == encode_batch(iter(plain))
+
+
+@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1, 2**70, "1", 1.0])
+def test_a_flag_that_is_no_32_bit_integer_is_refused(flag: Any) -> None:
+    with pytest.raises(struct.error):
+        encode_batch([BatchItem(flag, b"x", b"")])
+
+
 def test_a_batch_of_too_many_messages_is_refused_before_the_others_are_read() -> None:
     body = encode_item(0, b"x", b"") * 3
     assert len(decode_columns(body, 3)[0]) == 3
     with pytest.raises(RecordError, match="more than 2 messages"):
         decode_columns(body, 2)
+
+
+class ChangingMessage:
+    """A message whose body shortens or prolongs the list that the message is in."""
+
+    flag, properties = 1, b""
+
+    def __init__(self, messages: list[Any], count: int) -> None:
+        self._messages, self._count = messages, count
+
+    @property
+    def body(self) -> bytes:
+        self._messages[1:] = [self] * (self._count - 1)
+        return b"body"
+
+
+@pytest.mark.parametrize("count", [1, 9])
+def test_messages_may_change_the_list_that_is_encoded(count: int) -> None:
+    messages: list[Any] = []
+    messages[:] = [ChangingMessage(messages, count)] * 5
+    assert encode_items(messages) == encode_item(1, b"body", b"") * count

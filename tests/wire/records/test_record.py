@@ -16,6 +16,8 @@ from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.wire.records import record
 from roquet.wire.records.record import Record
 
+pytestmark = pytest.mark.usefixtures("form")
+
 VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 
@@ -243,13 +245,13 @@ def test_a_run_is_its_records_one_behind_the_other() -> None:
     rows = [(1, b"body", b"a\x01b\x02", 5), (2, b"", b"", -7), (3, b"x" * 300, b"c\x01d\x02", 0)]
     parts = record.BatchColumns(*zip(*rows, strict=True))
     for topic, sys_flag, host in ((b"orders", 0, bytes(8)), (b"L" * 200, 48, bytes(20))):
-        records, expected, position = list[bytes](), list[int](), 1000
+        records, expected, position = list[bytes](), b"", 1000
         for step, (flag, body, properties, tag_code) in enumerate(rows):
             one = record.pack(
                 2, flag, 40 + step, position, sys_flag, 6, host, 7, host, 8, 9, body, topic,
                 properties,
             )  # fmt: skip
-            expected += [position, len(one), tag_code]
+            expected += record.ENTRY.pack(position, len(one), tag_code)
             position += len(one)
             records.append(one)
         run, entries = record.pack_batch(
@@ -257,6 +259,13 @@ def test_a_run_is_its_records_one_behind_the_other() -> None:
         )
         assert run == b"".join(records)
         assert entries == expected
+
+
+def test_a_batch_with_properties_that_end_in_a_zero_byte_is_refused() -> None:
+    parts = record.BatchColumns([0, 0], [b"a", b"b"], [b"a\x01b\x02", b"\0"], [0, 0])
+    assert len(parts) == 2
+    with pytest.raises(MessageIllegal, match="zero byte"):
+        record.pack_batch(2, 40, 1000, 0, 6, bytes(8), 7, bytes(8), 8, 9, b"orders", parts)
 
 
 def test_a_batch_with_properties_over_the_limit_is_refused() -> None:

@@ -10,12 +10,12 @@ from typing import Final, NoReturn
 
 import msgspec
 
-from roquet.broker.filtering.prefilter import Prefilter, build_prefilter
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import SQL92, TAG, Subscription
 from roquet.rules import sql92
+from roquet.rules.bounded_cache import BoundedCache
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.partial_decode import property_finder
 
@@ -43,17 +43,16 @@ class CompiledFilter(msgspec.Struct, frozen=True, gc=False):
     """Whether a message with these properties, as they are stored, matches."""
     terms: int
     """Names and values in the expression: a measure of the cost of one message."""
-    prefilter: Prefilter
-    """A quick test that rules out most messages that do not match."""
 
 
 class FilterCache:
     """Compiled expressions, the last used ones."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, bool], CompiledFilter | sql92.ExpressionError] = {}
-        """By expression and whether it is parsed as genuine brokers do; the last used are last."""
-        self._size = 0
+        self._known: BoundedCache[tuple[str, bool], CompiledFilter | sql92.ExpressionError] = (
+            BoundedCache(EXPRESSIONS_MAX, CACHE_SIZE_MAX)
+        )
+        """By expression and whether it is parsed as genuine brokers do; weights are characters."""
         self.scan_lock = asyncio.Lock()
         """Held while one block is scanned, so that concurrent scans take turns."""
 
@@ -117,17 +116,10 @@ class FilterCache:
 
     def _find(self, expression: str, *, genuine: bool) -> CompiledFilter | sql92.ExpressionError:
         key = expression, genuine
-        compiled = self._known.pop(key, None)
+        compiled = self._known.get(key)
         if compiled is None:
             compiled = _compiled(expression, genuine=genuine)
-            self._size += len(expression)
-        self._known[key] = compiled
-        while len(self._known) > EXPRESSIONS_MAX or (
-            self._size > CACHE_SIZE_MAX and len(self._known) > 1
-        ):
-            oldest = next(iter(self._known))
-            del self._known[oldest]
-            self._size -= len(oldest[0])
+            self._known.put(key, compiled, len(expression))
         return compiled
 
 
@@ -137,7 +129,7 @@ def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.Expre
     except sql92.ExpressionError as error:
         return error
     matches = sql92.matcher(node, property_finder)
-    return CompiledFilter(expression, matches, sql92.term_count(node), build_prefilter(node))
+    return CompiledFilter(expression, matches, sql92.term_count(node))
 
 
 def _unparsed(reason: str) -> NoReturn:

@@ -1,33 +1,32 @@
-"""The handlers of the broker by call type, in one module per kind of request, as in wire.calls."""
+"""Handlers of the broker by call type: packages by purpose, one module per kind of request."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from roquet.broker.broker import BrokerHandler
-from roquet.broker.handlers import (
-    ack,
-    assignment,
+from roquet.broker.handlers.admin import (
     cleaning,
     client_forwarding,
     cold_reads,
     group,
-    heartbeat,
     inspection,
-    lock,
-    offset,
+    reset,
+    runtime,
+    settings,
+    stats,
+    topic,
+)
+from roquet.broker.handlers.groups import assignment, heartbeat, lock, offset
+from roquet.broker.handlers.messages import (
+    ack,
     pop,
     pull,
     query,
     reply,
-    reset,
-    runtime,
     send,
     send_back,
-    settings,
-    stats,
     timer,
-    topic,
     transaction,
 )
 from roquet.wire.call import Call
@@ -42,12 +41,12 @@ from roquet.wire.calls import reply as reply_calls
 from roquet.wire.calls import send as send_calls
 from roquet.wire.calls import timer as timer_calls
 from roquet.wire.calls import transaction as transaction_calls
-from roquet.wire.calls.admin import cleanup as cleaning_calls
-from roquet.wire.calls.admin import client_forwarding as relay_calls
+from roquet.wire.calls.admin import cleanup as cleanup_calls
+from roquet.wire.calls.admin import client_forwarding as forwarding_calls
 from roquet.wire.calls.admin import cold_reads as cold_reads_calls
 from roquet.wire.calls.admin import group as group_calls
 from roquet.wire.calls.admin import group_forbidden as forbidden_calls
-from roquet.wire.calls.admin import inspection as inquiry_calls
+from roquet.wire.calls.admin import inspection as inspection_calls
 from roquet.wire.calls.admin import offset_reset as reset_calls
 from roquet.wire.calls.admin import settings as settings_calls
 from roquet.wire.calls.admin import stats as stats_calls
@@ -84,20 +83,20 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         lock_calls.UnlockQueues: lock.unlock,
         assignment_calls.QueryAssignment: assignment.query,
         assignment_calls.SetRequestMode: assignment.set_mode,
-        relay_calls.GetRunningInfo: client_forwarding.running_info,
-        relay_calls.ConsumeDirectly: client_forwarding.consume_directly,
+        forwarding_calls.GetRunningInfo: client_forwarding.running_info,
+        forwarding_calls.ConsumeDirectly: client_forwarding.consume_directly,
         group_calls.GetConnections: group.connections,
         group_calls.GetConsumeStats: group.stats,
-        inquiry_calls.GetProducers: inspection.producers,
-        inquiry_calls.GetAllProducers: inspection.all_producers,
-        inquiry_calls.GetGroupsOfTopic: inspection.groups_of_topic,
-        inquiry_calls.GetTopicsOfGroup: inspection.topics_of_group,
-        inquiry_calls.GetSubscription: inspection.subscription,
-        inquiry_calls.GetSystemTopics: inspection.system_topics,
-        inquiry_calls.GetEntries: inspection.entries,
-        inquiry_calls.GetAllOffsets: inspection.all_offsets,
-        inquiry_calls.GetDelayOffsets: inspection.delay_offsets,
-        inquiry_calls.GetRequestModes: inspection.request_modes,
+        inspection_calls.GetProducers: inspection.producers,
+        inspection_calls.GetAllProducers: inspection.all_producers,
+        inspection_calls.GetGroupsOfTopic: inspection.groups_of_topic,
+        inspection_calls.GetTopicsOfGroup: inspection.topics_of_group,
+        inspection_calls.GetSubscription: inspection.subscription,
+        inspection_calls.GetSystemTopics: inspection.system_topics,
+        inspection_calls.GetEntries: inspection.entries,
+        inspection_calls.GetAllOffsets: inspection.all_offsets,
+        inspection_calls.GetDelayOffsets: inspection.delay_offsets,
+        inspection_calls.GetRequestModes: inspection.request_modes,
         stats_calls.GetTopicStats: stats.topic_stats,
         stats_calls.GetTimeSpan: stats.time_span,
         stats_calls.GetCorrections: stats.corrections,
@@ -131,9 +130,9 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         reset_calls.ResetOffset: reset.reset,
         reset_calls.GetGroupStatus: reset.status,
         reset_calls.CloneOffsets: reset.clone,
-        cleaning_calls.CleanQueues: cleaning.clean_queues,
-        cleaning_calls.CleanTopics: cleaning.clean_topics,
-        cleaning_calls.DeleteExpired: cleaning.delete_expired,
+        cleanup_calls.CleanQueues: cleaning.clean_queues,
+        cleanup_calls.CleanTopics: cleaning.clean_topics,
+        cleanup_calls.DeleteExpired: cleaning.delete_expired,
         topic_calls.GetGroups: topic.groups,
         topic_calls.GetGroup: topic.group,
     }

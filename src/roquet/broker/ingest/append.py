@@ -64,9 +64,6 @@ FROM_CLIENTS: Final = ~int(
 """All bits except those that tell how the broker stored a message: a client may not set them."""
 
 POSITION: Final = struct.Struct(">q")
-PAIR_END: Final = ord(names.PROPERTY_SEPARATOR)
-ENDED: Final = frozenset({b"", names.PROPERTY_SEPARATOR.encode()})
-"""Ends of property texts to which a property can be appended."""
 
 _MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
 _END: Final = names.PROPERTY_SEPARATOR.encode()
@@ -265,9 +262,7 @@ class Ingest:
         """Store the messages of a batch at consecutive offsets: all of them or none."""
         flags, bodies, texts = self._columns(call)
         shared = _shared_text(call.properties)
-        if shared or not {text[-1:] for text in texts} <= ENDED:
-            texts = [_ended(text) + shared for text in texts]
-        texts, tag_codes, waits = self._normalizer.normalize_batch(texts)
+        texts, tag_codes, waits = self._normalizer.normalize_batch(texts, shared)
         parts = BatchColumns(flags, bodies, texts, tag_codes)
         draft = self._draft(call, queue_id, peer, b"", b"", 0)
         try:
@@ -437,11 +432,6 @@ def _is_half(properties: bytes) -> bool:
 def _encoded(properties: Mapping[str, str]) -> bytes:
     """The bytes of a property text."""
     return properties_text(properties).encode("utf-8", "surrogatepass")
-
-
-def _ended(text: bytes) -> bytes:
-    """The text with a separator at its end, so that properties can be appended."""
-    return text if not text or text[-1] == PAIR_END else text + b"\x02"
 
 
 def _shared_text(text: str) -> bytes:

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.topics import Topics
 from roquet.log_records import logger
 from roquet.model import names
@@ -29,13 +29,7 @@ class Destinations(msgspec.Struct, kw_only=True):
 
     topics: Topics
     clock: Clock
-    default_queue_count: int
-    auto_create: bool
-
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings."""
-        self.default_queue_count = config.default_queue_count
-        self.auto_create = config.auto_create_topic
+    settings: RuntimeSettings
 
     def queue(self, topic: str, text: str) -> int:
         """The queue that a message was sent to, or another writable one.
@@ -56,11 +50,11 @@ class Destinations(msgspec.Struct, kw_only=True):
         now_ms = self.clock.now_ms()
         if (names.is_retry(topic) or names.is_dlq(topic)) and not names.topic_fault(topic):
             return self.topics.create_for_group(topic, queue_id + 1, now_ms)
-        if not self.auto_create or names.topic_fault(topic):
+        if not self.settings.config.auto_create_topic or names.topic_fault(topic):
             log.warning("a delayed message is for topic %r, which is gone: create it", topic)
             return None
         log.warning("a delayed message is for topic %r, which is gone: it is made again", topic)
-        count = max(self.default_queue_count, queue_id + 1)
+        count = max(self.settings.config.default_queue_count, queue_id + 1)
         made = TopicConfig(topic_name=topic, read_queue_nums=count, write_queue_nums=count)
         self.topics.put(made, now_ms)
         return made

@@ -5,45 +5,32 @@ batch, also gets its region and whether it may be traced (as in stores of the ge
 whose batches lack both). Every stored property is `name \x01 value \x02`, so that recovery can
 tell a whole last record from a torn one.
 
-The texts of one producer differ only in their keys. With the keys cut out they are equal, so the
-facts read from one text are cached for all texts like it:
-
-    UNIQ_KEY \x01 7F00…01 \x02 TAGS \x01 red \x02 WAIT \x01 true \x02
-                  └ cut ─┘
+Most texts are plain: well-formed, with a unique key, and without a property that asks for a delay,
+a transaction or anything else of the broker. Their facts are read from the bytes as they are.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Final
 
 import msgspec
 
-from roquet.broker.ingest.batch_shape import have_one_shape
 from roquet.model import properties as names
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.rules.delay.timer import DELIVERY_TIME_PROPERTIES, is_timed
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties, decode_text
+from roquet.wire.records.speedups import compiled, set_special
 
 TAG_CODES_MAX: Final = 4_096
 """Tags whose hashes are cached: topics have few, and tags used as keys must not fill the memory."""
 
+_END: Final = names.PROPERTY_SEPARATOR.encode()
+_tag_code: Final = lru_cache(TAG_CODES_MAX)(hash_code)
+
 PAIRS: Final = re.compile("(?:[^\x01\x02]++\x01[^\x01\x02]*+\x02)*+")
 """Well-formed pairs of names and values; the possessive repeats never backtrack."""
-
-CACHE_MAX: Final = 4_096
-"""Cached texts without their keys: a broker serves fewer kinds of messages."""
-
-CACHED_SIZE_MAX: Final = 512
-"""Bytes of a cached text; longer ones are seldom repeated, and must not fill the memory."""
-
-_END: Final = b"\x02"
-_UNIQUE_KEY: Final = names.UNIQUE_KEY.encode() + b"\x01"
-_KEYS: Final = names.KEYS.encode() + b"\x01"
-_ROW: Final = names.SINK_ROW.encode() + b"\x01"
-_END_BYTE: Final = _END[0]
-_MIDDLE_BYTE: Final = _KEYS[-1]
 
 FROM_BROKERS: Final = frozenset({names.POP_CK, names.CLUSTER, names.MSG_REGION, names.TRACE_ON})
 BROKER_ONLY: Final = FROM_BROKERS | {names.TIMER_OUT_MS}
@@ -59,8 +46,7 @@ SPECIAL: Final = FROM_BROKERS | {
 }
 """Properties that most messages lack and that need handling."""
 
-HALF: Final = frozenset({names.TRANSACTION_PREPARED})
-"""The one of them that is the same in every text of a producer."""
+set_special(SPECIAL)
 
 RECALL_REFUSED: Final = f"property {RECALL_KEY} is the broker's own: ask to recall a message (370)"
 DELAYED_BATCH: Final = "a property asks for a later delivery, which no batch can have: {}"
@@ -90,63 +76,39 @@ class PropertyNormalizer:
     def __init__(self, cluster: str, new_key: Callable[[], str]) -> None:
         self._cluster = f"{names.CLUSTER}\x01{cluster}\x02".encode()
         self._tail = self._cluster
-        self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
         self._new_key = new_key
-        self._tag_code = lru_cache(TAG_CODES_MAX)(hash_code)
-        self._known: dict[tuple[bytes, bytes], tuple[int, bool, bool]] = {}
-        """(tag code, waits, is half message), by the text before and after the unique key."""
 
     def configure(self, region: str, *, traced: bool) -> None:
         """Set the region and the trace flag that single messages get."""
         tail = f"{names.MSG_REGION}\x01{region}\x02{names.TRACE_ON}\x01{str(traced).lower()}\x02"
         self._tail = self._cluster + tail.encode("utf-8", "surrogatepass")
-        self._size_max = names.PROPERTIES_SIZE_MAX - len(self._tail)
 
     def normalize(self, text: bytes, alone: bool = False) -> NormalizedProperties:
         """The normalized property text. MessageIllegal for one that cannot be stored.
 
         A delay level, delivery time or transaction is allowed only for a single message (`alone`).
         """
-        if text and text[-1] != _END_BYTE:
-            text += _END
-        before, _, behind = text.partition(_UNIQUE_KEY)
-        key, _, behind = behind.partition(_END)
-        # Searching bytes for an int takes a tenth of the time of searching for one byte of bytes.
-        if not key or _MIDDLE_BYTE in key or not key.isascii() or len(text) > self._size_max:
+        text = ended(text)
+        facts = plain_facts(text)
+        stored = text + (self._tail if alone else self._cluster)
+        if facts is None or len(stored) > names.PROPERTIES_SIZE_MAX:
             return self._normalize_text(text, alone)
-        facts = self._known.get((before, behind))
-        if facts is None:
-            before, behind = _without_keys(before), _without_keys(behind)
-            facts = self._known.get((before, behind))
-            if facts is None:
-                normalized = self._normalize_text(text, alone)
-                self._learn(before, behind)
-                return normalized
-        tag_code, waits, is_half = facts
-        if is_half:
-            if not alone:
-                raise half_message_refusal()
-            return NormalizedProperties(text + self._tail, tag_code, waits, key, True, 0, True)
-        return NormalizedProperties(
-            text + (self._tail if alone else self._cluster), tag_code, waits, key
-        )
+        return NormalizedProperties(stored, *facts)
 
-    def normalize_batch(self, texts: Sequence[bytes]) -> tuple[list[bytes], list[int], bool]:
+    def normalize_batch(
+        self, texts: list[bytes], shared: bytes
+    ) -> tuple[list[bytes], list[int], bool]:
         """The normalized texts of a batch, their tag codes, and whether the first one waits.
 
-        One illegal text refuses the whole batch.
+        Each gets the properties that the batch shares. One illegal text refuses the whole batch.
         """
-        first = self.normalize(texts[0])
-        # The first text must be stored unchanged: then the others are, too.
-        if first.text == texts[0] + self._cluster and have_one_shape(texts):
-            cluster = self._cluster
-            stored = [text + cluster for text in texts]
-            return stored, [first.tag_code] * len(texts), first.waits
-        normalized = [first, *map(self.normalize, texts[1:])]
+        if (plain := plain_batch(texts, shared, self._cluster)) is not None:
+            return plain
+        normalized = [self.normalize(ended(text) + shared) for text in texts]
         return (
             [message.text for message in normalized],
             [message.tag_code for message in normalized],
-            first.waits,
+            normalized[0].waits,
         )
 
     def _normalize_text(self, raw: bytes, alone: bool) -> NormalizedProperties:
@@ -181,32 +143,57 @@ class PropertyNormalizer:
             raise MessageIllegal(
                 f"the properties are {len(raw)} bytes long, {names.PROPERTIES_SIZE_MAX} fit"
             )
-        code, waits = self._facts(properties)
+        code, waits = _facts(properties)
         key_raw = key.encode("utf-8", "surrogatepass")
         is_special = half or timed or level > 0
         return NormalizedProperties(raw, code, waits, key_raw, is_special, level, half, timed)
 
-    def _learn(self, before: bytes, behind: bytes) -> None:
-        """Cache the facts of a text, unless a text like it could have other facts.
 
-        The cut must be in the unique key, not in another name with that ending, and there must be
-        no special property: everything else is equal in every text like it.
-        """
-        if len(before) + len(behind) > CACHED_SIZE_MAX:
-            return
-        text = decode_text(before + _UNIQUE_KEY + _END + behind)
-        if text.count(f"{names.UNIQUE_KEY}\x01") != 1 or not PAIRS.fullmatch(text):
-            return
-        properties = _pairs(text)
-        if names.UNIQUE_KEY in properties and SPECIAL.isdisjoint(properties.keys() - HALF):
-            if len(self._known) >= CACHE_MAX:
-                self._known.clear()
-            self._known[before, behind] = *self._facts(properties), is_half(properties)
+PlainFacts = tuple[int, bool, bytes]
+"""Tag code, whether the sender waits, unique key."""
 
-    def _facts(self, properties: dict[str, str]) -> tuple[int, bool]:
-        """The tag code, and whether the sender waits."""
-        tag = properties.get(names.TAGS)
-        return self._tag_code(tag) if tag else 0, properties.get(names.WAIT) != "false"
+
+@compiled
+def plain_facts(text: bytes) -> PlainFacts | None:
+    """The facts of a plain text; None for one that needs more than a look."""
+    try:
+        decoded = decode_text(text)
+    except RecordError:
+        return None
+    if not PAIRS.fullmatch(decoded):
+        return None
+    properties = _pairs(decoded)
+    key = properties.get(names.UNIQUE_KEY)
+    if not key or not SPECIAL.isdisjoint(properties):
+        return None
+    return *_facts(properties), key.encode("utf-8", "surrogatepass")
+
+
+@compiled
+def plain_batch(
+    texts: list[bytes], shared: bytes, added: bytes
+) -> tuple[list[bytes], list[int], bool] | None:
+    """Complete plain texts with what they share and what is added; None unless all are plain.
+
+    Gives the texts, their tag codes, and whether the first one's sender waits.
+    """
+    whole = [ended(text) + shared for text in texts]
+    facts = [known for known in map(plain_facts, whole) if known is not None]
+    stored = [text + added for text in whole]
+    if len(facts) < len(texts) or max(map(len, stored)) > names.PROPERTIES_SIZE_MAX:
+        return None
+    return stored, [tag_code for tag_code, _, _ in facts], facts[0][1]
+
+
+def ended(text: bytes) -> bytes:
+    """The text with a separator at its end, so that properties can be appended."""
+    return text + _END if text and not text.endswith(_END) else text
+
+
+def _facts(properties: Mapping[str, str]) -> tuple[int, bool]:
+    """The tag code, and whether the sender waits."""
+    tag = properties.get(names.TAGS)
+    return _tag_code(tag) if tag else 0, properties.get(names.WAIT) != "false"
 
 
 def _pairs(text: str) -> dict[str, str]:
@@ -222,17 +209,6 @@ def _readable(text: str) -> dict[str, str]:
         if names.NAME_VALUE_SEPARATOR in value:
             raise MessageIllegal(f"property {name} holds U+0001, which separates name and value")
     return properties
-
-
-def _without_keys(text: bytes) -> bytes:
-    """The text without the values of keys, which differ in every message."""
-    for key in (_KEYS, _ROW):
-        before, name, behind = text.partition(key)
-        if name:
-            value, end, behind = behind.partition(_END)
-            if value.isascii() and _MIDDLE_BYTE not in value:
-                text = before + name + end + behind
-    return text
 
 
 def properties_text(properties: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
 from roquet.net.async_watermark import AsyncWatermark
@@ -49,20 +49,16 @@ FAILURE_PAUSE_MS: Final = 1_000
 class Flush:
     """Flushes the log, on demand and at intervals."""
 
-    def __init__(self, store: Store, config: BrokerConfig, clock: Clock) -> None:
+    def __init__(self, store: Store, settings: RuntimeSettings, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self._timeout_ms = config.sync_flush_timeout
+        self._settings = settings
         self._mark = AsyncWatermark(store.flushed_position, clock=clock)
-        self._asked = asyncio.Event()
+        self._requested = asyncio.Event()
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="roquet-flush")
         self._checkpointing = asyncio.Lock()
         self._complete_position = store.end_position
         self._complete_ms = clock.monotonic_ms()
-
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings."""
-        self._timeout_ms = config.sync_flush_timeout
 
     async def durable(self, position: int) -> bool:
         """Wait until the log is durable up to a position; False after `sync_flush_timeout`.
@@ -72,8 +68,9 @@ class Flush:
         if self._mark.value >= position:
             return True
         self._check()
-        self._asked.set()
-        if await self._mark.reach(position, self._clock.monotonic_ms() + self._timeout_ms):
+        self._requested.set()
+        timeout_ms = self._settings.config.sync_flush_timeout
+        if await self._mark.reach(position, self._clock.monotonic_ms() + timeout_ms):
             return True
         self._check()
         return False
@@ -85,8 +82,8 @@ class Flush:
     async def serve(self) -> None:
         """Flush whenever a send waits, forever."""
         while True:
-            await self._asked.wait()
-            self._asked.clear()
+            await self._requested.wait()
+            self._requested.clear()
             try:
                 await self.step()
             except StoreFailed:  # the store has logged it
@@ -94,7 +91,7 @@ class Flush:
             except Exception:
                 log.exception("the log could not be flushed; it is tried again")
                 await self._clock.sleep(FAILURE_PAUSE_MS)
-                self._asked.set()
+                self._requested.set()
 
     async def step(self, _now_ms: int = 0) -> None:
         """Flush the log, if it has grown."""

@@ -25,15 +25,8 @@ from roquet.rules.consumption.ordered_pop import OrderedPopLock, blocked_until, 
 from roquet.rules.consumption.pop import RETRY_FIRST_PERCENT, PopCheckpoint, bits_of
 from roquet.rules.consumption.pull import BYTES_DEFAULT, OffsetCorrected, pull_outcome
 from roquet.store.store import Slice
-from roquet.wire.receipt_handle import (
-    ORDER_QUEUE,
-    ReceiptHandle,
-    offset_count_info,
-    offset_info,
-    queue_count_info,
-    retry_kind,
-    start_info,
-)
+from roquet.wire.pop_reply import offset_count_info, offset_info, queue_count_info, start_info
+from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle, retry_kind
 from roquet.wire.records.property_text import encode_properties
 from roquet.wire.records.record import HEAD, decode, decode_properties, pack
 
@@ -73,14 +66,14 @@ class PopCollector:
         delivery: DeliveryServices,
         tables: BrokerTables,
         control: ControlPlane,
-        asked: PopRequest,
+        request: PopRequest,
     ) -> None:
         self._log = message_log
         self._delivery = delivery
         self._tables = tables
         self._control = control
-        self._asked = asked
-        self.revive_queue_id = ORDER_QUEUE if asked.order else delivery.revive.next_lane()
+        self._request = request
+        self.revive_queue_id = ORDER_QUEUE if request.order else delivery.revive.next_lane()
         self.pop_ms = control.clock.now_ms()
         self.parts: list[bytes | memoryview] = []
         self.count = self.size = self.rest = 0
@@ -91,7 +84,9 @@ class PopCollector:
         """Wall-clock ms at which a blocked ordered queue may be free; None without one."""
         self.moved = False
         """Whether messages that the filter rejects were skipped, and more follow them."""
-        self._looks = scan_count(asked.wanted) if isinstance(asked.wanted, CompiledFilter) else 0
+        self._looks = (
+            scan_count(request.wanted) if isinstance(request.wanted, CompiledFilter) else 0
+        )
         """Messages that may still be scanned with the filter expression."""
         self.others: set[int] = set()
         """Queues of which messages are left for other waiting pops; ANY_QUEUE for the retry
@@ -99,28 +94,28 @@ class PopCollector:
 
     def look(self) -> None:
         """Take the available messages."""
-        asked, rng = self._asked, self._control.rng
-        retry_topic = names.pop_retry_topic(asked.group, asked.topic)
-        has_retry = not asked.order and self._tables.topics.get(retry_topic) is not None
+        request, rng = self._request, self._control.rng
+        retry_topic = names.pop_retry_topic(request.group, request.topic)
+        has_retry = not request.order and self._tables.topics.get(retry_topic) is not None
         retry_first = has_retry and rng.randrange(100) < RETRY_FIRST_PERCENT
         if retry_first:
             self._take(retry_topic, 0)
-        if asked.queue_id >= 0:
-            self._take(asked.topic, asked.queue_id)
+        if request.queue_id >= 0:
+            self._take(request.topic, request.queue_id)
         else:
-            first = rng.randrange(asked.queue_count)
-            for turn in range(asked.queue_count):
-                self._take(asked.topic, (first + turn) % asked.queue_count)
+            first = rng.randrange(request.queue_count)
+            for turn in range(request.queue_count):
+                self._take(request.topic, (first + turn) % request.queue_count)
         if has_retry and not retry_first:
             self._take(retry_topic, 0)
 
     def has_any(self) -> bool:
         """Whether there is a message to take, without taking it."""
-        asked = self._asked
-        retry_topic = names.pop_retry_topic(asked.group, asked.topic)
-        queue_ids = range(asked.queue_count) if asked.queue_id < 0 else [asked.queue_id]
-        places = [(asked.topic, queue_id) for queue_id in queue_ids]
-        if not asked.order:
+        request = self._request
+        retry_topic = names.pop_retry_topic(request.group, request.topic)
+        queue_ids = range(request.queue_count) if request.queue_id < 0 else [request.queue_id]
+        places = [(request.topic, queue_id) for queue_id in queue_ids]
+        if not request.order:
             places.append((retry_topic, 0))
         for topic, queue_id in places:
             if self._has(topic, queue_id):
@@ -128,11 +123,15 @@ class PopCollector:
         return self.rest > 0
 
     def _has(self, topic: str, queue_id: int) -> bool:
-        if self._asked.order and self._is_blocked(topic, queue_id):
+        if self._request.order and self._is_blocked(topic, queue_id):
             return False
         progress, maximum = self._progress(topic, queue_id)
-        wanted = self._asked.wanted
-        if progress < maximum and isinstance(wanted, CompiledFilter) and topic == self._asked.topic:
+        wanted = self._request.wanted
+        if (
+            progress < maximum
+            and isinstance(wanted, CompiledFilter)
+            and topic == self._request.topic
+        ):
             matches = scan_once(
                 self._log.store,
                 (topic, queue_id, progress),
@@ -143,31 +142,31 @@ class PopCollector:
         return progress < maximum
 
     def _take(self, topic: str, queue_id: int) -> None:
-        asked = self._asked
+        request = self._request
         progress, maximum = self._progress(topic, queue_id)
-        left = asked.count - self.count
+        left = request.count - self.count
         if progress >= maximum:
             return
-        is_sifted = isinstance(asked.wanted, CompiledFilter) and topic == asked.topic
-        if left <= 0 or self.size >= BYTES_DEFAULT or (is_sifted and self._looks <= 0):
+        is_filtered = isinstance(request.wanted, CompiledFilter) and topic == request.topic
+        if left <= 0 or self.size >= BYTES_DEFAULT or (is_filtered and self._looks <= 0):
             self._leave(topic, maximum - progress)
-            self.moved = self.moved or (left > 0 and is_sifted)
+            self.moved = self.moved or (left > 0 and is_filtered)
             return
-        if asked.order and self._is_blocked(topic, queue_id):
+        if request.order and self._is_blocked(topic, queue_id):
             self.rest += maximum - progress
             return
         messages = self._read(topic, queue_id, progress, left)
         self._leave(topic, maximum - messages.next_offset)
         if messages.count:
             self._keep(topic, queue_id, progress, messages)
-        elif not asked.peek and messages.next_offset > progress:
-            self._tables.offsets.commit(asked.group, topic, queue_id, messages.next_offset)
+        elif not request.peek and messages.next_offset > progress:
+            self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
             self.moved = self.moved or messages.next_offset < maximum
 
     def _read(self, topic: str, queue_id: int, progress: int, count: int) -> Slice:
         """Read the next messages that match the filter; those of the retry topic all match."""
         size = BYTES_DEFAULT - self.size
-        wanted = self._asked.wanted if topic == self._asked.topic else None
+        wanted = self._request.wanted if topic == self._request.topic else None
         if isinstance(wanted, CompiledFilter):
             place = (topic, queue_id, progress)
             messages = scan_once(self._log.store, place, wanted, (self._looks, count, size))
@@ -186,64 +185,64 @@ class PopCollector:
         """Count messages that are left for other pops."""
         self.rest += count
         if count > 0:
-            self.others.add(self._asked.queue_id if topic == self._asked.topic else ANY_QUEUE)
+            self.others.add(self._request.queue_id if topic == self._request.topic else ANY_QUEUE)
 
     def _keep(self, topic: str, queue_id: int, start: int, messages: Slice) -> None:
         """Deliver messages: the checkpoint is stored first, then the progress advances."""
-        asked = self._asked
+        request = self._request
         offsets = _offsets(messages, start)
-        if not asked.peek:
-            if asked.order:
+        if not request.peek:
+            if request.order:
                 self._hold(topic, queue_id, offsets)
             else:
                 checkpoint = PopCheckpoint(
-                    group=asked.group, topic=topic, queue_id=queue_id, start=start,
-                    pop_ms=self.pop_ms, invisible_ms=asked.invisible_ms,
+                    group=request.group, topic=topic, queue_id=queue_id, start=start,
+                    pop_ms=self.pop_ms, invisible_ms=request.invisible_ms,
                     delivered=(bits := _bits(offsets, start)), left=bits,
                     revive_queue_id=self.revive_queue_id, revive_offset=0,
                 )  # fmt: skip
                 self._delivery.revive.give(checkpoint)
-                self._tables.offsets.commit(asked.group, topic, queue_id, messages.next_offset)
+                self._tables.offsets.commit(request.group, topic, queue_id, messages.next_offset)
         self.starts.append(start_info(topic, queue_id, start))
         self.offsets.append(offset_info(topic, queue_id, offsets))
         self.count += messages.count
         self.size += messages.size
-        self._control.statistics.got(topic, asked.group, messages.count, messages.size)
-        if topic == asked.topic:
+        self._control.statistics.got(topic, request.group, messages.count, messages.size)
+        if topic == request.topic:
             self.parts += messages.parts
         else:
             self.parts += [self._renamed(part, start) for part in messages.parts]
 
     def _progress(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The group's next offset in a queue, and the queue's end."""
-        asked = self._asked
+        request = self._request
         minimum, maximum = self._log.store.bounds(topic, queue_id)
-        if self._tables.offset_resets.pending and not asked.peek:
+        if self._tables.offset_resets.pending and not request.peek:
             self._tables.offset_resets.take(
-                asked.group, topic, queue_id
+                request.group, topic, queue_id
             )  # the progress includes it already
-        committed = self._tables.offsets.get(asked.group, topic, queue_id)
+        committed = self._tables.offsets.get(request.group, topic, queue_id)
         if committed is None:
             is_young = minimum <= 0 and is_start_in_memory(
                 self._log, self._control, topic, queue_id
             )
-            from_max = asked.init_mode == MAX_MODE and topic == asked.topic and not is_young
+            from_max = request.init_mode == MAX_MODE and topic == request.topic and not is_young
             committed = maximum if from_max else minimum
-            if not asked.peek:
-                self._tables.offsets.commit(asked.group, topic, queue_id, committed)
+            if not request.peek:
+                self._tables.offsets.commit(request.group, topic, queue_id, committed)
         outcome = pull_outcome(committed, minimum, maximum)
         if isinstance(outcome, OffsetCorrected):
             committed = outcome.offset
-            if not asked.peek:
-                self._tables.offsets.commit(asked.group, topic, queue_id, committed)
+            if not request.peek:
+                self._tables.offsets.commit(request.group, topic, queue_id, committed)
         return committed, maximum
 
     # -- ordered -----------------------------------------------------------------------------
 
     def _is_blocked(self, topic: str, queue_id: int) -> bool:
-        asked = self._asked
-        held = self._tables.ordered_pops.get(asked.group, topic, queue_id)
-        until_ms = blocked_until(held, asked.attempt, self.pop_ms)
+        request = self._request
+        held = self._tables.ordered_pops.get(request.group, topic, queue_id)
+        until_ms = blocked_until(held, request.attempt, self.pop_ms)
         if until_ms is None:
             return False
         if self.blocked_until_ms is None or until_ms < self.blocked_until_ms:
@@ -251,10 +250,10 @@ class PopCollector:
         return True
 
     def _hold(self, topic: str, queue_id: int, offsets: Sequence[int]) -> None:
-        asked, orders = self._asked, self._tables.ordered_pops
-        before = orders.get(asked.group, topic, queue_id)
-        held = hold(before, list(offsets), self.pop_ms, asked.invisible_ms, asked.attempt)
-        orders.put(asked.group, topic, queue_id, held)
+        request, orders = self._request, self._tables.ordered_pops
+        before = orders.get(request.group, topic, queue_id)
+        held = hold(before, list(offsets), self.pop_ms, request.invisible_ms, request.attempt)
+        orders.put(request.group, topic, queue_id, held)
         self._count_times(topic, queue_id, held)
 
     def _count_times(self, topic: str, queue_id: int, held: OrderedPopLock) -> None:
@@ -271,14 +270,14 @@ class PopCollector:
         return b"".join([self._renamed_one(part, at, start) for at in _places(part)])
 
     def _renamed_one(self, part: memoryview, at: int, start: int) -> bytes:
-        asked = self._asked
+        request = self._request
         (size,) = LENGTH.unpack_from(part, at)
         try:
             record = decode(part[at : at + size])
             handle = ReceiptHandle(
                 start=start,
                 pop_ms=self.pop_ms,
-                invisible_ms=asked.invisible_ms,
+                invisible_ms=request.invisible_ms,
                 revive_queue=self.revive_queue_id,
                 retry=retry_kind(record.topic),
                 broker=self._control.settings.config.broker_name,
@@ -286,13 +285,13 @@ class PopCollector:
                 offset=record.queue_offset,
             )
             properties = decode_properties(record.properties)
-            if not asked.peek:
+            if not request.peek:
                 properties[props.POP_CK] = handle.text()
             return pack(
                 record.queue_id, record.flag, record.queue_offset, record.position, record.sys_flag,
                 record.born_ms, record.born_host, record.stored_ms, record.store_host,
                 record.reconsume_times, record.prepared_position, record.body,
-                asked.topic.encode(), encode_properties(properties),
+                request.topic.encode(), encode_properties(properties),
             )  # fmt: skip
         except (MessageIllegal, RecordError):  # no room for another property, or odd ones
             return bytes(part[at : at + size])

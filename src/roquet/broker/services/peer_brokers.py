@@ -10,7 +10,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.topics import Topics
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, FieldError
@@ -19,6 +19,7 @@ from roquet.model.route import TopicRoute
 from roquet.model.topic import TopicConfig
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
+from roquet.rules.bounded_cache import BoundedCache
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.bodies import ConsumeStats
 from roquet.wire.calls.route import GetRoute
@@ -58,22 +59,20 @@ class TopicLocation(msgspec.Struct, frozen=True, kw_only=True):
 class PeerBrokers:
     """Asks name servers for routes, and other brokers for lag."""
 
-    def __init__(self, config: BrokerConfig, clock: Clock, topics: Topics) -> None:
-        self._config = config
-        self.own_name = config.broker_name
+    def __init__(self, settings: RuntimeSettings, clock: Clock, topics: Topics) -> None:
+        self._settings = settings
+        self.own_name = settings.config.broker_name
         self._topics = topics
-        self._pool = ChannelPool(clock=clock, security=config.calls())
-        self._homes: dict[str, tuple[TopicRoute | None, TopicConfig | None, TopicLocation]] = {}
+        self._pool = ChannelPool(clock=clock, security=settings.config.calls())
+        self._homes: BoundedCache[
+            str, tuple[TopicRoute | None, TopicConfig | None, TopicLocation]
+        ] = BoundedCache(REMEMBERED_MAX)
         """Cached locations, and what they were computed from: topics may have thousands of
         queues."""
         self._routes: _SingleFlightCache[str, TopicRoute | None] = _SingleFlightCache(clock)
         self._lags: _SingleFlightCache[tuple[str, str, str], Mapping[MessageQueue, int]] = (
             _SingleFlightCache(clock)
         )
-
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings: there may be other name servers."""
-        self._config = config
 
     async def home(self, topic: str) -> TopicLocation | None:
         """The location of a topic; None when it is unknown.
@@ -82,7 +81,7 @@ class PeerBrokers:
         answer counts while none of them answers.
         """
         route = None
-        if self._config.name_servers:
+        if self._settings.config.name_servers:
             try:
                 route = await self._routes.ask(topic, lambda: self._route(topic))
             except CallError as error:
@@ -94,10 +93,7 @@ class PeerBrokers:
         known = self._homes.get(topic)
         if known is None or known[:2] != (route, own):
             known = (route, own, self._home(topic, route, own))
-            self._homes.pop(topic, None)
-            self._homes[topic] = known
-            if len(self._homes) > REMEMBERED_MAX:
-                del self._homes[next(iter(self._homes))]
+            self._homes.put(topic, known)
         return known[2]
 
     def _home(self, topic: str, route: TopicRoute | None, own: TopicConfig | None) -> TopicLocation:
@@ -128,7 +124,7 @@ class PeerBrokers:
     async def _route(self, topic: str) -> TopicRoute | None:
         """The route from the first name server that answers; None if it knows no such topic."""
         reason: CallError | FieldError | None = None
-        for server in self._config.name_servers:
+        for server in self._settings.config.name_servers:
             try:
                 reply = await self._pool.call(server, GetRoute(topic=topic), ROUTE_TIMEOUT_MS)
                 return codec.loads(reply.body, TopicRoute)
@@ -159,17 +155,17 @@ class _SingleFlightCache(Generic[K, T]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._answers: dict[K, tuple[T, int]] = {}
-        self._asking: dict[K, asyncio.Task[T]] = {}
+        self._answers: BoundedCache[K, tuple[T, int]] = BoundedCache(REMEMBERED_MAX)
+        self._calls: dict[K, asyncio.Task[T]] = {}
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]]) -> T:
         """A fresh answer; the last one when the call fails."""
         known = self._answers.get(key)
         if known is not None and self._clock.monotonic_ms() - known[1] < FRESH_MS:
             return known[0]
-        if (task := self._asking.get(key)) is None:
-            task = self._asking[key] = asyncio.create_task(self._ask(key, question))
-            task.add_done_callback(lambda done: self._asked(key, done))
+        if (task := self._calls.get(key)) is None:
+            task = self._calls[key] = asyncio.create_task(self._ask(key, question))
+            task.add_done_callback(lambda done: self._finish(key, done))
         try:
             return await asyncio.shield(task)
         except CallError:
@@ -179,13 +175,10 @@ class _SingleFlightCache(Generic[K, T]):
 
     async def _ask(self, key: K, question: Callable[[], Awaitable[T]]) -> T:
         answer = await question()
-        self._answers.pop(key, None)
-        self._answers[key] = (answer, self._clock.monotonic_ms())
-        if len(self._answers) > REMEMBERED_MAX:
-            del self._answers[next(iter(self._answers))]
+        self._answers.put(key, (answer, self._clock.monotonic_ms()))
         return answer
 
-    def _asked(self, key: K, task: asyncio.Task[T]) -> None:
-        del self._asking[key]
+    def _finish(self, key: K, task: asyncio.Task[T]) -> None:
+        del self._calls[key]
         if not task.cancelled():
             task.exception()  # those who wait raise it; asyncio must not log it

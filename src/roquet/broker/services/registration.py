@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
@@ -36,7 +36,7 @@ not."""
 PAUSE_MS: Final = 20
 """Ms between two registrations of changes: a burst of new topics takes two registrations."""
 
-HEARD_MS: Final = 1_000
+REGISTERED_WAIT_MS: Final = 1_000
 """Longest wait in ms of a creator for name servers that do not answer."""
 
 
@@ -45,29 +45,29 @@ class RegistrationTrigger:
 
     def __init__(self) -> None:
         self.latest = 0
-        self.has_teller = False
+        self.is_served = False
         self.changed = asyncio.Event()
-        self._heard = 0
-        self._told = asyncio.Event()
+        self._registered_up_to = 0
+        self._registered = asyncio.Event()
 
-    def add(self) -> None:
+    def request(self) -> None:
         """Request a registration soon."""
         self.latest += 1
         self.changed.set()
 
-    def heard(self, latest: int) -> None:
+    def note_registered(self, latest: int) -> None:
         """Note that the changes up to `latest` are registered at all reachable name servers."""
-        self._heard = latest
-        event, self._told = self._told, asyncio.Event()
+        self._registered_up_to = latest
+        event, self._registered = self._registered, asyncio.Event()
         event.set()
 
-    async def told(self) -> None:
-        """Wait until the changes so far are registered, HEARD_MS at most."""
+    async def wait_registered(self) -> None:
+        """Wait until the changes so far are registered, REGISTERED_WAIT_MS at most."""
         latest = self.latest
         with suppress(TimeoutError):
-            async with asyncio.timeout(HEARD_MS / 1000):
-                while self.has_teller and self._heard < latest:
-                    await self._told.wait()
+            async with asyncio.timeout(REGISTERED_WAIT_MS / 1000):
+                while self.is_served and self._registered_up_to < latest:
+                    await self._registered.wait()
 
 
 class NameServerRegistration:
@@ -75,20 +75,20 @@ class NameServerRegistration:
 
     def __init__(
         self,
-        config: BrokerConfig,
+        settings: RuntimeSettings,
         clock: Clock,
         address: str,
         topics: Callable[[], TopicTable],
-        news: RegistrationTrigger,
+        trigger: RegistrationTrigger,
     ) -> None:
-        self._config = config
+        self._settings = settings
         self._clock = clock
         self._address = address
         self._topics = topics
-        self._pool = ChannelPool(clock=clock, security=config.calls())
+        self._pool = ChannelPool(clock=clock, security=settings.config.calls())
         self._pool.on_connect(lambda channel: channel.on_close(self._hung_up))
-        self._news = news
-        news.has_teller = True
+        self._trigger = trigger
+        trigger.is_served = True
         self._unreachable: set[str] = set()
         self._away: dict[str, None] = {}
         """Name servers that did not answer, in the order in which they failed."""
@@ -96,25 +96,20 @@ class NameServerRegistration:
         self._left = False
         self._kept = codec.EncodedTextCache()
 
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings: register soon, perhaps at other name servers."""
-        self._config = config
-        self._news.add()
-
     async def serve(self) -> None:
         """Register changes at once, everything at intervals, and at name servers that return.
 
         Forever.
         """
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._tell_news())
+            group.create_task(self._register_changes())
             group.create_task(self._call_again())
 
-    async def _tell_news(self) -> None:
+    async def _register_changes(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._config.register_interval / 1000):
-                    await self._news.changed.wait()
+                async with asyncio.timeout(self._settings.config.register_interval / 1000):
+                    await self._trigger.changed.wait()
             except TimeoutError:
                 pass
             try:
@@ -122,7 +117,7 @@ class NameServerRegistration:
             except Exception:  # later changes are registered all the same
                 log.exception("the name servers could not be told; they are told again")
                 await self._clock.sleep(AGAIN_MS)
-                self._news.add()
+                self._trigger.request()
             await self._clock.sleep(PAUSE_MS)
 
     async def _call_again(self) -> None:
@@ -139,7 +134,7 @@ class NameServerRegistration:
 
     async def _call(self, server: str) -> None:
         """Register at a name server that was away, if it can be reached again."""
-        if self._left or server not in self._config.name_servers:
+        if self._left or server not in self._settings.config.name_servers:
             self._away.pop(server, None)
             return
         with suppress(CallError):  # it is still away
@@ -151,21 +146,21 @@ class NameServerRegistration:
     def _hung_up(self, _channel: object) -> None:
         """Register again: a name server may have died, and its successor does not know us."""
         if not self._left:
-            self._news.add()
+            self._trigger.request()
 
     async def step(self, _now_ms: int = 0) -> None:
         """Register at every name server, except those that are away, which are retried apart."""
-        self._news.changed.clear()
-        latest, servers = self._news.latest, self._config.name_servers
+        self._trigger.changed.clear()
+        latest, servers = self._trigger.latest, self._settings.config.name_servers
         if servers and not self._left:
             call = self._registration()
             here = [server for server in servers if server not in self._away]
             await asyncio.gather(*(self._tell(server, call) for server in here))
-        self._news.heard(latest)
+        self._trigger.note_registered(latest)
 
     async def unregister(self) -> None:
         """Unregister at every name server, and close the connections."""
-        self._left, config = True, self._config
+        self._left, config = True, self._settings.config
         call = UnregisterBroker(
             broker_name=config.broker_name,
             broker_addr=self._address,
@@ -176,7 +171,7 @@ class NameServerRegistration:
         await self._pool.close()
 
     def _registration(self) -> RegisterBroker:
-        config, table = self._config, self._topics()
+        config, table = self._settings.config, self._topics()
         topics = table.topic_config_table
         if config.permission != READ_WRITE:
             topics = {name: _limited(topic, config.permission) for name, topic in topics.items()}

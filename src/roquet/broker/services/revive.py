@@ -30,7 +30,10 @@ from roquet.rules.consumption.pop import OpenCheckpoints, PopCheckpoint, bits_of
 from roquet.rules.delay.retry import dead_letter_properties, times_after
 from roquet.store.store import Draft
 from roquet.wire.java_hash import hash_code
-from roquet.wire.receipt_handle import (
+from roquet.wire.records.message_id import offset_message_id
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import Record, decode
+from roquet.wire.revive_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
@@ -42,9 +45,6 @@ from roquet.wire.receipt_handle import (
     encode_body,
     revive_properties,
 )
-from roquet.wire.records.message_id import offset_message_id
-from roquet.wire.records.property_text import decode_properties
-from roquet.wire.records.record import Record, decode
 
 log = logger(__name__)
 

@@ -29,7 +29,8 @@ class StatisticsSampler:
         self._statistics = statistics
         self._begin = self._store.end_position
         """Log position of the start: later messages were stored by this process."""
-        self._ends: dict[tuple[str, int], int] = {}
+        self.counted_ends: dict[tuple[str, int], int] = {}
+        """By topic and queue id, the offset in front of which all messages are counted."""
         self._uncounted: set[tuple[str, int]] = set()
         """Queues that could not be counted; each is logged once."""
         self._turn = asyncio.Lock()
@@ -52,7 +53,7 @@ class StatisticsSampler:
             if number % QUEUES_COUNT == 0:
                 await asyncio.sleep(0)
             await self._count_all(place)
-        if topic is None and len(self._ends) > 2 * len(queues) + ENDS_SPARE:
+        if topic is None and len(self.counted_ends) > 2 * len(queues) + ENDS_SPARE:
             self._forget_deleted()
 
     async def _count_all(self, place: tuple[str, int, int]) -> None:
@@ -64,7 +65,7 @@ class StatisticsSampler:
             if place[:2] not in self._uncounted:
                 self._uncounted.add(place[:2])
                 log.exception("%s queue %d cannot be counted", *place[:2])
-            self._ends[place[:2]] = place[2]
+            self.counted_ends[place[:2]] = place[2]
 
     def _of(self, topic: str) -> list[tuple[str, int, int]]:
         store = self._store
@@ -72,7 +73,7 @@ class StatisticsSampler:
 
     def _count(self, topic: str, queue_id: int, end: int) -> bool:
         """Count some messages of a queue; whether there are more."""
-        known = self._ends.get((topic, queue_id))
+        known = self.counted_ends.get((topic, queue_id))
         if known == end:
             return False
         queue_stats = self._store.queue_stats
@@ -82,9 +83,9 @@ class StatisticsSampler:
         if stop > known and topic != OP_HALF_TOPIC and not topic.startswith(REVIVE_PREFIX):
             size = queue_stats.size(topic, queue_id, known, stop)
             self._statistics.put(topic, stop - known, size)
-        self._ends[topic, queue_id] = max(stop, known)
+        self.counted_ends[topic, queue_id] = max(stop, known)
         return stop < end
 
     def _forget_deleted(self) -> None:
         has = self._store.queue_stats.has
-        self._ends = {place: end for place, end in self._ends.items() if has(*place)}
+        self.counted_ends = {place: end for place, end in self.counted_ends.items() if has(*place)}

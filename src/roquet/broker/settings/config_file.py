@@ -44,8 +44,8 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
     found["unused"] = unused
     for name, setting in SETTINGS.items():
         variable = ENVIRONMENT_PREFIX + name.upper()
-        if given := environ.get(variable):
-            found[name] = setting.parse(given, variable)
+        if override := environ.get(variable):
+            found[name] = setting.parse(override, variable)
     _check_log_path(found.pop("log_path", None), found["store_dir"])
     return BrokerConfig(**found)
 
@@ -83,9 +83,9 @@ def _split(line: str) -> tuple[str, str, str]:
     return line.partition(match[0] if match else " ")
 
 
-def rewrite_properties(text: str, given: Mapping[str, tuple[str, str]]) -> str:
+def rewrite_properties(text: str, requested: Mapping[str, tuple[str, str]]) -> str:
     """A properties file with changed values: replaced in place, new ones at the end."""
-    left, found = dict(given), list[str]()
+    left, found = dict(requested), list[str]()
     for piece in reversed(list(_pieces(text))):
         key = next((key for _, key, _ in lines(piece)), "")
         name = OWN_NAMES.get(key, key.replace("-", "_"))
@@ -97,8 +97,8 @@ def rewrite_properties(text: str, given: Mapping[str, tuple[str, str]]) -> str:
     return "".join([*found, *map(_line, left.values())])
 
 
-def _line(given: tuple[str, str]) -> str:
-    key, value = given
+def _line(pair: tuple[str, str]) -> str:
+    key, value = pair
     return f"{key}={value}\n"
 
 

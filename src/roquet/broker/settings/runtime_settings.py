@@ -57,36 +57,36 @@ class RuntimeSettings:
 
         They are written to the broker's file. Returns whether any setting has changed.
         """
-        given, values = self._wanted(wanted)
+        requested, values = self._wanted(wanted)
         config = msgspec.structs.replace(self.config, **values)
         if config == self.config:
             return False
         for check in self.checks:
             if (fault := check(self.config, config)) is not None:
                 _refuse(fault)
-        self._keep(given)
+        self._keep(requested)
         before, self.config = self.config, config
         self.version = self.version.next(now_ms)
-        self._warn(given)
-        log.info("settings changed: %s", ", ".join(f"{k}={v}" for k, v in given.values()))
+        self._warn(requested)
+        log.info("settings changed: %s", ", ".join(f"{k}={v}" for k, v in requested.values()))
         for names, listener in self._listeners:
             if not names or any(getattr(before, n) != getattr(config, n) for n in names):
                 self._tell(listener)
         return True
 
     def _wanted(self, wanted: Mapping[str, str]) -> tuple[RequestedSettings, dict[str, Any]]:
-        """The changes, as given and by field of the config."""
-        given: RequestedSettings = {}
+        """The changes, as requested and by field of the config."""
+        requested: RequestedSettings = {}
         values: dict[str, Any] = {}
         unused = dict(self.config.unused)
         for key, value in wanted.items():
             if key in unused_settings():
                 if self._is_other(key, value):
-                    given[key], unused[key] = (key, value), value
-            elif (found := self._parse_change(key, value)) is not None:
-                name, values[name] = found
-                given[name] = (key, value)
-        return given, values | {"unused": unused}
+                    requested[key], unused[key] = (key, value), value
+            elif (change := self._parse_change(key, value)) is not None:
+                name, values[name] = change
+                requested[name] = (key, value)
+        return requested, values | {"unused": unused}
 
     def _is_other(self, key: str, value: str) -> bool:
         """Whether the value of a setting without effect changes.
@@ -100,12 +100,12 @@ class RuntimeSettings:
             _refuse(str(error))
         return value != self.config.unused.get(key, unused_settings()[key].default)
 
-    def _warn(self, given: RequestedSettings) -> None:
+    def _warn(self, requested: RequestedSettings) -> None:
         """Warn once of each setting that it has no effect."""
-        for key in sorted(given.keys() & unused_settings().keys() - self._warned):
+        for key in sorted(requested.keys() & unused_settings().keys() - self._warned):
             self._warned.add(key)
             reason = unused_settings()[key].reason
-            log.warning("%s=%s has no effect here. %s", key, given[key][1], reason)
+            log.warning("%s=%s has no effect here. %s", key, requested[key][1], reason)
 
     def _parse_change(self, key: str, value: str) -> tuple[str, Any] | None:
         """Our name and the value of a setting that changes; None if it does not.
@@ -129,13 +129,13 @@ class RuntimeSettings:
             return self.config.store_dir and self.config.store_dir / "commitlog"
         return getattr(self.config, name)
 
-    def _keep(self, given: RequestedSettings) -> None:
+    def _keep(self, requested: RequestedSettings) -> None:
         """Write the changes to the broker's file, so that a restart keeps them."""
         if (path := self.config.source) is None:
             return
         try:
             text = self._files.read(path).decode()
-            self._files.replace(path, rewrite_properties(text, given).encode(), keep=True)
+            self._files.replace(path, rewrite_properties(text, requested).encode(), keep=True)
         except (OSError, UnicodeDecodeError, StoreError) as error:
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"{path} does not take the settings: {error}"

@@ -34,7 +34,7 @@ class AssignmentTable:
 
     def __init__(self) -> None:
         self._snapshots: dict[str, dict[str, AssignmentSnapshot]] = {}
-        self._asked: dict[str, dict[str, str]] = {}
+        self._strategies: dict[str, dict[str, str]] = {}
         self._worked_out: dict[str, dict[tuple[str, str], AssignmentSnapshot]] = {}
 
     def get(self, group: str, topic: str) -> AssignmentSnapshot | None:
@@ -57,19 +57,19 @@ class AssignmentTable:
         """The snapshots of a group, by topic."""
         return self._snapshots.get(group, {})
 
-    def asked(self, group: str, member: str, strategy: str) -> None:
+    def note_strategy(self, group: str, member: str, strategy: str) -> None:
         """Note the strategy that a member asks for."""
-        self._asked.setdefault(group, {})[member] = strategy
+        self._strategies.setdefault(group, {})[member] = strategy
 
     def strategies(self, group: str) -> Mapping[str, str]:
         """The strategies that members asked for; all should be the same."""
-        return self._asked.get(group, {})
+        return self._strategies.get(group, {})
 
     def left(self, group: str, member: str, rest: Sequence[str]) -> None:
         """Forget the strategy of a member that has left; forget everything with the last member."""
         if rest:
-            self._asked.get(group, {}).pop(member, None)
+            self._strategies.get(group, {}).pop(member, None)
         else:
-            self._asked.pop(group, None)
+            self._strategies.pop(group, None)
             self._snapshots.pop(group, None)
             self._worked_out.pop(group, None)

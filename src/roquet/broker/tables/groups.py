@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange, TableFile
 from roquet.model import names
 from roquet.model.topic import GroupTable, SubscriptionGroup
@@ -19,11 +19,11 @@ class Groups(SavedTable[GroupTable]):
 
     kind = GroupTable
 
-    def __init__(self, file: TableFile | None, config: BrokerConfig, now_ms: int) -> None:
+    def __init__(self, file: TableFile | None, settings: RuntimeSettings, now_ms: int) -> None:
         self._configs: dict[str, SubscriptionGroup] = {}
         self.forbidden: dict[str, dict[str, int]] = {}
         """By group and topic, bits of what is forbidden; mostly empty, so pulls check it first."""
-        self._auto_create = config.auto_create_group
+        self._settings = settings
         super().__init__(file)
         self._add_system_groups(now_ms)
 
@@ -138,10 +138,6 @@ class Groups(SavedTable[GroupTable]):
             self.touch(now_ms)
             self.save()
 
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings."""
-        self._auto_create = config.auto_create_group
-
     def take(self, table: GroupTable) -> None:
         """Take the content of the file."""
         self.version = table.data_version
@@ -162,7 +158,7 @@ class Groups(SavedTable[GroupTable]):
     def _may_make(self, group: str) -> bool:
         if names.group_fault(group):
             return False
-        return self._auto_create or names.is_system_group(group)
+        return self._settings.config.auto_create_group or names.is_system_group(group)
 
     def _add_system_groups(self, now_ms: int) -> None:
         missing = sorted(names.SYSTEM_GROUPS - self._configs.keys())

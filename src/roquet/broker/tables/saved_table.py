@@ -37,7 +37,7 @@ class TableFile:
         self.path = path
         self._lock = Lock()
         self._kept = codec.EncodedTextCache()
-        self._given = self._written = 0
+        self._started = self._written = 0
         self._backup = path.with_name(f"{path.name}.bak")
         self._has_backup = True
 
@@ -69,7 +69,7 @@ class TableFile:
 
         The value must not change meanwhile.
         """
-        self._given = turn = self._given + 1
+        self._started = turn = self._started + 1
 
         def work() -> None:
             # A save in another thread may be late: a newer one stays.

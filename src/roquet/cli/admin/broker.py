@@ -79,7 +79,7 @@ async def _change(
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         now = await brokers.settings(admin, broker)
-        known = {key: _current_value(now, broker, key) for key in wanted}
+        known = {key: current_value(now, broker, key) for key in wanted}
         preview = [
             f"{broker}: {key} is {known[key] or 'not set'}, then {value}"
             for key, value in wanted.items()
@@ -98,7 +98,7 @@ async def _change(
         output.echo(f"{broker}: changed")
 
 
-def _current_value(values: Mapping[str, str], broker: str, key: str) -> str | None:
+def current_value(values: Mapping[str, str], broker: str, key: str) -> str | None:
     """A broker's value of a setting, named in Roquet's or in RocketMQ's words; None if not set.
 
     Raises UsageError for an unknown setting: Apache's brokers would silently change nothing.

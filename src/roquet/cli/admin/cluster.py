@@ -81,8 +81,8 @@ def _lines(brokers: "list[BrokerStatus]") -> object:
             str(broker.broker_id),
             broker.address,
             broker.software,
-            _last_10_s(broker.puts_per_s),
-            _last_10_s(broker.gets_per_s),
+            ten_second_rate(broker.puts_per_s),
+            ten_second_rate(broker.gets_per_s),
         )
     return shown
 
@@ -98,8 +98,8 @@ def _warn_of_set_aside(brokers: "list[BrokerStatus]") -> None:
             )
 
 
-def _last_10_s(rates: str) -> str:
-    """The first of three rates: of the last ten seconds."""
+def ten_second_rate(rates: str) -> str:
+    """The rate per second of the last ten seconds, the first of three rates; "?" if unreadable."""
     try:
         return f"{float(rates.split(maxsplit=1)[0]):,.1f}"
     except (IndexError, ValueError):

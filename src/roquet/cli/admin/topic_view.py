@@ -76,10 +76,10 @@ class TopicChange:
     def _rights(self, place: "TopicBrokerInfo") -> str:
         from roquet.admin.topics import permission_text
 
-        asked = self._settings.permission
-        if asked is None:
+        wanted = self._settings.permission
+        if wanted is None:
             return ""
-        return f"; permission {place.permission}, then {permission_text(asked)}"
+        return f"; permission {place.permission}, then {permission_text(wanted)}"
 
     def _is_hiding(self, place: "TopicBrokerInfo") -> bool:
         reads, writes = self._counts(place)

@@ -66,7 +66,7 @@ def run(
 
     chosen = study.validated(
         study.Study(
-            scenarios=tuple(one for name in scenario for one in _scenarios(name)),
+            scenarios=tuple(one for name in scenario for one in scenarios_of(name)),
             strategies=_strategies(strategies, decisions.NAMES),
             histories=_count(histories),
             seed=seed,
@@ -134,7 +134,7 @@ def _check_installed() -> None:
         raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[spark]'")
 
 
-def _scenarios(name: str) -> "Sequence[LabScenario]":
+def scenarios_of(name: str) -> "Sequence[LabScenario]":
     """The scenarios that --scenario means."""
     from roquet.lab import scenario
 

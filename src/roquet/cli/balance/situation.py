@@ -127,15 +127,15 @@ def _lags(text: str, queues: int) -> Sequence[int]:
 
 
 def _changed_member(
-    then: MemberChange | None, asked: str | None, members: Sequence[str], newcomer: str
+    then: MemberChange | None, named_member: str | None, members: Sequence[str], newcomer: str
 ) -> str:
     if then not in (MemberChange.LEAVE, MemberChange.KILL):
-        if asked is not None:
+        if named_member is not None:
             raise UsageError("--who says who leaves or is killed: use it with --then leave or kill")
         return newcomer if then else ""
     if len(members) == 1:
         raise UsageError("nobody would be left: --then leave and kill need two members")
-    who = members[-1] if asked is None else asked
+    who = members[-1] if named_member is None else named_member
     if who not in members:
         raise UsageError(f"--who: there is no member {who!r}{suggest(who, members)}")
     return who

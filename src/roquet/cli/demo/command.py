@@ -34,7 +34,7 @@ def demo(
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
     directory = keep or Path(tempfile.mkdtemp(prefix="roquet-demo-"))
     try:
-        succeeded = _run(directory, flights, html)
+        succeeded = run_demo(directory, flights, html)
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)
@@ -42,7 +42,8 @@ def demo(
         sys.exit(FAILED)
 
 
-def _run(directory: Path, count: int | None, html: Path) -> bool:
+def run_demo(directory: Path, count: int | None, html: Path) -> bool:
+    """Run the demo with so many flights (None: all), and write its page; False if a fact failed."""
     from roquet.cli.demo import facts, report
     from roquet.cli.demo.flights import archive_path, count_flights
     from roquet.cli.demo.orchestration import DemoRun

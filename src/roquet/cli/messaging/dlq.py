@@ -154,12 +154,11 @@ class _Resend:
             hint = ", or all were sent already: --again sends them once more"
             return f"group {group} has no dead letters{hint if self._fresh_only else ''}"
         picks = self._choice.message_id, self._choice.key, self._choice.tag
-        said = [
+        filters = [
             f"{name} {value}" for name, value in zip(FILTER_OPTIONS, picks, strict=True) if value
         ]
-        return (
-            f"group {group} has no dead letter with {' and '.join(said)}: `roquet dlq show` lists"
-        )
+        wanted = " and ".join(filters)
+        return f"group {group} has no dead letter with {wanted}: `roquet dlq show` lists"
 
     async def _send(self, letters: "Sequence[DeadLetter]", *, to_stderr: bool) -> None:
         from roquet.admin import dead_letters

@@ -111,7 +111,7 @@ async def _stdin_messages(topic: str, fields: dict[str, Any]) -> AsyncIterator["
     from roquet.model.message import Message
 
     empty = 0
-    async for line, is_whole in _stdin_lines():
+    async for line, is_whole in stdin_lines():
         if text := line.rstrip(b"\r\n"):
             yield Message(topic, text, **fields)
         else:
@@ -129,7 +129,7 @@ def _property(text: str) -> tuple[str, str]:
     return name, value
 
 
-async def _stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
+async def stdin_lines() -> AsyncIterator[tuple[bytes, bool]]:
     """Lines of stdin as (line, whether a line break ended it).
 
     Ctrl-C works meanwhile, since nothing waits for the thread that reads. The thread reads the file

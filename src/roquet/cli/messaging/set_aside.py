@@ -140,6 +140,6 @@ def _print_result(
 
 
 def _line(one: "SetAsideMessage") -> str:
-    said = (one.broker, one.service, one.place, one.reason)
-    shown = "  ".join(output.one_line(text.encode(), REASON_MAX) for text in said)
+    fields = (one.broker, one.service, one.place, one.reason)
+    shown = "  ".join(output.one_line(text.encode(), REASON_MAX) for text in fields)
     return f"{one.message_id}  {output.time_text(one.kept_ms)}  {shown}"

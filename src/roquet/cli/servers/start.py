@@ -14,14 +14,18 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.tls import ServerTls
+from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
     from roquet.broker.app import BrokerServer
+
+log = logger(__name__)
 
 DEV_DATA: Final = Path("roquet-data")
 """Store directory of `roquet dev`, below the working directory."""
@@ -37,7 +41,7 @@ took a tenth of its time."""
 ALL_INTERFACES: Final = "0.0.0.0"
 
 READY: Final = """\
-Roquet {version}
+Roquet {version} ({form})
   name server  {namesrv}
   broker       {broker}
   messages     {data}
@@ -176,6 +180,7 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
         output.echo_lines(
             READY.format(
                 version=__version__,
+                form=speedups.DESCRIPTION,
                 namesrv=names.address,
                 broker=started.address,
                 data=config.store_dir.resolve() if config.store_dir else "in memory",
@@ -206,6 +211,7 @@ async def _broker(config: BrokerConfig) -> None:
 
     keep_memory(MALLOC_TRIM_THRESHOLD)
     stop = runtime.stop_signal()
+    log.info("Roquet %s (%s)", __version__, speedups.DESCRIPTION)
     async with BrokerServer(config) as server:
         output.echo(f"broker {config.broker_name} ready at {server.address}")
         _warn_of_refusal(server)

@@ -86,7 +86,7 @@ def serve(  # noqa: PLR0913 - each is an option
         advertise=advertise,
         host=host,
     )
-    runtime.run(_serve(plan))
+    runtime.run(run_servers(plan))
 
 
 class ServerProcesses:
@@ -202,7 +202,8 @@ class SupervisedProcess:
             log.warning("%s", error)
 
 
-async def _serve(plan: ServerProcesses) -> None:
+async def run_servers(plan: ServerProcesses) -> None:
+    """Start the servers one after another, and supervise them until a stop signal comes."""
     stop = runtime.stop_signal()
     plan.make_folders()
     async with AsyncExitStack() as stack:

@@ -1,6 +1,5 @@
 """Client identity: the client id, and generated message ids."""
 
-import os
 from ipaddress import ip_address
 from itertools import count
 from typing import Final
@@ -8,6 +7,7 @@ from typing import Final
 from roquet.client.config import ClientConfig
 from roquet.model.errors import UsageError
 from roquet.net.address import routable_address
+from roquet.net.process import CURRENT_PROCESS
 from roquet.wire.records.message_id import month_start_ms, unique_key
 
 _MONTH_MS: Final = 31 * 86_400_000
@@ -18,7 +18,7 @@ class ClientIdentity:
     """The id and address of one client of this process."""
 
     def __init__(self, config: ClientConfig) -> None:
-        self.pid = os.getpid()
+        self.pid = CURRENT_PROCESS.pid
         self.ip = config.client_ip or routable_address()
         instance = config.instance or f"{self.pid}#{config.clock.now_ms()}{next(_clients):06d}"
         self.client_id = f"{self.ip}@{instance}"
@@ -26,7 +26,7 @@ class ClientIdentity:
 
     def check_process(self) -> None:
         """Raise UsageError in a forked child: the connections belong to the parent."""
-        if os.getpid() != self.pid:
+        if CURRENT_PROCESS.pid != self.pid:
             raise UsageError(
                 "this client was made before a fork and cannot be used in the child: "
                 "make a new one there"

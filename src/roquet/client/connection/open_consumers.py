@@ -38,24 +38,25 @@ class _Key(NamedTuple):
     group: str
 
 
-_open: Final[WeakValueDictionary[_Key, OpenConsumer]] = WeakValueDictionary()
+registered: Final[WeakValueDictionary[_Key, OpenConsumer]] = WeakValueDictionary()
+"""Open consumers by key. A simulation replaces it: its clients are not those of this process."""
 
 
 def register(member: OpenConsumer) -> None:
     """Add a consumer; UsageError when an open one has the same client id and group."""
-    other = _open.get(_key(member))
+    other = registered.get(_key(member))
     if other is not None and other is not member and other.is_open:
         raise UsageError(
             f"group {member.group} has a consumer named {member.client_id} in this process: "
             "give each an `instance` of its own, or none"
         )
-    _open[_key(member)] = member
+    registered[_key(member)] = member
 
 
 def unregister(member: OpenConsumer) -> None:
     """Remove a consumer that has ended."""
-    if _open.get(_key(member)) is member:
-        del _open[_key(member)]
+    if registered.get(_key(member)) is member:
+        del registered[_key(member)]
 
 
 def _key(member: OpenConsumer) -> _Key:

@@ -44,11 +44,11 @@ class StopSignals:
 
     def open(self) -> None:
         """Start to handle signals."""
-        _PROCESS.add(self)
+        PROCESS.add(self)
 
     def close(self) -> None:
         """Stop handling signals."""
-        _PROCESS.remove(self)
+        PROCESS.remove(self)
 
     def receive(self, number: int) -> None:
         """Stop the consumer; RuntimeError when its event loop is closed."""
@@ -85,10 +85,10 @@ class StopSignals:
     def finish(self) -> None:
         """Note that no handler runs any more; the last consumer to do so ends the main task."""
         self.is_finished = True
-        _PROCESS.finish()
+        PROCESS.finish()
 
 
-class _Process:
+class ProcessSignals:
     """The signal handlers of this process, installed while a consumer is open."""
 
     def __init__(self) -> None:
@@ -162,13 +162,13 @@ class _Process:
         self._before.clear()
 
 
-_PROCESS: Final = _Process()
+PROCESS: Final = ProcessSignals()
 """Signal handlers are global to the process."""
 
 
 def is_main_task() -> bool:
     """Whether this is the task that `asyncio.run` runs, or that is unknown."""
-    main = _PROCESS.main_task()
+    main = PROCESS.main_task()
     return main is None or asyncio.current_task() is main
 
 

@@ -85,12 +85,12 @@ class DirectConsumer:
         self._handler: MessageHandler | None = None
         self._count = 0
 
-    def use_handler(self, handler: MessageHandler, task: "asyncio.Task[None]") -> None:
-        """Use this handler until the task that runs it has ended."""
+    def use_handler(self, handler: MessageHandler, run: "asyncio.Future[None]") -> None:
+        """Use this handler until `run`, which calls it, has ended."""
         self._handler = handler
-        task.add_done_callback(partial(self._leave, handler))
+        run.add_done_callback(partial(self._leave, handler))
 
-    def _leave(self, handler: MessageHandler, _task: "asyncio.Task[None]") -> None:
+    def _leave(self, handler: MessageHandler, _run: "asyncio.Future[None]") -> None:
         if self._handler is handler:
             self._handler = None
 

@@ -9,10 +9,10 @@ from roquet.model import properties as names
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.wire.calls.pop import PopAck, PopReply, encode_bits
+from roquet.wire.pop_reply import parse_starts
 from roquet.wire.receipt_handle import (
     ReceiptHandle,
     decode_receipt_handle,
-    parse_starts,
     retry_kind,
     stored_topic,
 )
@@ -145,6 +145,8 @@ class PopReplyParser:
         self._reply = reply
         self._starts = parse_starts(reply.start_offset_info) if reply.start_offset_info else {}
         self._popped: dict[tuple[str, int], PopBatch] = {}
+        """By kind of topic and queue id. Retry messages come under the popped topic's name, which
+        does not tell them from others."""
 
     def messages(self, records: Sequence[Record]) -> list[PoppedMessage]:
         """Build the messages of the reply's records."""
@@ -155,8 +157,7 @@ class PopReplyParser:
             batch = self._from_handle(record)
         else:
             kind = retry_kind(record.topic)
-            key = (kind, record.queue_id)
-            batch = self._popped.get(key) or self._from_info(kind, record)
+            batch = self._popped.get((kind, record.queue_id)) or self._from_info(kind, record)
         return PoppedMessage(batch.queue, record, batch)
 
     def _from_handle(self, record: Record) -> PopBatch:

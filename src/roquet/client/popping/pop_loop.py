@@ -128,7 +128,7 @@ class PopLoop:
         if reply.code != ResponseCode.SUCCESS:
             return False
         messages = self._messages(reply)
-        if any(message.reconsume_times for message in messages):
+        if any(message.tries for message in messages):
             messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:
             for message in messages:

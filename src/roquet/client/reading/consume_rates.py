@@ -38,7 +38,7 @@ class TopicCounters:
     def __init__(self) -> None:
         self.pulls = self.pull_ms = self.pulled = self.failed = self.gone = 0
 
-    def found(self, count: int, took_ms: int) -> None:
+    def count_pull(self, count: int, took_ms: int) -> None:
         """Count a pull; the duration of an empty one is its wait, and is not counted."""
         if count:
             self.pulls += 1

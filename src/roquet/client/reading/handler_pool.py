@@ -84,7 +84,7 @@ class CoroutinePool:
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        watching = asyncio.create_task(watch_timeouts(self._slots, self._time_out, self._config))
+        watching = asyncio.create_task(watch_timeouts(self._slots, self.time_out, self._config))
         tasks = [
             asyncio.create_task(self._work(slot), name=f"handler {n}")
             for n, slot in enumerate(self._slots)
@@ -121,7 +121,7 @@ class CoroutinePool:
         slot.message = None  # only needed while idle: a busy worker overwrites it
         return await self._inbox.take()
 
-    def _time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
         """Cancel a timed-out handler, and let its message come again."""
         message.fail(TIMEOUT_DELAY_MS)
         slot.is_left = True
@@ -184,14 +184,15 @@ class ThreadPool:
 
     async def run(self) -> None:
         """Work until the inbox is closed and the last handler has ended."""
-        watching = asyncio.create_task(watch_timeouts(self._slots, self._time_out, self._config))
+        watching = asyncio.create_task(watch_timeouts(self._slots, self.time_out, self._config))
         for _ in range(self._count):
             self._start_thread()
         try:
             while (message := self._inbox.pop() or await self._inbox.take()) is not None:
                 self._out += 1
                 self._todo.put(message)
-                await self._wait_until_queued(QUEUED_PER_THREAD)
+                if self._out > len(self._slots) * QUEUED_PER_THREAD:
+                    await self._wait_until_queued(QUEUED_PER_THREAD)
             self._withdraw()
             await self._wait_until_queued(0)
         finally:
@@ -220,7 +221,7 @@ class ThreadPool:
             self._back.clear()
             await self._back.wait()
 
-    def _time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
+    def time_out(self, slot: WorkerSlot, message: ReceivedMessage) -> None:
         """Replace the thread of a timed-out handler: a thread cannot be ended."""
         if slot.message is not message:  # the handler has just ended
             return

@@ -273,14 +273,15 @@ def read_records(body: bytes, damaged: DamagedRecordListener) -> Iterator[Record
     """Decode the records of a pull's body; report and skip unreadable ones."""
     at, end = 0, len(body)
     while end - at >= RECORD_SIZE_MIN:
+        records, at = record.whole_records(body, at)
+        yield from records
+        if end - at < RECORD_SIZE_MIN:
+            return
+        total, _, _, _, _, offset, *_ = HEAD.unpack_from(body, at)
+        if not RECORD_SIZE_MIN <= total <= end - at:
+            return
         try:
-            decoded = record.decode(body, at)
+            record.decode(body, at)
         except RecordError as error:
-            total, _, _, _, _, offset, *_ = HEAD.unpack_from(body, at)
-            if not RECORD_SIZE_MIN <= total <= end - at:
-                return
             damaged(offset, error)
-            at += total
-        else:
-            yield decoded
-            at += decoded.size
+        at += total

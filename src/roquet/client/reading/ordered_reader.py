@@ -96,9 +96,10 @@ class OrderedReader(QueueReader):
             self._ended()
             self._hand_out()
 
-    async def _again(self, message: InboundMessage, pause_ms: int) -> None:
+    async def hand_out_later(self, message: InboundMessage, pause_ms: int) -> None:
+        """Hand out a failed message again after a pause, before the messages behind it."""
         self._waits_for_retry = True
-        await super()._again(message, pause_ms)
+        await super().hand_out_later(message, pause_ms)
 
     def _hand_out_again(self, message: ReceivedMessage) -> None:
         self._waits_for_retry = False

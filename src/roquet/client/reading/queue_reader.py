@@ -207,7 +207,9 @@ class QueueReader:
         match reply.code:
             case ResponseCode.SUCCESS:
                 messages = self._wanted(reply.body)
-                self._tally.found(len(messages), self._clock.monotonic_ms() - self.last_pull_ms)
+                self._tally.count_pull(
+                    len(messages), self._clock.monotonic_ms() - self.last_pull_ms
+                )
                 window.take([(m.queue_offset, m.size) for m in messages], next_offset)
                 self._offer(messages)
                 return True
@@ -291,9 +293,10 @@ class QueueReader:
             self._tally.gone += 1
             self.finish(message)
         else:
-            self._background.start(self._again(message, pause_ms), f"next try of {message}")
+            self._background.start(self.hand_out_later(message, pause_ms), f"next try of {message}")
 
-    async def _again(self, message: InboundMessage, pause_ms: int) -> None:
+    async def hand_out_later(self, message: InboundMessage, pause_ms: int) -> None:
+        """Hand out a failed message again after a pause; abandon it if the queue is revoked."""
         if self.is_held:
             await self._clock.sleep(pause_ms)
         if self.is_held:

@@ -90,7 +90,7 @@ class PendingRequests:
         clock = self._config.clock
         deadline_ms = clock.monotonic_ms() + timeout_ms
         correlation_id = str(UUID(int=self._config.rng.getrandbits(128), version=4))
-        request = self._asked(prepared, correlation_id, timeout_ms)
+        request = self._request(prepared, correlation_id, timeout_ms)
         answer: asyncio.Future[ReplyMessage] = asyncio.get_running_loop().create_future()
         self._waiting[correlation_id] = answer
         try:
@@ -112,7 +112,7 @@ class PendingRequests:
             if not answer.done():
                 answer.set_exception(ConnectFailed("the producer was closed: no reply can come"))
 
-    def _asked(
+    def _request(
         self, prepared: PreparedMessage, correlation_id: str, timeout_ms: int
     ) -> PreparedMessage:
         return with_system_properties(

@@ -78,7 +78,7 @@ class Rebalancer:
         """Revoked ordered queues whose last message is still being handled."""
         if config.ordered and config.message_model is MessageModel.CLUSTERING:
             self._locks = QueueLocks(session, group, self._drop_lost)
-        session.router.add(ConsumersChanged, self._members_changed)
+        session.router.add(ConsumersChanged, self.members_changed)
 
     def trigger(self) -> None:
         """Rebalance now."""
@@ -125,7 +125,7 @@ class Rebalancer:
         """Whether a queue may be read: ordered queues need their lock."""
         return self._session.is_open and (self._locks is None or queue in self._locks.held)
 
-    def _members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
+    def members_changed(self, call: ConsumersChanged, peer: Peer) -> None:
         """Handle a broker's notice that a member came or went."""
         del peer
         if call.consumer_group == self.group:

@@ -9,8 +9,10 @@ Delayed messages, and retries of other groups' messages, cannot be part of a bat
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Awaitable, Sequence
+from typing import Final, TypeAlias
+
+import msgspec
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.background import BackgroundTasks
@@ -34,12 +36,22 @@ CLOSED_MEANWHILE: Final = "the producer was closed before the answer came: it ma
 ReceiptFuture: TypeAlias = asyncio.Future[SendReceipt]
 
 
-class PendingSend(NamedTuple):
+class PendingSend(msgspec.Struct, frozen=True):
     """A message that waits, the future of its receipt, and its deadline."""
 
     prepared: PreparedMessage
     answer: ReceiptFuture
     deadline_ms: int
+    is_alone: bool
+    """Whether the message is sent by itself; only then its body is compressed."""
+
+    def fits(self, first: "PendingSend") -> bool:
+        """Whether the message may be in one batch with another."""
+        return not (
+            first.is_alone
+            or self.is_alone
+            or abs(self.deadline_ms - first.deadline_ms) > DEADLINE_SPREAD_MS
+        )
 
 
 class BatchAccumulator:
@@ -56,36 +68,43 @@ class BatchAccumulator:
         self.lingers = True
         """Whether messages wait for a batch; False while the producer is closing."""
 
-    async def send(
+    def send(
+        self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin
+    ) -> Awaitable[SendReceipt]:
+        """Send one message as part of a batch; await the result for its receipt."""
+        is_alone = prepared.is_unbatchable or len(prepared.body) >= self.config.compress_from
+        if prepared.selection is not None or prepared.order_hash is not None:
+            return self._send_in_order(prepared, deadline_ms, turn, is_alone=is_alone)
+        if is_alone:
+            return self._send_alone(prepared, deadline_ms, turn)
+        return self._put(prepared.topic, prepared, deadline_ms, is_alone=False)
+
+    async def _send_in_order(
+        self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin, *, is_alone: bool
+    ) -> SendReceipt:
+        queue = await self.delivery.choose_in_order(prepared, deadline_ms, turn)
+        return await self._put(queue, prepared, deadline_ms, is_alone=is_alone)
+
+    async def _send_alone(
         self, prepared: PreparedMessage, deadline_ms: int, turn: RoundRobin
     ) -> SendReceipt:
-        """Send one message as part of a batch; return its receipt."""
-        if prepared.selection is None and prepared.order_hash is None:
-            if self.is_sent_alone(prepared):
-                return (
-                    await self.delivery.send(OutgoingBatch.of([prepared]), deadline_ms, None, turn)
-                )[0]
-            key: str | MessageQueue = prepared.topic
-        else:
-            key = await self.delivery.choose_in_order(prepared, deadline_ms, turn)
+        outgoing = OutgoingBatch((prepared,), prepared)
+        return (await self.delivery.send(outgoing, deadline_ms, None, turn))[0]
+
+    def _put(
+        self,
+        key: str | MessageQueue,
+        prepared: PreparedMessage,
+        deadline_ms: int,
+        *,
+        is_alone: bool,
+    ) -> ReceiptFuture:
         batch_queue = self._batch_queues.get(key)
         if batch_queue is None:
             batch_queue = self._batch_queues[key] = BatchQueue(self, key)
         answer: ReceiptFuture = self._loop.create_future()
-        batch_queue.put(PendingSend(prepared, answer, deadline_ms))
-        return await answer
-
-    def fits(self, entry: PendingSend, first: PendingSend) -> bool:
-        """Whether a message may be in one batch with another."""
-        return not (
-            self.is_sent_alone(first.prepared)
-            or self.is_sent_alone(entry.prepared)
-            or abs(entry.deadline_ms - first.deadline_ms) > DEADLINE_SPREAD_MS
-        )
-
-    def is_sent_alone(self, prepared: PreparedMessage) -> bool:
-        """Whether a message is sent by itself; only then its body is compressed."""
-        return prepared.is_unbatchable or len(prepared.body) >= self.config.compress_from
+        batch_queue.put(PendingSend(prepared, answer, deadline_ms, is_alone))
+        return answer
 
     def start(self, batch: Sequence[PendingSend], batch_queue: "BatchQueue") -> None:
         """Send a batch in the background."""
@@ -206,7 +225,7 @@ class BatchQueue:
         while waiting and len(batch) < BATCH_COUNT_MAX:
             entry = waiting[0]
             room_bytes -= entry.prepared.batch_size
-            if batch and (room_bytes < 0 or not self._owner.fits(entry, batch[0])):
+            if batch and (room_bytes < 0 or not entry.fits(batch[0])):
                 break
             waiting.popleft()
             self._size -= entry.prepared.batch_size

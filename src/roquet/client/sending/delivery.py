@@ -19,10 +19,12 @@ from roquet.client.sending.prepare import PreparedMessage
 from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
+from roquet.rules.backoff import backoff_ms
 from roquet.rules.queue_selection import by_hash, next_queue
-from roquet.rules.send_retry import Retry, backoff_ms, is_retryable, needs_fresh_route, retry_of
+from roquet.rules.send_retry import Retry, is_retryable, needs_fresh_route, retry_of
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.batch import encode_batch
 
 RETRY_PAUSE_MS: Final = 100
 """Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
@@ -293,7 +295,7 @@ class MessageDelivery:
                 properties=first.properties,
             )
         return SendBatch(
-            body=b"".join([item.encode_batch_item() for item in outgoing.items]),
+            body=encode_batch(outgoing.items),
             producer_group=self._group,
             topic=first.topic,
             default_topic_queue_nums=self._config.new_topic_queues,

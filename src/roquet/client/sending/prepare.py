@@ -17,7 +17,7 @@ from roquet.model.names import BROKER_ONLY_TOPICS, check_topic, is_retry, is_tex
 from roquet.model.namespaces import wrap
 from roquet.rules.tag_filter import is_single_tag
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN, encode_item
+from roquet.wire.records.batch import BATCH_ITEM_SIZE_MIN
 from roquet.wire.records.compression import compress, with_compression
 
 ORDER_KEYS_MAX: Final = 8_192
@@ -82,10 +82,6 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
         if len(body) >= len(self.body):  # incompressible
             return self.body, 0
         return body, with_compression(0, config.compression)
-
-    def encode_batch_item(self) -> bytes:
-        """Encode the message for a batch: uncompressed, since a batch has one system flag."""
-        return encode_item(self.flag, self.body, self.properties.encode("utf-8", "surrogatepass"))
 
 
 def build_message(message: Message | str, body: bytes | None, fields: MessageFields) -> Message:

@@ -18,7 +18,7 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from roquet.client.config import BATCH_BYTES_MAX
 from roquet.client.connection.background import cancel_and_wait
@@ -34,9 +34,29 @@ IN_FLIGHT: Final = 10_000
 BATCH_COUNT_MAX: Final = 500
 """Largest number of messages in a batch, which the broker stores in one step while others wait."""
 
+FEED_RUN: Final = 1_000
+"""Messages that are prepared before the event loop sends and reads: brokers work meanwhile."""
+
 MessageIterable = Iterable[Message] | AsyncIterable[Message]
-NumberedMessage = tuple[int, PreparedMessage]
-NumberedReceipt = tuple[int, SendReceipt]
+
+
+class NumberedBatch:
+    """Messages that share a batch, each with its number among all messages of the call."""
+
+    __slots__ = ("messages", "numbers", "size")
+
+    def __init__(self) -> None:
+        self.messages: list[PreparedMessage] = []
+        self.numbers: list[int] = []
+        self.size = 0
+        """Size as a batch, in bytes."""
+
+
+class NumberedReceipts(NamedTuple):
+    """Receipts of a batch, with the numbers of their messages."""
+
+    numbers: Sequence[int]
+    receipts: Sequence[SendReceipt]
 
 
 class SendMany:
@@ -59,7 +79,7 @@ class SendMany:
         """A message that waits for its topic's route."""
         self._batchers: dict[MessageQueue, QueueBatcher] = {}
         self._queues: dict[str, Sequence[MessageQueue]] = {}
-        self._sent: deque[Sequence[NumberedReceipt]] = deque()
+        self._sent: deque[NumberedReceipts] = deque()
         self._changed = asyncio.Event()
         self._room = asyncio.Event()
         self._error: Exception | None = None
@@ -69,17 +89,17 @@ class SendMany:
 
     async def __aiter__(self) -> AsyncGenerator[SendReceipt, None]:
         async for sent in self._batches():
-            for _, receipt in sent:
+            for receipt in sent.receipts:
                 yield receipt
 
     async def _all(self) -> Sequence[SendReceipt]:
         """Return the receipts in the order of the messages."""
         receipts: dict[int, SendReceipt] = {}
         async for sent in self._batches():
-            receipts.update(sent)
+            receipts.update(zip(sent.numbers, sent.receipts, strict=True))
         return [receipts[number] for number in range(len(receipts))]
 
-    async def _batches(self) -> AsyncIterator[Sequence[NumberedReceipt]]:
+    async def _batches(self) -> AsyncIterator[NumberedReceipts]:
         feeding = asyncio.create_task(self._feed(), name="send_many")
         feeding.add_done_callback(lambda _: self._changed.set())
         try:
@@ -105,26 +125,27 @@ class SendMany:
             async for message in messages:
                 if not put(prepare(message)) and not await self._wait_for_room():
                     return
-        else:  # the loop below saves a coroutine step for each message
-            for message in messages:
+        else:
+            for count, message in enumerate(messages, 1):
                 if not put(prepare(message)) and not await self._wait_for_room():
                     return
+                if not count % FEED_RUN:
+                    await asyncio.sleep(0)
 
     def _put(self, prepared: PreparedMessage) -> bool:
         """Add a message to its queue's batcher; False when the caller has to wait or stop."""
-        if self.has_failed:
+        if self._error is not None:
             return False
-        queues = self._delivery.known_queues(prepared.topic)
-        if queues is None or queues is not self._queues.get(prepared.topic):
+        delivery, topic = self._delivery, prepared.topic
+        queues = delivery.known_queues(topic)
+        if queues is None or queues is not self._queues.get(topic):
             self._without_route = prepared
             return False
-        queue = self._delivery.choose(queues, prepared)
+        queue = delivery.choose(queues, prepared)
         batcher = self._batchers.get(queue)
         if batcher is None:
             batcher = self._batchers[queue] = QueueBatcher(queue, self)
-        batcher.waiting.append((self._number, prepared))
-        if batcher.task is None:
-            batcher.start()
+        batcher.put(self._number, prepared)
         self._number += 1
         self._in_flight += 1
         return self._in_flight < self._in_flight_max
@@ -159,21 +180,19 @@ class SendMany:
     def _is_busy(self) -> bool:
         return any(batcher.task is not None for batcher in self._batchers.values())
 
-    async def deliver(self, batch: Sequence[NumberedMessage], queue: MessageQueue) -> None:
+    async def deliver(self, batch: NumberedBatch, queue: MessageQueue) -> None:
         """Send one queue's batch."""
         try:
             with self._delivery.outstanding.current:
-                receipts = await self._delivery.send(
-                    OutgoingBatch.of([prepared for _, prepared in batch]), None, queue
-                )
+                receipts = await self._delivery.send(OutgoingBatch.of(batch.messages), None, queue)
         except Exception as error:
             if self._error is None:
-                error.add_note(f"a batch of {len(batch)} messages for queue {queue} failed")
+                count = len(batch.messages)
+                error.add_note(f"a batch of {count} messages for queue {queue} failed")
                 self._error = error
         else:
-            self._in_flight -= len(batch)
-            numbers = (number for number, _ in batch)
-            self._sent.append(list(zip(numbers, receipts, strict=True)))
+            self._in_flight -= len(batch.messages)
+            self._sent.append(NumberedReceipts(batch.numbers, receipts))
         self.wake()
 
     def wake(self) -> None:
@@ -183,38 +202,43 @@ class SendMany:
 
 
 class QueueBatcher:
-    """One queue's waiting messages, and a task that sends them while there are any."""
+    """One queue's waiting batches, and a task that sends them while there are any."""
 
-    __slots__ = ("_owner", "_queue", "task", "waiting")
+    __slots__ = ("_open", "_owner", "_queue", "_waiting", "task")
 
     def __init__(self, queue: MessageQueue, owner: SendMany) -> None:
         self._queue = queue
         self._owner = owner
-        self.waiting: deque[NumberedMessage] = deque()
+        self._waiting: deque[NumberedBatch] = deque()
+        self._open: NumberedBatch | None = None
+        """The last waiting batch, while it may grow."""
         self.task: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Start a task that sends until nothing waits."""
-        self.task = asyncio.create_task(self._run(), name=f"batches of {self._queue}")
+    def put(self, number: int, prepared: PreparedMessage) -> None:
+        """Add a message to the last waiting batch, or to a new one; it is sent soon."""
+        batch, size = self._open, prepared.batch_size
+        if (
+            batch is None
+            or prepared.is_unbatchable
+            or batch.size + size > BATCH_BYTES_MAX
+            or len(batch.numbers) == BATCH_COUNT_MAX
+        ):
+            batch = NumberedBatch()
+            self._waiting.append(batch)
+            self._open = None if prepared.is_unbatchable else batch
+            if self.task is None:
+                self.task = asyncio.create_task(self._run(), name=f"batches of {self._queue}")
+        batch.messages.append(prepared)
+        batch.numbers.append(number)
+        batch.size += size
 
     async def _run(self) -> None:
         try:
-            owner, waiting = self._owner, self.waiting
-            while waiting and not owner.has_failed:
-                await owner.deliver(self._batch(), self._queue)
+            while self._waiting and not self._owner.has_failed:
+                batch = self._waiting.popleft()
+                if batch is self._open:
+                    self._open = None
+                await self._owner.deliver(batch, self._queue)
         finally:
             self.task = None
             self._owner.wake()
-
-    def _batch(self) -> Sequence[NumberedMessage]:
-        waiting = self.waiting
-        batch = [waiting.popleft()]
-        first = batch[0][1]
-        room_bytes = BATCH_BYTES_MAX - first.batch_size
-        while waiting and len(batch) < BATCH_COUNT_MAX and not first.is_unbatchable:
-            following = waiting[0][1]
-            room_bytes -= following.batch_size
-            if room_bytes < 0 or following.is_unbatchable or following.topic != first.topic:
-                break
-            batch.append(waiting.popleft())
-        return batch

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import count
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from roquet.client.config import ClientConfig, ProducerConfig
 from roquet.client.connection.background import ErrorLogThrottle, Wakeup
@@ -60,10 +60,24 @@ _STATES: Final = {COMMIT: "COMMIT_MESSAGE", ROLL_BACK: "ROLLBACK_MESSAGE", UNKNO
 """Java's names of the ends of a transaction."""
 
 
+class TraceDelivery(Protocol):
+    """Sends prepared messages of trace records."""
+
+    async def send(self, outgoing: OutgoingBatch) -> object:
+        """Send them; raises when no broker takes them."""
+
+
 class Tracer:
     """The trace of one client."""
 
-    def __init__(self, session: Session, config: ClientConfig, group: str) -> None:
+    def __init__(
+        self,
+        session: Session,
+        config: ClientConfig,
+        group: str,
+        delivery: TraceDelivery | None = None,
+    ) -> None:
+        """`delivery` sends the records; None sends them as a producer of this session does."""
         self.lost = 0
         """Records that were lost: too many waited, or no broker took them."""
         self._session = session
@@ -84,7 +98,7 @@ class Tracer:
         shared = {name: getattr(config, name) for name in ClientConfig.__struct_fields__}
         sending = ProducerConfig(**{**shared, "namespace": None})
         self._preparer = MessagePreparer(session.identity.keys, sending)
-        self._delivery = MessageDelivery(session, sending, f"{GROUP_PREFIX}{group}")
+        self._delivery = delivery or MessageDelivery(session, sending, f"{GROUP_PREFIX}{group}")
 
     def start(self) -> None:
         """Write collected records periodically, for ever."""

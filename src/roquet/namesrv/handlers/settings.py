@@ -87,30 +87,30 @@ def settings(state: NameServerState, _call: GetNameServerSettings, _peer: Peer) 
 
 
 def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -> Reply:
-    """Change settings until the next start: all of the given ones, or none."""
+    """Change settings until the next start: all of the requested ones, or none."""
     try:
-        given = read_properties(call.body.decode())
+        requested = read_properties(call.body.decode())
     except (UnicodeDecodeError, FieldError) as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
-    if not given.keys().isdisjoint(BLACK_LIST):
+    if not requested.keys().isdisjoint(BLACK_LIST):
         raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    state.config = _changed(state.config, given)
-    log.info("%s changes settings: %s", peer.address, given)
+    state.config = _changed(state.config, requested)
+    log.info("%s changes settings: %s", peer.address, requested)
     return Reply()
 
 
-def _changed(config: NameServerConfig, given: dict[str, str]) -> NameServerConfig:
-    """The settings with the given ones.
+def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerConfig:
+    """The settings with the requested ones.
 
     Unknown keys are ignored, as on genuine name servers. Keys that only those know are kept and
     returned by queries, with a warning the first time.
     """
     news: dict[str, Any] = {}
-    unused = {key: text for key, text in given.items() if key in UNUSED}
+    unused = {key: text for key, text in requested.items() if key in UNUSED}
     for key, text in unused.items():
         if key not in config.unused and text != UNUSED[key]:
             log.warning("%s=%s has no effect here", key, text)
-    for key, text in given.items():
+    for key, text in requested.items():
         name = KEYS.get(key)
         if name in CHANGEABLE:
             news[name] = _switch(text, key)

@@ -97,6 +97,11 @@ class OpenCheckpoints:
     def __iter__(self) -> Iterator[PopCheckpoint]:
         return iter(self._by_key.values())
 
+    @property
+    def scheduled_count(self) -> int:
+        """Number of scheduled looks, with those at finished checkpoints."""
+        return len(self._due)
+
     def find(self, key: CheckpointKey) -> PopCheckpoint | None:
         """Checkpoint that an acknowledgement names, unless it is finished."""
         return self._by_key.get(key)

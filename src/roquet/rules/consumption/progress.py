@@ -8,7 +8,6 @@ Progress is the offset of the lowest message still in flight, so a message that 
 read again after a crash, whatever was handled behind it.
 """
 
-from collections import deque
 from collections.abc import Iterable
 from typing import Final
 
@@ -16,7 +15,7 @@ from typing import Final
 class ConsumeWindow:
     """Messages of one queue in flight, across pulls."""
 
-    __slots__ = ("_done", "_order", "_sizes", "next_offset", "size")
+    __slots__ = ("_sizes", "next_offset", "size")
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -24,8 +23,7 @@ class ConsumeWindow:
         self.size = 0
         """Bytes in flight."""
         self._sizes: dict[int, int] = {}
-        self._order: deque[int] = deque()
-        self._done: set[int] = set()
+        """Bytes of each message in flight, in the order of offsets."""
 
     @property
     def count(self) -> int:
@@ -35,34 +33,26 @@ class ConsumeWindow:
     @property
     def committable(self) -> int:
         """Progress that may be committed: every message before it is handled."""
-        return self._order[0] if self._order else self.next_offset
+        return next(iter(self._sizes), self.next_offset)
 
     @property
     def span(self) -> int:
         """Distance from the lowest to the highest offset in flight."""
-        order = self._order
-        while order and order[-1] in self._done:
-            self._done.discard(order.pop())
-        return order[-1] - order[0] if order else 0
+        return next(reversed(self._sizes)) - next(iter(self._sizes)) if self._sizes else 0
 
     def take(self, messages: Iterable[tuple[int, int]], next_offset: int) -> None:
         """Add messages in flight, as (offset, size) in rising order; sets the next offset."""
+        highest = next(reversed(self._sizes), -1)
         for offset, size in messages:
-            assert not self._order or offset > self._order[-1], "offsets of a queue only grow"
-            self._order.append(offset)
+            assert offset > highest, "offsets of a queue only grow"
+            highest = offset
             self._sizes[offset] = size
             self.size += size
         self.next_offset = next_offset
 
     def finish(self, offset: int) -> None:
         """Mark a message as handled; repeated calls, and unknown messages, change nothing."""
-        size = self._sizes.pop(offset, None)
-        if size is None:
-            return
-        self.size -= size
-        self._done.add(offset)
-        while self._order and self._order[0] in self._done:
-            self._done.discard(self._order.popleft())
+        self.size -= self._sizes.pop(offset, 0)
 
     def move(self, next_offset: int) -> None:
         """Continue at another offset, as the broker or the user decided.
@@ -71,9 +61,7 @@ class ConsumeWindow:
         forgotten.
         """
         if next_offset < self.next_offset:
-            self._order.clear()
             self._sizes.clear()
-            self._done.clear()
             self.size = 0
         self.next_offset = next_offset
 

@@ -1,6 +1,6 @@
 """Pull: messages found, nothing new, or a corrected offset; limits of one reply.
 
-    asked offset      min ........ max
+    offset            min ........ max
     ─────────────┬─────┬───────────┬─────┬──────────────────────
     corrected    │     │   found   │ at  │ corrected to the
     to min       │     │           │ end │ group's progress,
@@ -46,19 +46,19 @@ PullOutcome = OffsetFound | OffsetAtEnd | OffsetCorrected
 
 
 def pull_outcome(
-    asked: int, minimum: int, maximum: int, committed: int | None = None
+    offset: int, minimum: int, maximum: int, committed: int | None = None
 ) -> PullOutcome:
     """Meaning of an offset in a queue that holds offsets [minimum, maximum).
 
-    `committed` is the progress of the asking group, if it has any.
+    `committed` is the progress of the group that pulls, if it has any.
     """
-    if minimum <= asked < maximum:
+    if minimum <= offset < maximum:
         return FOUND
-    if asked == maximum:
+    if offset == maximum:
         return AT_END
     if maximum == 0:
         return OffsetCorrected(0, "NO_MESSAGE_IN_QUEUE")
-    if asked < minimum:
+    if offset < minimum:
         return OffsetCorrected(minimum, "OFFSET_TOO_SMALL")
     # A reader ahead of a queue that lost its tail, or whose topic was created again, must not miss
     # what was stored since. Apache's broker continues at the end, which skips that.

@@ -37,9 +37,9 @@ DEFAULT_LEVELS: Final = parse_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 1
 """Apache's default: 18 levels."""
 
 
-def effective_level(asked: int, levels: Sequence[int]) -> int:
+def effective_level(level: int, levels: Sequence[int]) -> int:
     """Level that a message waits at: at most the highest one; 0 does not wait."""
-    return max(0, min(asked, len(levels)))
+    return max(0, min(level, len(levels)))
 
 
 def due_ms(level: int, stored_ms: int, levels: Sequence[int]) -> int:

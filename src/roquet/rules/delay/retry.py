@@ -19,23 +19,23 @@ TIMES_MAX: Final = 2**31 - 1
 """A client may write any number of tries into its message."""
 
 
-def tries_limit(asked: int | None, of_group: int) -> int:
+def tries_limit(requested: int | None, of_group: int) -> int:
     """Limit of tries: a member's own number if it asks for one, else the group's.
 
     Java takes a negative number as a limit, too, and moves the message to the dead letters at once;
     here it means none.
     """
-    return of_group if asked is None or asked < 0 else asked
+    return of_group if requested is None or requested < 0 else requested
 
 
-def next_level(asked: int, times: int, limit: int) -> int:
+def next_level(requested: int, times: int, limit: int) -> int:
     """Delay level of the next try after this many earlier ones, or DEAD_LETTER.
 
-    `asked` is the member's wish: a level, 0 to leave it to the broker, negative to give up.
+    `requested` is the member's wish: a level, 0 to leave it to the broker, negative to give up.
     """
-    if asked < 0 or times >= limit:
+    if requested < 0 or times >= limit:
         return DEAD_LETTER
-    return asked or retry_level(max(times, 0))
+    return requested or retry_level(max(times, 0))
 
 
 def times_after(times: int) -> int:

@@ -19,16 +19,6 @@ from roquet.rules.sql92.evaluate import (
 )
 from roquet.rules.sql92.number_parsing import NotComparable
 from roquet.rules.sql92.parse import DEPTH_MAX, TERMS_MAX, parse
-from roquet.rules.sql92.prefilter import (
-    AbsentProperty,
-    AllRequired,
-    AnyRequired,
-    PropertyAlternatives,
-    RequiredProperty,
-    Requirement,
-    property_alternatives,
-    requirement,
-)
 from roquet.rules.sql92.syntax_tree import Node, term_count, text
 from roquet.rules.sql92.tokens import SIZE_MAX, ExpressionError
 
@@ -36,24 +26,16 @@ __all__ = [
     "DEPTH_MAX",
     "SIZE_MAX",
     "TERMS_MAX",
-    "AbsentProperty",
-    "AllRequired",
-    "AnyRequired",
     "ExpressionError",
     "Node",
     "NotComparable",
     "Predicate",
-    "PropertyAlternatives",
     "PropertyGetter",
     "PropertyLookup",
     "PropertyMap",
-    "RequiredProperty",
-    "Requirement",
     "matcher",
     "of_mapping",
     "parse",
-    "property_alternatives",
-    "requirement",
     "term_count",
     "text",
 ]

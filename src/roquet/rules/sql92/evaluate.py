@@ -100,6 +100,9 @@ def _comparison(
         case tree.Comparison(left, sign, right):
             return _ordered(left, ORDERS[sign], right, look)
         case tree.Between(value, low, high, inverse):
+            least, most = number_of(low), number_of(high)
+            if isinstance(value, tree.PropertyRef) and least and most and least.read is most.read:
+                return _between(look(value.name), least, most, inverse=inverse)
             signs = ("<", ">") if inverse else (">=", "<=")
             parts = (
                 tree.Comparison(value, signs[0], low),
@@ -288,6 +291,19 @@ def _ordered_by_number(
     def test(source: Source) -> bool | None:
         operand = value(source)
         return None if operand is None else order(read(operand), bound)
+
+    return test
+
+
+def _between(
+    get: PropertyGetter[Source], least: NumberLiteral, most: NumberLiteral, *, inverse: bool
+) -> Predicate[Source]:
+    """BETWEEN of two numbers that are parsed alike: the value is read once."""
+    read, low, high = least.read, least.value, most.value
+
+    def test(source: Source) -> bool | None:
+        value = get(source)
+        return None if value is None else (low <= read(value) <= high) is not inverse
 
     return test
 

@@ -120,9 +120,6 @@ Node = (
 BOOLEAN: Final = (TruthLiteral, Not, And, Or, Equal, Comparison, Between, InList, IsNull, TextMatch)
 """Nodes that are true, false or unknown."""
 
-CONSTANT: Final = (TextLiteral, WholeLiteral, DecimalLiteral, TruthLiteral)
-"""Literals."""
-
 
 def term_count(node: Node) -> int:
     """Number of names and values: the greatest cost of evaluating one message."""

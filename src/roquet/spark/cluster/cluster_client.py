@@ -27,6 +27,8 @@ from roquet.model.route import TopicRoute
 from roquet.model.settings import suggest
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.rules.backoff import backoff_ms
+from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.topic_pattern import matching
@@ -45,18 +47,23 @@ log = logger(__name__)
 R = TypeVar("R", bound=Reply)
 T = TypeVar("T")
 
+Pause = Callable[[int], object]
+"""Waits for so many milliseconds."""
+
 CALL_TIMEOUT_MS: Final = 10_000
 """Timeout of one call: four mebibytes from a cold disk take longer than the usual three seconds."""
 
-RETRY_PAUSES_MS: Final = (50, 100, 200, 500, 1000)
-"""Pauses between attempts; the last one repeats."""
+RETRY_PAUSE_MS: Final = 50
+"""First pause between attempts; each further one is twice as long."""
+
+RETRY_PAUSE_MS_MAX: Final = 1_000
+"""Longest pause between attempts: a broker that comes back is found within it."""
 
 LOSS_ADVICE: Final = "failOnDataLoss=false continues without the lost messages"
 """The advice in errors about lost messages."""
 
-_BUSY_CODES: Final = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-
-_channels: dict[str, BlockingChannel] = {}
+SHARED_CHANNELS: Final[dict[str, BlockingChannel]] = {}
+"""The connections of this process, by address."""
 
 
 class DataLost(RoquetError):
@@ -74,6 +81,11 @@ class OffsetBounds(msgspec.Struct, frozen=True):
     """Ids of the topics, where brokers report them."""
 
 
+def sleep_ms(pause_ms: int) -> None:
+    """Block the thread for so many milliseconds."""
+    time.sleep(pause_ms / 1000)
+
+
 class ClusterClient:
     """Calls to the name servers and brokers of a read's topics."""
 
@@ -81,7 +93,7 @@ class ClusterClient:
         self,
         settings: SourceOptions,
         addresses: Mapping[str, str] | None = None,
-        pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
+        pause: Pause = sleep_ms,
         channels: dict[str, BlockingChannel] | None = None,
         *,
         leaders_only: bool = False,
@@ -108,7 +120,7 @@ class ClusterClient:
 
     @property
     def _channels(self) -> dict[str, BlockingChannel]:
-        return _channels if self._own is None else self._own
+        return SHARED_CHANNELS if self._own is None else self._own
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -237,25 +249,26 @@ class ClusterClient:
         log.warning("%s; continuing, since failOnDataLoss=false", what)
 
     def with_retries(self, attempt: Callable[[], T], who: str) -> T:
-        """The attempt's result; transient failures are retried until the read's timeout."""
-        pauses = iter(RETRY_PAUSES_MS)
-        pause = RETRY_PAUSES_MS[0]
+        """The attempt's result; transient failures are retried until the read's timeout.
+
+        SYSTEM_ERROR is final here: brokers also refuse with it what they will never serve.
+        """
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self.settings.timeout_ms
         while True:
             try:
                 return attempt()
             except CallError as error:
-                if not _is_transient(error) or SYSTEM_CLOCK.monotonic_ms() >= deadline:
+                if not is_transient(error, NOT_DONE) or SYSTEM_CLOCK.monotonic_ms() >= deadline:
                     raise
                 log.info("%s: %s; trying again", who, error)
-            pause = next(pauses, pause)
-            self.pause(pause)
+            self.pause(next(pauses_ms))
 
     def _bounds_by_stats(self, topic: str, broker: str) -> dict[int, tuple[int, int]]:
         try:
             reply = self.ask_once(broker, GetTopicStats(topic=topic))
         except CallRefused as error:
-            if error.code in _BUSY_CODES:
+            if is_transient(error, NOT_DONE):
                 raise
             if error.code != ResponseCode.TOPIC_NOT_EXIST:
                 log.info(
@@ -323,10 +336,6 @@ class ClusterClient:
         except CallError:
             del self._addresses[broker]  # it may return under another address
             raise
-
-
-def _is_transient(error: CallError) -> bool:
-    return not isinstance(error, CallRefused) or error.code in _BUSY_CODES
 
 
 def _call(channels: dict[str, BlockingChannel], address: str, call: Call[R]) -> R:

@@ -15,13 +15,14 @@ remembered in bitmaps, one bit per row, one bitmap per partition of a batch. Num
 - Messages without a key, or with one of another form, are kept.
 """
 
-from collections import OrderedDict
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
+
+from roquet.rules.bounded_cache import BoundedCache
 
 BYTES_MAX: Final = 32 * 1024 * 1024
 """Default memory bound: 32 MiB of bitmap, one bit per row, about 268 million rows."""
@@ -42,14 +43,17 @@ class Deduplicator:
     """Remembers the keys that one task has read."""
 
     def __init__(self, bytes_max: int = BYTES_MAX, batches_max: int = BATCHES_MAX) -> None:
-        self._bytes_max = bytes_max
-        self._batches_max = batches_max
-        self._bitmaps: OrderedDict[RowBlock, NDArray[np.uint8]] = OrderedDict()
-        """By block, the least recently used one first."""
-        self.bytes_used = 0
-        """Bytes of all bitmaps."""
+        self._bitmaps: BoundedCache[RowBlock, NDArray[np.uint8]] = BoundedCache(
+            batches_max, bytes_max
+        )
+        """By block; weights are bytes."""
         self.dropped = 0
         """The number of duplicates so far."""
+
+    @property
+    def bytes_used(self) -> int:
+        """Bytes of all bitmaps."""
+        return self._bitmaps.weight
 
     def first_occurrences(self, keys: pa.Array) -> NDArray[np.bool_]:
         """A mask of the messages to keep, by their keys; the key is null for a message without."""
@@ -75,7 +79,6 @@ class Deduplicator:
         only = np.zeros(len(rows), np.bool_)
         only[firsts] = True
         np.bitwise_or.at(bits, places, masks)
-        self._evict(block)
         unseen: NDArray[np.bool_] = new & only
         return unseen
 
@@ -88,16 +91,6 @@ class Deduplicator:
             larger = np.zeros(size + size // 2 + 64, np.uint8)
             if bits is not None:
                 larger[: len(bits)] = bits
-            self.bytes_used += len(larger) - (0 if bits is None else len(bits))
-            self._bitmaps[block] = bits = larger
-        self._bitmaps.move_to_end(block)
+            self._bitmaps.put(block, larger, len(larger))
+            return larger
         return bits
-
-    def _evict(self, current: RowBlock) -> None:
-        """Drop the least recently used bitmaps beyond the bounds, never the current one."""
-        while len(self._bitmaps) > 1 and (
-            self.bytes_used > self._bytes_max or len(self._bitmaps) > self._batches_max
-        ):
-            block, bits = self._bitmaps.popitem(last=False)
-            assert block != current, "the current block is the most recently used"
-            self.bytes_used -= len(bits)

@@ -12,7 +12,14 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, UsageError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.cluster.cluster_client import RETRY_PAUSES_MS, ClusterClient
+from roquet.rules.backoff import backoff_ms
+from roquet.spark.cluster.cluster_client import (
+    RETRY_PAUSE_MS,
+    RETRY_PAUSE_MS_MAX,
+    ClusterClient,
+    Pause,
+    sleep_ms,
+)
 from roquet.spark.cluster.probe import probe_call
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
@@ -58,11 +65,11 @@ class _Absence(msgspec.Struct):
 class OffsetWatcher:
     """Observes the offsets of a stream's queues, and remembers routes and absent brokers."""
 
-    def __init__(self, settings: SourceOptions) -> None:
+    def __init__(self, settings: SourceOptions, pause: Pause = sleep_ms) -> None:
         self._settings = settings
         # Without retries: a stream observes often.
         self._cluster = ClusterClient(
-            msgspec.structs.replace(settings, timeout_ms=0), leaders_only=True
+            msgspec.structs.replace(settings, timeout_ms=0), pause=pause, leaders_only=True
         )
         self._queues: dict[TopicBroker, set[int]] = {}
         self._topics: Sequence[str] = settings.topics
@@ -95,7 +102,7 @@ class OffsetWatcher:
 
     def observe_all(self, before: QueueOffsets) -> ObservedOffsets:
         """Offsets of all queues; waits for absent brokers until the timeout, then omits them."""
-        pauses = iter(RETRY_PAUSES_MS)
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._settings.timeout_ms
         while True:
             self._routes_due_ms = 0
@@ -105,7 +112,7 @@ class OffsetWatcher:
             is_complete = not observed.away_ms and not observed.unfound
             if is_complete or SYSTEM_CLOCK.monotonic_ms() >= deadline:
                 return observed
-            self._cluster.pause(next(pauses, RETRY_PAUSES_MS[-1]))
+            self._cluster.pause(next(pauses_ms))
 
     def mean_size(self, queue: QueueKey, at: int) -> float | None:
         """The mean size in bytes of stored messages from an offset on; None without an answer."""

@@ -25,7 +25,13 @@ from roquet.arrow.encode import join_items, split_evenly
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
-from roquet.spark.cluster.cluster_client import RETRY_PAUSES_MS, ClusterClient
+from roquet.rules.backoff import backoff_ms
+from roquet.rules.send_retry import is_transient
+from roquet.spark.cluster.cluster_client import (
+    RETRY_PAUSE_MS,
+    RETRY_PAUSE_MS_MAX,
+    ClusterClient,
+)
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.rate_limit import RowRateLimit
@@ -35,7 +41,6 @@ from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.send import SendBatch, SendReply
-from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson.codec import loads
 
 log = logger(__name__)
@@ -57,15 +62,8 @@ DISPATCH_WAIT_MS_MAX: Final = 10_000
 longer without a free core. Our queues are never behind, but the number that a broker reports also
 counts its key index."""
 
-TRANSIENT_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.GO_AWAY,
-    }
-)
-"""Refusals after which a retry may succeed."""
+DISPATCH_POLL_MS: Final = 50
+"""Pause between two looks at whether queues cover their log."""
 
 
 class ConcurrentRun(RoquetError):
@@ -136,7 +134,7 @@ class ExactlyOnceSender:
     def _deliver(self, batch: RowBatch, queue: QueueKey) -> None:
         """Send a batch until it is stored, once; BrokerUnavailable after the timeout."""
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
-        tries = 0
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         while True:
             try:
                 reply = self._cluster.ask_once(queue[1], _call(batch, queue))
@@ -146,8 +144,7 @@ class ExactlyOnceSender:
                     raise BrokerUnavailable(
                         f"{queue_text(queue)} takes no messages: {error}; start the job again"
                     ) from error
-                self._cluster.pause(RETRY_PAUSES_MS[min(tries, len(RETRY_PAUSES_MS) - 1)])
-                tries += 1
+                self._cluster.pause(next(pauses_ms))
                 if self._is_batch(batch, self._read_new_copies(queue), is_acknowledged=False):
                     return
             else:
@@ -206,7 +203,7 @@ def wait_for_dispatch(cluster: ClusterClient, broker: str) -> None:
             behind = end - dispatched
             log.warning("queues of broker %r are %d bytes behind its log", broker, behind)
             return
-        cluster.pause(RETRY_PAUSES_MS[0])
+        cluster.pause(DISPATCH_POLL_MS)
         dispatched = _dispatch_progress(cluster, broker)[1]
 
 
@@ -243,7 +240,7 @@ def _call(batch: RowBatch, queue: QueueKey) -> SendBatch:
 
 def _raise_unless_transient(error: CallError, batch: RowBatch, queue: QueueKey) -> None:
     """Raise RoquetError for a refusal that every retry would meet."""
-    if isinstance(error, CallRefused) and error.code not in TRANSIENT_CODES:
+    if not is_transient(error):
         first = int(batch.offsets.starts[0])
         raise RoquetError(
             f"{queue_text(queue)} refuses {queue_text(batch.source)}, "

@@ -4,7 +4,6 @@ The commit record decides a batch: until that file exists no row of the batch be
 from then on every row does, however often drivers are killed.
 """
 
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from roquet.client.connection.loop_thread import LoopThread
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
+from roquet.spark.cluster.cluster_client import Pause, sleep_ms
 from roquet.spark.queue_offsets import OffsetsJson
 from roquet.spark.sink.commit_half_messages import (
     CommitOutcome,
@@ -36,14 +36,8 @@ T = TypeVar("T")
 ROLL_BACK_TIMEOUT_MS: Final = 5_000
 """Timeout of rolling back one half message: brokers discard those that are not rolled back."""
 
-Pause = Callable[[int], object]
 
-
-def _sleep(pause_ms: int) -> None:
-    time.sleep(pause_ms / 1_000)
-
-
-def finish_decided(options: SinkOptions, pause: Pause = _sleep, quiet_ms: int = QUIET_MS) -> None:
+def finish_decided(options: SinkOptions, pause: Pause = sleep_ms, quiet_ms: int = QUIET_MS) -> None:
     """Finish the batches that an earlier driver decided and did not finish."""
     records = _records(options)
     if not records.is_any_open:
@@ -57,7 +51,7 @@ def commit(
     query: str,
     batch: int,
     halves: Sequence[bytes],
-    pause: Pause = _sleep,
+    pause: Pause = sleep_ms,
     quiet_ms: int = QUIET_MS,
 ) -> None:
     """Decide a batch and make its rows visible.
@@ -71,13 +65,13 @@ def commit(
             log.info("batch %d of %s is committed already", batch, query)
             roll_back(options, table)
             return
-        record = _record(options, query, batch, table)
+        record = commit_record(options, query, batch, table)
         records.write(record)
         _finish_one(records, record, options, pause, quiet_ms, fresh=True)
 
 
 def abort(
-    options: SinkOptions, query: str, batch: int, halves: Sequence[bytes], pause: Pause = _sleep
+    options: SinkOptions, query: str, batch: int, halves: Sequence[bytes], pause: Pause = sleep_ms
 ) -> None:
     """Roll back an undecided batch; Spark calls it after a failed commit, too."""
     records = _records(options)
@@ -95,7 +89,7 @@ def roll_back(options: SinkOptions, table: pa.Table) -> None:
     """Roll back half messages where their brokers can be reached."""
     if table.num_rows:
         halves = refs_at(table, range(table.num_rows))
-        with _committer(options, options.group, ROLL_BACK_TIMEOUT_MS) as (wait, committer):
+        with open_committer(options, options.group, ROLL_BACK_TIMEOUT_MS) as (wait, committer):
             wait(committer.roll_back(halves))
 
 
@@ -104,7 +98,8 @@ def _records(options: SinkOptions) -> CommitRecords:
     return CommitRecords(Path(options.commits))
 
 
-def _record(options: SinkOptions, query: str, batch: int, table: pa.Table) -> CommitRecord:
+def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table) -> CommitRecord:
+    """The record that decides a batch with this table of half messages, and the latest offsets."""
     ends: OffsetsJson = {}
     if table.num_rows:
         reader = VisibilityReader(
@@ -133,7 +128,7 @@ def _finish_one(
 ) -> None:
     topics = record.halves["topic"].unique().to_pylist()
     reader = VisibilityReader(options.namesrv, topics, options.timeout_ms)
-    with _committer(options, record.group, options.timeout_ms) as (wait, committer):
+    with open_committer(options, record.group, options.timeout_ms) as (wait, committer):
 
         def commit_halves(halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
             return wait(committer.commit(halves))
@@ -144,10 +139,10 @@ def _finish_one(
 
 
 @contextmanager
-def _committer(
+def open_committer(
     options: SinkOptions, group: str, timeout_ms: int
 ) -> Iterator[tuple[Callable[[Coroutine[Any, Any, T]], T], HalfMessageCommitter]]:
-    """A committer on the shared event loop, and the function that waits for its coroutines."""
+    """A function that waits for the committer's coroutines, and a committer on the shared loop."""
     thread = LoopThread.shared()
 
     async def opened() -> tuple[Any, HalfMessageCommitter]:

@@ -17,8 +17,10 @@ from roquet.model.errors import CallError, CallRefused, ConnectFailed, RecordErr
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
+from roquet.rules.backoff import backoff_ms
+from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.rules.transaction import COMMIT, ROLL_BACK
-from roquet.spark.sink.delivery import ATTEMPT_TIMEOUT_MS, retry_pauses
+from roquet.spark.sink.delivery import ATTEMPT_TIMEOUT_MS, RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
 from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.send import Send
 from roquet.wire.calls.transaction import EndTransaction
@@ -32,11 +34,6 @@ IN_FLIGHT: Final = 256
 TOO_LATE: Final = ResponseCode.ILLEGAL_OPERATION
 """The refusal of an end that came after the half message's check time; the broker still accepts it
 as the answer to a check."""
-
-BUSY_CODES: Final = frozenset(
-    {ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.GO_AWAY}
-)
-"""Refusals that are transient and certainly changed nothing."""
 
 HALF_MESSAGE_PROPERTIES: Final = frozenset(
     {
@@ -138,12 +135,13 @@ class HalfMessageCommitter:
     async def _commit_one(self, half: HalfMessageRef) -> CommitOutcome:
         """Commit one half message; retried after failures that certainly changed nothing."""
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
-        waits = retry_pauses()
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         while True:
             try:
                 await self._end_or_resend(half)
             except (CallRefused, ConnectFailed) as error:
-                if isinstance(error, CallRefused) and error.code not in BUSY_CODES:
+                # SYSTEM_ERROR is no transient refusal here: the half message may have ended before.
+                if not is_transient(error, NOT_DONE):
                     if half.is_discarded:  # its message was sent plainly: no other way is left
                         raise
                     return CommitOutcome.REFUSED
@@ -154,7 +152,7 @@ class HalfMessageCommitter:
             else:
                 return CommitOutcome.DONE
             await self._quietly(self._routes.refresh(half.topic))
-            await asyncio.sleep(next(waits) / 1_000)
+            await self._clock.sleep(next(pauses_ms))
 
     async def _end_or_resend(self, half: HalfMessageRef) -> None:
         if half.is_discarded:
@@ -225,7 +223,7 @@ class HalfMessageCommitter:
         try:
             return bytes((await self._pool.call(address, call, ATTEMPT_TIMEOUT_MS)).body)
         except CallRefused as error:
-            if error.code in BUSY_CODES:
+            if is_transient(error, NOT_DONE):
                 raise
             return b""
 

@@ -5,10 +5,8 @@ that failed and go to any other. A request whose fate is unknown is sent again: 
 then be stored twice, with the same row keys.
 """
 
-import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from itertools import chain, repeat
 from typing import Final
 
 import msgspec
@@ -20,6 +18,7 @@ from roquet.model.flags import SysFlag
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
+from roquet.rules.backoff import backoff_ms
 from roquet.rules.latency_penalty import (
     ERROR_LATENCY_MS,
     BrokerFault,
@@ -27,6 +26,7 @@ from roquet.rules.latency_penalty import (
     updated_fault,
 )
 from roquet.rules.queue_selection import next_queue
+from roquet.rules.send_retry import LESS_DURABLE, TRANSIENT, Retry, is_transient, retry_of
 from roquet.spark.sink.options import SinkOptions
 from roquet.spark.sink.send_requests import SendRequest
 from roquet.wire.calls.send import Send, SendBatch, SendReply
@@ -37,8 +37,11 @@ log = logger(__name__)
 ATTEMPT_TIMEOUT_MS: Final = 10_000
 """Timeout of one attempt: mebibytes to a cold disk take longer than the usual three seconds."""
 
-RETRY_PAUSES_MS: Final = (20, 50, 100, 200, 500, 1_000)
-"""Pauses between attempts; the last one repeats."""
+RETRY_PAUSE_MS: Final = 20
+"""First pause between attempts; each further one is twice as long."""
+
+RETRY_PAUSE_MS_MAX: Final = 1_000
+"""Longest pause between attempts: a broker that comes back is found within it."""
 
 AVOID_MS: Final = 2_000
 """How long other requests avoid a broker that failed."""
@@ -46,25 +49,11 @@ AVOID_MS: Final = 2_000
 NEW_QUEUES: Final = 8
 """Queues of a topic that brokers create with its first message, if they create topics."""
 
-TRANSIENT_CODES: Final = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.GO_AWAY,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
+TRANSIENT_AT_SINK: Final = TRANSIENT | LESS_DURABLE
 """Refusals that are retried, and replies that promise too little for a transaction."""
 
-BROKER_SPECIFIC_CODES: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.TOPIC_NOT_EXIST})
-"""Refusals that another broker may not share."""
-
-
-UNKNOWN_QUEUE_TRIES: Final = 12
-"""Most attempts at queues that a broker does not know, about eight seconds: the topic was just
+UNKNOWN_QUEUE_TRIES: Final = 13
+"""Most attempts at queues that a broker does not know, about six seconds: the topic was just
 created or changed, and name servers know of it soon."""
 
 
@@ -104,7 +93,7 @@ class RequestDelivery:
     async def send(self, request: SendRequest) -> DeliveredRequest:
         """Send a request until it is stored; raises the last CallError otherwise."""
         deadline_ms = self._clock.monotonic_ms() + self._options.timeout_ms
-        waits, is_first = retry_pauses(), True
+        pauses_ms, is_first = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX), True
         refused: list[str] = []
         failed: str | None = None
         while True:
@@ -122,7 +111,7 @@ class RequestDelivery:
                 return DeliveredRequest(request, queue.broker_name, reply)
             failed = queue.broker_name
             if not is_first or request.queue is not None:  # another broker is tried at once
-                await asyncio.sleep(next(waits) / 1_000)
+                await self._clock.sleep(next(pauses_ms))
             is_first = False
 
     def _may_retry(
@@ -141,15 +130,16 @@ class RequestDelivery:
         )
         if now_ms >= deadline_ms:
             return False
-        if not isinstance(error, CallRefused) or error.code in TRANSIENT_CODES:
+        retry = retry_of(error, TRANSIENT_AT_SINK)
+        if retry is Retry.ANY_BROKER:
             return True
         refused.append(name)
         if request.queue is not None:  # the order of its key would be lost elsewhere
             return False
-        if error.code == ResponseCode.INVALID_PARAMETER:
+        if retry is Retry.FRESH_ROUTE:
             return len(refused) < UNKNOWN_QUEUE_TRIES
         others = {other.broker_name for other in self._routes.writable(request.topic) or ()}
-        return error.code in BROKER_SPECIFIC_CODES and not others <= set(refused)
+        return retry is Retry.OTHER_BROKER and not others <= set(refused)
 
     async def _next(self, topic: str, failed: str | None) -> MessageQueue:
         queues = self._by_turns(topic, await self.queues(topic))
@@ -168,8 +158,11 @@ class RequestDelivery:
         return known[1]
 
     async def _refresh_route(self, topic: str, error: CallError) -> None:
-        """Look the route up again, unless the error is transient: the broker may have moved."""
-        if not isinstance(error, CallRefused) or error.code not in TRANSIENT_CODES:
+        """Look the route up again, unless a refusal is transient: the broker may have moved.
+
+        Other refusals count as well, since nothing else refreshes the routes of a task.
+        """
+        if not isinstance(error, CallRefused) or not is_transient(error, TRANSIENT_AT_SINK):
             with suppress(CallError):
                 await self._routes.refresh(topic)
 
@@ -206,11 +199,6 @@ class RequestDelivery:
             flag=request.flag,
             properties=request.properties,
         )
-
-
-def retry_pauses() -> Iterator[int]:
-    """Pauses in ms before each further attempt, without end."""
-    return chain(RETRY_PAUSES_MS, repeat(RETRY_PAUSES_MS[-1]))
 
 
 def _failure_note(request: SendRequest, queue: MessageQueue, error: CallError) -> str:

@@ -11,10 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from roquet.arrow.column_slices import fixed_width_texts
+from roquet.arrow.column_slices import (
+    ColumnBuffers,
+    binary_column,
+    bytes_of,
+    fixed_width_texts,
+    offsets_of,
+)
 from roquet.arrow.encode import property_texts
 from roquet.model import properties as names
 from roquet.spark.sink.options import SinkOptions
+from roquet.wire.records.speedups import compiled
 
 USER_SETTABLE: Final = frozenset({names.UNIQUE_KEY, names.KEYS, names.TAGS, names.SHARDING_KEY})
 """System properties taken from the map, unless a column has them; the others are about the message
@@ -28,7 +35,10 @@ UniqueKeyMaker = Callable[[int, int], pa.Array]
 
 _PAIRS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
 _MAP: Final = pa.map_(pa.string(), pa.string())
-_HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np.uint8).reshape(256, 2)
+_HEX_OF_BYTES: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), "S2")
+_HEX: Final = np.char.add(np.repeat(_HEX_OF_BYTES, 256), np.tile(_HEX_OF_BYTES, 256))
+"""The hexadecimal text of each 16-bit number."""
+
 SECONDS_MAX: Final = 1e15
 """Largest delay: thirty million years, which fit into 64 bits as ms."""
 
@@ -41,24 +51,33 @@ def unique_keys(ip: bytes, pid: int, seed: int, since_month_ms: int) -> UniqueKe
 
     `seed` differs by task of a process.
     """
-    head = ip + (pid & 0xFFFF).to_bytes(2) + (seed & 0xFFFF_FFFF).to_bytes(4)
+    head = (ip + (pid & 0xFFFF).to_bytes(2) + (seed & 0xFFFF_FFFF).to_bytes(4)).hex().upper()
+    head_texts = np.frombuffer(head.encode(), np.uint8)
 
     def make(first: int, count: int) -> pa.Array:
         numbers = np.arange(first, first + count)
-        raw = np.empty((count, len(head) + 6), np.uint8)
-        raw[:, :-6] = np.frombuffer(head, np.uint8)
-        times = (since_month_ms + numbers // _COUNTS).astype(">u4")
-        raw[:, -6:-2] = times.view(np.uint8).reshape(count, 4)
-        raw[:, -2:] = (numbers % _COUNTS).astype(">u2").view(np.uint8).reshape(count, 2)
-        return fixed_width_texts(_HEX[raw].reshape(count, -1))
+        times = since_month_ms + numbers // _COUNTS
+        texts = np.empty((count, len(head) + 12), np.uint8)
+        texts[:, :-12] = head_texts
+        tails = texts[:, -12:].view(_HEX.dtype)
+        tails[:, 0], tails[:, 1] = _HEX[times >> 16 & 0xFFFF], _HEX[times & 0xFFFF]
+        tails[:, 2] = _HEX[numbers % _COUNTS]
+        return fixed_width_texts(texts)
 
     return make
 
 
 def row_keys(prefix: str, first: int, count: int) -> pa.Array:
     """The row keys (ROQUET_ROW) from a row number on; readers drop duplicates by them."""
-    numbers = pa.array(np.arange(first, first + count)).cast(pa.string())
-    return pc.binary_join_element_wise(prefix, numbers, "")
+    return binary_column(numbered_texts(prefix.encode(), first, count), count, pa.string())
+
+
+@compiled
+def numbered_texts(prefix: bytes, first: int, count: int) -> ColumnBuffers:
+    """Texts, each of which is the prefix and one of the consecutive numbers from `first` on."""
+    numbers = pa.array(np.arange(first, first + count)).cast(pa.string()).cast(pa.binary())
+    texts = pc.binary_join_element_wise(prefix, numbers, b"")
+    return offsets_of(texts), bytes_of(texts)
 
 
 def property_texts_of(columns: ArrowColumns, unique: pa.Array, row: pa.Array) -> pa.Array:

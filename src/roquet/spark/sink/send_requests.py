@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from roquet.arrow.encode import batch_items, join_items, split_evenly
+from roquet.arrow.encode import batch_body, split_evenly
 from roquet.model.queue import MessageQueue
 
 RECORD_OVERHEAD_BYTES: Final = 160
@@ -70,49 +70,45 @@ def cut_requests(
     rows: TopicRows, queues: Sequence[MessageQueue], batch_bytes: int, *, alone: bool
 ) -> Iterator[SendRequest]:
     """The requests for the rows; those of one queue in row order. `alone` sends single messages."""
-    if rows.places is None:
-        yield from _of_queue(rows, None, batch_bytes, alone=alone)
-        return
-    order = np.argsort(rows.places, kind="stable")
-    edges = np.flatnonzero(np.diff(rows.places[order])) + 1
-    for part in np.split(order, edges):
-        queue = queues[int(rows.places[part[0]])]
-        yield from _of_queue(rows.where(part), queue, batch_bytes, alone=alone)
-
-
-def _of_queue(
-    rows: TopicRows, queue: MessageQueue | None, batch_bytes: int, *, alone: bool
-) -> Iterator[SendRequest]:
-    overhead = RECORD_OVERHEAD_BYTES + len(rows.topic)
-    sizes = _sizes(rows.bodies) + _sizes(rows.texts) + overhead
+    sizes = _sizes(rows.bodies) + _sizes(rows.texts) + (RECORD_OVERHEAD_BYTES + len(rows.topic))
     single = np.ones(len(rows), np.bool_) if alone else sizes > batch_bytes
     if rows.later is not None:
         single |= pc.is_valid(rows.later).to_numpy(zero_copy_only=False)
-    if not single.any():
-        yield from _batches(rows, queue, sizes, batch_bytes)
+    for queue, at in _by_queue(rows, queues):
+        # Rows between two single messages form a batch of their own, which keeps the order.
+        for part in np.split(at, np.flatnonzero(np.diff(single[at])) + 1):
+            if single[part[0]]:
+                yield from _singles(rows.where(part), queue)
+            else:
+                yield from _batches(rows, part, queue, sizes[part], batch_bytes)
+
+
+def _by_queue(
+    rows: TopicRows, queues: Sequence[MessageQueue]
+) -> Iterator[tuple[MessageQueue | None, NDArray[np.int64]]]:
+    """Each queue with the indices of its rows, of which there is one at least, in row order."""
+    if not len(rows):
         return
-    # Rows between two single messages form a batch of their own, which keeps the order.
-    edges = np.flatnonzero(np.diff(single)) + 1
-    for part in np.split(np.arange(len(rows)), edges):
-        part_rows = rows.where(part)
-        if single[part[0]]:
-            yield from _singles(part_rows, queue)
-        else:
-            yield from _batches(part_rows, queue, sizes[part], batch_bytes)
+    if rows.places is None:
+        yield None, np.arange(len(rows))
+        return
+    order = np.argsort(rows.places, kind="stable")
+    for part in np.split(order, np.flatnonzero(np.diff(rows.places[order])) + 1):
+        yield queues[int(rows.places[part[0]])], part
 
 
 def _batches(
-    rows: TopicRows, queue: MessageQueue | None, sizes: NDArray[np.int64], batch_bytes: int
+    rows: TopicRows,
+    at: NDArray[np.int64],
+    queue: MessageQueue | None,
+    sizes: NDArray[np.int64],
+    batch_bytes: int,
 ) -> Iterator[SendRequest]:
-    items = batch_items(rows.bodies, rows.texts, rows.flags)
+    """Batches of the rows at these indices, of these sizes."""
     for first, last in split_evenly(sizes, batch_bytes, COUNT_MAX):
-        yield SendRequest(
-            rows.topic,
-            int(rows.numbers[first]),
-            last - first,
-            join_items(items, first, last),
-            queue,
-        )
+        part = at[first:last]
+        body = batch_body(rows.bodies, rows.texts, rows.flags, part)
+        yield SendRequest(rows.topic, int(rows.numbers[part[0]]), last - first, body, queue)
 
 
 def _singles(rows: TopicRows, queue: MessageQueue | None) -> Iterator[SendRequest]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, ConnectFailed, UsageError
 from roquet.model.names import CHECK_MAX_TIME_TOPIC
-from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.range_reader import RangeReader
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import (
@@ -43,11 +43,17 @@ class VisibleRows(msgspec.Struct, frozen=True):
 class VisibilityReader:
     """Reads the messages stored in topics since a batch was decided."""
 
-    def __init__(self, namesrv: tuple[str, ...], topics: Iterable[str], timeout_ms: int) -> None:
+    def __init__(
+        self,
+        namesrv: tuple[str, ...],
+        topics: Iterable[str],
+        timeout_ms: int,
+        pause: Pause = sleep_ms,
+    ) -> None:
         topics = tuple(sorted(topics))
         settings = SourceOptions(namesrv=namesrv, topics=topics, timeout_ms=timeout_ms)
         # A follower may lack messages of its leader, which would then be committed twice.
-        self._cluster = ClusterClient(settings, leaders_only=True)
+        self._cluster = ClusterClient(settings, pause=pause, leaders_only=True)
 
     def ends(self, brokers: Iterable[str]) -> OffsetsJson:
         """Latest offsets of the topics, and of the discarded half messages on these brokers."""

@@ -46,14 +46,15 @@ class BatchWriter(DataSourceArrowWriter):
             raise ConfigError("a topic only grows: use mode('append'), not 'overwrite'")
         self._options = parse(options, os.environ)
         self._columns = check_frame(_fields(schema), self._options)
-        self._job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
-        self._recorded = 0 in _decided_batches(self._options).get(self._job, ())
+        self.job = self._options.job or f"{JOB_PREFIX}{SystemRandom().getrandbits(64):016x}"
+        """The name in the rows' keys: option `job`, or a random one."""
+        self._recorded = 0 in _decided_batches(self._options).get(self.job, ())
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskCommitMessage:
         """Send the rows of one partition."""
         if self._recorded:
-            return _skip(iterator, self._job)
-        return _write(iterator, self._options, self._columns, self._job, 0)
+            return _skip(iterator, self.job)
+        return _write(iterator, self._options, self._columns, self.job, 0)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Make all rows of a transaction visible."""

@@ -24,7 +24,7 @@ from roquet.log_records import logger
 from roquet.model.errors import ConnectFailed
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import offset_spec, queue_offsets
-from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.cluster_client import ClusterClient, Pause, sleep_ms
 from roquet.spark.cluster.latest_offsets import ObservedOffsets, OffsetWatcher
 from roquet.spark.cluster.progress_publisher import ProgressPublisher
 from roquet.spark.options import SourceOptions
@@ -51,12 +51,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     )
     """The advice in errors about a recreated topic; the archive job has its own."""
 
-    def __init__(self, settings: SourceOptions, columns: Sequence[str]) -> None:
+    def __init__(
+        self, settings: SourceOptions, columns: Sequence[str], pause: Pause = sleep_ms
+    ) -> None:
         self._settings = settings
         self._columns = tuple(columns)
         self._limits = trigger_limits.TriggerLimits.of(settings)
-        self._cluster = ClusterClient(settings, leaders_only=True)
-        self._watcher = OffsetWatcher(settings)
+        self._cluster = ClusterClient(settings, pause=pause, leaders_only=True)
+        self._watcher = OffsetWatcher(settings, pause)
         group = settings.publish_progress
         self._publisher = ProgressPublisher(settings, group) if group else None
         self._is_checked = False

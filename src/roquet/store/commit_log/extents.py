@@ -1,10 +1,8 @@
 """Log extents: the byte ranges of the log that hold the records of a read.
 
-    entries   a  b  c     d  e        a record that begins where the one before ends: one extent
-    log      ─██─██─██─░░─██─██─░░─   (░ of other queues)
-    extents   └──────┘    └───┘
-
-No Python loop over entries: a large read has thousands of them.
+entries   a  b  c     d  e        a record that begins where the one before ends: one extent
+log      ─██─██─██─░░─██─██─░░─   (░ of other queues)
+extents   └──────┘    └───┘
 """
 
 from bisect import bisect_right
@@ -34,25 +32,19 @@ class LogExtents:
             fit = min(fit, bisect_right(list(accumulate(sizes)), size_max - self.size))
         return fit or int(not self.count and len(sizes) > 0)
 
-    def add_range(self, start: int, stop: int, count: int) -> None:
-        """Add `count` records that are one range."""
-        if self.stops and self.stops[-1] == start:
-            self.stops[-1] = stop
-        else:
-            self.starts.append(start)
-            self.stops.append(stop)
-        self.count += count
-        self.size += stop - start
-
     def add_records(self, positions: IntColumn, sizes: IntColumn) -> None:
         """Add records by position and size."""
-        starts, stops = merge_adjacent(positions, sizes)
+        self.add(*merge_adjacent(positions, sizes), len(sizes), sum(sizes))
+
+    def add(self, starts: list[int], stops: list[int], count: int, size: int) -> None:
+        """Add ranges that hold `count` records of `size` bytes."""
         if self.stops and self.stops[-1] == starts[0]:
-            del self.stops[-1], starts[0]
+            self.stops[-1] = stops[0]
+            starts, stops = starts[1:], stops[1:]
         self.starts += starts
         self.stops += stops
-        self.count += len(sizes)
-        self.size += sum(sizes)
+        self.count += count
+        self.size += size
 
 
 def merge_adjacent(positions: IntColumn, sizes: IntColumn) -> tuple[list[int], list[int]]:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from operator import add, ne
 from typing import Final
 
-BUFFERED_MAX: Final = 16_384
-"""Records buffered: some tenths of a second, about 5 MiB for records of ordinary size."""
+BUFFERED_MAX: Final = 65_536
+"""Records buffered: some tenths of a second, about 20 MiB for records of ordinary size."""
 
-PROPERTIES_SIZE_MAX: Final = 1024
-"""Bytes: records with longer properties are read again instead, so that the buffer takes 16 MiB at
+PROPERTIES_SIZE_MAX: Final = 512
+"""Bytes: records with longer properties are read again instead, so that the buffer takes 48 MiB at
 most."""
 
 RecordFacts = tuple[list[int], list[int], list[bytes], list[bytes], list[int]]

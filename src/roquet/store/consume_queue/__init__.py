@@ -1,8 +1,12 @@
 """Consume queues: from a queue offset to the position of a record, with checks and repair.
 
-queues             entries written and read; all queues of a directory
+queue              one queue: entries written, read and searched
+queues             all queues of a directory, opened when they are first used
+entries            several entries at a time, by columns
 tag_search         entries with a tag, found without unpacking them
 queue_ends         where queues ended at the last checkpoint, as a file
+checkpoint_ends    these ends in memory, for the next checkpoint
+removed_queues     directories of deleted topics that wait to be deleted
 queue_check        compares these ends with the files when a store opens
 queue_repair       compares entries with the log when they are first read
 rebuild            makes entries again from the log

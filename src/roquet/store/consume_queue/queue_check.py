@@ -11,10 +11,12 @@ from typing import Final
 
 from roquet.log_records import logger
 from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_ends import FILE_NAME, QueueEnd, QueueName, unpack_ends
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.directory_lock import store_error
-from roquet.store.layout import ENTRY, ENTRY_SIZE, FILLER_SIZE, CheckpointNote
+from roquet.store.layout import ENTRY_SIZE, FILLER_SIZE, CheckpointNote
+from roquet.wire.records.record import ENTRY
 
 log = logger(__name__)
 
@@ -49,7 +51,7 @@ def load_queue_ends(
         state = "damaged" if recorded is None else "older than the checkpoint"
         log.warning("%s is %s: it is ignored and rebuilt", path, state)
         return
-    queues.set_checkpoint_ends(
+    queues.ends.load(
         {n: end for n, end in recorded.ends.items() if end.last >= deleted.get(n[0].encode(), -1)}
     )
 

@@ -13,9 +13,10 @@ from typing import Final
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_check import LMQ_PREFIX
 from roquet.store.consume_queue.queue_ends import QueueName
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import SCHEDULE_TOPIC, EntryTagCodes, has_entry
 from roquet.store.consume_queue.topic_tombstones import TopicTombstones
 from roquet.store.layout import FILLER_SIZE
@@ -169,20 +170,20 @@ class QueueRepair:
             return True
         behind, at, real = 0, first, list[int]()
         while at < stop:
-            base, places, sizes = queue.position_columns(at, stop - at)
+            positions, sizes, _ = queue.columns(at, stop - at)
             picks = [n for n, size in enumerate(sizes) if size != FILLER_SIZE]
             real += [at + n for n in picks]
             at += len(sizes)
             if len(picks) < len(sizes):
-                places, sizes = [places[n] for n in picks], [sizes[n] for n in picks]
+                positions, sizes = [positions[n] for n in picks], [sizes[n] for n in picks]
             if not picks:  # only offsets whose records are lost
                 continue
-            stops = list(map(add, places, sizes))
-            if min(sizes) < RECORD_SIZE_MIN or base + places[0] < behind:
+            stops = list(map(add, positions, sizes))
+            if min(sizes) < RECORD_SIZE_MIN or positions[0] < behind:
                 return False
-            if not all(map(le, stops, islice(places, 1, None))):
+            if not all(map(le, stops, islice(positions, 1, None))):
                 return False
-            behind = base + stops[-1]
+            behind = stops[-1]
             if behind > self._log.end:
                 return False
         samples = {real[0], real[len(real) // 2], real[-1]} if real else set[int]()

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queues import ConsumeQueueEntry, ConsumeQueues
+from roquet.store.consume_queue.entries import ConsumeQueueEntry
+from roquet.store.consume_queue.queues import ConsumeQueues
 
 
 class QueueNextOffset(NamedTuple):
@@ -43,8 +44,8 @@ class ConsumeQueueStats:
             return 0
         offset, stop, total = max(start, queue.min_offset(self._log.begin)), min(stop, queue.end), 0
         while offset < stop:
-            count, _, _, size = queue.span(offset, stop - offset)
-            offset, total = offset + count, total + size
+            _, sizes, _ = queue.columns(offset, stop - offset)
+            offset, total = offset + len(sizes), total + sum(sizes)
         return total
 
     def entries(

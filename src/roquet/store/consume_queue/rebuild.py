@@ -8,8 +8,9 @@ from roquet.log_records import logger
 from roquet.model.errors import MessageIllegal
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.rules.recovery import RecordRange
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.layout import FILLER_SIZE
 from roquet.wire.records.partial_decode import PartialRecord, property_value, tag_code
 

@@ -203,7 +203,7 @@ class RealFiles:
         except (IsADirectoryError, PermissionError):
             if not path.is_dir():
                 raise
-            _sync_directory(path)
+            sync_directory(path)
             return
         try:
             _sync(handle)
@@ -236,14 +236,14 @@ class RealFiles:
         """See Files."""
         new = path.with_name(path.name + ".tmp")
         try:
-            make_directories(path.parent, _sync_directory)
+            make_directories(path.parent, sync_directory)
             _write(new, data)
             if keep and path.exists():
                 old = path.with_name(path.name + ".old")
                 _write(old, path.read_bytes())
                 old.replace(path.with_name(path.name + ".bak"))
             new.replace(path)
-            _sync_directory(path.parent)
+            sync_directory(path.parent)
         except OSError as error:
             raise store_error(path, error) from error
 
@@ -260,7 +260,7 @@ class RealFiles:
     def move(self, path: Path, target: Path) -> None:
         """See Files."""
         try:
-            make_directories(target.parent, _sync_directory)
+            make_directories(target.parent, sync_directory)
             if path.exists():
                 path.rename(target)
         except OSError as error:
@@ -344,7 +344,8 @@ def _sync(handle: int) -> None:
         os.fdatasync(handle)
 
 
-def _sync_directory(path: Path) -> None:
+def sync_directory(path: Path) -> None:
+    """Make a directory's names durable; nothing to do on Windows."""
     if sys.platform == "win32":  # directories cannot be opened there, and need not be
         return
     handle = os.open(path, os.O_RDONLY)

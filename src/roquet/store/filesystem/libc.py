@@ -22,7 +22,7 @@ _MMAP_THRESHOLD: Final = -3
 """`mallopt` parameters: the free memory above which some is returned to the system, and the size
 from which an allocation gets a mapping of its own."""
 
-_TRACKS: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
+TRACKFD_OPTION: Final[dict[str, Any]] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 """The argument that makes Python's mmap keep no descriptor; empty before 3.13."""
 
 Function = Callable[..., int | None]
@@ -52,7 +52,7 @@ def _function(symbol: Any, result: Any, *arguments: Any) -> Function:
     return function
 
 
-def _library() -> _Library | None:
+def open_library() -> _Library | None:
     """The C library, where its layout is known (64-bit Linux); None elsewhere."""
     if sys.platform != "linux" or sys.maxsize < 1 << 32:
         return None
@@ -62,12 +62,13 @@ def _library() -> _Library | None:
         return None
 
 
-_LIBRARY: Final = _library()
+LIBRARY: Final = open_library()
+"""The C library of this process, opened once; None where Python's own maps are used."""
 
 
 def maps_keep_descriptors() -> bool:
     """Whether each map holds a descriptor for as long as it exists."""
-    return not _TRACKS and _LIBRARY is None
+    return not TRACKFD_OPTION and LIBRARY is None
 
 
 def map_file(descriptor: int, size: int, *, writable: bool) -> memoryview:
@@ -75,10 +76,10 @@ def map_file(descriptor: int, size: int, *, writable: bool) -> memoryview:
 
     Raises OSError, and ValueError for a file that is shorter.
     """
-    if not _TRACKS and _LIBRARY is not None and os.fstat(descriptor).st_size >= size:
-        return _map_over_reserved(_LIBRARY, descriptor, size, writable=writable)
+    if not TRACKFD_OPTION and LIBRARY is not None and os.fstat(descriptor).st_size >= size:
+        return _map_over_reserved(LIBRARY, descriptor, size, writable=writable)
     access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
-    return memoryview(mmap.mmap(descriptor, size, access=access, **_TRACKS))
+    return memoryview(mmap.mmap(descriptor, size, access=access, **TRACKFD_OPTION))
 
 
 def _map_over_reserved(
@@ -103,9 +104,9 @@ def keep_memory(size: int) -> None:
 
     Memory returned at the end of a large request faults in again, page by page, with the next one.
     """
-    if _LIBRARY is not None and _LIBRARY.mallopt is not None:
-        _LIBRARY.mallopt(_TRIM_THRESHOLD, size)
-        _LIBRARY.mallopt(_MMAP_THRESHOLD, size)
+    if LIBRARY is not None and LIBRARY.mallopt is not None:
+        LIBRARY.mallopt(_TRIM_THRESHOLD, size)
+        LIBRARY.mallopt(_MMAP_THRESHOLD, size)
 
 
 def sync_disk(descriptor: int) -> bool:
@@ -114,4 +115,4 @@ def sync_disk(descriptor: int) -> bool:
     Since Linux 5.8, syncfs reports writes that failed since the directory was opened, or shortly
     before.
     """
-    return _LIBRARY is not None and _LIBRARY.syncfs(descriptor) == 0
+    return LIBRARY is not None and LIBRARY.syncfs(descriptor) == 0

@@ -6,19 +6,17 @@ itself.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.key_index.hasher import KeyHasher
+from roquet.store.key_index.hasher import hash_keys
 from roquet.store.key_index.index import KeyIndex
 from roquet.wire.records.partial_decode import (
     PartialRecord,
-    index_keys,
-    index_keys_of_all,
-    key_columns,
 )
 
 log = logger(__name__)
@@ -27,8 +25,8 @@ _SHARE: Final = 2
 """A step takes half of the buffered records at least: a late index takes more at a time, since
 records that leave the buffer have to be read again."""
 
-_COLUMNS_MIN: Final = 16
-"""Records from which keys are hashed column by column."""
+STEP_MAX: Final = 8_192
+"""Records of one step at most: others wait meanwhile, 10 ms or, without a compiler, 50."""
 
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
@@ -42,7 +40,6 @@ class Dispatcher:
     def __init__(self, commit_log: CommitLog, index: KeyIndex, position: int) -> None:
         self._log = commit_log
         self._index = index
-        self._hash = KeyHasher()
         self.position = position
         """All records in front of it are indexed."""
         self._known_until = index.end_position if index.files else -1
@@ -50,10 +47,6 @@ class Dispatcher:
         self.on_failure: Callable[[int, Exception], object] = _log_failure
         """Called with the position of a record that cannot be indexed, and the reason; the record
         is skipped."""
-
-    def hash_of(self, topic: bytes, key: bytes) -> int:
-        """The hash of a key of a topic."""
-        return self._hash(topic, key)
 
     def step(self, count_max: int) -> int:
         """Index up to `count_max` records, or more when late; gives how many were examined.
@@ -105,7 +98,7 @@ class Dispatcher:
     def _index_one(self, position: int, record: PartialRecord) -> bool:
         """Index one record; False if the index has no room for its keys yet."""
         keys: IndexKeys = [], [], []
-        self._collect(position, record, keys)
+        self._collect([(position, record)], keys)
         return self._index.put_many(*keys) == len(keys[0])
 
     def _step(self, count_max: int) -> int:
@@ -114,7 +107,7 @@ class Dispatcher:
             return 0
         buffer = self._log.unindexed
         if buffer.begin <= self.position:
-            count_max = max(count_max, len(buffer) // _SHARE)
+            count_max = max(count_max, min(len(buffer) // _SHARE, STEP_MAX))
         position, left = max(self.position, self._log.begin), count_max
         keys: IndexKeys = [], [], []
         while position < end and left:
@@ -141,28 +134,11 @@ class Dispatcher:
             positions, sizes, topics, texts, times = buffer.take(left)
             position = positions[-1] + sizes[-1]
             left -= len(positions)
-            hashes, owners = self._hashes(topics, texts)
+            hashes, owners = hash_keys(topics, texts)
             keys[0].extend(hashes)
-            keys[1].extend(positions if owners is None else [positions[owner] for owner in owners])
-            keys[2].extend(times if owners is None else [times[owner] for owner in owners])
+            keys[1].extend([positions[owner] for owner in owners])
+            keys[2].extend([times[owner] for owner in owners])
         return position, left
-
-    def _hashes(
-        self, topics: Sequence[bytes], texts: Sequence[bytes]
-    ) -> tuple[list[int], Sequence[int] | None]:
-        """Hashes of the keys of several records, and the index of each key's record.
-
-        None instead of indexes means one key for each record, in order.
-        """
-        topic, count = topics[0], len(topics)
-        if (
-            count >= _COLUMNS_MIN
-            and topics.count(topic) == count
-            and (columns := key_columns(texts))
-        ):
-            return self._hash.of_columns(topic, columns), None
-        owners, keys = index_keys_of_all(texts)
-        return self._hash.of_all([topics[owner] for owner in owners], keys), owners
 
     def _walk(self, position: int, left: int, keys: IndexKeys) -> tuple[int, int]:
         """Read the log from a position on, up to the buffer.
@@ -171,22 +147,26 @@ class Dispatcher:
         """
         buffer, end = self._log.unindexed, self._log.end
         stop = buffer.begin if buffer.begin > position else end
-        for _, at, record in self._log.walk(position, stop, end, check_crc=False):
-            if not left:
-                return at, 0
-            left -= 1
-            self._collect(at, record, keys)
-        return stop, left
+        walk = self._log.walk(position, stop, end, check_crc=False)
+        records = [(at, record) for _, at, record in islice(walk, left)]
+        self._collect(records, keys)
+        if len(records) < left:
+            return stop, left - len(records)
+        last, record = records[-1]
+        return last + record[0], 0
 
-    def _collect(self, position: int, record: PartialRecord, keys: IndexKeys) -> None:
-        """Add the keys of a record that are not indexed yet."""
-        _, _, _, sys_flag, stored_ms, topic, properties = record
-        if sys_flag & TRANSACTION_MASK == _ROLLBACK:
-            return
-        for key in index_keys(properties):
-            key_hash = self._hash(topic, key)
+    def _collect(self, records: Sequence[tuple[int, PartialRecord]], keys: IndexKeys) -> None:
+        """Add the keys of records, given with their positions, that are not indexed yet."""
+        kept = [
+            (position, record)
+            for position, record in records
+            if record[3] & TRANSACTION_MASK != _ROLLBACK
+        ]
+        topics, texts = [record[5] for _, record in kept], [record[6] for _, record in kept]
+        for key_hash, owner in zip(*hash_keys(topics, texts), strict=True):
+            position, record = kept[owner]
             if position > self._known_until or not self._is_known(key_hash, position):
-                for column, value in zip(keys, (key_hash, position, stored_ms), strict=True):
+                for column, value in zip(keys, (key_hash, position, record[4]), strict=True):
                     column.append(value)
 
     def _is_known(self, key_hash: int, position: int) -> bool:

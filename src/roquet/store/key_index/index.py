@@ -16,6 +16,7 @@ from roquet.model.errors import StoreFull
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.layout import INDEX_ENTRY, INDEX_HEAD, INDEX_SLOT, index_name
+from roquet.wire.records.speedups import compiled
 
 log = logger(__name__)
 
@@ -73,36 +74,22 @@ class IndexFile:
         self.file.extend(self._entries_at + (first + count) * INDEX_ENTRY.size, self._step)
         if not count:
             return 0
-        self.file.view()  # mapping may fail, which must happen before anything is counted
+        view = self.file.view()  # mapping may fail, which must happen before anything is counted
         if first == 1:
             self.begin_position, self.begin_ms = positions[0], times[0]
         # Counted before they are written: a slot must never lead to an uncounted entry.
         self.next = first + count
         self.save()
-        hashes, positions, times = hashes[:count], positions[:count], times[:count]
-        seconds = {stored_ms: seconds_since(self.begin_ms, stored_ms) for stored_ms in set(times)}
-        befores = self._thread(hashes, first)
-        entries = _rows(hashes, positions, map(seconds.__getitem__, times), befores)
+        slots = view[INDEX_HEAD.size : self._entries_at]
+        entries, new_slots = link_entries(
+            slots, hashes[:count], positions[:count], times[:count], self.begin_ms, first
+        )
         at = self._entries_at + first * INDEX_ENTRY.size
-        self.file.view()[at : at + len(entries)] = entries
-        self.end_position, self.end_ms = positions[-1], times[-1]
+        view[at : at + len(entries)] = entries
+        self.slots_used += new_slots
+        self.end_position, self.end_ms = positions[count - 1], times[count - 1]
         self.save()
         return count
-
-    def _thread(self, hashes: Sequence[int], first: int) -> list[int]:
-        """Point slots at entries numbered from `first` on; gives the entries they led to before."""
-        slots = self.slots
-        view = self.file.view()[INDEX_HEAD.size : self._entries_at].cast("i")
-        numbers, previous = _swapped(range(first, first + len(hashes))), []
-        for slot, number in zip([key_hash % slots for key_hash in hashes], numbers, strict=True):
-            previous.append(view[slot])
-            view[slot] = number
-        befores = [
-            before if 0 < before < number else 0
-            for number, before in enumerate(_swapped(previous), first)
-        ]
-        self.slots_used += befores.count(0)
-        return befores
 
     def entry(self, number: int) -> tuple[int, int, int, int]:
         """Hash, position, seconds since the file's begin, the slot's entry before."""
@@ -185,20 +172,31 @@ def _swapped(numbers: Iterable[int]) -> "array[int]":
     return swapped
 
 
-def _rows(
-    hashes: Sequence[int], positions: Sequence[int], seconds: Iterable[int], befores: Sequence[int]
-) -> bytes:
-    """Packed entries, laid out column by column: half the time of row by row."""
-    wide = array("q", positions)
-    if sys.byteorder == "little":
-        wide.byteswap()
-    halves = array("i", wide.tobytes())
-    rows = array("i", bytes(len(hashes) * INDEX_ENTRY.size))
-    rows[0::5] = _swapped(hashes)
-    rows[1::5], rows[2::5] = halves[0::2], halves[1::2]
-    rows[3::5] = _swapped(seconds)
-    rows[4::5] = _swapped(befores)
-    return rows.tobytes()
+@compiled
+def link_entries(
+    slots: memoryview,
+    hashes: Sequence[int],
+    positions: Sequence[int],
+    times: Sequence[int],
+    begin_ms: int,
+    first: int,
+) -> tuple[bytes, int]:
+    """Lead the slots to entries numbered from `first` on; gives these entries encoded.
+
+    And how many slots led to none before.
+    """
+    entries, unused, count = bytearray(), 0, len(slots) // INDEX_SLOT.size
+    for number, (key_hash, position, stored_ms) in enumerate(
+        zip(hashes, positions, times, strict=True), first
+    ):
+        slot_at = key_hash % count * INDEX_SLOT.size
+        (before,) = INDEX_SLOT.unpack_from(slots, slot_at)
+        if not 0 < before < number:
+            before, unused = 0, unused + 1
+        INDEX_SLOT.pack_into(slots, slot_at, number)
+        seconds = seconds_since(begin_ms, stored_ms)
+        entries += INDEX_ENTRY.pack(key_hash, position, seconds, before)
+    return bytes(entries), unused
 
 
 class KeyIndex:

@@ -15,7 +15,7 @@ from roquet.log_records import logger
 from roquet.model.flags import TRANSACTION_MASK, SysFlag
 from roquet.store.commit_log.log import CommitLog
 from roquet.store.key_index.dispatch import Dispatcher
-from roquet.store.key_index.hasher import KeyHasher
+from roquet.store.key_index.hasher import hash_key
 from roquet.store.key_index.index import IndexFile, KeyIndex, seconds_since
 from roquet.wire.records.partial_decode import PartialRecord, index_keys, property_value
 
@@ -31,12 +31,12 @@ ENTRIES_MAX: Final = 10_000
 _ROLLBACK: Final = int(SysFlag.TRANSACTION_ROLLBACK)
 
 
-def index_hashes(hasher: KeyHasher, record: PartialRecord) -> set[int]:
+def index_hashes(record: PartialRecord) -> set[int]:
     """Hashes of a record's keys; empty for a record that cannot be indexed."""
     if record[3] & TRANSACTION_MASK == _ROLLBACK:
         return set()
     try:
-        return {hasher(record[5], key) for key in index_keys(record[6])}
+        return {hash_key(record[5], key) for key in index_keys(record[6])}
     except Exception:  # the dispatcher reports it when it indexes it
         return set()
 
@@ -62,25 +62,24 @@ def _fault_of_end(file: IndexFile, commit_log: CommitLog) -> str | None:
     record = commit_log.skim_at(position, check_crc=False)
     if record is None:  # a hole: the log is what is damaged
         return None
-    hasher = KeyHasher()
-    if key_hash not in index_hashes(hasher, record) | tag_hashes(hasher, record):
+    if key_hash not in index_hashes(record) | tag_hashes(record):
         return "its last entry leads to a record without its key"
     return None
 
 
-def tag_hashes(hasher: KeyHasher, record: PartialRecord) -> set[int]:
+def tag_hashes(record: PartialRecord) -> set[int]:
     """The hash under which Apache RocketMQ 5.5 indexes a record's tag; empty without a tag."""
     tag = property_value(record[6], b"TAGS")
-    return {hasher(record[5], b"T#" + tag)} if tag else set()
+    return {hash_key(record[5], b"T#" + tag)} if tag else set()
 
 
 def lacks_keys(index: KeyIndex, commit_log: CommitLog, until: int) -> bool:
     """Whether a record between the newest entry and `until` has keys that are not indexed."""
-    hasher, begin = KeyHasher(), max(index.end_position, commit_log.begin)
+    begin = max(index.end_position, commit_log.begin)
     walk = commit_log.walk(begin, until, commit_log.end, check_crc=False)
     for count, (_, position, record) in enumerate(walk):
         is_known = position == index.end_position and index.files
-        if not is_known and index_hashes(hasher, record):
+        if not is_known and index_hashes(record):
             return True
         if count >= GAP_MAX:
             break
@@ -99,7 +98,6 @@ class IndexCheck:
     def __init__(self, index: KeyIndex, dispatcher: Dispatcher) -> None:
         self._index = index
         self._dispatcher = dispatcher
-        self._hash = KeyHasher()
         self._until = dispatcher.position
         """Records from here on are indexed by this process."""
         self._file: IndexFile | None = None
@@ -129,7 +127,7 @@ class IndexCheck:
         assert self._wanted is None, "one record at a time"
         if self.is_over or position >= self._until:
             return True
-        if hashes := index_hashes(self._hash, record):
+        if hashes := index_hashes(record):
             self._wanted = position, record[4], hashes
         return self.resume()
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.store.commit_log.log import CommitLog
-from roquet.store.consume_queue.queues import ConsumeQueue
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.layout import FILLER_SIZE
 
 QUEUES_MAX: Final = 64
@@ -52,9 +52,9 @@ class _Share:
         """Bytes of the queue's records in the range."""
         total, at = 0, self.first
         while at < self.behind:
-            count, _, _, size = self.queue.span(at, self.behind - at)
-            total += size
-            at += count
+            _, sizes, _ = self.queue.columns(at, self.behind - at)
+            total += sum(sizes)
+            at += len(sizes)
         return total
 
 

@@ -8,10 +8,14 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from roquet.store.commit_log.extents import IntColumn, select_rows
-from roquet.store.consume_queue.queues import ConsumeQueue
+from roquet.store.consume_queue.queue import ConsumeQueue
 
 UNPACK_MIN: Final = 32
 """Entries unpacked in one step at least, when few messages are still wanted."""
+
+UNPACK_MAX: Final = 128
+"""Entries unpacked in one step at most: records behind the limit of bytes must not be touched, they
+may lie on the disk alone."""
 
 SEARCH_MIN: Final = 64
 """Entries searched at first, which shows how many of them match."""
@@ -55,7 +59,9 @@ class EntryScan:
         """The next matching entries: `left` are still wanted, and a few more may come."""
         if self._codes is not None:
             return self._search(self._codes, left)
-        count = min(self.stop - self.offset, max(left, UNPACK_MIN))
+        count = min(self.stop - self.offset, max(left, UNPACK_MIN), UNPACK_MAX)
+        positions: IntColumn
+        sizes: IntColumn
         positions, sizes, codes = self.queue.columns(self.offset, count)
         offsets: Sequence[int] = range(self.offset, self.offset + len(sizes))
         self.offset += len(sizes)

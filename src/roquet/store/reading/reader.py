@@ -11,9 +11,10 @@ from roquet.log_records import logger
 from roquet.rules.recovery import LogDamage, LostMessages, RecordRange
 from roquet.store.commit_log.extents import IntColumn, LogExtents, merge_adjacent, select_rows
 from roquet.store.commit_log.log import CommitLog
+from roquet.store.consume_queue.queue import ConsumeQueue
 from roquet.store.consume_queue.queue_repair import CHECK_ENTRIES, QueueRepair
-from roquet.store.consume_queue.queues import ConsumeQueue, ConsumeQueues
-from roquet.store.key_index.dispatch import Dispatcher
+from roquet.store.consume_queue.queues import ConsumeQueues
+from roquet.store.key_index.hasher import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE
 from roquet.store.reading.contiguous_range import contiguous_range
@@ -152,16 +153,19 @@ class RecordReader:
             return RecordBlock(b"", [0], self._nearest(queue, offset))
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, min(end, offset + limits[0]))
-        base, places, sizes = queue.position_columns(offset, min(end - offset, limits[0]))
+        positions, sizes, _ = queue.columns(offset, min(end - offset, limits[0]))
         edges = list(accumulate(sizes, initial=0))
         fit = max(bisect_right(edges, limits[1]) - 1, 1)
-        del places[fit:], sizes[fit:], edges[fit + 1 :]
-        if offset < self._trusted_from(queue) or edges[-1] >= FILLER_SIZE:
-            if self._repair_entries(queue, range(offset, offset + fit)):
-                return self.block(topic, queue_id, offset, limits)
-            positions, sizes = self._readable(queue, offset, [base + at for at in places], sizes)
-            base, places, edges = 0, positions, list(accumulate(sizes, initial=0))
-        return RecordBlock(self._copy_records(base, places, sizes), edges, offset + fit)
+        if offset >= self._trusted_from(queue) and edges[fit] < FILLER_SIZE:
+            extents = queue.extents(offset, fit)
+            data = b"".join(self._log.view_ranges(extents.starts, extents.stops))
+            return RecordBlock(data, edges[: fit + 1], offset + fit)
+        if self._repair_entries(queue, range(offset, offset + fit)):
+            return self.block(topic, queue_id, offset, limits)
+        positions, sizes = self._readable(queue, offset, positions[:fit], sizes[:fit])
+        starts, stops = merge_adjacent(positions, sizes) if positions else ([], [])
+        data = b"".join(self._log.view_ranges(starts, stops)) if starts else b""
+        return RecordBlock(data, list(accumulate(sizes, initial=0)), offset + fit)
 
     def _readable(
         self, queue: ConsumeQueue, offset: int, positions: list[int], sizes: list[int]
@@ -171,15 +175,6 @@ class RecordReader:
             return positions, sizes
         picks = [self._record(queue, at) is not None for at in range(offset, offset + len(sizes))]
         return list(compress(positions, picks)), list(compress(sizes, picks))
-
-    def _copy_records(self, base: int, places: list[int], sizes: list[int]) -> bytes:
-        """Records in one piece of memory; `base` is added to each position."""
-        if not places:
-            return b""
-        starts, stops = merge_adjacent(places, sizes)
-        if base:
-            starts, stops = [base + at for at in starts], [base + at for at in stops]
-        return b"".join(self._log.view_ranges(starts, stops))
 
     def _trusted_from(self, queue: ConsumeQueue) -> int:
         """Entries from this offset on may be handed out without a look at their records."""
@@ -199,14 +194,17 @@ class RecordReader:
         """Join the records of entries; adjacent records become one part."""
         (count_max, bytes_max), queue, pieces = limits, rows.queue, LogExtents()
         sure_from = self._trusted_from(queue)
-        may_be_whole = can_be_whole = rows.wants_all
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
-            if may_be_whole:
-                entries_left = min(rows.stop - rows.offset, left)
-                count, start, end, size = queue.span(rows.offset, entries_left)
-                if rows.offset >= sure_from and end - start == size <= bytes_max - pieces.size:
-                    pieces.add_range(start, end, count)
-                    rows.offset += count
+            if rows.wants_all and rows.offset >= sure_from:
+                extents = queue.extents(
+                    rows.offset,
+                    min(rows.stop - rows.offset, left),
+                    bytes_max - pieces.size,
+                    least=int(not pieces.count),
+                )
+                if extents.count:
+                    pieces.add(extents.starts, extents.stops, extents.count, extents.size)
+                    rows.offset += extents.count
                     continue
             offsets, positions, sizes = rows.next_entries(left)
             is_seen = not positions or (offsets[0] >= sure_from and sum(sizes) < FILLER_SIZE)
@@ -221,10 +219,7 @@ class RecordReader:
                 rows.offset = rows.stop = offsets[fit]
                 positions, sizes = positions[:fit], sizes[:fit]
             if positions:
-                known = len(pieces.starts)
                 pieces.add_records(positions, sizes)
-                # If other queues' records lie between, they mostly do so further on, too.
-                may_be_whole = can_be_whole and len(pieces.starts) - known < 2
         parts = self._log.view_ranges(pieces.starts, pieces.stops) if pieces.count else []
         return Slice(parts, pieces.count, pieces.size, rows.offset)
 
@@ -301,7 +296,6 @@ class RecordReader:
 
     def query(
         self,
-        dispatcher: Dispatcher,
         topic: str,
         key: str,
         limits: tuple[int, int],
@@ -314,7 +308,7 @@ class RecordReader:
         """
         topic_bytes, key_bytes = topic.encode(), key.encode("utf-8", "surrogatepass")
         (count_max, left), found_at = limits, dict[int, bytes]()
-        key_hash = dispatcher.hash_of(topic_bytes, key_bytes)
+        key_hash = hash_key(topic_bytes, key_bytes)
         for position in islice(self._index.find(key_hash, times[0]), QUERY_MAX):
             if len(found_at) >= count_max or left <= 0:
                 break

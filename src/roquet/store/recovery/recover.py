@@ -71,7 +71,7 @@ def recover(
     deleted: Mapping[bytes, int] = MappingProxyType({}),
 ) -> RecoveryResult:
     """Make log, queues and index agree. Raises StoreError for a log whose end is missing."""
-    known = dict(queues.ends) if queues.has_ends else None
+    known = dict(queues.ends.by_name) if queues.ends.has_checkpoint else None
     remove_deleted_queues(queues, deleted)
     for name in queues.faults:
         queues.clear(name)
@@ -115,7 +115,7 @@ def _wrong_last_entries(commit_log: CommitLog, queues: ConsumeQueues) -> dict[Qu
         if is_last_entry_wrong(commit_log, queue):
             faults[name] = f"its entry of offset {queue.end - 1} is damaged"
         if was_loaded:
-            queues.note_end(queue)
+            queues.ends.note(queue)
         else:
             queues.unload(queue)
     return faults
@@ -169,11 +169,11 @@ def choose_start(
     if not _matches_log(commit_log, note.last_record, position):
         # Somebody changed the last file; the scan still finds the durable records there.
         position = max(segments.begin, (position - 1) // segments.file_size * segments.file_size)
-    if not queues.has_ends and position > segments.begin:
+    if not queues.ends.has_checkpoint and position > segments.begin:
         log.warning("the ends of consume queues are unknown: the whole log is read to find them")
         position = segments.begin
     if not queues.topics():
-        if queues.ends:
+        if queues.ends.by_name:
             log.warning("%s is empty: all consume queues are rebuilt", queues.directory)
         position = segments.begin
     return ScanStart(position, note.position)

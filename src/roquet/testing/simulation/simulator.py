@@ -122,5 +122,5 @@ def _result(workload: Workload, seed: int) -> SimulationResult:
 @contextmanager
 def isolated_clients() -> Iterator[None]:
     """Hide this process's other clients: simulations leave killed ones that were never closed."""
-    with patched(open_consumers, "_open", WeakValueDictionary()):
+    with patched(open_consumers, "registered", WeakValueDictionary()):
         yield

@@ -51,7 +51,10 @@ class UnregisterBroker(Call[Reply], frozen=True, kw_only=True):
 
 
 class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
-    """A broker reports that it is alive."""
+    """A broker reports that it is alive, to name servers and controllers.
+
+    A controller compares candidates by the last four fields; name servers ignore them.
+    """
 
     code: ClassVar = RequestCode.BROKER_HEARTBEAT
 
@@ -60,6 +63,14 @@ class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
     broker_name: str
     broker_id: Long | None = None
     heartbeat_timeout_mills: Long | None = None
+    epoch: Int | None = None
+    """Last epoch of its log; -1 without any."""
+    max_offset: Long | None = None
+    """Position of the log's end."""
+    confirm_offset: Long | None = None
+    """Position up to which all replicas in sync have the log."""
+    election_priority: Int | None = None
+    """Lower wins among equals."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):

@@ -5,17 +5,15 @@
 
 from collections.abc import Iterable
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.model.properties import PROPERTIES_SIZE_MAX
+from roquet.wire.records.speedups import compiled
 
 _HEAD: Final = Struct(">iiiii")
-_OWN: Final = Struct(">i8xii")
-"""The head without magic and checksum, which are not checked."""
-
 _LENGTH: Final = Struct(">h")
 HEAD_SIZE: Final = _HEAD.size
 LENGTH_SIZE: Final = _LENGTH.size
@@ -34,6 +32,22 @@ class BatchItem(msgspec.Struct, frozen=True, gc=False):
     properties: bytes
 
 
+class BatchMessage(Protocol):
+    """A message that can be encoded as part of a batch."""
+
+    @property
+    def flag(self) -> int:
+        """The number that the producer attached to the message."""
+
+    @property
+    def body(self) -> bytes:
+        """The body, uncompressed: a batch has one system flag."""
+
+    @property
+    def properties(self) -> str | bytes:
+        """All properties, as text or as its UTF-8 bytes."""
+
+
 class BatchItemColumns(NamedTuple):
     """Messages of a batch in columns of equal length."""
 
@@ -42,9 +56,21 @@ class BatchItemColumns(NamedTuple):
     properties: list[bytes]
 
 
-def encode_batch(items: Iterable[BatchItem]) -> bytes:
+def encode_batch(items: Iterable[BatchMessage]) -> bytes:
     """Encode the body of a batch send."""
-    return b"".join([encode_item(item.flag, item.body, item.properties) for item in items])
+    return encode_items(list(items))
+
+
+@compiled
+def encode_items(items: list[BatchMessage]) -> bytes:
+    """Encode messages of a batch one after the other."""
+    return b"".join([encode_item(item.flag, item.body, _text(item.properties)) for item in items])
+
+
+def _text(properties: str | bytes) -> bytes:
+    if isinstance(properties, bytes):
+        return properties
+    return properties.encode("utf-8", "surrogatepass")
 
 
 def encode_item(flag: int, body: bytes, properties: bytes) -> bytes:
@@ -68,33 +94,35 @@ def decode_columns(body: bytes | memoryview, count_max: int = COUNT_MAX) -> Batc
 
     Raises RecordError if a length disagrees or there are more than `count_max` messages.
     """
-    body, end, at = bytes(body), len(body), 0
+    return BatchItemColumns(*item_columns(bytes(body), count_max))
+
+
+@compiled
+def item_columns(body: bytes, count_max: int) -> tuple[list[int], list[bytes], list[bytes]]:
+    """Flags, bodies and properties of a batch's messages. RecordError for a malformed batch."""
+    end, at = len(body), 0
     flags: list[int] = []
     bodies: list[bytes] = []
     texts: list[bytes] = []
-    size_min, unpack_own, unpack_length = BATCH_ITEM_SIZE_MIN, _OWN.unpack_from, _LENGTH.unpack_from
-    for _ in range(count_max):
-        if at >= end:
-            break
-        if end - at < size_min:
+    while at < end:
+        if len(flags) == count_max:
+            raise RecordError(f"a batch of more than {count_max} messages: send several")
+        if end - at < BATCH_ITEM_SIZE_MIN:
             raise _malformed(len(flags), at, "is cut short")
-        total, flag, body_size = unpack_own(body, at)
-        body_at, following = at + HEAD_SIZE, at + total
-        body_end = body_at + body_size
+        total, _, _, flag, body_size = _HEAD.unpack_from(body, at)
+        body_end, following = at + HEAD_SIZE + body_size, at + total
         text_at = body_end + LENGTH_SIZE
-        if not at + size_min <= following <= end:
+        if not at + BATCH_ITEM_SIZE_MIN <= following <= end:
             raise _malformed(len(flags), at, f"claims {total} of {end - at} bytes")
         if body_size < 0 or text_at > following:
             raise _malformed(len(flags), at, f"claims a body of {body_size} bytes")
-        if text_at + unpack_length(body, body_end)[0] != following:
+        if text_at + _LENGTH.unpack_from(body, body_end)[0] != following:
             raise _malformed(len(flags), at, "has lengths that disagree with its total")
         flags.append(flag)
-        bodies.append(body[body_at:body_end])
+        bodies.append(body[at + HEAD_SIZE : body_end])
         texts.append(body[text_at:following])
         at = following
-    if at < end:
-        raise RecordError(f"a batch of more than {count_max} messages: send several")
-    return BatchItemColumns(flags, bodies, texts)
+    return flags, bodies, texts
 
 
 def _malformed(index: int, at: int, what: str) -> RecordError:

@@ -1,15 +1,20 @@
 """Partial decoding of records: the fields that recovery, the key index and filters need."""
 
 from collections.abc import Callable, Sequence
-from itertools import chain, repeat
 from struct import Struct
 from typing import Final
 from zlib import crc32
 
 from roquet.model.errors import RecordError
 from roquet.wire.java_hash import hash_code
-from roquet.wire.records.property_text import decode_properties, decode_text, is_well_formed
-from roquet.wire.records.record import MAGIC_V1, MAGIC_V2, RECORD_SIZE_MIN
+from roquet.wire.records.property_text import decode_text, is_well_formed
+from roquet.wire.records.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    RECORD_SIZE_MIN,
+    TOPIC_SIZE_MAX_V1,
+)
+from roquet.wire.records.speedups import compiled
 
 PartialRecord = tuple[int, int, int, int, int, bytes, bytes]
 """Total, queue id, queue offset, system flag, store time, topic, properties: a plain tuple, since a
@@ -32,9 +37,6 @@ _HOSTS_V6: Final = 16 | 32
 _PROPERTY_END: Final = 2
 _UNIQUE: Final = b"UNIQ_KEY\x01"
 """Start of the property with the unique key."""
-_BODY: Final = Struct(">36xi44xi")
-"""System flag and, of a record with two IPv4 hosts, the body's length."""
-_MAGIC_V1: Final = MAGIC_V1.to_bytes(4, "big")
 _CRC_MASK: Final = 0x7FFF_FFFF
 
 
@@ -78,43 +80,26 @@ def decode_partly(
     return total, queue_id, offset, sys_flag, stored_ms, topic, properties
 
 
-def properties_of(block: bytes, at: int, stop: int) -> bytes:
-    """Properties text of the whole record at bytes [at, stop)."""
-    topic_at = _body_end(block, at)
-    if block[at + 4 : at + 8] == _MAGIC_V1:
-        return block[topic_at + block[topic_at] + 3 : stop]
-    return block[topic_at + (block[topic_at] << 8 | block[topic_at + 1]) + 4 : stop]
-
-
-def property_positions(block: bytes, edges: Sequence[int]) -> list[int]:
+@compiled
+def property_positions(block: bytes, edges: Sequence[int], topic: bytes) -> list[int]:
     """Start of the properties text of each of several records of one topic, without gaps.
 
-    The edges are the starts of the records and, at the end, the end of the last one.
+    The edges are the starts of the records and, at the end, the end of the last one. A damaged
+    record gets a wrong position, the others do not depend on it.
     """
-    if len(edges) < 2:
-        return []
-    # The topic, between body and properties, is equally long in all of them.
-    topic_size = edges[1] - len(properties_of(block, 0, edges[1])) - _body_end(block, 0)
-    others_size, begins = _PLAIN.size + topic_size, edges[:-1]
-    return [
-        at + size + others_size if not sys_flag & _HOSTS_V6 else _body_end(block, at) + topic_size
-        for at, (sys_flag, size) in zip(
-            begins, map(_BODY.unpack_from, repeat(block), begins), strict=True
-        )
-    ]
+    # The topic, between body and properties. Its size takes a byte, or two in records of version 2,
+    # which are those of longer topics; the size of the properties takes two.
+    topic_size = len(topic) + (3 if len(topic) <= TOPIC_SIZE_MAX_V1 else 4)
+    return [_body_end(block, at) + topic_size for at in edges[:-1]]
 
 
 def _body_end(block: bytes, at: int) -> int:
-    sys_flag: int
-    size: int
-    sys_flag, size = _BODY.unpack_from(block, at)
-    fixed_size = _PLAIN.size
-    if sys_flag & _HOSTS_V6:
-        fixed_size = _FIXED[sys_flag >> 4 & 3].size
-        size = int.from_bytes(block[at + fixed_size - 4 : at + fixed_size], "big")
-    return at + fixed_size + size
+    sys_flag = int.from_bytes(block[at + 36 : at + 40], "big")
+    body_at = at + _FIXED[sys_flag >> 4 & 3].size
+    return body_at + int.from_bytes(block[body_at - 4 : body_at], "big", signed=True)
 
 
+@compiled
 def property_finder(name: str) -> Callable[[bytes], str | None]:
     """Finder of one property's value in encoded properties, equal to `decode_properties`.
 
@@ -123,17 +108,10 @@ def property_finder(name: str) -> Callable[[bytes], str | None]:
     start = name.encode() + b"\x01"
 
     def find(properties: bytes) -> str | None:
-        before, separator, rest = properties.rpartition(start)
-        if not separator:
-            return None
-        value = rest.partition(b"\x02")[0]
-        if not value or (before and before[-1] != _PROPERTY_END):
-            # Within another property, or one of two with this name.
-            return decode_properties(properties.decode("utf-8", "replace")).get(name)
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return value.decode("utf-8", "replace")
+        for part in reversed(properties.split(b"\x02")):
+            if part.startswith(start) and len(part) > len(start):
+                return part[len(start) :].decode("utf-8", "replace")
+        return None
 
     return find
 
@@ -163,41 +141,6 @@ def index_keys(properties: bytes) -> list[bytes]:
     if properties.rfind(b"KEYS\x01") >= 0 and (own := _value(properties, b"KEYS\x01")):
         keys.extend(filter(None, own.split(b" ")))
     return keys
-
-
-def key_columns(texts: Sequence[bytes]) -> list[bytes] | None:
-    """Unique keys of several messages as columns: all first characters, all second ones, and so on.
-
-    None unless they are ASCII, of one length and at the same index of texts that have no other key.
-    Most batches are so, and an operation on one column of characters serves a thousand keys.
-    """
-    start, count, joined = texts[0].find(_UNIQUE), len(texts), b"".join(texts)
-    if start < 0 or joined.count(_UNIQUE) != count or b"KEYS\x01" in joined or not joined.isascii():
-        return None
-    begin, first = max(start - 1, 0), start + len(_UNIQUE)
-    last = texts[0].find(b"\x02", first)
-    joined_keys = b"".join([text[begin : last + 1] for text in texts])
-    size = last + 1 - begin
-    if (
-        last <= first
-        or len(joined_keys) != size * count
-        or (start and joined_keys[0] != _PROPERTY_END)
-    ):
-        return None
-    frame = range(first - begin)
-    if any(joined_keys[at::size].count(joined_keys[at]) != count for at in frame):
-        return None
-    columns = [joined_keys[at::size] for at in range(first - begin, size)]
-    if columns.pop().count(b"\x02") != count or b"\x02" in b"".join(columns):
-        return None
-    return columns
-
-
-def index_keys_of_all(texts: Sequence[bytes]) -> tuple[Sequence[int], Sequence[bytes]]:
-    """Index keys of several messages: the index of each key's message, and the keys, in order."""
-    keys = list(map(index_keys, texts))
-    indexes = [index for index, own in enumerate(keys) for _ in own]
-    return indexes, list(chain.from_iterable(keys))
 
 
 def is_torn(topic: bytes, properties: bytes) -> bool:

@@ -16,8 +16,7 @@ gaps; a file of the log ends with a blank: remaining bytes (4), the blank magic 
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
-from itertools import accumulate, count, repeat
+from contextlib import suppress
 from struct import Struct
 from typing import Final
 from zlib import crc32
@@ -37,6 +36,7 @@ from roquet.wire.records.property_text import (
     encode_properties,
     is_well_formed,
 )
+from roquet.wire.records.speedups import compiled
 
 __all__ = [
     "BatchItem",
@@ -83,6 +83,9 @@ TOTAL_AND_MAGIC: Final = Struct(">iI")
 RECORD_SIZE_MIN: Final = 91
 """Bytes of an empty V1 record with two IPv4 hosts."""
 
+ENTRY: Final = Struct(">qiq")
+"""A queue entry: the record's position and size, and the tag code."""
+
 TOPIC_SIZE_MAX_V1: Final = 127
 """Bytes; a longer topic makes a V2 record, because Java's bytes are signed."""
 
@@ -91,20 +94,12 @@ _FIXED: Final = tuple(
 )
 """From the total to the body's length, by bits 16 and 32 of the system flag."""
 
-_PLAIN_SIZE: Final = _FIXED[0].size
-
-TOPICS_MAX: Final = 1_024
-"""Cached topics: the records of a reply have one."""
-
-_topic: Final = lru_cache(TOPICS_MAX)(decode_text)
-
-_PACKS: Final = tuple((fixed.pack, fixed.size) for fixed in _FIXED)
-
 _INT: Final = Struct(">i")
 _SHORT: Final = Struct(">h")
 _BYTE: Final = Struct(">B")
-_LENGTH_BYTES: Final = tuple(bytes((size,)) for size in range(TOPIC_SIZE_MAX_V1 + 1))
 _CRC_MASK: Final = 0x7FFF_FFFF
+
+ENDS_IN_ZERO: Final = "properties end in a zero byte"
 
 
 class BatchColumns(msgspec.Struct, frozen=True, gc=False):
@@ -159,9 +154,8 @@ def size_of(sys_flag: int, body_size: int, topic_size: int, properties_size: int
     return fixed + body_size + topic_length + topic_size + 2 + properties_size
 
 
-# Plain parameters: this is called once per message, and an object for them costs as much as the
-# packing itself.
-def pack(  # noqa: PLR0913, PLR0917
+@compiled
+def pack(  # noqa: PLR0913, PLR0917 - the fields of a record
     queue_id: int,
     flag: int,
     queue_offset: int,
@@ -177,26 +171,23 @@ def pack(  # noqa: PLR0913, PLR0917
     topic: bytes,
     properties: bytes,
 ) -> bytes:
-    """Encode one record."""
-    topic_size, properties_size = len(topic), len(properties)
-    if properties_size > PROPERTIES_SIZE_MAX:
-        raise _too_long(properties_size)
-    if topic_size <= TOPIC_SIZE_MAX_V1:
-        magic, topic_length = MAGIC_V1, _LENGTH_BYTES[topic_size]
-    else:
-        magic, topic_length = MAGIC_V2, _SHORT.pack(topic_size)
-    pack_fixed, fixed_size = _PACKS[sys_flag >> 4 & 3]
-    assert fixed_size == 72 + len(born_host) + len(store_host), "hosts and system flag disagree"
-    body_size = len(body)
-    total = fixed_size + body_size + len(topic_length) + topic_size + 2 + properties_size
-    head = pack_fixed(
-        total, magic, crc32(body) & _CRC_MASK, queue_id, flag, queue_offset, position, sys_flag,
-        born_ms, born_host, stored_ms, store_host, reconsume_times, prepared_position, body_size,
+    """Encode one record. MessageIllegal for properties that are too long."""
+    if len(properties) > PROPERTIES_SIZE_MAX:
+        raise MessageIllegal(f"properties of {len(properties)} bytes: {PROPERTIES_SIZE_MAX} fit")
+    is_v1 = len(topic) <= TOPIC_SIZE_MAX_V1
+    fixed = _FIXED[sys_flag >> 4 & 3]
+    assert fixed.size == 72 + len(born_host) + len(store_host), "hosts and system flag disagree"
+    head = fixed.pack(
+        size_of(sys_flag, len(body), len(topic), len(properties)),
+        MAGIC_V1 if is_v1 else MAGIC_V2, body_crc(body), queue_id, flag, queue_offset, position,
+        sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times, prepared_position,
+        len(body),
     )  # fmt: skip
-    return b"".join((head, body, topic_length, topic, _SHORT.pack(properties_size), properties))
+    topic_length = (_BYTE if is_v1 else _SHORT).pack(len(topic))
+    return head + body + topic_length + topic + _SHORT.pack(len(properties)) + properties
 
 
-# Column by column for all records of a batch; shared values are encoded once.
+@compiled
 def pack_batch(  # noqa: PLR0913, PLR0917
     queue_id: int,
     queue_offset: int,
@@ -210,56 +201,29 @@ def pack_batch(  # noqa: PLR0913, PLR0917
     prepared_position: int,
     topic: bytes,
     parts: BatchColumns,
-) -> tuple[bytes, list[int]]:
-    """Encode the records of a batch, without gaps; position, size and tag code of each in turn."""
-    magic, topic_length = _topic_length(len(topic))
-    named = topic_length + topic
-    shared = Struct(f">iq{len(born_host)}sq{len(store_host)}siq").pack(
-        sys_flag, born_ms, born_host, stored_ms, store_host, reconsume_times, prepared_position
-    )
-    own = Struct(f">iIIiiqq{len(shared)}si")
-    assert own.size == _PACKS[sys_flag >> 4 & 3][1], "hosts and system flag disagree"
-    overhead = own.size + len(named) + 2
-    middles = {size: named + _properties_length(size) for size in set(map(len, parts.properties))}
-    body_sizes, text_sizes = list(map(len, parts.bodies)), list(map(len, parts.properties))
-    totals = [overhead + body + text for body, text in zip(body_sizes, text_sizes, strict=True)]
-    positions = list(accumulate(totals, initial=position))[:-1]
-    heads = map(
-        own.pack, totals, repeat(magic), [crc32(body) & _CRC_MASK for body in parts.bodies],
-        repeat(queue_id), parts.flags, count(queue_offset), positions, repeat(shared), body_sizes,
-    )  # fmt: skip
-    chunks: list[bytes] = [b""] * (4 * len(parts))
-    chunks[0::4] = heads
-    chunks[1::4] = parts.bodies
-    chunks[2::4] = map(middles.__getitem__, text_sizes)
-    chunks[3::4] = parts.properties
-    entries = [0] * (3 * len(parts))
-    entries[0::3], entries[1::3], entries[2::3] = positions, totals, parts.tag_codes
-    return b"".join(chunks), entries
+) -> tuple[bytes, bytes]:
+    """Encode the records of a batch, without gaps, and their queue entries.
 
-
-def _properties_length(size: int) -> bytes:
-    """Encoded length of the properties."""
-    if size > PROPERTIES_SIZE_MAX:
-        raise _too_long(size)
-    return _SHORT.pack(size)
-
-
-def _topic_length(size: int) -> tuple[int, bytes]:
-    """Magic and encoded topic length of a record whose topic has `size` bytes."""
-    if size <= TOPIC_SIZE_MAX_V1:
-        return MAGIC_V1, _LENGTH_BYTES[size]
-    return MAGIC_V2, _SHORT.pack(size)
-
-
-def _too_long(size: int) -> MessageIllegal:
-    return MessageIllegal(f"properties of {size} bytes: {PROPERTIES_SIZE_MAX} fit")
+    MessageIllegal for properties that are too long, or that end in a zero byte: recovery takes that
+    for a torn write.
+    """
+    records, entries, at = [], [], position
+    rows = zip(parts.flags, parts.bodies, parts.properties, parts.tag_codes, strict=True)
+    for index, (flag, body, properties, tag_code) in enumerate(rows):
+        record = pack(
+            queue_id, flag, queue_offset + index, at, sys_flag, born_ms, born_host, stored_ms,
+            store_host, reconsume_times, prepared_position, body, topic, properties,
+        )  # fmt: skip
+        if properties.endswith(b"\0"):
+            raise MessageIllegal(ENDS_IN_ZERO)
+        records.append(record)
+        entries.append(ENTRY.pack(at, len(record), tag_code))
+        at += len(record)
+    return b"".join(records), b"".join(entries)
 
 
 def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -> Record:
     """Decode the record at `at`; raises RecordError for anything that is not one whole record."""
-    if type(buffer) is bytes and (plain := _plain(buffer, at)) is not None:
-        return plain
     view, magic = _whole(memoryview(buffer), at)
     fixed = _FIXED[_INT.unpack_from(view, SYS_FLAG_AT)[0] >> 4 & 3]
     if fixed.size > len(view):
@@ -292,36 +256,6 @@ def decode(buffer: bytes | memoryview, at: int = 0, *, check_crc: bool = True) -
     )
 
 
-def _plain(data: bytes, at: int) -> Record | None:
-    """Decode an ordinary record at a third of the cost: V1, two IPv4 hosts, no fault.
-
-    None leaves any other to the slow path, which says what is wrong with it.
-    """
-    if len(data) - at < RECORD_SIZE_MIN or at < 0:
-        return None
-    (
-        total, magic, crc, queue_id, flag, queue_offset, position, sys_flag, born_ms, born_host,
-        stored_ms, store_host, reconsume_times, prepared_position, body_size,
-    ) = _FIXED[0].unpack_from(data, at)  # fmt: skip
-    end, body_at = at + total, at + _PLAIN_SIZE
-    body_end = body_at + body_size
-    if magic != MAGIC_V1 or sys_flag & 48 or not body_at <= body_end < end <= len(data):
-        return None
-    topic_end = body_end + 1 + data[body_end]
-    properties_at = topic_end + 2
-    size = end - properties_at
-    if not 0 <= size <= PROPERTIES_SIZE_MAX or data[topic_end] << 8 | data[topic_end + 1] != size:
-        return None
-    body = data[body_at:body_end]
-    if crc32(body) & _CRC_MASK != crc:
-        return None
-    return Record(
-        _topic(data[body_end + 1 : topic_end]), queue_id, queue_offset, position, total, body,
-        data[properties_at:end], flag, sys_flag, born_ms, born_host, stored_ms, store_host,
-        reconsume_times, prepared_position, crc,
-    )  # fmt: skip
-
-
 def decode_many(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterator[Record]:
     """Decode records in sequence; an incomplete one at the end is left out."""
     at, end = 0, len(buffer)
@@ -329,6 +263,18 @@ def decode_many(buffer: bytes | memoryview, *, check_crc: bool = True) -> Iterat
         record = decode(buffer, at, check_crc=check_crc)
         yield record
         at += record.size
+
+
+@compiled
+def whole_records(data: bytes, at: int) -> tuple[list[Record], int]:
+    """Records that follow each other from a place on, and where the first that is not whole is."""
+    records: list[Record] = []
+    with suppress(RecordError):
+        while at < len(data):
+            record = decode(data, at)
+            records.append(record)
+            at += record.size
+    return records, at
 
 
 def is_whole(buffer: bytes | memoryview, at: int = 0) -> bool:

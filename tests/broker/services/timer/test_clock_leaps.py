@@ -21,14 +21,14 @@ def _delayed(harness: "TimerHarness", body: bytes, delay_ms: int) -> None:
 
 def _set(harness: "TimerHarness", by_ms: int) -> None:
     """Set the wall clock; the stopwatch goes on."""
-    harness.clock._start_ms += by_ms
+    harness.clock.shift_wall_time(by_ms)
 
 
 def _settle(harness: "TimerHarness") -> None:
     """Steps and saves, as the loops do them, until the timer has followed the clock."""
     while (at := harness.step()) is not None:
         harness.save()
-        if at > harness.clock.now_ms() and harness.timer._way_back is None:
+        if at > harness.clock.now_ms() and not harness.timer.is_going_back:
             return
 
 
@@ -124,7 +124,7 @@ def test_messages_of_before_the_leap_and_of_after_it_wait_as_they_should(
     assert b"before" in harness.bodies()
 
 
-def test_what_takes_a_message_back_finds_it_where_it_waits_now(running: "TimerHarness") -> None:
+def test_a_recall_finds_a_message_that_was_written_again(running: "TimerHarness") -> None:
     harness = running
     _set(harness, HOUR_MS)
     harness.wait(1_000)

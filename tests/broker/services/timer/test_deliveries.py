@@ -23,7 +23,9 @@ SHORT = 3 * HOUR_MS
 
 
 @pytest.mark.parametrize("delay", [1, 999, 1_000, 1_001, 1_500, 2_000, 59_999, 3_600_000])
-def test_a_message_comes_at_its_time_and_not_before(harness: "TimerHarness", delay: int) -> None:
+def test_a_message_is_delivered_at_its_time_and_not_before(
+    harness: "TimerHarness", delay: int
+) -> None:
     harness.after(b"one", delay)
     harness.settle()
     harness.wait(delay - 1)
@@ -33,7 +35,9 @@ def test_a_message_comes_at_its_time_and_not_before(harness: "TimerHarness", del
     assert [record.stored_ms for record in harness.records()] == [START + delay]
 
 
-def test_what_is_delivered_says_what_the_genuine_broker_says(harness: "TimerHarness") -> None:
+def test_a_delivered_message_has_the_properties_that_apaches_broker_sets(
+    harness: "TimerHarness",
+) -> None:
     harness.skip(350)
     harness.send(
         b"one", {"KEYS": "k", "TAGS": "red", "TIMER_DELAY_MS": "2000"}, 2,
@@ -126,7 +130,7 @@ def test_empty_seconds_of_a_long_pause_are_not_examined_one_by_one(
     assert harness.timers.read_ms == START + 24 * HOUR_MS
 
 
-def test_what_was_taken_back_in_time_is_not_delivered_however_much_waits(
+def test_a_recalled_message_is_not_delivered_however_many_wait(
     harness: "TimerHarness",
 ) -> None:
     """What takes it back is stored behind a flood, and their second comes before that is taken."""
@@ -177,7 +181,7 @@ def test_a_normal_restart_delivers_nothing_twice_and_nothing_late(
     assert harness.bodies() == [b"%d" % number for number in range(20)]
 
 
-def test_a_kill_brings_some_again_and_loses_none(new_harness: "type[TimerHarness]") -> None:
+def test_a_kill_repeats_some_deliveries_and_loses_none(new_harness: "type[TimerHarness]") -> None:
     harness = new_harness(slots=256)
     for number in range(20):
         harness.after(b"%d" % number, 1_000 + 100 * number)
@@ -226,7 +230,7 @@ def test_any_time_is_reached_in_stages(new_harness: "type[TimerHarness]") -> Non
 class TestTakenBack:
     """Messages whose senders have changed their minds."""
 
-    def test_it_never_comes(self, harness: "TimerHarness") -> None:
+    def test_a_recalled_message_is_never_delivered(self, harness: "TimerHarness") -> None:
         harness.after(b"one", 5_000)
         harness.after(b"two", 5_000)
         harness.wait(2_000)
@@ -235,14 +239,16 @@ class TestTakenBack:
         assert harness.bodies() == [b"two"]
         assert harness.timings.total == 0
 
-    def test_in_the_very_second_it_comes_it_may_be_in_time(self, harness: "TimerHarness") -> None:
+    def test_a_recall_in_the_second_of_delivery_may_be_in_time(
+        self, harness: "TimerHarness"
+    ) -> None:
         harness.after(b"one", 4_800)
         harness.wait(4_000)
         harness.recall(b"one", START + 4_001)
         harness.wait(10_000)
         assert harness.bodies() == []
 
-    def test_after_it_came_nothing_happens(self, harness: "TimerHarness") -> None:
+    def test_a_recall_after_the_delivery_has_no_effect(self, harness: "TimerHarness") -> None:
         harness.after(b"one", 1_500)
         harness.after(b"two", 1_900)
         harness.wait(1_600)
@@ -269,7 +275,7 @@ class TestTakenBack:
         assert len(harness.bodies(TIMER)) > 2
         assert harness.timings.total == 0
 
-    def test_as_5_4_writes_it_with_the_topic_in_front(self, harness: "TimerHarness") -> None:
+    def test_a_recall_in_the_format_of_5_4_is_read(self, harness: "TimerHarness") -> None:
         harness.after(b"one", 5_000)
         harness.recall(b"orders+one", START + 4_001)
         harness.wait(10_000)
@@ -342,7 +348,7 @@ def test_properties_that_leave_no_room_for_more_are_delivered_as_they_are(
     assert "TIMER_DEQUEUE_MS" not in properties
 
 
-def test_a_message_that_cannot_be_stored_again_is_told_and_left_out(
+def test_a_message_that_cannot_be_delivered_is_logged_and_skipped(
     harness: "TimerHarness", caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.after(b"one", 1_000, topic="../etc")
@@ -380,7 +386,7 @@ def test_a_record_of_another_topic_is_not_delivered(harness: "TimerHarness") -> 
     assert harness.bodies() == [b"plain", b"one"]
 
 
-def test_a_damaged_record_is_told_and_left_out(
+def test_a_damaged_record_is_logged_and_skipped(
     harness: "TimerHarness", caplog: pytest.LogCaptureFixture
 ) -> None:
     stored = [harness.after(body, 1_000).appended for body in (b"one", b"two")]
@@ -395,7 +401,7 @@ def test_a_damaged_record_is_told_and_left_out(
     assert harness.bodies() == [b"two"]
 
 
-def test_a_chain_that_leads_nowhere_is_told(
+def test_a_broken_chain_of_units_is_logged(
     harness: "TimerHarness", caplog: pytest.LogCaptureFixture
 ) -> None:
     for body in (b"one", b"two", b"three"):
@@ -408,7 +414,7 @@ def test_a_chain_that_leads_nowhere_is_told(
     assert harness.bodies() == [b"three"]
 
 
-def test_a_note_of_the_revive_topic_is_told(harness: "TimerHarness") -> None:
+def test_a_timed_revive_message_is_passed_to_the_revive_service(harness: "TimerHarness") -> None:
     topic = "rmq_sys_REVIVE_LOG_DefaultCluster"
     harness.after(b"note", 1_000, topic=topic, queue_id=3)
     harness.wait(1_000)

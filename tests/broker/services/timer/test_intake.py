@@ -1,12 +1,15 @@
 """Intake: each message to the second that it waits for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.broker.services.timer import intake
+from roquet.broker.services.timer.deliveries import TimerDeliveries
+from roquet.broker.services.timer.intake import TimerIntake
 from roquet.model.errors import StoreFull
-from roquet.store.timer.layout import CHECKPOINT
+from roquet.store.timer.layout import CHECKPOINT, TimerUnit
+from roquet.store.timer.timers import TimerStore
 from roquet.wire.java_hash import hash_code
 
 if TYPE_CHECKING:
@@ -17,7 +20,7 @@ START = 1_700_000_000_000
 HOUR_MS = 3_600_000
 
 
-def test_a_message_is_noted_as_the_genuine_broker_does(harness: "TimerHarness") -> None:
+def test_a_message_is_put_on_the_wheel_like_by_apaches_broker(harness: "TimerHarness") -> None:
     harness.skip(352)
     stored = harness.send(b"one", {"TIMER_DELAY_MS": "2000"}).appended
     harness.settle()
@@ -42,20 +45,21 @@ def test_a_step_takes_some_and_says_when_there_are_more(harness: "TimerHarness")
     assert harness.timer.behind == 0
 
 
-def test_it_knows_until_when_all_is_taken_whatever_the_clock_does(harness: "TimerHarness") -> None:
-    timer_intake = harness.timer._intake
-    harness.settle()
+def test_the_taken_time_never_exceeds_the_clock(harness: "TimerHarness") -> None:
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    timer_intake.step(harness.clock.now_ms())
     assert timer_intake.taken_ms == START
     for _ in range(10 * intake.STEP_COUNT):
         harness.after(b"one", 60_000)
     harness.skip(100)
     taken_ms = []
     for skip in (10, 10, 10, -1_000, 10, 0):
-        harness.step()
+        timer_intake.step(harness.clock.now_ms())
         taken_ms.append(timer_intake.taken_ms - START)
-        harness.clock._start_ms += skip
+        harness.clock.shift_wall_time(skip)
     assert taken_ms == [0, 0, 0, 0, -870, -870]
-    harness.settle()
+    while harness.timer.behind:
+        timer_intake.step(harness.clock.now_ms())
     assert timer_intake.taken_ms == harness.clock.now_ms()
 
 
@@ -92,7 +96,7 @@ def test_a_message_whose_second_is_over_comes_at_once(harness: "TimerHarness") -
     assert harness.properties()[0]["TIMER_ENQUEUE_MS"] == str(2**63 - 1)
 
 
-def test_what_comes_too_late_to_take_another_back_is_told(
+def test_a_recall_that_comes_too_late_is_logged(
     harness: "TimerHarness", caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -112,7 +116,7 @@ def test_a_clock_that_was_set_back_by_more_than_a_window_loses_nothing(
     harness = new_harness(retention_ms=3 * HOUR_MS)
     harness.after(b"one", 1_000)
     harness.wait(10 * HOUR_MS)
-    harness.clock._start_ms -= 10 * HOUR_MS
+    harness.clock.shift_wall_time(-10 * HOUR_MS)
     harness.after(b"two", 1_000)
     harness.wait(10 * HOUR_MS + 5_000)
     assert harness.bodies() == [b"one", b"two"]
@@ -141,7 +145,7 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") 
     harness.after(b"first", 60_000)
     harness.wait(60_500)
     assert harness.bodies() == [b"first"]
-    harness.clock._start_ms -= 30_000
+    harness.clock.shift_wall_time(-30_000)
     harness.after(b"second", 2_000)
     wanted = harness.clock.now_ms() + 2_000
     harness.wait(40_000)
@@ -149,7 +153,7 @@ def test_a_clock_that_was_set_back_makes_nothing_early(harness: "TimerHarness") 
     assert harness.records()[1].stored_ms >= wanted
 
 
-def test_no_place_is_given_away_before_its_delivery_is_saved(
+def test_no_slot_is_reused_before_its_delivery_is_saved(
     new_harness: "type[TimerHarness]",
 ) -> None:
     harness = new_harness(slots=256)
@@ -204,7 +208,7 @@ def test_wheel_and_log_that_are_gone_are_made_again_without_what_was_delivered(
     assert harness.bodies() == [b"delivered", b"waiting"]
 
 
-def test_a_genuine_checkpoint_that_trails_its_wheel_loses_nothing(harness: "TimerHarness") -> None:
+def test_an_apache_checkpoint_that_trails_its_wheel_loses_nothing(harness: "TimerHarness") -> None:
     for number in range(5):
         harness.after(b"%d" % number, 30_000)
     harness.settle()
@@ -231,12 +235,12 @@ def test_a_message_whose_second_is_weeks_over_is_delivered_and_stops_no_other(
     """The clock was set back for a moment: the timers followed it, and one message was sent."""
     harness.after(b"before", 1_000)
     harness.wait(2_000)
-    harness.clock._start_ms -= 30 * 24 * HOUR_MS
+    harness.clock.shift_wall_time(-30 * 24 * HOUR_MS)
     for _ in range(9):
         harness.step()
         harness.save()
     harness.send(b"meanwhile", {"TIMER_DELAY_MS": "5000"})
-    harness.clock._start_ms += 30 * 24 * HOUR_MS
+    harness.clock.shift_wall_time(30 * 24 * HOUR_MS)
     harness.after(b"after", 3_000)
     harness.wait(5_000)
     assert sorted(harness.bodies()) == [b"after", b"before", b"meanwhile"]
@@ -253,7 +257,7 @@ def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_fo
     add = type(harness.timers).add
     errors: list[Exception] = [StoreFull("full"), ValueError("odd")]
 
-    def stumble(timers: Any, unit: Any) -> int:
+    def stumble(timers: TimerStore, unit: TimerUnit) -> int:
         if errors:
             raise errors.pop(0)
         return add(timers, unit)

@@ -75,7 +75,7 @@ def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(
     harness.after(b"ahead", 1_500)
     harness.wait(1_700)
     assert harness.bodies() == [b"before", b"ahead"]
-    harness.clock._start_ms -= ahead
+    harness.clock.shift_wall_time(-ahead)
     wanted = harness.clock.now_ms() + 5_000
     harness.after(b"new", 5_000)
     harness.wait(4_999)
@@ -87,7 +87,7 @@ def test_nothing_new_waits_until_a_clock_that_was_ahead_is_reached_again(
     assert len(harness.bodies()) == 3
 
 
-def test_what_was_delivered_ahead_does_not_come_again_as_its_time_does(
+def test_a_message_delivered_under_a_fast_clock_does_not_come_again(
     new_harness: "type[TimerHarness]",
 ) -> None:
     harness = new_harness(slots=256)
@@ -95,7 +95,7 @@ def test_what_was_delivered_ahead_does_not_come_again_as_its_time_does(
         harness.after(b"%d" % number, number * 500)
     harness.wait(80_200)
     assert len(harness.bodies()) == 161
-    harness.clock._start_ms -= 70_000
+    harness.clock.shift_wall_time(-70_000)
     harness.restart()
     harness.wait(200_000)
     assert sorted(map(int, harness.bodies())) == list(range(200))
@@ -110,7 +110,7 @@ def test_a_message_that_waits_far_ahead_is_not_lost_to_a_near_one(
     harness.skip(256_000)
     harness.after(b"far", 20_000)
     harness.wait(1_000)
-    harness.clock._start_ms -= 256_000
+    harness.clock.shift_wall_time(-256_000)
     harness.after(b"near", 19_000)
     harness.wait(19_000)
     harness.wait(1_001)
@@ -136,7 +136,7 @@ def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
         if random.random() < 0.4:
             harness.save()
         if random.random() < 0.2:
-            harness.clock._start_ms += random.choice((-1, 1)) * random.randrange(200_000)
+            harness.clock.shift_wall_time(random.choice((-1, 1)) * random.randrange(200_000))
         if random.random() < 0.25:
             harness.kill()
     harness.wait(2_000_000)
@@ -145,7 +145,7 @@ def test_kills_while_the_clock_is_set_forth_and_back_lose_nothing(
     assert all(record.stored_ms >= wanted[record.body] for record in records)
 
 
-class Running:
+class RunningTimer:
     """A tower whose timer runs by itself in virtual time."""
 
     def __init__(self, harness: "TimerHarness") -> None:
@@ -173,10 +173,10 @@ def idle(new_harness: "type[TimerHarness]") -> "TimerHarness":
     return harness
 
 
-def test_it_wakes_for_what_comes_and_for_what_is_due(idle: "TimerHarness") -> None:
+def test_the_timer_wakes_for_new_and_for_due_messages(idle: "TimerHarness") -> None:
     @in_virtual_time
     async def live() -> list[int]:
-        running = Running(idle)
+        running = RunningTimer(idle)
         await asyncio.sleep(3_600)
         began = idle.clock.now_ms()
         idle.after(b"one", 2_345)
@@ -193,7 +193,7 @@ def test_it_wakes_for_what_comes_and_for_what_is_due(idle: "TimerHarness") -> No
 def test_a_trouble_passes(idle: "TimerHarness", monkeypatch: pytest.MonkeyPatch) -> None:
     @in_virtual_time
     async def live() -> None:
-        running = Running(idle)
+        running = RunningTimer(idle)
         append, left = idle.store.append, [2]
 
         def full(*args: Any) -> Any:
@@ -216,10 +216,10 @@ def test_a_running_timer_follows_a_clock_that_was_set_back(
 ) -> None:
     @in_virtual_time
     async def live() -> list[int]:
-        running = Running(idle)
+        running = RunningTimer(idle)
         idle.after(b"one", 1_000)
         await asyncio.sleep(2)
-        idle.clock._start_ms -= 3_600_000
+        idle.clock.shift_wall_time(-3_600_000)
         began = idle.clock.now_ms()
         idle.after(b"two", 5_000)
         await asyncio.sleep(10)
@@ -230,10 +230,10 @@ def test_a_running_timer_follows_a_clock_that_was_set_back(
     assert caplog.text.count("the clock was set back by 3599000") == 1
 
 
-def test_what_was_delivered_ahead_cannot_be_taken_back(harness: "TimerHarness") -> None:
+def test_a_message_delivered_under_a_fast_clock_cannot_be_recalled(harness: "TimerHarness") -> None:
     harness.after(b"one", 10_000)
     harness.wait(10_500)
-    harness.clock._start_ms -= 5_000
+    harness.clock.shift_wall_time(-5_000)
 
     def fault(deliver_ms: int) -> str | None:
         return harness.timer.recall_fault(deliver_ms, harness.clock.now_ms(), DAY_MS)
@@ -242,18 +242,18 @@ def test_what_was_delivered_ahead_cannot_be_taken_back(harness: "TimerHarness") 
     assert fault(START + 9_001) == "recall failed, timestamp invalid"
     assert fault(START + 5_001) == "recall failed, timestamp invalid", "the clock says so"
     assert fault(START + 10_001) is None
-    harness.clock._start_ms += 5_000
+    harness.clock.shift_wall_time(5_000)
     harness.after(b"two", 200)
     harness.wait(200)
-    harness.clock._start_ms -= 5_000
+    harness.clock.shift_wall_time(-5_000)
     assert fault(START + 10_001) == "recall failed, timestamp invalid"
     assert fault(START + 11_001) is None
 
 
-def test_while_there_is_no_place_it_waits(idle: "TimerHarness") -> None:
+def test_the_timer_waits_for_a_free_slot_on_the_wheel(idle: "TimerHarness") -> None:
     @in_virtual_time
     async def live() -> None:
-        running = Running(idle)
+        running = RunningTimer(idle)
         idle.after(b"near", 5_000)
         await asyncio.sleep(0.5)
         idle.after(b"far", 258_000)
@@ -301,7 +301,9 @@ async def test_progress_is_not_saved_when_the_messages_are_not(
     assert harness.timers.offset == 1
 
 
-def test_what_retention_deleted_leaves_the_timer_log(harness: "TimerHarness") -> None:
+def test_entries_of_deleted_messages_are_removed_from_the_timer_log(
+    harness: "TimerHarness",
+) -> None:
     asked: list[int] = []
     harness.timers.expire = asked.append  # type: ignore[method-assign, assignment]
     harness.timer.expire()

@@ -5,6 +5,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer, NewPeer
 from tests.broker.services.transactions.test_transactions import GIVEN_UP, TransactionsHarness
 
 from roquet.broker.services.transactions import checks as module
@@ -15,6 +16,7 @@ from roquet.model.errors import CallRefused
 from roquet.model.properties import PROPERTIES_SIZE_MAX
 from roquet.model.subscription import HeartbeatData, ProducerData
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call
 from roquet.wire.calls.transaction import CheckTransactionState
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import decode
@@ -28,7 +30,7 @@ class ChecksHarness(TransactionsHarness):
         self.clients = Clients()
         self.checks = TransactionChecks(self.transactions, self.clients, self.clock, Random(1))
 
-    def hire(self, peer: Any, group: str = "g") -> Any:
+    def hire(self, peer: FakePeer, group: str = "g") -> Any:
         data = HeartbeatData(client_id="c", producer_data_set=[ProducerData(group_name=group)])
         self.clients.beat(peer, data)
         return peer
@@ -57,12 +59,12 @@ def harness() -> Iterator[ChecksHarness]:
     harness.store.close(0)
 
 
-def asked(peer: Any) -> list[bytes]:
+def asked(peer: FakePeer) -> list[bytes]:
     return [decode(call.body).body for call in peer.told]
 
 
 async def test_an_open_message_is_put_back_and_its_producer_asked(
-    harness: ChecksHarness, peer: Any
+    harness: ChecksHarness, peer: FakePeer
 ) -> None:
     harness.hire(peer)
     half = harness.born()
@@ -80,7 +82,7 @@ async def test_an_open_message_is_put_back_and_its_producer_asked(
     assert harness.progress() == (1, 1)
 
 
-async def test_ended_ones_are_left_alone(harness: ChecksHarness, peer: Any) -> None:
+async def test_ended_transactions_are_not_checked(harness: ChecksHarness, peer: FakePeer) -> None:
     harness.hire(peer)
     halves = [harness.born(b"%d" % number) for number in range(5)]
     for number in (0, 2, 3):
@@ -90,7 +92,7 @@ async def test_ended_ones_are_left_alone(harness: ChecksHarness, peer: Any) -> N
 
 
 async def test_a_round_ends_at_the_first_that_is_too_young(
-    harness: ChecksHarness, peer: Any
+    harness: ChecksHarness, peer: FakePeer
 ) -> None:
     harness.hire(peer)
     harness.born(b"old")
@@ -103,8 +105,8 @@ async def test_a_round_ends_at_the_first_that_is_too_young(
     assert asked(peer) == [b"old", b"young", b"old as well", b"old"]
 
 
-async def test_one_that_wants_to_be_left_alone_does_not_hold_up_the_others(
-    harness: ChecksHarness, peer: Any
+async def test_a_half_message_immune_to_checks_does_not_delay_others(
+    harness: ChecksHarness, peer: FakePeer
 ) -> None:
     harness.hire(peer)
     harness.born(b"quiet", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x01100\x02")
@@ -129,8 +131,8 @@ async def test_one_that_wants_to_be_left_alone_does_not_hold_up_the_others(
     assert asked(peer)[-2:].count(b"quiet") == 1
 
 
-async def test_after_the_last_check_it_is_given_up(
-    harness: ChecksHarness, peer: Any, caplog: pytest.LogCaptureFixture
+async def test_a_half_message_is_given_up_after_the_last_check(
+    harness: ChecksHarness, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.hire(peer)
     harness.born()
@@ -145,8 +147,8 @@ async def test_after_the_last_check_it_is_given_up(
     assert "after 15 checks" in line
 
 
-async def test_what_is_about_to_be_deleted_is_given_up(
-    harness: ChecksHarness, peer: Any, caplog: pytest.LogCaptureFixture
+async def test_a_half_message_about_to_expire_is_given_up(
+    harness: ChecksHarness, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.hire(peer)
     harness.born()
@@ -157,8 +159,8 @@ async def test_what_is_about_to_be_deleted_is_given_up(
     assert "after 0 checks: it is too old" in caplog.text
 
 
-async def test_without_a_producer_it_is_counted_and_told_once(
-    harness: ChecksHarness, peer: Any, caplog: pytest.LogCaptureFixture
+async def test_a_group_without_producers_is_counted_and_logged_once(
+    harness: ChecksHarness, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     harness.born()
     for _ in range(3):
@@ -171,8 +173,8 @@ async def test_without_a_producer_it_is_counted_and_told_once(
     assert decode_properties(decode(call.body).properties)["TRANSACTION_CHECK_TIMES"] == "4"
 
 
-async def test_nobody_is_asked_who_has_gone_or_takes_nothing(
-    harness: ChecksHarness, new_peer: Any
+async def test_closed_and_full_connections_are_not_asked(
+    harness: ChecksHarness, new_peer: NewPeer
 ) -> None:
     gone, full, there = (harness.hire(new_peer()) for _ in range(3))
     gone.closed = True
@@ -184,7 +186,7 @@ async def test_nobody_is_asked_who_has_gone_or_takes_nothing(
 
 
 async def test_all_producers_of_a_group_are_asked_in_turn(
-    harness: ChecksHarness, new_peer: Any
+    harness: ChecksHarness, new_peer: NewPeer
 ) -> None:
     peers = [harness.hire(new_peer()) for _ in range(3)]
     harness.hire(new_peer(), "other")
@@ -196,8 +198,8 @@ async def test_all_producers_of_a_group_are_asked_in_turn(
     assert min(counts) > 3
 
 
-async def test_what_has_no_room_for_the_count_is_asked_about_where_it_stands(
-    harness: ChecksHarness, peer: Any
+async def test_a_half_message_without_room_for_the_count_is_checked_in_place(
+    harness: ChecksHarness, peer: FakePeer
 ) -> None:
     harness.hire(peer)
     used = len(harness.born(b"probe", extra="a\x01\x02").record.properties)
@@ -217,8 +219,8 @@ async def test_what_has_no_room_for_the_count_is_asked_about_where_it_stands(
     assert sorted(record.body for record in records) == [b"plain", b"probe", b"quiet"]
 
 
-async def test_what_an_earlier_life_has_ended_is_not_asked_about(
-    harness: ChecksHarness, peer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_transaction_ended_before_a_restart_is_not_checked(
+    harness: ChecksHarness, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.hire(peer)
     harness.born(b"ended")
@@ -230,8 +232,8 @@ async def test_what_an_earlier_life_has_ended_is_not_asked_about(
     assert harness.open() == [b"open"]
 
 
-async def test_as_long_as_that_is_not_known_nobody_is_asked(
-    harness: ChecksHarness, peer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_nothing_is_checked_until_the_key_index_has_caught_up(
+    harness: ChecksHarness, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.hire(peer)
     harness.born()
@@ -248,9 +250,9 @@ async def test_as_long_as_that_is_not_known_nobody_is_asked(
     assert asked(peer) == [b"m"]
 
 
-async def test_what_cannot_be_read_is_told_and_passed(
+async def test_an_unreadable_half_message_is_logged_and_skipped(
     harness: ChecksHarness,
-    peer: Any,
+    peer: FakePeer,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -267,8 +269,8 @@ async def test_what_cannot_be_read_is_told_and_passed(
     assert harness.set_aside.total == 1, "it is ended, not looked at again"
 
 
-async def test_what_retention_has_deleted_is_forgotten(
-    harness: ChecksHarness, peer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_half_messages_deleted_by_retention_are_forgotten(
+    harness: ChecksHarness, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.hire(peer)
     for number in range(3):
@@ -278,19 +280,19 @@ async def test_what_retention_has_deleted_is_forgotten(
     assert asked(peer) == [b"2"]
 
 
-async def test_a_round_ends_after_a_minute_and_goes_on_the_next_time(
-    harness: ChecksHarness, peer: Any, monkeypatch: pytest.MonkeyPatch
+async def test_a_round_ends_after_a_minute_and_continues_the_next_time(
+    harness: ChecksHarness, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.hire(peer)
     for number in range(4):
         harness.born(b"%d" % number)
-    judge = TransactionChecks._judge
+    oneway = peer.oneway
 
-    def slow(checks: TransactionChecks, half: HalfMessage, round_ms: int) -> bool:
+    def slow_oneway(call: Call[Any]) -> None:
         harness.clock.jump(25_000)
-        return judge(checks, half, round_ms)
+        oneway(call)
 
-    monkeypatch.setattr(TransactionChecks, "_judge", slow)
+    monkeypatch.setattr(peer, "oneway", slow_oneway)
     await harness.checks.step()
     assert asked(peer) == [b"0", b"1", b"2"]
     monkeypatch.undo()
@@ -299,7 +301,7 @@ async def test_a_round_ends_after_a_minute_and_goes_on_the_next_time(
 
 
 @in_virtual_time
-async def test_others_have_their_turn_and_rounds_do_not_overlap() -> None:
+async def test_other_tasks_run_during_a_round_and_rounds_do_not_overlap() -> None:
     harness = ChecksHarness()
     for number in range(3 * module.TOGETHER):
         harness.half(b"%d" % number, born_ms=harness.clock.now_ms())
@@ -322,7 +324,7 @@ async def test_others_have_their_turn_and_rounds_do_not_overlap() -> None:
 
 
 async def test_much_to_remember_begins_a_round(
-    harness: ChecksHarness, peer: Any, monkeypatch: pytest.MonkeyPatch
+    harness: ChecksHarness, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     harness.hire(peer)
     halves = [harness.born(b"%d" % number) for number in range(10)]

@@ -67,7 +67,7 @@ def test_a_half_message_is_found_by_its_position_and_by_its_offset(
     assert (place.group, place.offset, place.position) == ("g", 1, second.record.position)
 
 
-def test_what_is_no_half_message_is_not_found(harness: HalfQueueHarness) -> None:
+def test_a_record_that_is_no_half_message_is_not_found(harness: HalfQueueHarness) -> None:
     plain = harness.append(topic="t")
     half = harness.half()
     for position in (-1, plain.position, half.record.position + 1, 2**62):
@@ -87,7 +87,7 @@ def test_a_damaged_one_is_not_found(
     assert "checksum" in caplog.text
 
 
-def test_what_a_half_message_says_of_its_checks(harness: HalfQueueHarness) -> None:
+def test_facts_of_a_half_message_for_its_checks(harness: HalfQueueHarness) -> None:
     extra = "CHECK_IMMUNITY_TIME_IN_SECONDS\x0160\x02TRANSACTION_CHECK_TIMES\x013\x02"
     half = harness.half(extra=extra, born_ms=77)
     facts = half.facts
@@ -100,7 +100,7 @@ def test_what_a_half_message_says_of_its_checks(harness: HalfQueueHarness) -> No
     assert harness.half(extra="TRAN_PREPARED_QUEUE_OFFSET\x010\x02").was_put_back
 
 
-def test_a_body_that_looks_like_a_half_message_is_none(harness: HalfQueueHarness) -> None:
+def test_a_body_that_looks_like_a_half_message_is_not_one(harness: HalfQueueHarness) -> None:
     """Whoever could name it would end others' transactions, or have us count to its offset."""
     first = harness.half()
     raw = harness.store.message_at(first.record.position)
@@ -138,7 +138,9 @@ def test_a_commit_is_found_wherever_it_waits(harness: HalfQueueHarness) -> None:
         {"born_ms": -1},
     ],
 )
-def test_what_differs_is_another_message(harness: HalfQueueHarness, fields: dict[str, Any]) -> None:
+def test_a_record_that_differs_is_another_message(
+    harness: HalfQueueHarness, fields: dict[str, Any]
+) -> None:
     half = harness.half()
     harness.append(**{"topic": "t", "sys_flag": COMMIT, **fields})
     assert not harness.queue.was_delivered(half)
@@ -152,14 +154,14 @@ def test_another_row_of_a_table_is_another_message(harness: HalfQueueHarness) ->
     assert not harness.queue.was_delivered(second)
 
 
-def test_without_a_key_nothing_can_be_found(harness: HalfQueueHarness) -> None:
+def test_a_half_message_without_a_key_cannot_be_searched(harness: HalfQueueHarness) -> None:
     half = harness.half()
     half.properties.pop("UNIQ_KEY")
     harness.append(topic="t", sys_flag=COMMIT)
     assert not harness.queue.was_delivered(half)
 
 
-def test_where_a_message_was_put_back(harness: HalfQueueHarness) -> None:
+def test_the_new_offset_of_a_half_message_is_found(harness: HalfQueueHarness) -> None:
     half = harness.half()
     harness.half()  # sent twice, which is something else
     moved = [
@@ -171,7 +173,7 @@ def test_where_a_message_was_put_back(harness: HalfQueueHarness) -> None:
     assert harness.queue.put_back_since(moved[1]) == []
 
 
-def test_ours_says_from_where_it_was_put_back_and_a_genuine_one_counts(
+def test_the_original_of_a_half_message_put_back_is_known_also_from_apaches_broker(
     harness: HalfQueueHarness,
 ) -> None:
     first = harness.half()
@@ -187,7 +189,7 @@ def test_ours_says_from_where_it_was_put_back_and_a_genuine_one_counts(
     assert harness.queue.was_settled(kept)
 
 
-def test_what_was_given_up_is_settled_until_it_is_put_back(harness: HalfQueueHarness) -> None:
+def test_a_half_message_given_up_is_settled_until_it_is_put_back(harness: HalfQueueHarness) -> None:
     half = harness.half()
     harness.append(topic=GIVEN_UP)
     resumed = harness.half(extra="TRANSACTION_CHECK_TIMES\x010\x02")
@@ -195,7 +197,7 @@ def test_what_was_given_up_is_settled_until_it_is_put_back(harness: HalfQueueHar
     assert not harness.queue.was_settled(resumed)
 
 
-def test_nothing_is_judged_by_an_index_that_lacks_something(
+def test_an_incomplete_key_index_decides_nothing(
     harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = harness.half()
@@ -239,7 +241,7 @@ async def test_an_index_that_takes_long_is_not_waited_for(
         harness.queue.was_delivered(half)
 
 
-def test_the_newest_messages_of_a_key_are_looked_at(
+def test_the_newest_messages_of_a_key_are_examined(
     harness: HalfQueueHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = harness.half()

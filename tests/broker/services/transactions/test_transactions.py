@@ -14,6 +14,7 @@ from roquet.broker.services.transactions import transactions as module
 from roquet.broker.services.transactions.half_messages import HalfMessage
 from roquet.broker.services.transactions.transactions import GROUP, Transactions
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.delay_offsets import DelayOffsets
 from roquet.broker.tables.groups import Groups
@@ -43,6 +44,7 @@ class TransactionsHarness:
     def __init__(self, host: bytes = HOST, **settings: Any) -> None:
         self.clock = VirtualClock()
         self.config = BrokerConfig(**settings)
+        self.settings = RuntimeSettings(self.config)
         self.store = Store.open(None, SMALL, now_ms=0)
         self.topics = Topics(None, self.config, 0)
         self.topics.put(TopicConfig(topic_name="t", read_queue_nums=4, write_queue_nums=4), 0)
@@ -50,18 +52,17 @@ class TransactionsHarness:
         self.ingest = Ingest(self.store, self.config, self.clock, origin, lambda *_: None)
         self.offsets = ConsumerOffsets(None)
         self.message_log = MessageLog(
-            store=self.store, ingest=self.ingest, flush=Flush(self.store, self.config, self.clock),
-            arrivals=LongPolling(self.clock), filters=FilterCache(), memory=0,
+            store=self.store, ingest=self.ingest, arrivals=LongPolling(self.clock), memory=0,
+            flush=Flush(self.store, self.settings, self.clock), filters=FilterCache(),
         )  # fmt: skip
         self.tables = BrokerTables(
-            topics=self.topics, groups=Groups(None, self.config, 0), offsets=self.offsets,
+            topics=self.topics, groups=Groups(None, self.settings, 0), offsets=self.offsets,
             request_modes=RequestModes(None), ordered_pops=OrderedPops(None),
             delay_offsets=DelayOffsets(None),
         )  # fmt: skip
         self.destinations = Destinations(
-            topics=self.topics, clock=self.clock, auto_create=self.config.auto_create_topic,
-            default_queue_count=self.config.default_queue_count,
-        )  # fmt: skip
+            topics=self.topics, clock=self.clock, settings=self.settings
+        )
         self.set_aside = SetAside(self.store, self.ingest, self.topics, self.clock)
         self.transactions = self.started()
 
@@ -69,7 +70,7 @@ class TransactionsHarness:
         """As after a restart."""
         transactions = Transactions(
             self.message_log, self.tables, self.destinations, self.set_aside, self.clock,
-            self.config,
+            self.settings,
         )  # fmt: skip
         transactions.restore()
         return transactions
@@ -120,7 +121,7 @@ def test_a_commit_is_the_message_that_was_sent(harness: TransactionsHarness) -> 
     assert harness.transactions.current(half) is None
 
 
-def test_a_commit_goes_to_a_queue_that_exists(harness: TransactionsHarness) -> None:
+def test_a_commit_is_delivered_to_an_existing_queue(harness: TransactionsHarness) -> None:
     harness.transactions.commit(harness.half(b"1", queue_id=6))
     assert len(harness.records("t", 2)) == 1
     harness.transactions.commit(harness.half(b"2", queue_id=1, topic="gone"))
@@ -128,7 +129,7 @@ def test_a_commit_goes_to_a_queue_that_exists(harness: TransactionsHarness) -> N
     assert len(harness.records("gone", 1)) == 1
 
 
-def test_a_commit_may_wait_for_its_time(harness: TransactionsHarness) -> None:
+def test_a_committed_message_may_be_delayed(harness: TransactionsHarness) -> None:
     harness.transactions.commit(harness.half(extra="DELAY\x013\x02"))
     assert harness.store.bounds("t", 2) == (0, 0)
     (record,) = harness.records("SCHEDULE_TOPIC_XXXX", 2)
@@ -136,7 +137,7 @@ def test_a_commit_may_wait_for_its_time(harness: TransactionsHarness) -> None:
     assert (properties["REAL_TOPIC"], properties["REAL_QID"]) == ("t", "2")
 
 
-def test_what_cannot_be_stored_stays_open(
+def test_a_transaction_whose_end_cannot_be_stored_stays_open(
     harness: TransactionsHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     half = harness.half()
@@ -173,7 +174,9 @@ def test_a_half_message_that_was_put_back_stands_at_the_end(harness: Transaction
     assert harness.transactions.current(half) is None
 
 
-def test_what_is_given_up_lies_in_a_topic_of_its_own(harness: TransactionsHarness) -> None:
+def test_half_messages_given_up_are_kept_in_a_topic_of_their_own(
+    harness: TransactionsHarness,
+) -> None:
     half = harness.half(extra="TRANSACTION_CHECK_TIMES\x0115\x02")
     harness.transactions.give_up(half)
     (record,) = harness.records(GIVEN_UP)
@@ -188,7 +191,7 @@ def test_what_is_given_up_lies_in_a_topic_of_its_own(harness: TransactionsHarnes
     assert harness.transactions.current(resumed) == resumed
 
 
-def test_ends_are_noted_in_op_messages_as_genuine_brokers_write_them(
+def test_op_messages_equal_those_of_apaches_broker(
     harness: TransactionsHarness,
 ) -> None:
     for number in range(3):
@@ -233,7 +236,7 @@ def test_progress_says_what_is_ended_and_which_ops_are_needed(harness: Transacti
     assert len(harness.transactions.halves) == 0
 
 
-def test_after_a_restart_it_is_known_what_is_open(harness: TransactionsHarness) -> None:
+def test_open_transactions_are_known_after_a_restart(harness: TransactionsHarness) -> None:
     halves = [harness.half(b"%d" % number) for number in range(8)]
     for number in (0, 1, 3, 6):
         harness.transactions.roll_back(halves[number])
@@ -286,7 +289,7 @@ def test_an_op_message_that_cannot_be_read_is_set_aside_and_the_others_count(
     assert (harness.set_aside.total, harness.set_aside.counts["transactions"]) == (1, 1)
 
 
-def test_a_disk_that_takes_no_ops_is_told_once_and_nothing_is_forgotten(
+def test_op_messages_that_cannot_be_stored_are_logged_once_and_kept(
     harness: TransactionsHarness, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "PENDING_MAX", 3)
@@ -310,9 +313,7 @@ def test_a_disk_that_takes_no_ops_is_told_once_and_nothing_is_forgotten(
 
 
 def test_other_settings_hold_at_once(harness: TransactionsHarness) -> None:
-    config = BrokerConfig(transaction_op_size=1, auto_create_topic=False)
-    harness.transactions.configure(config)
-    harness.destinations.configure(config)
+    harness.settings.change({"transaction_op_size": "1", "auto_create_topic": "false"}, 0)
     harness.transactions.commit(harness.half(topic="gone"))
     assert harness.ops() == b"0,"
     assert harness.topics.get("gone") is None

@@ -1,11 +1,13 @@
 """A topic becomes a table, each message once; a run continues from the last commit."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
 from roquet.model.errors import ConfigError, UsageError
 from roquet.spark.cluster.cluster_client import DataLost
@@ -24,19 +26,22 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.tables.table import TableConflict
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import MakeSpark, Topic
+
 
 class ArchiveRunner:
     """Runs archives of a topic to one table."""
 
-    def __init__(self, topic: Any, eager: Any, root: Path) -> None:
+    def __init__(self, topic: "Topic", eager: "MakeSpark", root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
 
     def run(
-        self, *, spark: Any = None, should_stop: Any = lambda: False, **params: Any
+        self, *, spark: Any = None, should_stop: Callable[[], bool] = lambda: False, **params: Any
     ) -> ArchiveProgress:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s", **params.pop("options", {})}
-        given = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        return run(Params(**given), lambda: spark or self.eager(), should_stop=should_stop)
+        arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
+        return run(Params(**arguments), lambda: spark or self.eager(), should_stop=should_stop)
 
     @property
     def bodies(self) -> list[bytes]:
@@ -45,11 +50,11 @@ class ArchiveRunner:
 
 
 @pytest.fixture
-def runner(topic: Any, eager: Any, tmp_path: Path) -> ArchiveRunner:
+def runner(topic: "Topic", eager: "MakeSpark", tmp_path: Path) -> ArchiveRunner:
     return ArchiveRunner(topic, eager, tmp_path / "lake")
 
 
-def test_runs_go_on_where_the_table_is(runner: ArchiveRunner) -> None:
+def test_a_run_continues_at_the_offsets_of_the_table(runner: ArchiveRunner) -> None:
     runner.topic.send(30)
     assert runner.run() == ArchiveProgress(rows=120, commits=2, number=2)
     assert runner.run() == ArchiveProgress(number=2), "nothing new is no commit"
@@ -58,14 +63,14 @@ def test_runs_go_on_where_the_table_is(runner: ArchiveRunner) -> None:
     assert runner.bodies == runner.topic.bodies
 
 
-def test_batches_are_as_large_as_the_user_allows(runner: ArchiveRunner) -> None:
+def test_batches_have_at_most_the_size_of_the_option(runner: ArchiveRunner) -> None:
     runner.topic.send(30)
     done = runner.run(options={"maxOffsetsPerTrigger": "50"})
     assert (done.rows, done.commits) == (120, 4)
     assert runner.bodies == runner.topic.bodies
 
 
-def test_a_new_table_may_begin_with_what_comes(runner: ArchiveRunner) -> None:
+def test_a_new_table_may_begin_at_the_latest_offsets(runner: ArchiveRunner) -> None:
     runner.topic.send(3)
     assert runner.run(options={"startingOffsets": "latest"}).rows == 0
     runner.topic.send(2)
@@ -82,15 +87,15 @@ def test_a_run_may_end_before_the_end(runner: ArchiveRunner) -> None:
     assert runner.bodies == runner.topic.bodies
 
 
-def test_a_run_without_end_takes_what_comes_until_it_is_ended(runner: ArchiveRunner) -> None:
+def test_an_endless_run_archives_until_it_is_stopped(runner: ArchiveRunner) -> None:
     runner.topic.send(3)
     looks = iter([False, False, False])
 
     def should_stop() -> bool:
-        found = next(looks, True)
-        if not found and runner.topic.ends["broker-a", 0] < 5:
+        is_over = next(looks, True)
+        if not is_over and runner.topic.ends["broker-a", 0] < 5:
             runner.topic.send(1)
-        return found
+        return is_over
 
     done = runner.run(every_ms=1, should_stop=should_stop)
     assert done.rows >= 12
@@ -98,7 +103,7 @@ def test_a_run_without_end_takes_what_comes_until_it_is_ended(runner: ArchiveRun
     assert runner.bodies == runner.topic.bodies
 
 
-def test_small_files_are_merged_on_the_way(runner: ArchiveRunner) -> None:
+def test_small_files_are_merged_during_a_run(runner: ArchiveRunner) -> None:
     runner.topic.send(30)
     done = runner.run(options={"maxOffsetsPerTrigger": "50"}, compact=True)
     assert done.merged >= 3
@@ -143,7 +148,7 @@ def test_a_run_that_dies_before_its_commit_has_done_nothing(runner: ArchiveRunne
     assert runner.bodies == runner.topic.bodies
 
 
-def test_another_table_kind_is_asked_for_by_name(runner: ArchiveRunner) -> None:
+def test_another_table_kind_is_chosen_by_name(runner: ArchiveRunner) -> None:
     runner.topic.send(3)
     assert runner.run(kind="delta").rows == 12
     from deltalake import DeltaTable
@@ -207,7 +212,7 @@ PIECES = [
 ]
 
 
-def answered(*rows: dict[str, int]) -> list[TaskResult]:
+def results_of(*rows: dict[str, int]) -> list[TaskResult]:
     return [TaskResult(rows={"orders": {"a": counts}}) for counts in rows]
 
 
@@ -216,20 +221,20 @@ def settings(*, fail: bool) -> SourceOptions:
 
 
 def test_rows_that_add_up_are_right() -> None:
-    assert count_missing(PIECES, answered({"0": 5}, {"0": 1, "1": 2}), settings(fail=True)) == 0
+    assert count_missing(PIECES, results_of({"0": 5}, {"0": 1, "1": 2}), settings(fail=True)) == 0
 
 
 def test_missing_rows_are_an_error_or_are_counted() -> None:
-    found = answered({"0": 5}, {"1": 2})
+    offsets = results_of({"0": 5}, {"1": 2})
     with pytest.raises(JobFailed, match="queue 0 of broker 'a': 5 rows of 6 messages"):
-        count_missing(PIECES, found, settings(fail=True))
-    assert count_missing(PIECES, found, settings(fail=False)) == 1
+        count_missing(PIECES, offsets, settings(fail=True))
+    assert count_missing(PIECES, offsets, settings(fail=False)) == 1
 
 
 @pytest.mark.parametrize("fail", [True, False])
 def test_too_many_rows_are_always_an_error(fail: bool) -> None:
     with pytest.raises(JobFailed, match="7 rows of 6 messages"):
-        count_missing(PIECES, answered({"0": 7, "1": 2}), settings(fail=fail))
+        count_missing(PIECES, results_of({"0": 7, "1": 2}), settings(fail=fail))
 
 
 def test_the_transform_is_by_day() -> None:
@@ -241,7 +246,7 @@ def test_the_transform_is_by_day() -> None:
     ]
 
 
-def test_the_whole_way_through_spark(spark: Any, runner: ArchiveRunner) -> None:
+def test_an_archive_runs_on_spark(spark: SparkSession, runner: ArchiveRunner) -> None:
     runner.topic.send(500)
     done = runner.run(spark=spark, options={"minPartitions": "2"})
     assert (done.rows, done.commits) == (2000, 2)
@@ -250,7 +255,7 @@ def test_the_whole_way_through_spark(spark: Any, runner: ArchiveRunner) -> None:
     assert table.select("day").distinct().count() <= 2, "found in the names of the directories"
 
 
-def test_an_archive_does_not_mix_a_topic_with_one_made_anew(runner: ArchiveRunner) -> None:
+def test_an_archive_does_not_mix_a_topic_with_a_recreated_one(runner: ArchiveRunner) -> None:
     """Longer than before: no offset tells of it, the id of the topic does."""
     runner.topic.send(20)
     assert runner.run().rows == 80
@@ -268,7 +273,7 @@ def test_an_archive_does_not_mix_a_topic_with_one_made_anew(runner: ArchiveRunne
     assert runner.bodies == before, "nothing of the new one is in it"
 
 
-def test_an_archive_may_go_on_with_a_topic_made_anew_when_told_so(runner: ArchiveRunner) -> None:
+def test_an_archive_may_continue_with_a_recreated_topic_on_request(runner: ArchiveRunner) -> None:
     runner.topic.send(20)
     runner.run()
     before = runner.bodies

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -13,10 +13,13 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
 from roquet.spark.source.tasks import plan_tasks
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import Topic
+
 COLUMNS = ("broker", "queue_id", "queue_offset", "body", "stored_at")
 
 
-def archive_tasks(topic: Any, directory: Path) -> ArchiveTasks:
+def archive_tasks(topic: "Topic", directory: Path) -> ArchiveTasks:
     settings = SourceOptions(
         namesrv=(topic.namesrv,), topics=("orders",), min_partitions=2, max_partitions=2
     )
@@ -25,7 +28,7 @@ def archive_tasks(topic: Any, directory: Path) -> ArchiveTasks:
     return ArchiveTasks(settings=settings, tasks=tasks, columns=COLUMNS, directory=str(directory))
 
 
-def test_all_messages_are_in_the_files_of_the_tasks(topic: Any, tmp_path: Path) -> None:
+def test_all_messages_are_in_the_files_of_the_tasks(topic: "Topic", tmp_path: Path) -> None:
     topic.send(50)
     task_set = archive_tasks(topic, tmp_path)
     assert len(task_set) == 2
@@ -43,7 +46,7 @@ def test_all_messages_are_in_the_files_of_the_tasks(topic: Any, tmp_path: Path) 
     assert len(counts) == 4
 
 
-def test_a_repeated_task_writes_files_of_other_names(topic: Any, tmp_path: Path) -> None:
+def test_a_repeated_task_writes_files_of_other_names(topic: "Topic", tmp_path: Path) -> None:
     topic.send(5)
     task_set = archive_tasks(topic, tmp_path)
     first, second = task_set.run(0), task_set.run(0)
@@ -64,7 +67,7 @@ def test_the_rows_of_each_queue_are_counted() -> None:
     assert rows == {("orders", "a", 0): 2, ("orders", "a", 5): 1, ("orders", "b", 5): 1}
 
 
-def test_compaction_writes_the_rows_of_several_files_to_one(topic: Any, tmp_path: Path) -> None:
+def test_compaction_writes_the_rows_of_several_files_to_one(topic: "Topic", tmp_path: Path) -> None:
     topic.send(5)
     task_set = archive_tasks(topic, tmp_path)
     files = [file for number in range(2) for file in task_set.run(number).files]

@@ -28,26 +28,34 @@ COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")
 QUEUE = ("orders", "broker-a", 0)
 
 
-def weighed(name: str, size: int, columns: int = 1, day: str = "2026-01-31") -> SizedFile:
+def sized_file(name: str, size: int, columns: int = 1, day: str = "2026-01-31") -> SizedFile:
     return SizedFile(DataFile(name=name, day=day, rows=1, size=size), columns)
 
 
-def names(found: Sequence[Sequence[DataFile]]) -> list[list[str]]:
-    return [[file.name for file in group] for group in found]
+def names(groups: Sequence[Sequence[DataFile]]) -> list[list[str]]:
+    return [[file.name for file in group] for group in groups]
 
 
 def test_small_files_of_a_day_are_one_group() -> None:
-    files = [weighed("b", 5), weighed("a", 5), weighed("c", 5, day="2026-02-01"), weighed("d", 1)]
+    files = [
+        sized_file("b", 5),
+        sized_file("a", 5),
+        sized_file("c", 5, day="2026-02-01"),
+        sized_file("d", 1),
+    ]
     assert names(list(merge_groups(files))) == [["a", "b", "d"]]
 
 
 def test_large_files_stay_by_their_bytes_or_those_of_their_columns() -> None:
-    large = weighed("large", TARGET_BYTES // 2), weighed("wide", 1, GROUP_COLUMN_BYTES_MAX // 2)
-    assert list(merge_groups([*large, weighed("small", 1)])) == []
+    large = (
+        sized_file("large", TARGET_BYTES // 2),
+        sized_file("wide", 1, GROUP_COLUMN_BYTES_MAX // 2),
+    )
+    assert list(merge_groups([*large, sized_file("small", 1)])) == []
 
 
 def test_fewer_than_wanted_wait() -> None:
-    files = [weighed(str(number), 1) for number in range(3)]
+    files = [sized_file(str(number), 1) for number in range(3)]
     assert list(merge_groups(files, 4)) == []
     assert len(next(merge_groups(files, 3))) == 3
 
@@ -56,8 +64,8 @@ sizes = st.tuples(st.integers(1, TARGET_BYTES), st.integers(1, GROUP_COLUMN_BYTE
 
 
 @given(st.lists(sizes, max_size=60))
-def test_groups_are_never_too_large_and_no_file_is_in_two(found: list[tuple[int, int]]) -> None:
-    files = [weighed(f"{at:03}", size, columns) for at, (size, columns) in enumerate(found)]
+def test_groups_are_never_too_large_and_no_file_is_in_two(ranges: list[tuple[int, int]]) -> None:
+    files = [sized_file(f"{at:03}", size, columns) for at, (size, columns) in enumerate(ranges)]
     by_name = {one.file.name: one for one in files}
     chosen = list(merge_groups(files))
     members = [file.name for group in chosen for file in group]
@@ -68,11 +76,11 @@ def test_groups_are_never_too_large_and_no_file_is_in_two(found: list[tuple[int,
         assert sum(file.size for file in group[:-1]) < TARGET_BYTES
 
 
-def here(task_set: TaskSet) -> list[TaskResult]:
+def run_here(task_set: TaskSet) -> list[TaskResult]:
     return [task_set.run(number) for number in range(len(task_set))]
 
 
-def filled(root: Path, commits: int) -> ParquetTable:
+def table_with_commits(root: Path, commits: int) -> ParquetTable:
     table = ParquetTable(root, ArchiveIdentity(topic="orders", columns=COLUMNS))
     for at in range(commits):
         directory = table.begin()
@@ -86,26 +94,26 @@ def filled(root: Path, commits: int) -> ParquetTable:
 
 
 def test_merging_keeps_rows_and_offsets(tmp_path: Path) -> None:
-    with filled(tmp_path, 6) as table:
-        assert compact(table, here) == 6
+    with table_with_commits(tmp_path, 6) as table:
+        assert compact(table, run_here) == 6
         assert [(file.day, file.rows) for file in table.files()] == [
             ("2026-01-30", 3),
             ("2026-01-31", 3),
         ]
         assert table.state() == TableState(7, {QUEUE: 6})
-        assert compact(table, here) == 0, "and is done"
+        assert compact(table, run_here) == 0, "and is done"
 
 
 def test_many_groups_take_several_commits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compaction, "COMMIT_GROUPS_MAX", 1)
-    with filled(tmp_path, 6) as table:
-        assert compact(table, here) == 6
+    with table_with_commits(tmp_path, 6) as table:
+        assert compact(table, run_here) == 6
         assert table.state() == TableState(8, {QUEUE: 6})
 
 
-def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
-    with filled(tmp_path, 2) as table:
+def test_files_of_other_writers_are_left_alone(tmp_path: Path) -> None:
+    with table_with_commits(tmp_path, 2) as table:
         for file in table.files():
             path = table.path(file)
             path.with_name(f"mine-{path.name}").write_bytes(path.read_bytes())
-        assert compact(table, here) == 0
+        assert compact(table, run_here) == 0

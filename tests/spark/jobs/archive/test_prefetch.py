@@ -18,7 +18,7 @@ def test_the_items_are_the_same_in_the_same_order() -> None:
     assert threads() == []
 
 
-def test_they_are_made_before_they_are_asked_for() -> None:
+def test_items_are_computed_before_they_are_requested() -> None:
     made = threading.Event()
 
     def items() -> Iterator[int]:
@@ -26,12 +26,12 @@ def test_they_are_made_before_they_are_asked_for() -> None:
         made.set()
         yield 2
 
-    with prefetched(items()) as found:
+    with prefetched(items()) as prefetched_items:
         assert made.wait(5)
-        assert list(found) == [1, 2]
+        assert list(prefetched_items) == [1, 2]
 
 
-def test_no_more_are_made_than_may_wait() -> None:
+def test_no_more_items_are_computed_than_the_depth() -> None:
     count = 0
 
     def items() -> Iterator[int]:
@@ -40,24 +40,24 @@ def test_no_more_are_made_than_may_wait() -> None:
             count += 1
             yield number
 
-    with prefetched(items(), depth=3) as found:
-        assert next(found) == 0
+    with prefetched(items(), depth=3) as prefetched_items:
+        assert next(prefetched_items) == 0
     assert count <= 6
     assert threads() == []
 
 
-def test_an_error_comes_where_the_item_would_have() -> None:
+def test_an_error_is_raised_in_place_of_the_item() -> None:
     def items() -> Iterator[int]:
         yield 1
         raise ValueError("gone")
 
-    with prefetched(items()) as found:
-        assert next(found) == 1
+    with prefetched(items()) as prefetched_items:
+        assert next(prefetched_items) == 1
         with pytest.raises(ValueError, match="gone"):
-            next(found)
+            next(prefetched_items)
 
 
-def test_who_leaves_early_leaves_no_thread() -> None:
+def test_an_early_end_leaves_no_thread() -> None:
     with pytest.raises(KeyError), prefetched(iter(int, 1)):
         raise KeyError
     assert threads() == []

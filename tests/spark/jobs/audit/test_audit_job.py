@@ -1,8 +1,9 @@
 """Missing and duplicate messages of a table are reported by queue and offset."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,13 +19,16 @@ from roquet.spark.jobs.audit.audit_report import AuditReport
 from roquet.spark.jobs.audit.hourly_counts import hour_text
 from roquet.spark.jobs.job_runner import JobFailed
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import MakeSpark, Topic
+
 KINDS = ("parquet", "delta", "iceberg")
 
 
 class AuditedArchive:
     """A topic with an archive, whose files tests damage by hand."""
 
-    def __init__(self, topic: Any, eager: Any, root: Path) -> None:
+    def __init__(self, topic: "Topic", eager: "MakeSpark", root: Path) -> None:
         self.topic, self.eager, self.root = topic, eager, root
         self.options = {"namesrv": topic.namesrv, "timeout": "2s"}
 
@@ -35,21 +39,21 @@ class AuditedArchive:
         archive_job.run(params, self.eager)
 
     def audit(self, **params: Any) -> AuditReport:
-        given = {"topic": "orders", "target": str(self.root), "options": self.options, **params}
-        return audit_job.run(Params(**given))
+        arguments = {"topic": "orders", "target": str(self.root), "options": self.options, **params}
+        return audit_job.run(Params(**arguments))
 
-    def change(self, change: Any) -> None:
+    def change(self, change: Callable[[pa.Table], pa.Table]) -> None:
         """Write each file anew, as somebody with an editor would."""
         for path in sorted(self.root.rglob("*.parquet")):
             pq.write_table(change(pq.ParquetFile(path).read()), path)
 
-    def said(self, **params: Any) -> list[tuple[str, str, int, str]]:
-        found = self.audit(**params).findings
-        return [(one.what, one.broker, one.queue_id, one.offsets) for one in found]
+    def findings(self, **params: Any) -> list[tuple[str, str, int, str]]:
+        report_findings = self.audit(**params).findings
+        return [(one.what, one.broker, one.queue_id, one.offsets) for one in report_findings]
 
 
 @pytest.fixture
-def audited(topic: Any, eager: Any, tmp_path: Path) -> AuditedArchive:
+def audited(topic: "Topic", eager: "MakeSpark", tmp_path: Path) -> AuditedArchive:
     return AuditedArchive(topic, eager, tmp_path / "lake")
 
 
@@ -74,7 +78,7 @@ def test_three_rows_removed_and_two_doubled_by_hand_are_named(
     audited.archive(kind)
     assert audited.audit().is_clean
     audited.change(removed_and_doubled)
-    assert audited.said() == [
+    assert audited.findings() == [
         ("missing", "broker-a", 0, "7"),
         ("missing", "broker-a", 0, "29"),
         ("doubled", "broker-a", 1, "20"),
@@ -94,7 +98,7 @@ def test_a_file_that_is_gone_is_its_ranges(audited: AuditedArchive) -> None:
     audited.archive(maxPartitions="1")
     newest = max(audited.root.glob("day=*/*.parquet"), key=lambda path: path.stat().st_mtime_ns)
     newest.unlink()
-    assert audited.said() == [("missing", b, q, "10..14") for b, q in audited.topic.queues]
+    assert audited.findings() == [("missing", b, q, "10..14") for b, q in audited.topic.queues]
 
 
 def test_a_file_that_is_there_twice_is_doubled(audited: AuditedArchive) -> None:
@@ -102,7 +106,7 @@ def test_a_file_that_is_there_twice_is_doubled(audited: AuditedArchive) -> None:
     audited.archive(maxPartitions="1")
     [path] = audited.root.glob("day=*/*.parquet")
     path.with_name("copy.parquet").write_bytes(path.read_bytes())
-    assert audited.said() == [("doubled", b, q, "0..9") for b, q in audited.topic.queues]
+    assert audited.findings() == [("doubled", b, q, "0..9") for b, q in audited.topic.queues]
 
 
 def test_an_archive_that_began_late_misses_nothing(audited: AuditedArchive) -> None:
@@ -114,7 +118,7 @@ def test_an_archive_that_began_late_misses_nothing(audited: AuditedArchive) -> N
     assert (report.is_clean, report.rows, report.in_topic) == (True, 16, 56)
 
 
-def test_what_comes_meanwhile_waits(audited: AuditedArchive) -> None:
+def test_messages_sent_during_the_audit_are_waiting(audited: AuditedArchive) -> None:
     audited.topic.send(10)
     audited.archive()
     audited.topic.send(3)
@@ -140,14 +144,14 @@ def test_a_producers_count_is_held_against_the_table(
     counts.write_text(json.dumps([{"hour": born, "topic": "orders", "count": 40}]))
     assert audited.audit(producer=str(counts)).is_clean
     counts.write_text(json.dumps([{"hour": born, "count": 43}, {"hour": born // 2, "count": 2}]))
-    found = audited.audit(producer=str(counts)).producer
-    assert [(hour_text(one.first), one.more) for one in found] == [
+    differences = audited.audit(producer=str(counts)).producer
+    assert [(hour_text(one.first), one.more) for one in differences] == [
         ("1996-12-07 23:00", -2),
         ("2023-11-14 22:00", -3),
     ]
 
 
-def test_files_of_something_else_are_audited_too(audited: AuditedArchive, tmp_path: Path) -> None:
+def test_files_of_other_programs_are_audited(audited: AuditedArchive, tmp_path: Path) -> None:
     audited.topic.send(10)
     audited.archive()
     other = tmp_path / "other"
@@ -161,7 +165,7 @@ def test_files_of_something_else_are_audited_too(audited: AuditedArchive, tmp_pa
     assert report.kind == "files"
 
 
-def test_files_are_looked_at_on_a_spark_that_is_given(audited: AuditedArchive) -> None:
+def test_files_are_read_on_a_provided_spark(audited: AuditedArchive) -> None:
     audited.topic.send(10)
     audited.archive()
     spark = audited.eager()
@@ -170,7 +174,7 @@ def test_files_are_looked_at_on_a_spark_that_is_given(audited: AuditedArchive) -
     assert spark.jobs == 1
 
 
-def test_progress_is_told(audited: AuditedArchive) -> None:
+def test_progress_is_reported(audited: AuditedArchive) -> None:
     audited.topic.send(10)
     audited.archive()
     reported = list[audit_job.AuditProgress]()
@@ -180,7 +184,7 @@ def test_progress_is_told(audited: AuditedArchive) -> None:
     assert any(one.done == one.total == 1 for one in reported if one.what == "files")
 
 
-def test_a_topic_that_there_is_not_is_said_first(audited: AuditedArchive) -> None:
+def test_a_missing_topic_is_the_first_error(audited: AuditedArchive) -> None:
     audited.topic.send(1)
     audited.archive()
     with pytest.raises(ConfigError, match="of topic 'orders', not of 'odrers'"):
@@ -200,12 +204,12 @@ def test_a_topic_that_there_is_not_is_said_first(audited: AuditedArchive) -> Non
         ("a", {"tags": "x"}, "option 'tags' is not allowed"),
     ],
 )
-def test_what_cannot_be_is_said(topic: str, options: dict[str, str], says: str) -> None:
+def test_impossible_parameters_are_an_error(topic: str, options: dict[str, str], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         topic_options(Params(topic=topic, target="lake", options={"namesrv": "a:1", **options}))
 
 
-def test_keys_of_rows_are_looked_at_when_asked_for(audited: AuditedArchive) -> None:
+def test_row_keys_are_checked_on_request(audited: AuditedArchive) -> None:
     audited.topic.send(5)
     audited.archive()
     maps = pa.map_(pa.string(), pa.string())
@@ -244,7 +248,7 @@ def test_rows_that_were_sent_twice_are_named_by_queue_and_offset(audited: Audite
     )
 
 
-def test_what_retention_took_is_lost(
+def test_messages_deleted_by_retention_are_lost(
     audited: AuditedArchive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     audited.topic.send(10)
@@ -254,13 +258,13 @@ def test_what_retention_took_is_lost(
     real = ClusterClient.bounds
 
     def bounds(cluster: ClusterClient) -> OffsetBounds:
-        found = real(cluster)
+        state = real(cluster)
         firsts = {("broker-a", 0): 5, ("broker-b", 1): 13}
-        earliest = {q: firsts.get((q[1], q[2]), at) for q, at in found.earliest.items()}
-        return OffsetBounds(earliest, found.latest)
+        earliest = {q: firsts.get((q[1], q[2]), at) for q, at in state.earliest.items()}
+        return OffsetBounds(earliest, state.latest)
 
     monkeypatch.setattr(ClusterClient, "bounds", bounds)
-    assert audited.said() == [
+    assert audited.findings() == [
         ("lost", "broker-a", 0, "2"),
         ("missing", "broker-a", 0, "8"),
         ("lost", "broker-b", 1, "10..12"),

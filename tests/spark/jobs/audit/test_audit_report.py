@@ -29,13 +29,22 @@ def report(counted: dict[int, int] | None = None) -> AuditReport:
     return build_report("lake", HELD, FOUND, QUEUES, counted)
 
 
-def test_a_report_has_what_all_sides_say() -> None:
-    found = report()
-    assert (found.topic, found.table, found.number, found.rows) == ("orders", "lake", 3, 6)
-    assert (found.in_topic, found.waiting, found.begin_known) == (8, 3, True)
-    assert (found.count("missing"), found.count("doubled"), found.count("lost")) == (1, 2, 0)
-    assert found.producer == ()
-    assert not found.is_clean
+def test_a_report_combines_all_sources() -> None:
+    audit_report = report()
+    assert (audit_report.topic, audit_report.table, audit_report.number, audit_report.rows) == (
+        "orders",
+        "lake",
+        3,
+        6,
+    )
+    assert (audit_report.in_topic, audit_report.waiting, audit_report.begin_known) == (8, 3, True)
+    assert (
+        audit_report.count("missing"),
+        audit_report.count("doubled"),
+        audit_report.count("lost"),
+    ) == (1, 2, 0)
+    assert audit_report.producer == ()
+    assert not audit_report.is_clean
 
 
 def test_producers_are_compared_by_the_hours_in_which_they_made_messages() -> None:
@@ -46,8 +55,8 @@ def test_producers_are_compared_by_the_hours_in_which_they_made_messages() -> No
 def test_a_whole_table_is_clean() -> None:
     counts = OffsetCounts([0], [5], [1])
     queue = AuditedQueue(broker="a", queue_id=0, counts=counts, begin=0, end=5, first=0, next=5)
-    found = FileSummary(queues=(SequenceSummary(name="a", counts=counts),), rows=5)
-    assert build_report("lake", HELD, found, [queue], None).is_clean
+    summary = FileSummary(queues=(SequenceSummary(name="a", counts=counts),), rows=5)
+    assert build_report("lake", HELD, summary, [queue], None).is_clean
 
 
 def test_doubled_rows_get_their_messages() -> None:
@@ -59,13 +68,13 @@ def test_doubled_rows_get_their_messages() -> None:
 
 
 def test_rows_of_the_sink_are_numbered_from_zero() -> None:
-    found = FileSummary(
+    summary = FileSummary(
         writers=(
             SequenceSummary(name="q/1/0", counts=OffsetCounts([1, 4, 6], [4, 5, 7], [1, 2, 1])),
             SequenceSummary(name="q/1/1", counts=OffsetCounts([0], [9], [1])),
         )
     )
-    assert row_gaps(found) == [
+    assert row_gaps(summary) == [
         RowGap(what="missing", writer="q/1/0", start=0, end=1),
         RowGap(what="doubled", writer="q/1/0", start=4, end=5, times=2),
         RowGap(what="missing", writer="q/1/0", start=5, end=6),

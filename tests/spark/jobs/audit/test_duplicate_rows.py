@@ -38,18 +38,20 @@ def test_rows_are_where_their_messages_are() -> None:
     assert locate_rows(table, {"q/9/9": [NumberRange(0, 99)]}) == []
 
 
-def test_a_place_is_told_in_a_few_words() -> None:
+def test_a_place_is_described_in_a_few_words() -> None:
     assert str(SinkRowLocation("q/0/0", 1, "a", 3, 10)) == "a:3 at 10"
 
 
-def test_a_task_tells_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_reports_the_duplicates_of_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = str(tmp_path / "f.parquet")
     pq.write_table(rows("q/0/0/1", "q/0/0/1", "q/0/0/1"), path)
     task_set = RowSearchTasks(
         groups=[[path, path]], topic="orders", wanted={"q/0/0": [NumberRange(1, 2)]}
     )
     assert len(task_set) == 1
-    found = msgspec.json.decode(task_set.run(0).payload, type=list[SinkRowLocation])
-    assert [one.offset for one in found] == [10, 11, 12, 10, 11, 12]
+    locations = msgspec.json.decode(task_set.run(0).payload, type=list[SinkRowLocation])
+    assert [one.offset for one in locations] == [10, 11, 12, 10, 11, 12]
     monkeypatch.setattr(module, "LOCATIONS_MAX", 2)
     assert task_set.run(0).payload.count("q/0/0") == 2

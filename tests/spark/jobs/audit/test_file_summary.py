@@ -1,7 +1,6 @@
 """Summaries of files: offsets, hours and row numbers as a few counts."""
 
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -37,7 +36,7 @@ def rows(*places: tuple[str, int, int], hours: list[int | None] | None = None) -
     )
 
 
-def keyed(*keys: str | None) -> pa.Table:
+def rows_with_keys(*keys: str | None) -> pa.Table:
     """Rows with a key of the sink, or without."""
     table = rows(*(("a", 0, n) for n in range(len(keys))))
     maps = [[] if key is None else [("ROQUET_ROW", key), ("x", "1")] for key in keys]
@@ -45,9 +44,11 @@ def keyed(*keys: str | None) -> pa.Table:
 
 
 def test_each_queue_has_its_runs_and_its_hours() -> None:
-    found = transform(rows(("b", 3, 9), ("a", 0, 1), ("b", 3, 8), ("b", 0, 8), hours=[2, 0, 1, 1]))
-    assert found.rows == 4
-    assert sorted(found.queues, key=lambda one: (one.name, one.queue_id)) == [
+    summary = transform(
+        rows(("b", 3, 9), ("a", 0, 1), ("b", 3, 8), ("b", 0, 8), hours=[2, 0, 1, 1])
+    )
+    assert summary.rows == 4
+    assert sorted(summary.queues, key=lambda one: (one.name, one.queue_id)) == [
         SequenceSummary(name="a", queue_id=0, counts=OffsetCounts([1], [2], [1]), hours={0: 1}),
         SequenceSummary(name="b", queue_id=0, counts=OffsetCounts([8], [9], [1]), hours={1: 1}),
         SequenceSummary(
@@ -61,9 +62,9 @@ def test_a_row_without_a_time_is_in_no_hour() -> None:
     assert queue.hours == {-1: 1}
 
 
-def test_no_rows_are_nothing() -> None:
+def test_without_rows_the_summary_is_empty() -> None:
     assert transform(rows()) == FileSummary()
-    assert transform(keyed(), keys=True) == FileSummary()
+    assert transform(rows_with_keys(), keys=True) == FileSummary()
 
 
 def test_the_hours_of_producers_are_counted_where_they_are_known() -> None:
@@ -72,15 +73,15 @@ def test_the_hours_of_producers_are_counted_where_they_are_known() -> None:
 
 
 def test_keys_of_rows_are_numbers_of_a_writer() -> None:
-    found = transform(keyed("q/1/0/0", "q/1/0/1", None, "q/1/1/7", "no key"), keys=True)
-    assert found.writers == (
+    summary = transform(rows_with_keys("q/1/0/0", "q/1/0/1", None, "q/1/1/7", "no key"), keys=True)
+    assert summary.writers == (
         SequenceSummary(name="q/1/0", counts=OffsetCounts([0], [2], [1])),
         SequenceSummary(name="q/1/1", counts=OffsetCounts([7], [8], [1])),
     )
-    assert transform(keyed("q/1/0/0")).writers == (), "nobody asked"
+    assert transform(rows_with_keys("q/1/0/0")).writers == (), "nobody asked"
 
 
-def test_what_is_in_two_places_is_added() -> None:
+def test_counts_of_two_files_are_added() -> None:
     parts = [transform(rows(("a", 0, 1), ("a", 0, 2))), transform(rows(("a", 0, 2), ("b", 1, 5)))]
     both = merge_summaries(parts)
     assert both.rows == 4
@@ -92,56 +93,60 @@ def test_what_is_in_two_places_is_added() -> None:
     assert add_hours([{1: 2}, {0: 1, 1: 3}]) == {0: 1, 1: 5}
 
 
-def written(path: Path, table: pa.Table) -> str:
+def write_file(path: Path, table: pa.Table) -> str:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(table, path)
     return str(path)
 
 
-def did(task_set: SummaryTasks) -> list[FileSummary]:
+def run_tasks(task_set: SummaryTasks) -> list[FileSummary]:
     return [
         msgspec.json.decode(task_set.run(n).payload, type=FileSummary) for n in range(len(task_set))
     ]
 
 
 def test_a_task_answers_for_its_files(tmp_path: Path) -> None:
-    paths = [written(tmp_path / f"day=2026-01-0{n}" / "f.parquet", rows(("a", 0, n), ("a", 1, n)))
-             for n in (1, 2, 3)]  # fmt: skip
-    found = did(SummaryTasks(groups=[paths[:2], paths[2:]], topic="orders"))
-    assert [one.rows for one in found] == [4, 2]
-    assert found[0].queues[0].counts == OffsetCounts([1], [3], [1])
+    paths = [
+        write_file(tmp_path / f"day=2026-01-0{n}" / "f.parquet", rows(("a", 0, n), ("a", 1, n)))
+        for n in (1, 2, 3)
+    ]
+    summary = run_tasks(SummaryTasks(groups=[paths[:2], paths[2:]], topic="orders"))
+    assert [one.rows for one in summary] == [4, 2]
+    assert summary[0].queues[0].counts == OffsetCounts([1], [3], [1])
 
 
 def test_rows_of_other_topics_do_not_count(tmp_path: Path) -> None:
     table = rows(("a", 0, 1), ("a", 0, 2)).append_column("topic", pa.array(["orders", "paid"]))
-    [found] = did(SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="paid"))
-    assert found.queues[0].counts == OffsetCounts([2], [3], [1])
+    [summary] = run_tasks(
+        SummaryTasks(groups=[[write_file(tmp_path / "f.parquet", table)]], topic="paid")
+    )
+    assert summary.queues[0].counts == OffsetCounts([2], [3], [1])
 
 
-def test_files_that_are_none_are_told_so(tmp_path: Path) -> None:
+def test_unreadable_files_are_an_error(tmp_path: Path) -> None:
     (tmp_path / "f.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(TableDamaged, match=r"f\.parquet cannot be read"):
-        did(SummaryTasks(groups=[[str(tmp_path / "f.parquet")]], topic="a"))
+        run_tasks(SummaryTasks(groups=[[str(tmp_path / "f.parquet")]], topic="a"))
     with pytest.raises(TableDamaged, match="is gone: if files were merged"):
-        did(SummaryTasks(groups=[[str(tmp_path / "g.parquet")]], topic="a"))
+        run_tasks(SummaryTasks(groups=[[str(tmp_path / "g.parquet")]], topic="a"))
 
 
-def test_rows_of_no_queue_are_told_so(tmp_path: Path) -> None:
+def test_rows_without_a_queue_are_an_error(tmp_path: Path) -> None:
     table = rows(("a", 0, 1), ("a", 0, 2))
     place = table.column_names.index("queue_id")
     table = table.set_column(place, "queue_id", pa.array([0, None], pa.int32()))
     with pytest.raises(TableDamaged, match="1 rows without queue_id"):
-        did(SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="a"))
+        run_tasks(SummaryTasks(groups=[[write_file(tmp_path / "f.parquet", table)]], topic="a"))
 
 
 @pytest.mark.parametrize(("drop", "keys", "says"), [
     ("queue_offset", False, "no column 'queue_offset'"),
     ("properties", True, "no column 'properties', which holds the keys"),
 ])  # fmt: skip
-def test_files_of_something_else_are_told_so(
-    tmp_path: Path, drop: str, keys: Any, says: str
-) -> None:
-    table = keyed("q/1/0/0").drop_columns(drop)
-    task_set = SummaryTasks(groups=[[written(tmp_path / "f.parquet", table)]], topic="a", keys=keys)
+def test_files_of_other_data_are_an_error(tmp_path: Path, drop: str, keys: bool, says: str) -> None:
+    table = rows_with_keys("q/1/0/0").drop_columns(drop)
+    task_set = SummaryTasks(
+        groups=[[write_file(tmp_path / "f.parquet", table)]], topic="a", keys=keys
+    )
     with pytest.raises(ConfigError, match=says):
         task_set.run(0)

@@ -28,59 +28,59 @@ def queue(*numbers: int, **known: Any) -> AuditedQueue:
     return AuditedQueue(broker="a", queue_id=3, counts=counts(*numbers), **known)
 
 
-def said(one: AuditedQueue) -> list[tuple[str, str]]:
-    return [(found.what, found.offsets) for found in find_in_queue(one)]
+def texts_of(one: AuditedQueue) -> list[tuple[str, str]]:
+    return [(finding.what, finding.offsets) for finding in find_in_queue(one)]
 
 
-def test_a_whole_queue_has_nothing_amiss() -> None:
+def test_a_whole_queue_has_no_findings() -> None:
     assert find_in_queue(queue(0, 1, 2, begin=0, end=3, first=0, next=5)) == []
 
 
 def test_three_that_were_removed_and_two_that_were_doubled_are_named() -> None:
     there = [*range(2), *range(3, 10), 4, 5, *range(12, 20)]
     one = queue(*there, begin=0, end=20, first=0, next=20)
-    assert said(one) == [("missing", "2"), ("doubled", "4..5"), ("missing", "10..11")]
-    assert sum(found.messages for found in find_in_queue(one)) == 5
+    assert texts_of(one) == [("missing", "2"), ("doubled", "4..5"), ("missing", "10..11")]
+    assert sum(finding.messages for finding in find_in_queue(one)) == 5
 
 
 def test_the_first_and_the_last_can_be_missing() -> None:
-    assert said(queue(1, 2, begin=0, end=4, first=0, next=4)) == [
+    assert texts_of(queue(1, 2, begin=0, end=4, first=0, next=4)) == [
         ("missing", "0"),
         ("missing", "3"),
     ]
-    assert said(queue(begin=0, end=2, first=0, next=2)) == [("missing", "0..1")]
+    assert texts_of(queue(begin=0, end=2, first=0, next=2)) == [("missing", "0..1")]
 
 
 def test_without_a_known_beginning_the_first_row_counts_as_that() -> None:
-    assert said(queue(5, 7, end=8, first=0, next=8)) == [("missing", "6")]
+    assert texts_of(queue(5, 7, end=8, first=0, next=8)) == [("missing", "6")]
 
 
-def test_what_the_topic_has_no_more_is_lost() -> None:
-    assert said(queue(0, 1, 6, begin=0, end=7, first=4, next=9)) == [
+def test_rows_that_the_topic_no_longer_has_are_lost() -> None:
+    assert texts_of(queue(0, 1, 6, begin=0, end=7, first=4, next=9)) == [
         ("lost", "2..3"),
         ("missing", "4..5"),
     ]
 
 
-def test_what_retention_took_before_the_archive_came_is_lost() -> None:
+def test_messages_deleted_before_they_were_archived_are_lost() -> None:
     one = queue(0, 1, begin=0, end=2, first=5, next=9)
-    assert said(one) == [("lost", "2..4")]
+    assert texts_of(one) == [("lost", "2..4")]
     assert count_waiting(one) == 4
 
 
-def test_what_was_not_archived_yet_waits() -> None:
+def test_messages_not_archived_yet_are_waiting() -> None:
     assert count_waiting(queue(0, 1, begin=0, end=2, first=0, next=9)) == 7
     assert count_waiting(queue(0, 1, first=0, next=9)) == 7
     assert count_waiting(queue(0, 1, end=2)) == 0, "the topic was not asked"
 
 
 def test_rows_beyond_the_topics_end_are_of_another_topic() -> None:
-    assert said(queue(0, 1, 2, 3, begin=0, end=2, first=0, next=2)) == [("unknown", "2..3")]
+    assert texts_of(queue(0, 1, 2, 3, begin=0, end=2, first=0, next=2)) == [("unknown", "2..3")]
 
 
-def test_what_is_there_three_times_is_two_too_many() -> None:
-    [found] = find_in_queue(queue(0, 1, 1, 1, begin=0, end=2))
-    assert (found.times, found.messages) == (3, 2)
+def test_a_row_in_three_copies_is_two_too_many() -> None:
+    [finding] = find_in_queue(queue(0, 1, 1, 1, begin=0, end=2))
+    assert (finding.times, finding.messages) == (3, 2)
 
 
 def test_the_hour_of_a_finding_is_known_while_the_topic_has_it() -> None:
@@ -94,7 +94,7 @@ def test_the_hour_of_a_finding_is_known_while_the_topic_has_it() -> None:
         next=10,
         hour_starts=((100, 4), (102, 6)),
     )
-    assert [(found.start, found.hour) for found in find_in_queue(one)] == [
+    assert [(finding.start, finding.hour) for finding in find_in_queue(one)] == [
         (2, None), (4, 100), (6, 102),
     ]  # fmt: skip
 
@@ -120,13 +120,13 @@ def test_messages_on_the_edge_of_an_hour_are_no_difference() -> None:
 
 
 @given(st.sets(st.integers(0, 30)), st.integers(0, 30))
-def test_every_offset_is_there_or_is_told(there: set[int], first: int) -> None:
+def test_every_offset_is_in_the_table_or_in_a_finding(there: set[int], first: int) -> None:
     one = queue(*there, begin=0, end=31, first=first, next=31)
-    told = {n for found in find_in_queue(one) for n in range(found.start, found.end)}
-    assert told == set(range(31)) - there
-    assert all((found.what == "lost") == (found.end <= first) for found in find_in_queue(one))
+    offsets = {n for finding in find_in_queue(one) for n in range(finding.start, finding.end)}
+    assert offsets == set(range(31)) - there
+    assert all((finding.what == "lost") == (finding.end <= first) for finding in find_in_queue(one))
 
 
 def test_a_finding_names_its_place() -> None:
-    found = AuditFinding(what="lost", broker="a", queue_id=0, start=1, end=4)
-    assert (found.offsets, found.messages) == ("1..3", 3)
+    finding = AuditFinding(what="lost", broker="a", queue_id=0, start=1, end=4)
+    assert (finding.offsets, finding.messages) == ("1..3", 3)

@@ -3,7 +3,7 @@
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,33 +22,36 @@ from roquet.spark.jobs.audit.hourly_counts import (
 )
 from roquet.spark.options import SourceOptions
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import Topic
+
 NOON = 1_769_860_800_000 // HOUR_MS
 
 
 @given(st.dictionaries(st.integers(0, 200), st.integers(1, 9), min_size=1))
 def test_the_hours_with_messages_are_found(counts: dict[int, int]) -> None:
-    asked = list[int]()
+    probed = list[int]()
 
     def at(hour: int) -> int:
-        asked.append(hour)
+        probed.append(hour)
         return sum(count for known, count in counts.items() if known < hour)
 
-    found = list(search_hours(at, (min(counts), 0), (201, sum(counts.values()))))
-    assert found == [(hour, at(hour)) for hour in sorted(counts)]
+    hours = list(search_hours(at, (min(counts), 0), (201, sum(counts.values()))))
+    assert hours == [(hour, at(hour)) for hour in sorted(counts)]
 
 
 def test_a_quiet_time_costs_few_questions() -> None:
-    asked = list[int]()
+    probed = list[int]()
 
     def at(hour: int) -> int:
-        asked.append(hour)
+        probed.append(hour)
         return 5 if hour <= 70_000 else 10
 
     assert list(search_hours(at, (0, 0), (100_000, 10))) == [(0, 0), (70_000, 5)]
-    assert len(asked) < 60
+    assert len(probed) < 60
 
 
-def test_a_topic_tells_its_hours(topic: Any) -> None:
+def test_a_topic_is_counted_by_hour(topic: "Topic") -> None:
     topic.send(5)
     cluster = ClusterClient(SourceOptions(namesrv=(topic.namesrv,), topics=(topic.name,)))
     queue = (topic.name, "broker-a", 0)
@@ -91,7 +94,9 @@ def test_or_of_parquet(tmp_path: Path) -> None:
     ('[{"hour": "2026-01-31T12:00", "count": 1, "topic": "paid"}]', "no counts of topic 'orders'"),
     ("", "no counts of topic 'orders'"),
 ])  # fmt: skip
-def test_what_is_no_account_is_told_so(tmp_path: Path, text: str, says: str) -> None:
+def test_a_file_of_counts_that_cannot_be_read_is_an_error(
+    tmp_path: Path, text: str, says: str
+) -> None:
     (tmp_path / "counts.json").write_text(text)
     with pytest.raises(ConfigError, match=says):
         read_producer_counts(tmp_path / "counts.json", "orders")
@@ -110,5 +115,5 @@ def test_a_file_that_there_is_not_is_named(tmp_path: Path) -> None:
         read_producer_counts(tmp_path / "counts.json", "orders")
 
 
-def test_an_hour_is_told_in_utc() -> None:
+def test_an_hour_is_printed_in_utc() -> None:
     assert hour_text(NOON) == "2026-01-31 12:00"

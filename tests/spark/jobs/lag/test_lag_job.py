@@ -1,15 +1,16 @@
 """Lag is sampled into a table, and reported with a page and a verdict."""
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.blocking import BlockingChannel
-from roquet.spark.jobs.lag import lag_job, sampling
+from roquet.spark.jobs.lag import sampling
 from roquet.spark.jobs.lag.lag_job import (
     LagProgress,
     Params,
@@ -24,14 +25,17 @@ from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.fastjson.codec import dumps
 
-
-def parameters(topic: Any, root: Path, **changes: Any) -> Params:
-    given = {"target": str(root), "namesrv": topic.namesrv, "every_ms": 100, "for_ms": 400}
-    return Params(**{**given, **changes})
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import Topic
 
 
-def stand(topic: Any, group: str, offset: int) -> None:
-    """A group that stands there in the queues of the first broker."""
+def parameters(topic: "Topic", root: Path, **changes: Any) -> Params:
+    arguments = {"target": str(root), "namesrv": topic.namesrv, "every_ms": 100, "for_ms": 400}
+    return Params(**{**arguments, **changes})
+
+
+def commit_at(topic: "Topic", group: str, offset: int) -> None:
+    """Create a group, and commit this offset in the queues of the first broker."""
     with BlockingChannel(topic.running.broker_addrs[0]) as channel:
         channel.call(CreateGroup(body=dumps(SubscriptionGroup(group_name=group))))
         for queue_id in (0, 1):
@@ -42,13 +46,13 @@ def stand(topic: Any, group: str, offset: int) -> None:
             )
 
 
-def test_groups_are_watched_and_the_table_is_there(topic: Any, tmp_path: Path) -> None:
+def test_groups_are_watched_and_the_table_is_there(topic: "Topic", tmp_path: Path) -> None:
     topic.send(10)
-    stand(topic, "billing", 4)
-    told = list[LagProgress]()
-    done = run(parameters(topic, tmp_path / "lag"), told.append)
-    assert [one.samples for one in told] == [1, 2, 3, 4, 5]
-    assert {(one.wanted, one.lag) for one in told} == {(5, 12)}
+    commit_at(topic, "billing", 4)
+    reports = list[LagProgress]()
+    done = run(parameters(topic, tmp_path / "lag"), reports.append)
+    assert [one.samples for one in reports] == [1, 2, 3, 4, 5]
+    assert {(one.wanted, one.lag) for one in reports} == {(5, 12)}
     [one] = done.standings
     assert (one.group, one.outlook.state, one.outlook.lag) == ("billing", LagState.STOPPED, 12)
     assert one.outlook.cut_off_s == pytest.approx(72 * 3600, abs=60)
@@ -59,26 +63,26 @@ def test_groups_are_watched_and_the_table_is_there(topic: Any, tmp_path: Path) -
     assert kept["samples"] == 5
 
 
-def test_a_second_run_adds_to_the_table(topic: Any, tmp_path: Path) -> None:
+def test_a_second_run_adds_to_the_table(topic: "Topic", tmp_path: Path) -> None:
     topic.send(1)
-    stand(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
     for _ in range(2):
         run(parameters(topic, tmp_path, for_ms=100))
     assert read_samples(tmp_path).num_rows == 8
 
 
-def test_it_can_be_ended(topic: Any, tmp_path: Path) -> None:
+def test_a_run_stops_on_request(topic: "Topic", tmp_path: Path) -> None:
     topic.send(1)
-    stand(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
     looks = iter([False, False])
     done = run(parameters(topic, tmp_path, for_ms=60_000), should_stop=lambda: next(looks, True))
     assert done.samples < 4
     assert len(done.standings) == 1
 
 
-def test_ctrl_c_ends_it_with_a_report(topic: Any, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_run_with_a_report(topic: "Topic", tmp_path: Path) -> None:
     topic.send(1)
-    stand(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
 
     def interrupted() -> bool:
         raise KeyboardInterrupt
@@ -87,25 +91,25 @@ def test_ctrl_c_ends_it_with_a_report(topic: Any, tmp_path: Path) -> None:
     assert (done.samples, len(done.standings)) == (1, 1)
 
 
-def test_a_look_that_fails_is_left_out(
-    topic: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_sample_that_fails_is_left_out(
+    topic: "Topic", tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic.send(1)
-    stand(topic, "billing", 0)
+    commit_at(topic, "billing", 0)
     fails = iter([False, True, False])
     real = sampling.sample
 
-    async def moody(*given: Any) -> LagSample:
+    async def moody(*arguments: Any) -> LagSample:
         if next(fails):
             raise RoquetError("no name server helps")
-        return await real(*given)
+        return await real(*arguments)
 
     monkeypatch.setattr(sampling, "sample", moody)
     assert run(parameters(topic, tmp_path, for_ms=200)).samples == 3
     assert read_samples(tmp_path).num_rows == 4
 
 
-def test_a_first_look_that_fails_is_the_end(tmp_path: Path) -> None:
+def test_a_first_sample_that_fails_ends_the_run(tmp_path: Path) -> None:
     params = Params(target=str(tmp_path), namesrv="127.0.0.1:1", every_ms=100, for_ms=100)
     with pytest.raises(RoquetError):
         run(params)
@@ -115,7 +119,7 @@ def test_a_first_look_that_fails_is_the_end(tmp_path: Path) -> None:
     ("changes", "says"),
     [({"every_ms": 50}, "too often"), ({"every_ms": 500, "for_ms": 100}, "is shorter than")],
 )
-def test_times_that_cannot_be_are_told(tmp_path: Path, changes: Any, says: str) -> None:
+def test_impossible_times_are_an_error(tmp_path: Path, changes: Any, says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         open_samples(Params(target=str(tmp_path), **changes))
 
@@ -131,6 +135,6 @@ def test_a_directory_of_something_else_stays_as_it_is(tmp_path: Path) -> None:
 def test_one_file_is_not_merged(tmp_path: Path) -> None:
     open_samples(Params(target=str(tmp_path)))
     path = tmp_path / "samples" / "1.parquet"
-    lag_job._write_rows(SCHEMA.empty_table(), path)
+    pq.write_table(SCHEMA.empty_table(), path)
     merge_files([path], tmp_path)
     assert path.exists()

@@ -14,13 +14,13 @@ from roquet.spark.jobs.lag.trends import LagForecast, LagState
 NOON = 1_769_860_800_000
 
 
-def standing(state: LagState, **changes: object) -> GroupLag:
-    given: dict[str, object] = {"state": state, "lag": 5000, "come": 5.0, "handled": 2.0}
-    outlook = LagForecast(**{**given, **changes})  # type: ignore[arg-type]
+def group_lag(state: LagState, **changes: object) -> GroupLag:
+    fields: dict[str, object] = {"state": state, "lag": 5000, "come": 5.0, "handled": 2.0}
+    outlook = LagForecast(**{**fields, **changes})  # type: ignore[arg-type]
     return GroupLag(group="bill<ing", topic="orders", queues=4, outlook=outlook, worst="a:3")
 
 
-def done(*standings: GroupLag) -> LagReport:
+def report_of(*standings: GroupLag) -> LagReport:
     return LagReport(
         samples=3,
         at_ms=NOON,
@@ -42,44 +42,44 @@ ROWS = pa.Table.from_pylist(
     SCHEMA,
 )  # fmt: skip
 
-SLOW = standing(LagState.FALLING_BEHIND, cut_off_s=7200.0)
-FINE = standing(LagState.CAUGHT_UP, caught_up_s=0.0, lag=0)
+SLOW = group_lag(LagState.FALLING_BEHIND, cut_off_s=7200.0)
+FINE = group_lag(LagState.CAUGHT_UP, caught_up_s=0.0, lag=0)
 
 
-def test_who_will_not_catch_up_is_told_with_the_time() -> None:
-    assert verdict(done(SLOW, FINE)) == (
+def test_groups_that_will_not_catch_up_are_named_with_the_time() -> None:
+    assert verdict(report_of(SLOW, FINE)) == (
         "bill<ing will not catch up with orders: falling behind, 5,000 behind, cut off by "
         "retention from 2026-01-31 14:00 UTC on"
     )
     assert "3 were deleted before it read them" in sentence(
-        standing(LagState.CUT_OFF, lost=3), NOON
+        group_lag(LagState.CUT_OFF, lost=3), NOON
     )
 
 
-def test_who_does_is_not_late() -> None:
-    assert verdict(done(FINE)) == "none of 1 groups is falling behind"
-    assert verdict(done()) == "there is no group with progress"
+def test_a_group_that_catches_up_is_not_late() -> None:
+    assert verdict(report_of(FINE)) == "none of 1 groups is falling behind"
+    assert verdict(report_of()) == "there is no group with progress"
 
 
 @pytest.mark.parametrize(
     ("one", "late"),
     [
         (FINE, False),
-        (standing(LagState.CATCHING_UP, caught_up_s=60.0), False),
-        (standing(LagState.CATCHING_UP, caught_up_s=60.0, cut_off_s=30.0), True),
-        (standing(LagState.STEADY), False),
-        (standing(LagState.UNSURE), False),
-        (standing(LagState.STOPPED), True),
-        (standing(LagState.STOPPED, lag=0), False),
-        (standing(LagState.CUT_OFF, lag=0, lost=4), True),
+        (group_lag(LagState.CATCHING_UP, caught_up_s=60.0), False),
+        (group_lag(LagState.CATCHING_UP, caught_up_s=60.0, cut_off_s=30.0), True),
+        (group_lag(LagState.STEADY), False),
+        (group_lag(LagState.UNSURE), False),
+        (group_lag(LagState.STOPPED), True),
+        (group_lag(LagState.STOPPED, lag=0), False),
+        (group_lag(LagState.CUT_OFF, lag=0, lost=4), True),
     ],
 )
-def test_late_is_who_will_not_be_there_in_time(one: GroupLag, late: bool) -> None:
+def test_a_group_that_catches_up_too_late_is_late(one: GroupLag, late: bool) -> None:
     assert is_late(one) is late
 
 
 def test_the_page_has_a_table_and_a_picture_and_needs_nothing_else() -> None:
-    text = html(done(SLOW, FINE), ROWS)
+    text = html(report_of(SLOW, FINE), ROWS)
     for part in (
         "bill&lt;ing",
         "2026-01-31 14:00 UTC",
@@ -96,7 +96,7 @@ def test_the_page_has_a_table_and_a_picture_and_needs_nothing_else() -> None:
 
 
 def test_without_samples_there_is_no_picture() -> None:
-    assert "<svg" not in html(done(), SCHEMA.empty_table())
+    assert "<svg" not in html(report_of(), SCHEMA.empty_table())
 
 
 def test_times_that_are_far_off_are_never() -> None:
@@ -106,24 +106,24 @@ def test_times_that_are_far_off_are_never() -> None:
     assert time_text(NOON, 1e18) == "never"
 
 
-def test_long_names_are_cut_beside_the_curves_alone() -> None:
+def test_long_names_are_cut_at_the_curves_alone() -> None:
     name = "a-group-with-a-name-that-fills-the-picture"
     rows = ROWS.set_column(1, "group", pa.array([name] * ROWS.num_rows))
     text = html(
-        done(msgspec.structs.replace(SLOW, group=name), FINE), pa.concat_tables([ROWS, rows])
+        report_of(msgspec.structs.replace(SLOW, group=name), FINE), pa.concat_tables([ROWS, rows])
     )
     assert f">{name}<" in text
     assert "a-group-w\N{HORIZONTAL ELLIPSIS}e-picture: orders" in text
 
 
-def test_a_group_that_lies_on_the_axis_is_not_named_beside_the_curves() -> None:
+def test_a_group_that_lies_on_the_axis_has_no_label_at_the_curves() -> None:
     names = pa.array(["quick"] * ROWS.num_rows)
     quick = ROWS.set_column(ROWS.schema.get_field_index("group"), "group", names).set_column(
         ROWS.schema.get_field_index("lag"), SCHEMA.field("lag"), pa.array([0] * ROWS.num_rows)
     )
     fine = msgspec.structs.replace(FINE, group="quick")
-    text = html(done(SLOW, fine), pa.concat_tables([ROWS, quick.cast(SCHEMA)]))
+    text = html(report_of(SLOW, fine), pa.concat_tables([ROWS, quick.cast(SCHEMA)]))
     assert "The curve is bill&lt;ing: orders. Not drawn" in text
     assert "would lie on the axis: 1." in text
     assert "quick: orders" not in text
-    assert "<svg" not in html(done(fine), quick.cast(SCHEMA))
+    assert "<svg" not in html(report_of(fine), quick.cast(SCHEMA))

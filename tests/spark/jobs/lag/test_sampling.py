@@ -1,6 +1,6 @@
 """A sample has one row for each queue of each group."""
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -12,8 +12,11 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.jobs.lag.sampling import SCHEMA, LagSample, retention, sample
 from roquet.wire.calls.offset import UpdateOffset
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import Topic
 
-def commit(topic: Any, group: str, offset: int) -> None:
+
+def commit(topic: "Topic", group: str, offset: int) -> None:
     """A group's progress in the queues of the first broker."""
     with BlockingChannel(topic.running.broker_addrs[0]) as channel:
         for queue_id in (0, 1):
@@ -24,7 +27,7 @@ def commit(topic: Any, group: str, offset: int) -> None:
             )
 
 
-def sampled(topic: Any, *names: str) -> LagSample:
+def sample_of(topic: "Topic", *names: str) -> LagSample:
     async def ask() -> LagSample:
         async with AdminClient(topic.namesrv) as admin:
             return await sample(admin, names)
@@ -32,7 +35,7 @@ def sampled(topic: Any, *names: str) -> LagSample:
     return loop.run(ask())
 
 
-def make(topic: Any, *names: str) -> None:
+def make(topic: "Topic", *names: str) -> None:
     """Groups that brokers know."""
 
     async def ask() -> None:
@@ -43,14 +46,14 @@ def make(topic: Any, *names: str) -> None:
     loop.run(ask())
 
 
-def test_a_group_has_a_row_for_each_queue(topic: Any) -> None:
+def test_a_group_has_a_row_for_each_queue(topic: "Topic") -> None:
     topic.send(10)
     make(topic, "billing")
     commit(topic, "billing", 4)
-    found = sampled(topic)
-    assert found.rows.schema == SCHEMA
-    assert found.silent == []
-    row, other = sorted(found.rows.to_pylist(), key=lambda row: row["queue_id"])
+    sample = sample_of(topic)
+    assert sample.rows.schema == SCHEMA
+    assert sample.silent == []
+    row, other = sorted(sample.rows.to_pylist(), key=lambda row: row["queue_id"])
     assert other["queue_id"] == 1
     assert row.pop("at") >= row.pop("consumed_at")
     assert row == {
@@ -59,33 +62,35 @@ def test_a_group_has_a_row_for_each_queue(topic: Any) -> None:
     }  # fmt: skip
 
 
-def test_a_group_at_the_beginning_has_the_age_of_the_first_message(topic: Any) -> None:
+def test_a_group_at_the_beginning_has_the_age_of_the_first_message(topic: "Topic") -> None:
     topic.send(10)
     make(topic, "billing")
     commit(topic, "billing", 0)
-    for row in sampled(topic, "billing").rows.to_pylist():
+    for row in sample_of(topic, "billing").rows.to_pylist():
         assert row["consumed_at"] is not None
         assert row["lag"] == 10
 
 
-def test_of_a_group_that_has_read_all_of_nothing_no_age_is_known(topic: Any) -> None:
+def test_a_group_of_an_empty_topic_has_no_age(topic: "Topic") -> None:
     make(topic, "billing")
     commit(topic, "billing", 0)
-    assert [row["consumed_at"] for row in sampled(topic, "billing").rows.to_pylist()] == [None] * 2
+    assert [row["consumed_at"] for row in sample_of(topic, "billing").rows.to_pylist()] == [
+        None
+    ] * 2
 
 
-def test_a_group_that_there_is_not_is_told_so(topic: Any) -> None:
+def test_a_missing_group_is_an_error(topic: "Topic") -> None:
     make(topic, "billing")
     with pytest.raises(UsageError, match=r"group 'biling' is unknown .*did you mean 'billing'"):
-        sampled(topic, "biling")
+        sample_of(topic, "biling")
 
 
-def test_no_group_is_no_rows(topic: Any) -> None:
-    assert sampled(topic).rows.num_rows == 0
+def test_without_groups_there_are_no_rows(topic: "Topic") -> None:
+    assert sample_of(topic).rows.num_rows == 0
 
 
-def test_brokers_tell_how_long_they_keep_messages(
-    topic: Any, monkeypatch: pytest.MonkeyPatch
+def test_brokers_report_their_retention_time(
+    topic: "Topic", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ask() -> dict[str, float]:
         async with AdminClient(topic.namesrv) as admin:
@@ -93,23 +98,23 @@ def test_brokers_tell_how_long_they_keep_messages(
 
     assert loop.run(ask()) == {"broker-a": 72 * 3600.0, "broker-b": 72 * 3600.0}
 
-    async def nothing(*_: Any) -> dict[str, str]:
+    async def nothing(*_: object) -> dict[str, str]:
         return {}
 
     monkeypatch.setattr(brokers, "settings", nothing)
     assert loop.run(ask()) == {}
 
-    async def minutes(*_: Any) -> dict[str, str]:
+    async def minutes(*_: object) -> dict[str, str]:
         return {"fileReservedTime": "0"}
 
     monkeypatch.setattr(brokers, "settings", minutes)
     assert loop.run(ask()) == {}, "it is some minutes, and nobody says how many"
 
 
-def test_a_broker_that_is_away_is_named(topic: Any) -> None:
+def test_a_broker_that_is_away_is_named(topic: "Topic") -> None:
     topic.send(2)
     make(topic, "billing")
     commit(topic, "billing", 1)
     topic.running.stop_broker(1)
-    found = sampled(topic, "billing")
-    assert [row["broker"] for row in found.rows.to_pylist()] == ["broker-a"] * 2
+    sample = sample_of(topic, "billing")
+    assert [row["broker"] for row in sample.rows.to_pylist()] == ["broker-a"] * 2

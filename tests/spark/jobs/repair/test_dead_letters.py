@@ -33,7 +33,7 @@ def letters(*rows: dict[str, Any], tries_max: int = 16) -> pa.Table:
     return pa.Table.from_batches([transform(batch, tries_max)])
 
 
-def told(**properties: str) -> dict[str, Any]:
+def letter_row(**properties: str) -> dict[str, Any]:
     return {"properties": list(properties.items())}
 
 
@@ -46,7 +46,9 @@ def told(**properties: str) -> dict[str, Any]:
         ("%RETRY%billing", 3, "waiting", "failed 3 times, is tried again"),
     ],
 )
-def test_tries_tell_the_reason(topic: str, tries: int | None, state: str, reason: str) -> None:
+def test_the_number_of_tries_is_the_reason(
+    topic: str, tries: int | None, state: str, reason: str
+) -> None:
     [row] = letters({"topic": topic, "reconsume_times": tries}).to_pylist()
     assert (row["state"], row["reason"], row["tries"]) == (state, reason, tries or 0)
 
@@ -61,13 +63,17 @@ def test_tries_tell_the_reason(topic: str, tries: int | None, state: str, reason
         ({}, None),
     ],
 )
-def test_a_letter_knows_where_it_came_from(properties: Any, topic: str | None) -> None:
-    assert letters(told(**properties))["origin_topic"].to_pylist() == [topic]
+def test_a_letter_has_the_topic_of_the_original(
+    properties: dict[str, str], topic: str | None
+) -> None:
+    assert letters(letter_row(**properties))["origin_topic"].to_pylist() == [topic]
 
 
-def test_a_letter_knows_who_it_was() -> None:
+def test_a_letter_has_the_id_of_the_original() -> None:
     rows = letters(
-        told(DLQ_ORIGIN_MESSAGE_ID="A", UNIQ_KEY="B"), told(UNIQ_KEY="B"), told(CONSUMER="c@1")
+        letter_row(DLQ_ORIGIN_MESSAGE_ID="A", UNIQ_KEY="B"),
+        letter_row(UNIQ_KEY="B"),
+        letter_row(CONSUMER="c@1"),
     )
     assert rows.schema == SCHEMA
     assert rows["origin_id"].to_pylist() == ["A", "B", None]
@@ -77,10 +83,10 @@ def test_a_letter_knows_who_it_was() -> None:
 
 
 def test_letters_are_counted() -> None:
-    new = {**told(DLQ_ORIGIN_TOPIC="orders"), "tag": "new"}
+    new = {**letter_row(DLQ_ORIGIN_TOPIC="orders"), "tag": "new"}
     rows = letters(new, new, {**new, "tag": "paid"}, {**new, "stored_at": 0})
-    found = count_by_reason(rows, ["%DLQ%billing/a/0/1", "foreign"]).to_pylist()
-    assert [(row["tag"], str(row["day"]), row["letters"], row["sent"]) for row in found] == [
+    counts = count_by_reason(rows, ["%DLQ%billing/a/0/1", "foreign"]).to_pylist()
+    assert [(row["tag"], str(row["day"]), row["letters"], row["sent"]) for row in counts] == [
         ("new", "1970-01-01", 1, 0),
         ("new", "1970-01-02", 2, 1),
         ("paid", "1970-01-02", 1, 0),
@@ -88,17 +94,17 @@ def test_letters_are_counted() -> None:
 
 
 def test_letters_are_picked_by_any_of_their_ids() -> None:
-    rows = letters(told(UNIQ_KEY="A"), told(), told())
+    rows = letters(letter_row(UNIQ_KEY="A"), letter_row(), letter_row())
     ids = ["A", "ID1", "%DLQ%billing/a/0/2", "ID77"]
     assert select_by_id(rows, ids).num_rows == 3
     assert unknown_ids(rows, ids) == ["ID77"]
 
 
-def test_only_dead_ones_with_an_origin_can_go_again() -> None:
-    origin = told(DLQ_ORIGIN_TOPIC="orders")
-    waiting = {**told(RETRY_TOPIC="orders"), "topic": "%RETRY%billing"}
+def test_only_dead_letters_with_an_original_topic_can_be_sent_again() -> None:
+    origin = letter_row(DLQ_ORIGIN_TOPIC="orders")
+    waiting = {**letter_row(RETRY_TOPIC="orders"), "topic": "%RETRY%billing"}
     rows = letters(
-        origin, waiting, told(), {**origin, "queue_offset": 9}, {**origin, "broker": "B"}
+        origin, waiting, letter_row(), {**origin, "queue_offset": 9}, {**origin, "broker": "B"}
     )
-    found = select_sendable(rows, ["%DLQ%billing/a/0/9"])
-    assert found["letter_id"].to_pylist() == ["%DLQ%billing/B/0/4", "%DLQ%billing/a/0/0"]
+    selected = select_sendable(rows, ["%DLQ%billing/a/0/9"])
+    assert selected["letter_id"].to_pylist() == ["%DLQ%billing/B/0/4", "%DLQ%billing/a/0/0"]

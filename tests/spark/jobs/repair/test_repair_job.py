@@ -2,7 +2,7 @@
 
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,11 @@ from roquet.spark.jobs.repair.repair_job import (
 )
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
 from roquet.spark.queue_offsets import QueueOffsets
+from roquet.wire.call import Call
 from roquet.wire.calls.send import SendBatch
+
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark
 
 DEAD = "%DLQ%billing"
 
@@ -30,7 +34,7 @@ DEAD = "%DLQ%billing"
 class LetterTable:
     """A group's dead-letter topic, and the table that repairs make of it."""
 
-    def __init__(self, archived_topic: Any, eager: Any, root: Path) -> None:
+    def __init__(self, archived_topic: "ArchivedTopic", eager: "MakeSpark", root: Path) -> None:
         self.archived_topic, self.eager, self.root = archived_topic, eager, root
         self.sent = 0
         archived_topic.make(DEAD, queues=1)
@@ -61,8 +65,8 @@ class LetterTable:
 
     def run(self, **params: Any) -> RepairProgress:
         options = {"namesrv": self.archived_topic.topic.namesrv, "timeout": "5s"}
-        given = {"group": "billing", "directory": str(self.root), "options": options}
-        return run(Params(**{**given, **params}), self.eager)
+        arguments = {"group": "billing", "directory": str(self.root), "options": options}
+        return run(Params(**{**arguments, **params}), self.eager)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -70,11 +74,13 @@ class LetterTable:
 
 
 @pytest.fixture
-def letter_table(archived_topic: Any, eager: Any, tmp_path: Path) -> LetterTable:
+def letter_table(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", tmp_path: Path
+) -> LetterTable:
     return LetterTable(archived_topic, eager, tmp_path / "letters")
 
 
-def test_letters_become_a_table_that_says_why(letter_table: LetterTable) -> None:
+def test_letters_become_a_table_with_reasons(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(2)
     assert letter_table.run() == RepairProgress(letters=4, new=4)
     rows = read_letters(letter_table.root)
@@ -84,7 +90,7 @@ def test_letters_become_a_table_that_says_why(letter_table: LetterTable) -> None
     assert sorted(rows["origin_id"].to_pylist()) == ["ID0", "ID1", "ID2", "ID3"]
 
 
-def test_a_further_run_adds_what_is_new(letter_table: LetterTable) -> None:
+def test_a_further_run_adds_new_letters(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(2)
     letter_table.run()
     assert letter_table.run() == RepairProgress(letters=4)
@@ -106,17 +112,17 @@ def test_chosen_letters_go_back_once(letter_table: LetterTable) -> None:
     assert letter_table.run(resend=True, ids=letter_table.ids).sent == 0
 
 
-def test_a_letter_that_goes_again_is_a_new_message(letter_table: LetterTable) -> None:
+def test_a_resent_letter_is_a_new_message(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(1)
     letter_table.run()
     letter_table.run(resend=True, ids=("ID0",))
     [row] = letter_table.archived_topic.rows().to_pylist()
-    told = dict(row["properties"])
-    assert (row["tag"], row["keys"], told["colour"]) == ("new", "k0", "red")
-    assert told["RESENT_FROM"] == "ID0"
-    assert told["ROQUET_FROM"] == "%DLQ%billing/broker-a/0/0"
-    assert told["UNIQ_KEY"] != "ID0"
-    assert "DLQ_ORIGIN_TOPIC" not in told
+    properties = dict(row["properties"])
+    assert (row["tag"], row["keys"], properties["colour"]) == ("new", "k0", "red")
+    assert properties["RESENT_FROM"] == "ID0"
+    assert properties["ROQUET_FROM"] == "%DLQ%billing/broker-a/0/0"
+    assert properties["UNIQ_KEY"] != "ID0"
+    assert "DLQ_ORIGIN_TOPIC" not in properties
 
 
 @pytest.mark.parametrize("sends", [0, 1, 2])
@@ -127,7 +133,7 @@ def test_a_run_that_dies_is_ended_by_the_next(
     letter_table.run()
     ask, count = ClusterClient.ask_once, 0
 
-    def dying(self: ClusterClient, broker: str, call: Any) -> Any:
+    def dying(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
         nonlocal count
         if isinstance(call, SendBatch) and count >= sends:
             raise KeyboardInterrupt
@@ -167,7 +173,7 @@ def test_copies_that_come_to_their_queues_late_do_not_go_twice(
     assert len(letter_table.archived_topic.bodies()) == 6
 
 
-def test_copies_in_a_topic_that_was_made_anew_meanwhile_do_not_go_twice(
+def test_copies_in_a_topic_that_was_recreated_meanwhile_are_not_sent_twice(
     letter_table: LetterTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the queues of the deleted one ended says nothing of those that the copies are in."""
@@ -194,7 +200,7 @@ def test_copies_in_a_topic_that_was_made_anew_meanwhile_do_not_go_twice(
     assert len(letter_table.archived_topic.bodies()) == 4
 
 
-def test_letters_that_do_not_say_where_from_stay(letter_table: LetterTable) -> None:
+def test_letters_without_an_original_topic_stay(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(1, topic="%RETRY%billing")
     letter_table.run()
     done = letter_table.run(resend=True, ids=letter_table.ids)
@@ -207,9 +213,9 @@ def test_counts_are_by_topic_tag_and_day(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(2)
     letter_table.run()
     letter_table.run(resend=True, ids=letter_table.ids[:1])
-    found = count_letters(Params(group="billing", directory=str(letter_table.root)))
-    assert found.num_rows == 1
-    [row] = found.to_pylist()
+    counts = count_letters(Params(group="billing", directory=str(letter_table.root)))
+    assert counts.num_rows == 1
+    [row] = counts.to_pylist()
     assert (row["origin_topic"], row["tag"], row["letters"], row["sent"]) == ("again", "new", 4, 1)
 
 
@@ -221,7 +227,7 @@ def test_the_old_topic_may_have_gone(letter_table: LetterTable) -> None:
     assert pc.sum(pc.is_valid(read_letters(letter_table.root)["letter_id"])).as_py() == 2
 
 
-def test_a_group_without_letters_is_said(letter_table: LetterTable) -> None:
+def test_a_group_without_letters_is_an_error(letter_table: LetterTable) -> None:
     with pytest.raises(UsageError, match="group 'bilings' has no dead letters"):
         letter_table.run(group="bilings")
 
@@ -235,12 +241,12 @@ def test_a_group_without_letters_is_said(letter_table: LetterTable) -> None:
         ({"options": {"tags": "x"}}, "option 'tags' is not for repairs"),
     ],
 )
-def test_what_cannot_be_is_said(params: dict[str, Any], says: str) -> None:
+def test_impossible_parameters_are_an_error(params: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
         repair_job.check_params(Params(group="billing", directory="d", **params))
 
 
-def test_an_id_that_nobody_has_is_said(letter_table: LetterTable) -> None:
+def test_an_unknown_id_is_an_error(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(1)
     letter_table.run()
     with pytest.raises(UsageError, match="no letter of group 'billing' has the id 'ID77'"):

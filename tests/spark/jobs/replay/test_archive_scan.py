@@ -1,5 +1,6 @@
 """The rows of each queue are read in order and once, whatever the layout of the files."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ def table(places: list[tuple[str, int, int]], **more: Any) -> pa.Table:
     )
 
 
-def written(root: Path, *tables: pa.Table) -> list[str]:
+def write_files(root: Path, *tables: pa.Table) -> list[str]:
     files = [root / f"{number}.parquet" for number in range(len(tables))]
     for file, rows in zip(files, tables, strict=True):
         pq.write_table(rows, file)
@@ -42,7 +43,7 @@ def written(root: Path, *tables: pa.Table) -> list[str]:
 
 
 def read(
-    files: list[str], row_filter: RowFilter = ALL, there: Any = None
+    files: list[str], row_filter: RowFilter = ALL, there: Mapping[QueueKey, OffsetSet] | None = None
 ) -> dict[QueueKey, list[int]]:
     known = there or {}
     return {
@@ -64,25 +65,29 @@ places = st.lists(
 
 @given(files=st.lists(places, min_size=1, max_size=4), gone=st.sets(st.integers(0, 30)))
 def test_rows_come_in_order_and_once(
-    tmp_path_factory: pytest.TempPathFactory, files: Any, gone: set[int]
+    tmp_path_factory: pytest.TempPathFactory,
+    files: list[list[tuple[str, int, int]]],
+    gone: set[int],
 ) -> None:
-    names = written(tmp_path_factory.mktemp("lake"), *map(table, files))
+    names = write_files(tmp_path_factory.mktemp("lake"), *map(table, files))
     there = {("orders", "a", 0): OffsetSet.of(list(gone))}
     wanted: dict[QueueKey, set[int]] = {}
     for broker, number, offset in (place for file in files for place in file):
         wanted.setdefault(("orders", broker, number), set()).add(offset)
-    found = read(names, ALL, there)
-    assert found.keys() == wanted.keys()
-    for queue, offsets in found.items():
+    offsets_read = read(names, ALL, there)
+    assert offsets_read.keys() == wanted.keys()
+    for queue, offsets in offsets_read.items():
         left = wanted[queue] - (gone if queue == ("orders", "a", 0) else set())
         assert offsets == sorted(left)
     for queue_rows in scan_files(names, "orders", ALL, there):
-        assert queue_rows.rows == len(found[queue_rows.source])
+        assert queue_rows.rows == len(offsets_read[queue_rows.source])
         assert queue_rows.rows + queue_rows.already_sent == len(wanted[queue_rows.source])
 
 
 def test_files_that_follow_one_another_are_read_a_little_at_a_time(tmp_path: Path) -> None:
-    files = written(tmp_path, table([("a", 0, 5), ("a", 0, 6)]), table([("a", 0, 1), ("a", 0, 2)]))
+    files = write_files(
+        tmp_path, table([("a", 0, 5), ("a", 0, 6)]), table([("a", 0, 1), ("a", 0, 2)])
+    )
     [queue_rows] = scan_files(files, "orders", ALL, {})
     assert [(part.files, part.is_sorted) for part in queue_rows.groups] == [
         ((files[1],), True),
@@ -94,21 +99,21 @@ def test_files_whose_ranges_meet_are_read_together(tmp_path: Path) -> None:
     """A day that holds a message of the next one, because a clock was set back."""
     first = table([("a", 0, at) for at in (0, 1, 3)])
     second = table([("a", 0, at) for at in (2, 4)])
-    files = written(tmp_path, first, second)
+    files = write_files(tmp_path, first, second)
     [queue_rows] = scan_files(files, "orders", ALL, {})
     assert len(queue_rows.groups) == 1
     assert read(files) == {("orders", "a", 0): [0, 1, 2, 3, 4]}
 
 
 def test_times_choose(tmp_path: Path) -> None:
-    files = written(tmp_path, table([("a", 0, at) for at in range(10)]))
+    files = write_files(tmp_path, table([("a", 0, at) for at in range(10)]))
     row_filter = RowFilter(from_ms=3_000, until_ms=7_000)
     assert read(files, row_filter) == {("orders", "a", 0): [3, 4, 5, 6]}
 
 
 def test_topics_choose(tmp_path: Path) -> None:
     rows = table([("a", 0, at) for at in (1, 1, 2)], topic=["orders", "bills", "bills"])
-    files = written(tmp_path, rows)
+    files = write_files(tmp_path, rows)
     assert read(files) == {("bills", "a", 0): [1, 2], ("orders", "a", 0): [1]}
     assert read(files, RowFilter(topic="bills")) == {("bills", "a", 0): [1, 2]}
 
@@ -134,13 +139,13 @@ def test_keys_need_a_column() -> None:
 
 
 def test_files_without_the_columns_are_named(tmp_path: Path) -> None:
-    files = written(tmp_path, table([("a", 0, 0)]).drop_columns(["body"]))
+    files = write_files(tmp_path, table([("a", 0, 0)]).drop_columns(["body"]))
     with pytest.raises(ConfigError, match=r"0\.parquet has no column 'body'"):
         scan_files(files, "orders", ALL, {})
 
 
 def test_times_need_a_column(tmp_path: Path) -> None:
-    files = written(tmp_path, table([("a", 0, 0)]).drop_columns(["stored_at"]))
+    files = write_files(tmp_path, table([("a", 0, 0)]).drop_columns(["stored_at"]))
     assert read(files) == {("orders", "a", 0): [0]}
     with pytest.raises(
         ConfigError, match="has no column 'stored_at', so rows cannot be chosen by time"
@@ -148,18 +153,18 @@ def test_times_need_a_column(tmp_path: Path) -> None:
         scan_files(files, "orders", RowFilter(from_ms=0), {})
 
 
-def test_rows_that_nobody_could_know_again_are_said(tmp_path: Path) -> None:
+def test_rows_without_an_identity_are_an_error(tmp_path: Path) -> None:
     rows = table([("a", 0, 0)]).set_column(0, "broker", pa.array([None], pa.string()))
     with pytest.raises(ConfigError, match="has rows without a value for 'broker'"):
-        scan_files(written(tmp_path, rows), "orders", ALL, {})
+        scan_files(write_files(tmp_path, rows), "orders", ALL, {})
 
 
-def test_tables_of_others_have_other_types(tmp_path: Path) -> None:
+def test_tables_of_other_programs_may_have_other_types(tmp_path: Path) -> None:
     rows = table([("a", 0, 0), ("a", 0, 1)])
     wide = rows.set_column(0, "broker", rows["broker"].cast(pa.large_string()))
     wide = wide.set_column(1, "queue_id", wide["queue_id"].cast(pa.int64()))
-    assert read(written(tmp_path, wide)) == {("orders", "a", 0): [0, 1]}
+    assert read(write_files(tmp_path, wide)) == {("orders", "a", 0): [0, 1]}
     odd = rows.set_column(3, "body", pa.array([1, 2]))
-    [file] = written(tmp_path, odd)
+    [file] = write_files(tmp_path, odd)
     with pytest.raises(ConfigError, match="has columns of other types"):
         read([file])

@@ -1,6 +1,6 @@
 """A topic with the original messages of a table is recognized by the messages."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -13,10 +13,13 @@ from roquet.spark.jobs.replay.origin_check import (
 )
 from roquet.spark.tables.snapshot import read_snapshot
 
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import ArchivedTopic
+
 MAP = pa.map_(pa.string(), pa.string())
 
 
-def row(body: bytes = b"a", message_id: str | None = "1", **told: str) -> pa.RecordBatch:
+def row(body: bytes = b"a", message_id: str | None = "1", **message: str) -> pa.RecordBatch:
     return pa.RecordBatch.from_pydict(
         {
             "broker": ["broker-a"],
@@ -24,13 +27,13 @@ def row(body: bytes = b"a", message_id: str | None = "1", **told: str) -> pa.Rec
             "queue_offset": [5],
             "body": [body],
             "message_id": [message_id],
-            "properties": pa.array([list(told.items())], MAP),
+            "properties": pa.array([list(message.items())], MAP),
         }
     )
 
 
 @pytest.mark.parametrize(
-    ("found", "is_it"),
+    ("rows", "is_it"),
     [
         (row(), True),
         (row(b"b"), False),
@@ -39,17 +42,17 @@ def row(body: bytes = b"a", message_id: str | None = "1", **told: str) -> pa.Rec
         (row(ROQUET_FROM="orders/broker-a/0/4"), True),
     ],
 )
-def test_a_message_is_known_by_what_it_is_and_not_by_its_place(
-    found: pa.RecordBatch, is_it: bool
+def test_a_message_is_recognized_by_its_content_and_not_by_its_offset(
+    rows: pa.RecordBatch, is_it: bool
 ) -> None:
-    assert is_original(row(), found, "orders") is is_it
+    assert is_original(row(), rows, "orders") is is_it
 
 
-def test_a_table_without_ids_goes_by_bodies() -> None:
+def test_a_table_without_ids_is_compared_by_bodies() -> None:
     assert is_original(row().drop_columns(["message_id"]), row(message_id="2"), "orders")
 
 
-def queue_of(archived_topic: Any, topic: str) -> Any:
+def queue_of(archived_topic: "ArchivedTopic", topic: str) -> Any:
     """The queue that is found in a topic for the whole of an archive."""
     cluster = archived_topic.cluster(topic)
     snapshot = read_snapshot(str(archived_topic.root))
@@ -57,15 +60,15 @@ def queue_of(archived_topic: Any, topic: str) -> Any:
     return queue_with_originals(cluster, cluster.bounds(), wanted, RowFilter(), {})
 
 
-def test_only_the_topic_itself_holds_them(archived_topic: Any) -> None:
+def test_only_the_topic_itself_holds_them(archived_topic: "ArchivedTopic") -> None:
     archived_topic.topic.send(3)
     archived_topic.archive()
     assert queue_of(archived_topic, "orders") == ("orders", "broker-a", 0)
     assert queue_of(archived_topic, archived_topic.again) is None
 
 
-def test_a_topic_made_anew_holds_none_of_them_whatever_its_messages_look_like(
-    archived_topic: Any,
+def test_a_recreated_topic_holds_none_of_the_originals(
+    archived_topic: "ArchivedTopic",
 ) -> None:
     archived_topic.topic.send(3)
     archived_topic.archive()

@@ -4,8 +4,9 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow.compute as pc
 import pytest
@@ -23,67 +24,76 @@ from roquet.spark.jobs.replay.replay_job import (
     run,
 )
 from roquet.store.filesystem.directory_lock import store_error
+from roquet.wire.call import Call
 from roquet.wire.calls.send import SendBatch
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from tests.spark.jobs.conftest import ArchivedTopic, EagerSpark, MakeSpark
 
-def params_of(archived_topic: Any, **params: Any) -> Params:
+
+def params_of(archived_topic: "ArchivedTopic", **params: Any) -> Params:
     options = {
         "namesrv": archived_topic.topic.namesrv,
         "timeout": "5s",
         **params.pop("options", {}),
     }
-    given = {
+    arguments: dict[str, Any] = {
         "source": str(archived_topic.root),
         "topic": archived_topic.again,
         "options": options,
         "tasks": 2,
     }
-    return Params(**{**given, **params})
+    return Params(**{**arguments, **params})
 
 
-def replay(archived_topic: Any, eager: Any, **params: Any) -> ReplayProgress:
-    return run(params_of(archived_topic, **params), lambda: eager)
+def run_replay(
+    archived_topic: "ArchivedTopic", spark: "EagerSpark", **params: Any
+) -> ReplayProgress:
+    return run(params_of(archived_topic, **params), lambda: cast("SparkSession", spark))
 
 
-def test_a_replay_is_the_same_topic(archived_topic: Any, eager: Any) -> None:
+def test_a_replay_copies_the_topic(archived_topic: "ArchivedTopic", eager: "MakeSpark") -> None:
     archived_topic.topic.send(30)
     archived_topic.archive()
-    assert replay(archived_topic, eager()) == ReplayProgress(rows=120)
+    assert run_replay(archived_topic, eager()) == ReplayProgress(rows=120)
     assert archived_topic.places() == archived_topic.places("orders"), (
         "each message in its old place"
     )
 
 
-def test_a_repeat_sends_only_what_is_new(archived_topic: Any, eager: Any) -> None:
+def test_a_repeated_replay_sends_only_new_rows(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.topic.send(10)
     archived_topic.archive()
-    replay(archived_topic, eager())
+    run_replay(archived_topic, eager())
     spark = eager()
-    assert replay(archived_topic, spark) == ReplayProgress(there=40)
+    assert run_replay(archived_topic, spark) == ReplayProgress(there=40)
     assert spark.jobs == 0, "nothing to be sent needs no Spark"
     archived_topic.topic.send(5)
     archived_topic.archive()
-    assert replay(archived_topic, eager()) == ReplayProgress(rows=20, there=40)
+    assert run_replay(archived_topic, eager()) == ReplayProgress(rows=20, there=40)
     assert archived_topic.places() == archived_topic.places("orders")
 
 
-def test_a_second_run_at_the_same_time_is_told_so_and_sends_nothing(
-    archived_topic: Any, eager: Any
+def test_a_second_run_at_the_same_time_is_an_error_and_sends_nothing(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
 ) -> None:
     archived_topic.topic.send(5)
     archived_topic.archive()
 
     def meanwhile() -> Any:
         with pytest.raises(RoquetError, match=f"another replay of {archived_topic.root} to topic"):
-            replay(archived_topic, eager())
+            run_replay(archived_topic, eager())
         return eager()
 
     assert run(params_of(archived_topic), meanwhile) == ReplayProgress(rows=20)
-    assert replay(archived_topic, eager()) == ReplayProgress(there=20)
+    assert run_replay(archived_topic, eager()) == ReplayProgress(there=20)
 
 
-def test_a_directory_that_nobody_may_write_to_is_replayed(
-    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_read_only_directory_is_replayed(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived_topic.topic.send(5)
     archived_topic.archive()
@@ -92,18 +102,18 @@ def test_a_directory_that_nobody_may_write_to_is_replayed(
         raise store_error(path, PermissionError(13, "Permission denied"))
 
     monkeypatch.setattr(replaying, "FileLock", refuse)
-    assert replay(archived_topic, eager()) == ReplayProgress(rows=20)
+    assert run_replay(archived_topic, eager()) == ReplayProgress(rows=20)
 
 
-def test_copies_say_whose_they_are(archived_topic: Any, eager: Any) -> None:
+def test_copies_name_their_original(archived_topic: "ArchivedTopic", eager: "MakeSpark") -> None:
     archived_topic.topic.send(1)
     archived_topic.archive()
-    replay(archived_topic, eager())
+    run_replay(archived_topic, eager())
     properties = archived_topic.rows()["properties"]
     wanted = sorted(f"orders/{broker}/{number}/0" for broker, number in archived_topic.topic.queues)
     for name in ("ROQUET_FROM", "ROQUET_ROW"):
-        found = pc.map_lookup(properties.combine_chunks(), name, "first").to_pylist()
-        assert sorted(found) == wanted
+        values = pc.map_lookup(properties.combine_chunks(), name, "first").to_pylist()
+        assert sorted(values) == wanted
     columns = [
         archived_topic.rows(name)["properties"].combine_chunks()
         for name in ("orders", archived_topic.again)
@@ -116,26 +126,29 @@ def test_copies_say_whose_they_are(archived_topic: Any, eager: Any) -> None:
 
 @pytest.mark.parametrize("sends", [1, 2, 5, 11])
 def test_a_run_that_dies_is_ended_by_the_next(
-    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch, sends: int
+    archived_topic: "ArchivedTopic",
+    eager: "MakeSpark",
+    monkeypatch: pytest.MonkeyPatch,
+    sends: int,
 ) -> None:
     archived_topic.topic.send(30)
     archived_topic.archive()
     with monkeypatch.context() as patch:
         patch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 10)
-        patch.setattr(ClusterClient, "ask_once", dying(sends))
+        patch.setattr(ClusterClient, "ask_once", lose_process_after(sends))
         with pytest.raises(KeyboardInterrupt):
-            replay(archived_topic, eager())
+            run_replay(archived_topic, eager())
     assert 0 < len(archived_topic.bodies()) < 120
-    done = replay(archived_topic, eager())
+    done = run_replay(archived_topic, eager())
     assert done.rows + done.there == 120
     assert archived_topic.places() == archived_topic.places("orders")
 
 
-def dying(sends: int) -> Any:
-    """The so-many-th batch is stored, and then the process is gone."""
+def lose_process_after(sends: int) -> Any:
+    """A replacement of `ask_once` that ends the process after it has sent so many batches."""
     ask, count = ClusterClient.ask_once, 0
 
-    def asked(self: ClusterClient, broker: str, call: Any) -> Any:
+    def ask_once(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
         nonlocal count
         reply = ask(self, broker, call)
         count += isinstance(call, SendBatch)
@@ -143,17 +156,17 @@ def dying(sends: int) -> Any:
             raise KeyboardInterrupt
         return reply
 
-    return asked
+    return ask_once
 
 
 def test_an_answer_that_gets_lost_doubles_nothing(
-    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived_topic.topic.send(20)
     archived_topic.archive()
     ask, count = ClusterClient.ask_once, 0
 
-    def losing(self: ClusterClient, broker: str, call: Any) -> Any:
+    def losing(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
         nonlocal count
         if not isinstance(call, SendBatch):
             return ask(self, broker, call)
@@ -166,25 +179,29 @@ def test_an_answer_that_gets_lost_doubles_nothing(
         return reply
 
     monkeypatch.setattr(ClusterClient, "ask_once", losing)
-    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSES_MS", (1,))
+    monkeypatch.setattr(exactly_once_sender, "RETRY_PAUSE_MS_MAX", 1)
     monkeypatch.setattr(exactly_once_sender, "BATCH_COUNT_MAX", 7)
-    assert replay(archived_topic, eager()) == ReplayProgress(rows=80)
+    assert run_replay(archived_topic, eager()) == ReplayProgress(rows=80)
     assert count > 4
     assert archived_topic.places() == archived_topic.places("orders")
 
 
-def test_tasks_that_run_twice_send_once(archived_topic: Any, eager: Any) -> None:
+def test_tasks_that_run_twice_send_once(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.topic.send(10)
     archived_topic.archive()
-    assert replay(archived_topic, eager(repeats=True)).rows == 40
+    assert run_replay(archived_topic, eager(repeats=True)).rows == 40
     assert archived_topic.places() == archived_topic.places("orders")
 
 
-def test_a_destination_of_another_form_keeps_the_order(archived_topic: Any, eager: Any) -> None:
+def test_a_destination_of_another_form_keeps_the_order(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.make("narrow", queues=1)
     archived_topic.topic.send(20)
     archived_topic.archive()
-    assert replay(archived_topic, eager(), topic="narrow").rows == 80
+    assert run_replay(archived_topic, eager(), topic="narrow").rows == 80
     seen: dict[bytes, int] = {}
     for _, _, _, body in archived_topic.places("narrow"):
         queue, _, number = body.rpartition(b"/")
@@ -194,73 +211,81 @@ def test_a_destination_of_another_form_keeps_the_order(archived_topic: Any, eage
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
-def test_archives_of_all_kinds_are_replayed(archived_topic: Any, eager: Any, kind: str) -> None:
+def test_archives_of_all_kinds_are_replayed(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", kind: str
+) -> None:
     archived_topic.topic.send(5)
     archived_topic.archive(kind=kind)
-    assert replay(archived_topic, eager()).rows == 20
+    assert run_replay(archived_topic, eager()).rows == 20
     assert archived_topic.bodies() == archived_topic.topic.bodies
 
 
-def test_a_replay_has_no_more_than_its_rate(archived_topic: Any, eager: Any) -> None:
+def test_a_replay_has_no_more_than_its_rate(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.topic.send(5)
     archived_topic.archive()
     began_ms = SYSTEM_CLOCK.monotonic_ms()
-    replay(archived_topic, eager(), rate=200.0, tasks=1)
+    run_replay(archived_topic, eager(), rate=200.0, tasks=1)
     assert SYSTEM_CLOCK.monotonic_ms() - began_ms >= 70, "four requests, 25 ms apart"
 
 
-def test_progress_is_told_while_rows_go(
-    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+def test_progress_is_reported_while_rows_are_sent(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replaying, "PROGRESS_PERIOD_S", 0.01)
     archived_topic.topic.send(10)
     archived_topic.archive()
-    told: list[ReplayProgress] = []
-    params = {
+    reports: list[ReplayProgress] = []
+    params: dict[str, Any] = {
         "source": str(archived_topic.root),
         "topic": archived_topic.again,
         "rate": 200.0,
         "tasks": 1,
     }
-    run(Params(**params, options={"namesrv": archived_topic.topic.namesrv}), eager, told.append)
-    assert told[0] == ReplayProgress(left=40)
-    assert told[-1] == ReplayProgress(rows=40)
-    assert any(0 < one.rows < 40 and one.rows + one.left == 40 for one in told)
+    run(Params(**params, options={"namesrv": archived_topic.topic.namesrv}), eager, reports.append)
+    assert reports[0] == ReplayProgress(left=40)
+    assert reports[-1] == ReplayProgress(rows=40)
+    assert any(0 < one.rows < 40 and one.rows + one.left == 40 for one in reports)
 
 
-def test_nothing_is_meant_by_a_time_before_all(archived_topic: Any, eager: Any) -> None:
+def test_a_time_before_all_messages_selects_nothing(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.topic.send(2)
     archived_topic.archive()
-    assert replay(archived_topic, eager(), until="2020-01-01") == ReplayProgress()
-    assert replay(archived_topic, eager(), begin="-1 hour").rows == 8
+    assert run_replay(archived_topic, eager(), until="2020-01-01") == ReplayProgress()
+    assert run_replay(archived_topic, eager(), begin="-1 hour").rows == 8
 
 
-def test_a_topic_that_the_archive_is_not_of_is_said(archived_topic: Any, eager: Any) -> None:
+def test_a_topic_of_another_archive_is_an_error(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
+) -> None:
     archived_topic.archive()
     with pytest.raises(ConfigError, match="is the archive of topic 'orders', not of 'bills'"):
-        replay(archived_topic, eager(), only_topic="bills")
+        run_replay(archived_topic, eager(), only_topic="bills")
 
 
-def test_a_topic_gets_its_own_messages_only_when_it_is_said(
-    archived_topic: Any, eager: Any
+def test_a_topic_gets_its_own_messages_only_on_request(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark"
 ) -> None:
     archived_topic.topic.send(2)
     archived_topic.archive()
     with pytest.raises(ConfigError, match=r"would be there twice.*--same-topic"):
-        replay(archived_topic, eager(), topic="orders")
+        run_replay(archived_topic, eager(), topic="orders")
     assert len(archived_topic.bodies("orders")) == 8
-    assert replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
+    assert run_replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
         rows=8
     )
     assert archived_topic.bodies("orders") == sorted(2 * archived_topic.topic.bodies)
-    assert replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
+    assert run_replay(archived_topic, eager(), topic="orders", same_topic=True) == ReplayProgress(
         there=8
     )
 
 
-def test_a_table_that_is_not_there_is_said(archived_topic: Any, eager: Any) -> None:
+def test_a_missing_table_is_an_error(archived_topic: "ArchivedTopic", eager: "MakeSpark") -> None:
     with pytest.raises(ConfigError, match=r"there is no .*: give the directory of a table"):
-        replay(archived_topic, eager(), source=str(archived_topic.root / "elsewhere"))
+        run_replay(archived_topic, eager(), source=str(archived_topic.root / "elsewhere"))
 
 
 @pytest.mark.parametrize(
@@ -272,10 +297,10 @@ def test_a_table_that_is_not_there_is_said(archived_topic: Any, eager: Any) -> N
         ({"rate": 0.0}, "rate has to be over 0"),
     ],
 )
-def test_settings_that_cannot_be_are_said(params: dict[str, Any], says: str) -> None:
-    given = {"source": "lake", "topic": "again", "options": {"namesrv": "a:1"}, **params}
+def test_impossible_settings_are_an_error(params: dict[str, Any], says: str) -> None:
+    arguments = {"source": "lake", "topic": "again", "options": {"namesrv": "a:1"}, **params}
     with pytest.raises(ConfigError, match=says):
-        destination_options(Params(**given))
+        destination_options(Params(**arguments))
 
 
 def test_times_must_hold_something_between_them() -> None:
@@ -284,22 +309,22 @@ def test_times_must_hold_something_between_them() -> None:
 
 
 def test_a_destination_that_lost_messages_wants_to_know_since_when(
-    archived_topic: Any, eager: Any, monkeypatch: pytest.MonkeyPatch
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     archived_topic.topic.send(2)
     archived_topic.archive()
-    replay(archived_topic, eager())
-    told = ClusterClient.queue_bounds
+    run_replay(archived_topic, eager())
+    queue_bounds = ClusterClient.queue_bounds
 
-    def retained(self: ClusterClient, topic: str, broker: str, ids: Any) -> Any:
-        found = told(self, topic, broker, ids)
-        return {number: (min(1, last), last) for number, (_, last) in found.items()}
+    def retained(self: ClusterClient, topic: str, broker: str, ids: Sequence[int]) -> Any:
+        bounds = queue_bounds(self, topic, broker, ids)
+        return {number: (min(1, last), last) for number, (_, last) in bounds.items()}
 
     monkeypatch.setattr(ClusterClient, "queue_bounds", retained)
     with pytest.raises(ConfigError, match="has lost its messages before offset 1"):
-        replay(archived_topic, eager())
+        run_replay(archived_topic, eager())
     with pytest.raises(ConfigError, match="give --since"):
-        replay(archived_topic, eager(), since="-1 hour")
+        run_replay(archived_topic, eager(), since="-1 hour")
 
 
 CHILD = """
@@ -318,20 +343,23 @@ class Here:
         numbers = (pa.RecordBatch.from_pydict({"id": [at]}) for at in range(self.count))
         return [row for answer in self.work(numbers) for row in answer.to_pylist()]
 
-source, namesrv = sys.argv[1:]
-run(Params(source=source, topic="again", options={"namesrv": namesrv}, rate=4000.0, tasks=1), Here)
+source, namesrv, rate = sys.argv[1:]
+options = {"namesrv": namesrv}
+run(Params(source=source, topic="again", options=options, rate=float(rate), tasks=1), Here)
 """
 
 
 @pytest.mark.kill
 @pytest.mark.parametrize("share", [0.05, 0.4, 0.8])
 def test_a_process_that_is_killed_leaves_no_row_twice_or_out(
-    archived_topic: Any, eager: Any, share: float
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", share: float
 ) -> None:
     archived_topic.topic.send(500)
     archived_topic.archive()
     environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[4] / "src")}
-    command = [sys.executable, "-c", CHILD, str(archived_topic.root), archived_topic.topic.namesrv]
+    rate = (1 - share) * 2000 / 0.4  # at the kill, the rest would take 0.4 s
+    parameters = [str(archived_topic.root), archived_topic.topic.namesrv, str(rate)]
+    command = [sys.executable, "-c", CHILD, *parameters]
     cluster = archived_topic.cluster()
     with subprocess.Popen(command, env=environ) as child:
         deadline_ms = SYSTEM_CLOCK.monotonic_ms() + 30_000
@@ -341,6 +369,6 @@ def test_a_process_that_is_killed_leaves_no_row_twice_or_out(
             time.sleep(0.002)
         child.kill()
     assert share * 2000 <= len(archived_topic.bodies()) < 2000
-    done = replay(archived_topic, eager())
+    done = run_replay(archived_topic, eager())
     assert (done.rows + done.there, done.doubled) == (2000, 0)
     assert archived_topic.places() == archived_topic.places("orders")

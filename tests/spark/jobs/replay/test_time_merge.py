@@ -47,5 +47,5 @@ def test_a_clock_that_was_set_back_changes_no_order() -> None:
     assert stored_ms(batch(0, [5, 3, None, 9])).tolist() == [5, 5, 5, 9]
 
 
-def test_without_times_offsets_say_whose_turn_it_is() -> None:
+def test_without_times_the_order_follows_offsets() -> None:
     assert stored_ms(pa.RecordBatch.from_pydict({"queue_offset": [4, 7]})).tolist() == [4, 7]

@@ -17,7 +17,7 @@ from roquet.testing.simulation.timed.scenario import (
 from roquet.testing.simulation.timed.transactional_producer import TransactionalProducer
 
 
-class Half:
+class FakeHalfMessage:
     """A half message, as a broker's check shows it."""
 
     body = b"e1"
@@ -42,7 +42,7 @@ def answers(
     )  # fmt: skip
     producer, history = producer_of(operation)
     history.write_database("e1", state, "10.0.4.1")
-    half: StoredMessage = Half()  # type: ignore[assignment]
+    half: StoredMessage = FakeHalfMessage()  # type: ignore[assignment]
     return [producer.check("10.0.4.1", half) for _ in range(2)]
 
 

@@ -44,7 +44,7 @@ def test_bodies_are_read_and_written_to_the_byte(java: str, text: str) -> None:
     assert codec.dumps(codec.loads(text, KINDS[java])).decode() == text
 
 
-def test_a_member_is_told_as_java_tells_it() -> None:
+def test_a_member_is_encoded_as_in_java() -> None:
     one = ClientConnection(
         client_id="c@1", client_addr="10.0.0.7:5000", language=Language.JAVA, version=513
     )

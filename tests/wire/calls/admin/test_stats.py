@@ -22,6 +22,7 @@ KINDS: dict[str, Any] = {
     "BrokerStatsData": calls.StatsData,
     "BrokerStatsItem": calls.StatsItem,
     "ConsumeStatsList": calls.ConsumeStatsList,
+    "EpochEntryCache": calls.BrokerEpochs,
     "HARuntimeInfo": calls.HaStatus,
     "QueryConsumeTimeSpanBody": calls.TimeSpans,
     "QueryCorrectionOffsetBody": calls.Corrections,

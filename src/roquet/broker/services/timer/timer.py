@@ -74,6 +74,11 @@ class Timer:
         """Messages that are stored and not yet on the wheel."""
         return self._store.bounds(names.TIMER_TOPIC, 0)[1] - self._timers.offset
 
+    @property
+    def is_going_back(self) -> bool:
+        """Whether a clock that was set back is being followed; nothing is delivered meanwhile."""
+        return self._way_back is not None
+
     def recall_fault(self, deliver_ms: int, now_ms: int, max_delay_ms: int) -> str | None:
         """Why a message of that delivery time cannot be recalled; None when it can.
 
@@ -202,7 +207,7 @@ class Timer:
         if left <= 0:
             await asyncio.sleep(0)
             return
-        if self._intake.is_held_up or self._way_back is not None:  # stored messages have to wait
+        if self._intake.is_held_up or self.is_going_back:  # stored messages have to wait
             await self._clock.sleep(left)
             return
         deadline_ms = self._clock.monotonic_ms() + left

@@ -22,6 +22,7 @@ from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import names
@@ -71,7 +72,7 @@ class Transactions:
         destinations: Destinations,
         set_aside: SetAside,
         clock: Clock,
-        config: BrokerConfig,
+        settings: RuntimeSettings,
     ) -> None:
         self._store = message_log.store
         self._ingest = message_log.ingest
@@ -80,7 +81,7 @@ class Transactions:
         self._destinations = destinations
         self._set_aside = set_aside
         self._clock = clock
-        self.config = config
+        self._settings = settings
         self.queue = HalfQueue(message_log.store)
         self.halves = EndedHalfMessages(0)
         self._ops = OpMessages(0)
@@ -90,9 +91,10 @@ class Transactions:
         self._old_end = 0
         self._complained: set[type[Exception]] = set()
 
-    def configure(self, config: BrokerConfig) -> None:
-        """Apply changed settings."""
-        self.config = config
+    @property
+    def config(self) -> BrokerConfig:
+        """The settings in force."""
+        return self._settings.config
 
     # -- judged ------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def lost_notice() -> Iterator[None]:
     def hear_nothing(self: Rebalancer, call: object, peer: object) -> None:
         """Do nothing."""
 
-    with patched(Rebalancer, "_members_changed", hear_nothing):
+    with patched(Rebalancer, "members_changed", hear_nothing):
         yield
 
 
@@ -64,9 +64,9 @@ def reordering_retry() -> Iterator[None]:
     async def step_aside(self: Any, message: InboundMessage, pause_ms: int) -> None:
         self._ended()
         self._hand_out()
-        await QueueReader._again(self, message, pause_ms)
+        await QueueReader.hand_out_later(self, message, pause_ms)
 
-    with patched(OrderedReader, "_again", step_aside):
+    with patched(OrderedReader, "hand_out_later", step_aside):
         yield
 
 

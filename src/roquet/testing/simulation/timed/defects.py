@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import Any, Final
 
-from roquet.broker.handlers import send_back
+from roquet.broker.handlers.messages import send_back
 from roquet.broker.services.delayed_delivery import DelayedDelivery
 from roquet.broker.services.timer.deliveries import TimerDeliveries
 from roquet.broker.services.transactions.half_messages import HalfMessage, HalfQueue

@@ -70,7 +70,7 @@ class GetHaStatus(Call[Reply], frozen=True, kw_only=True):
 
 
 class GetEpochs(Call[Reply], frozen=True, kw_only=True):
-    """Get the epochs of a broker's leaders; only the brokers of a controller know them."""
+    """Get the epochs of a broker's log, a BrokerEpochs; only brokers with a controller have any."""
 
     code: ClassVar = RequestCode.GET_BROKER_EPOCH_CACHE
 
@@ -177,3 +177,23 @@ class HaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     in_sync_slave_nums: int = 0
     ha_connection_info: list[HaConnection] = []
     ha_client_runtime_info: HaClient | None = HaClient()
+
+
+class EpochRange(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Positions [start, end) of one epoch (Java's EpochEntry); the last one's end is 2^63 - 1."""
+
+    epoch: int
+    start_offset: Long
+    end_offset: Long
+
+
+class BrokerEpochs(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Epochs of a broker's log (Java's EpochEntryCache)."""
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Long
+    """0 at the master."""
+    epoch_list: list[EpochRange] = []
+    max_offset: Long
+    """Position of the log's end."""

@@ -1,0 +1,1 @@
+"""Handlers of operators: topics, groups, settings, statistics, resets, cleaning, inspection."""

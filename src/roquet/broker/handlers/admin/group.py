@@ -1,0 +1,164 @@
+"""Group: the members, progress and queue owners of a consumer group."""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.connections import language_of
+from roquet.broker.operations.large_replies import check_queues, each_queue, written
+from roquet.broker.operations.progress import has_unsubscribed, queue_progress
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.clients import ConsumerGroup, GroupMember
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.net.router import HandlerReply, Peer
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats
+from roquet.wire.calls.bodies import (
+    POP,
+    ClientConnection,
+    ConsumerConnection,
+    ConsumeStats,
+    QueueProgress,
+    TopicAssignment,
+)
+from roquet.wire.codes import ResponseCode
+
+
+def connections(
+    tables: BrokerTables, coordination: GroupCoordination, call: GetConnections, _peer: Peer
+) -> HandlerReply:
+    """Return the members of a group."""
+    name = call.consumer_group
+    group = tables.clients.consumers(name)
+    if group is None:
+        raise CallRefused(
+            ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online"
+        )
+    strategies = coordination.rebalance.assignments.strategies(name) if call.with_wishes else {}
+    members = [
+        _connection(member, strategies.get(member.client_id), with_wishes=bool(call.with_wishes))
+        for member in group.members.values()
+    ]
+    body = ConsumerConnection(
+        connection_set=sorted(members, key=lambda connection: connection.client_id),
+        subscription_table=dict(group.subscriptions),
+        consume_type=group.consume_type,
+        message_model=group.message_model,
+        consume_from_where=group.consume_from_where,
+    )
+    rows = len(members) + len(group.subscriptions)
+    if call.with_wishes:
+        rows += sum(len(member.wishes) for member in group.members.values())
+    return written(rows, body, lambda data: Reply(body=data))
+
+
+def stats(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: GetConsumeStats,
+    _peer: Peer,
+) -> HandlerReply:
+    """Return a group's progress in its queues on this broker, and its rate."""
+    group = call.consumer_group
+    topics = _topics(tables, call, tables.clients.consumers(group))
+    counts = {topic: _queue_count(tables, topic) for topic in topics}
+    check_queues(sum(counts.values()))
+    queues = [
+        MessageQueue(topic, control.settings.config.broker_name, number)
+        for topic, count in counts.items()
+        for number in range(count)
+    ]
+    tps = sum((control.statistics.consume_tps(topic, group) for topic in topics), 0.0)
+    decisions = _decisions(coordination, group) if call.with_owners else None
+    return each_queue(
+        queues,
+        lambda queue: _progress(
+            message_log, tables, coordination, control, call, queue.topic, queue.queue_id
+        ),
+        lambda progress: ConsumeStats(
+            offset_table=dict(zip(queues, progress, strict=True)),
+            consume_tps=tps,
+            decisions=decisions,
+        ),
+    )
+
+
+def _connection(
+    member: GroupMember, requested_strategy: str | None, *, with_wishes: bool
+) -> ClientConnection:
+    peer = member.peer
+    return ClientConnection(
+        client_id=member.client_id,
+        client_addr=peer.address,
+        language=language_of(peer),
+        version=peer.version,
+        wishes=dict(member.wishes) if with_wishes else None,
+        message_model=member.message_model if with_wishes else None,
+        strategy=(member.strategy or requested_strategy) if with_wishes else None,
+    )
+
+
+def _topics(
+    tables: BrokerTables, call: GetConsumeStats, members: ConsumerGroup | None
+) -> list[str]:
+    """The requested topics, else those in which the group has progress.
+
+    Topics that an online group no longer subscribes to are left out, as in the genuine broker. Our
+    own commands also get topics that it subscribes to without progress.
+    """
+    wanted = {topic for topic in (call.topic or call.topic_list or "").split(";") if topic}
+    topics = wanted or set(tables.offsets.topics(call.consumer_group))
+    if members is not None and members.subscriptions:
+        topics = {t for t in topics if not has_unsubscribed(tables, call.consumer_group, t)}
+        if call.with_owners and not wanted:
+            topics.update(members.subscriptions)
+    return sorted(topics)
+
+
+def _queue_count(tables: BrokerTables, topic: str) -> int:
+    config = tables.topics.get(topic)
+    return config.read_queue_nums if config else 0
+
+
+def _progress(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: GetConsumeStats,
+    topic: str,
+    number: int,
+) -> QueueProgress:
+    group = call.consumer_group
+    progress = queue_progress(message_log, tables, control, group, topic, number)
+    if not call.with_owners:
+        return progress
+    return msgspec.structs.replace(progress, owners=_owners(coordination, group, topic, number))
+
+
+def _owners(
+    coordination: GroupCoordination, group: str, topic: str, number: int
+) -> list[str] | None:
+    """The active members of a queue; None for a group that pops."""
+    if coordination.request_mode(topic, group).mode == POP:
+        return None
+    return coordination.handover.owners(group, topic, number)
+
+
+def _decisions(coordination: GroupCoordination, group: str) -> list[TopicAssignment]:
+    def each() -> Iterator[TopicAssignment]:
+        for topic, snapshot in coordination.rebalance.assignments.of(group).items():
+            yield TopicAssignment(
+                topic=topic,
+                strategy=snapshot.strategy,
+                number=snapshot.number,
+                owners=snapshot.owners,
+            )
+
+    return list(each())

@@ -1,0 +1,305 @@
+"""Topic: creates, deletes and lists topics and consumer groups."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.ingest.destination import QUEUES_MAX
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.large_replies import page, written
+from roquet.broker.operations.progress import save_progress_in_threads
+from roquet.broker.operations.topic_deletion import clear_removed, delete_topics
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.saved_table import TableChange
+from roquet.broker.tables.topics import is_system_topic
+from roquet.model import names
+from roquet.model.errors import CallRefused, UsageError
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules import topic_attributes
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin import topic as calls
+from roquet.wire.calls.admin.group_forbidden import ForbidGroup
+from roquet.wire.calls.bodies import (
+    GroupForbidden,
+    SubscriptionGroups,
+    TopicConfigs,
+    TopicsOfBroker,
+)
+from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.request_body import decode_body
+
+FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
+
+
+async def create_topic(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopic, _peer: Peer
+) -> Reply:
+    """Create a topic or change its settings; name servers know it before the reply."""
+    if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
+        fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
+    made = TopicConfig(
+        topic_name=call.topic,
+        read_queue_nums=call.read_queue_nums,
+        write_queue_nums=call.write_queue_nums,
+        perm=call.perm,
+        topic_filter_type=call.topic_filter_type,
+        topic_sys_flag=call.topic_sys_flag or 0,
+        order=call.order,
+    )
+    try:
+        changes = topic_attributes.parse_changes(call.attributes or "")
+    except UsageError as error:
+        raise _invalid(str(error)) from error
+    await tables.topics.change(
+        lambda: tables.topics.begin_put(
+            [_checked(tables, control, made, changes)], control.clock.now_ms()
+        )
+    )
+    await control.registration.wait_registered()
+    return Reply()
+
+
+async def create_topics(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateTopics, _peer: Peer
+) -> Reply:
+    """Create topics or change their settings: all of them or none."""
+    wanted = decode_body(call.body, TopicConfigs).topic_config_list
+
+    def begin() -> TableChange:
+        made = [
+            _checked(
+                tables,
+                control,
+                topic,
+                {k if k[:1] in ("+", "-") else f"+{k}": v for k, v in topic.attributes.items()},
+            )
+            for topic in wanted
+        ]
+        return tables.topics.begin_put(made, control.clock.now_ms())
+
+    await tables.topics.change(begin)
+    await control.registration.wait_registered()
+    return Reply()
+
+
+async def delete_topic(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.DeleteTopic,
+    _peer: Peer,
+) -> Reply:
+    """Delete a topic with its messages, its groups' progress and its POP retry topics."""
+    if not call.topic or call.topic.isspace():
+        raise _invalid("The specified topic is blank.")
+    _check_topic(control, call.topic)
+    await (
+        message_log.flush.step()
+    )  # most of the log is on the disk then, so the next steps are quick
+    groups = tables.offsets.groups_of(call.topic)
+    retries = [name for group in groups for name in _pop_retry_topics(group, call.topic)]
+    delete_topics(
+        message_log,
+        delivery,
+        tables,
+        control,
+        [call.topic, *(t for t in retries if tables.topics.get(t))],
+    )
+    await clear_removed(message_log)
+    return Reply()
+
+
+def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
+    """Retry topics of popped messages: our name, and the one of newer genuine brokers."""
+    return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
+
+
+def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
+    """Return all topics of this broker, or a page of them."""
+    table = tables.topics.content()
+    version, configs = table.data_version, table.topic_config_table
+    some = page(
+        configs,
+        version,
+        first=call.topic_seq,
+        most=call.max_topic_num,
+        seen_version=call.data_version,
+    )
+    body = TopicsOfBroker(topic_config_table=some, data_version=version)
+    count = len(configs)
+    return written(
+        len(some), body, lambda data: calls.TopicsReply(total_topic_num=count, body=data)
+    )
+
+
+def topic(tables: BrokerTables, call: calls.GetTopic, _peer: Peer) -> Reply:
+    """One topic's settings."""
+    config = tables.topics.get(call.topic)
+    if config is None:
+        raise CallRefused(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"No topic in this broker. topic: {call.topic}",
+        )
+    return Reply(body=codec.dumps(config))
+
+
+async def create_group(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroup, _peer: Peer
+) -> Reply:
+    """Create a consumer group or change its settings."""
+    made = decode_body(call.body, SubscriptionGroup)
+    await tables.groups.change(
+        lambda: tables.groups.begin_put([_checked_group(tables, made)], control.clock.now_ms())
+    )
+    return Reply()
+
+
+async def create_groups(
+    tables: BrokerTables, control: ControlPlane, call: calls.CreateGroups, _peer: Peer
+) -> Reply:
+    """Create consumer groups or change their settings: all of them or none."""
+    wanted = decode_body(call.body, SubscriptionGroups).group_config_list
+
+    def begin() -> TableChange:
+        made = [_checked_group(tables, group) for group in wanted]
+        return tables.groups.begin_put(made, control.clock.now_ms())
+
+    await tables.groups.change(begin)
+    return Reply()
+
+
+async def delete_group(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.DeleteGroup,
+    _peer: Peer,
+) -> Reply:
+    """Delete a consumer group, and its progress if requested."""
+    if names.is_system_group(call.group_name):
+        raise _invalid(f"the group {call.group_name} belongs to the system")
+    await tables.groups.change(
+        lambda: tables.groups.begin_remove(call.group_name, control.clock.now_ms())
+    )
+    tables.ordered_pops.forget(group=call.group_name)
+    tables.offset_resets.forget(group=call.group_name)
+    control.statistics.forget(group=call.group_name)
+    if call.clean_offset:
+        tables.offsets.remove_group(call.group_name)
+        await save_progress_in_threads(message_log, tables)
+    return Reply()
+
+
+async def forbid_group(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: ForbidGroup,
+    _peer: Peer,
+) -> Reply:
+    """Forbid or allow a group to read a topic; returns the current state."""
+    if (readable := call.readable) is not None:
+        now_ms = control.clock.now_ms()
+        await tables.groups.change(
+            lambda: tables.groups.begin_forbid(call.group, call.topic, now_ms, readable=readable)
+        )
+        if not readable:
+            message_log.arrivals.look_again([call.topic])
+    body = GroupForbidden(
+        group=call.group,
+        topic=call.topic,
+        readable=tables.groups.may_read(call.group, call.topic),
+    )
+    return Reply(remark="", body=codec.dumps(body))
+
+
+def groups(tables: BrokerTables, call: calls.GetGroups, _peer: Peer) -> HandlerReply:
+    """Return all consumer groups of this broker, or a page of them."""
+    table = tables.groups.content()
+    configs = table.subscription_group_table
+    some = page(
+        configs,
+        table.data_version,
+        first=call.group_seq,
+        most=call.max_group_num,
+        seen_version=call.data_version,
+    )
+    body = msgspec.structs.replace(table, subscription_group_table=some)
+    count = len(configs)
+    return written(
+        len(some), body, lambda data: calls.GroupsReply(total_group_num=count, body=data)
+    )
+
+
+def group(tables: BrokerTables, call: calls.GetGroup, peer: Peer) -> Reply:
+    """Return one consumer group's settings.
+
+    For a group that its first consumer would create, clients in other languages get the defaults,
+    as from a genuine broker, which creates it at this request. Ours ask whether it exists.
+    """
+    config = tables.groups.get(call.group)
+    if config is None and peer.language != Language.PYTHON:
+        config = tables.groups.default(call.group)
+    if config is None:
+        raise CallRefused(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"No group in this broker. group: {call.group}",
+        )
+    return Reply(body=codec.dumps(config))
+
+
+def _check_topic(control: ControlPlane, topic: str) -> None:
+    if fault := names.topic_remark(topic):
+        raise _invalid(fault)
+    if is_system_topic(topic, control.settings.config):
+        raise _invalid(f"The topic[{topic}] is conflict with system topic.")
+
+
+def _checked(
+    tables: BrokerTables, control: ControlPlane, topic: TopicConfig, changes: Mapping[str, str]
+) -> TopicConfig:
+    """The settings that a topic gets. CallRefused for illegal ones."""
+    name, known = topic.topic_name, tables.topics.get(topic.topic_name)
+    _check_topic(control, name)
+    if name in (names.RETRY_PREFIX, names.DLQ_PREFIX):
+        raise _invalid(f"the topic name {name} lacks its group")
+    reads, writes = topic.read_queue_nums, topic.write_queue_nums
+    if not (0 <= reads <= QUEUES_MAX and 0 <= writes <= QUEUES_MAX and 0 <= topic.perm <= 15):
+        raise _invalid(
+            f"topic {name}: {reads} read queues, {writes} write queues and permission "
+            f"{topic.perm} cannot be; {QUEUES_MAX} queues are allowed"
+        )
+    if topic.topic_filter_type not in FILTER_TYPES:
+        raise _invalid(f"topic {name}: no filter type {topic.topic_filter_type!r}")
+    try:
+        attributes = topic_attributes.apply_changes(known.attributes if known else None, changes)
+    except UsageError as error:
+        raise _invalid(str(error)) from error
+    return msgspec.structs.replace(topic, attributes=attributes)
+
+
+def _checked_group(tables: BrokerTables, group: SubscriptionGroup) -> SubscriptionGroup:
+    """The settings that a group gets; signed attributes change its present ones."""
+    if fault := names.group_fault(group.group_name):
+        raise _invalid(fault)
+    if not any(key[:1] in ("+", "-") for key in group.attributes):
+        return group
+    known = tables.groups.get(group.group_name)
+    attributes = dict(known.attributes) if known else {}
+    for key, value in group.attributes.items():
+        if key.startswith("-"):
+            attributes.pop(key[1:], None)
+        else:
+            attributes[key.removeprefix("+")] = value
+    return msgspec.structs.replace(group, attributes=attributes)
+
+
+def _invalid(remark: str) -> CallRefused:
+    return CallRefused(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,0 +1,1 @@
+"""Handlers of consumer groups: members, their offsets, locks, and the queues that they get."""

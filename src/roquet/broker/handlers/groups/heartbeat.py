@@ -1,0 +1,182 @@
+"""Heartbeat: clients register, unregister, and list the members of groups."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
+from roquet.broker.filtering.filter_cache import HEARTBEAT_SIZE_MAX, TAG_TYPES
+from roquet.broker.filtering.tag_expressions import parse_tag_codes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.broker.tables.clients import ConsumerGroup
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.names import retry_topic
+from roquet.model.subscription import HeartbeatData
+from roquet.net.router import Peer
+from roquet.rules.balance.group_consistency import members_by_value, without_retry_topics
+from roquet.rules.liveness import LastSeen
+from roquet.wire.call import Reply
+from roquet.wire.calls import heartbeat as calls
+from roquet.wire.calls.bodies import CheckClientBody, ConsumerIdList
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.request_body import decode_body
+
+log = logger(__name__)
+
+CONSUMER_GROUPS_MAX: Final = 1_000
+"""Consumer groups of one connection: clients have a few. This many new ones take 20 ms."""
+
+PRODUCER_GROUPS_MAX: Final = 10_000
+"""Producer groups of one connection, each a tenth of the work of a consumer group."""
+
+LOGGED_TOPICS_MAX: Final = 5
+"""Topics that a log line names when members have different subscriptions."""
+
+TEXT_LENGTH: Final = 127
+"""Characters of a topic or an expression in such a line."""
+
+SUBSCRIPTIONS_MAX: Final = 4_096
+"""Subscriptions in one heartbeat: a topic and its retry topic per group, with much reserve."""
+
+
+def heartbeat(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: calls.Heartbeat,
+    peer: Peer,
+) -> calls.HeartbeatReply:
+    """Register a client and its subscriptions; notifies its groups of a change."""
+    data = decode_body(call.body, HeartbeatData)
+    _check_names(data)
+    _check_counts(tables, data, peer)
+    if peer not in tables.clients:
+        peer.on_close(coordination.forget)
+    limit_ms = control.settings.config.client_silence
+    tables.clients.seen(peer, LastSeen(seen_ms=control.clock.monotonic_ms(), limit_ms=limit_ms))
+    if data.without_sub:
+        known = tables.clients.same_as_before(peer, data.heartbeat_fingerprint)
+        return calls.HeartbeatReply(supports_v2=True, subscription_changed=not known)
+    _make_groups(tables, control, data)
+    left = HEARTBEAT_SIZE_MAX
+    for consumer in data.consumer_data_set:
+        wishes = consumer.subscription_data_set
+        left = message_log.filters.precompile(
+            control.settings.config, consumer.group_name, wishes, left
+        )
+    changed = tables.clients.beat(peer, data)
+    for consumer in data.consumer_data_set:
+        _look_for_factions(tables, consumer.group_name)
+    coordination.notify(changed)
+    return calls.HeartbeatReply(supports_v2=True, subscription_changed=True)
+
+
+def unregister(
+    tables: BrokerTables, coordination: GroupCoordination, call: calls.Unregister, peer: Peer
+) -> Reply:
+    """Remove a client from a group."""
+    group = call.consumer_group
+    member = tables.clients.member(group, peer) if group else None
+    if tables.clients.leave(peer, producer=call.producer_group, consumer=group) and group:
+        coordination.member_left(group, member or call.client_id)
+        coordination.notify([group])
+    return Reply()
+
+
+def consumers(tables: BrokerTables, call: calls.GetConsumers, _peer: Peer) -> Reply:
+    """Return the client ids of a group's members."""
+    group = tables.clients.consumers(call.consumer_group)
+    if group is None:
+        raise CallRefused(
+            ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {call.consumer_group}"
+        )
+    return Reply(body=codec.dumps(ConsumerIdList(consumer_id_list=group.client_ids)))
+
+
+def check_subscription(
+    message_log: MessageLog, control: ControlPlane, call: calls.CheckSubscription, _peer: Peer
+) -> Reply:
+    """Check a filter expression. CallRefused for one with an error."""
+    subscription = decode_body(call.body, CheckClientBody).subscription_data if call.body else None
+    if subscription is not None:
+        kind, expression = subscription.expression_type, subscription.sub_string
+        if kind in TAG_TYPES:
+            parse_tag_codes(expression)
+        else:
+            message_log.filters.find(control.settings.config, kind, expression)
+    return Reply()
+
+
+def _check_names(data: HeartbeatData) -> None:
+    """FieldError for a client without an id, or a group or topic of it without a name."""
+    if not data.client_id:
+        raise FieldError("HeartbeatData: $.clientID is missing")
+    producing = [producer.group_name for producer in data.producer_data_set]
+    consuming = [consumer.group_name for consumer in data.consumer_data_set]
+    if not all(producing) or not all(consuming):
+        raise FieldError("HeartbeatData: $.groupName of a group is missing")
+    if not all(
+        wish.topic for group in data.consumer_data_set for wish in group.subscription_data_set
+    ):
+        raise FieldError("HeartbeatData: $.topic of a subscription is missing")
+
+
+def _look_for_factions(tables: BrokerTables, name: str) -> None:
+    """Warn once when a group's members begin to have different subscriptions."""
+    group = tables.clients.consumers(name)
+    if group is None or not group.is_changed:
+        return
+    group.is_changed = False
+    is_divided = group.wants_different_things()
+    if is_divided and not group.is_divided:
+        log.warning("members of %s listen to different things: %s", name, _difference(group))
+    group.is_divided = is_divided
+
+
+def _difference(group: ConsumerGroup) -> str:
+    """The differences of the two most common subscriptions, and the members of each."""
+    by_client = {member.client_id: member for member in group.members.values()}
+    by_wish = members_by_value(
+        {client_id: member.own_wish for client_id, member in by_client.items()}
+    )[:2]
+    ours, theirs = (without_retry_topics(by_client[members[0]].wishes) for _, members in by_wish)
+    topics = sorted(t for t in {**ours, **theirs} if ours.get(t) != theirs.get(t))
+    differences = [
+        f"{_shortened(wish, topics[:LOGGED_TOPICS_MAX])} ({len(members)} members)"
+        for wish, (_, members) in zip((ours, theirs), by_wish, strict=True)
+    ]
+    more = len(topics) - LOGGED_TOPICS_MAX
+    return " against ".join(differences) + (f", and {more} more topics" if more > 0 else "")
+
+
+def _shortened(wish: Mapping[str, str], topics: Iterable[str]) -> dict[str, str]:
+    """The subscriptions to some topics, shortened for a log line."""
+    return {t[:TEXT_LENGTH]: wish[t][:TEXT_LENGTH] for t in topics if t in wish}
+
+
+def _make_groups(tables: BrokerTables, control: ControlPlane, data: HeartbeatData) -> None:
+    """Create the settings and the retry topic of each new group."""
+    now_ms = control.clock.now_ms()
+    groups = tables.groups.announce((c.group_name for c in data.consumer_data_set), now_ms)
+    topics = {retry_topic(group.group_name): group.retry_queue_nums for group in groups}
+    tables.topics.announce_for_groups(topics, now_ms)
+
+
+def _check_counts(tables: BrokerTables, data: HeartbeatData, peer: Peer) -> None:
+    """CallRefused for a heartbeat over the limits, before any work is done for it."""
+    wishes = sum(len(consumer.subscription_data_set) for consumer in data.consumer_data_set)
+    producers, consumers = tables.clients.group_counts(peer, data)
+    for count, limit, what in (
+        (producers, PRODUCER_GROUPS_MAX, "producer groups on one connection"),
+        (consumers, CONSUMER_GROUPS_MAX, "consumer groups on one connection"),
+        (wishes, SUBSCRIPTIONS_MAX, "subscriptions in one heartbeat"),
+    ):
+        if count > limit:
+            raise CallRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"heartbeat refused: {count} {what}, the limit is {limit}; use more clients",
+            )

@@ -1,0 +1,44 @@
+"""Lock: queue locks of ordered consumers."""
+
+from typing import Final
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.operations.large_replies import written
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model.errors import FieldError
+from roquet.net.router import HandlerReply, Peer
+from roquet.wire.call import Reply
+from roquet.wire.calls.bodies import LockBody, LockedQueues
+from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.request_body import decode_body
+
+QUEUES_MAX: Final = 16_384
+"""Queues of one request: as many as a topic may have on a broker."""
+
+
+def lock(
+    tables: BrokerTables, control: ControlPlane, call: LockQueues, _peer: Peer
+) -> HandlerReply:
+    """Lock queues for one member; the reply lists those that it holds now."""
+    body = _lock_body(call)
+    now_ms = control.clock.monotonic_ms()
+    held = tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+    return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
+
+
+def unlock(tables: BrokerTables, call: UnlockQueues, _peer: Peer) -> Reply:
+    """Unlock queues of a member."""
+    body = _lock_body(call)
+    tables.locks.unlock(body.consumer_group, body.client_id, body.mq_set)
+    return Reply()
+
+
+def _lock_body(call: LockQueues | UnlockQueues) -> LockBody:
+    """Decode the request. FieldError without a group or client id, or for too many queues."""
+    body = decode_body(call.body, LockBody)
+    for name, value in (("consumerGroup", body.consumer_group), ("clientId", body.client_id)):
+        if not value:
+            raise FieldError(f"LockBody: $.{name} is missing")
+    if (count := len(body.mq_set)) > QUEUES_MAX:
+        raise FieldError(f"{count} queues: {QUEUES_MAX} are allowed in one request")
+    return body

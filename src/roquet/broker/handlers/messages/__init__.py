@@ -1,0 +1,1 @@
+"""Handlers of messages: send, pull, pop, acknowledge, look up, delay, recall, transactions."""

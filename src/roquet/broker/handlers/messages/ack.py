@@ -1,0 +1,272 @@
+"""Ack, batch ack, change invisible time: the requests about popped messages.
+
+A receipt handle is accepted only if its broker, queue and message are those of the request, and the
+broker has delivered that message.
+"""
+
+from typing import NoReturn
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model import names
+from roquet.model.errors import CallRefused, FieldError
+from roquet.net.router import Peer
+from roquet.rules.consumption.ordered_pop import acknowledge, blocked_until, is_free
+from roquet.rules.consumption.pop import CheckpointKey, PopCheckpoint
+from roquet.wire.call import Reply
+from roquet.wire.calls.pop import (
+    Ack,
+    BatchAck,
+    ChangeInvisible,
+    ChangeInvisibleReply,
+    PopAck,
+    decode_acks,
+    decode_bits,
+)
+from roquet.wire.codes import HELP, ResponseCode
+from roquet.wire.receipt_handle import (
+    LONG_MAX,
+    ORDER_QUEUE,
+    ReceiptHandle,
+    decode_receipt_handle,
+    retry_kind,
+    stored_topic,
+)
+
+ACKS_MAX = 4_096
+"""Most pops that one batch acknowledges."""
+
+
+def ack(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Ack,
+    _peer: Peer,
+) -> Reply:
+    """Acknowledge a message: it is not redelivered."""
+    handle = _handle(tables, control, call)
+    _check_offset(message_log, call)
+    if handle.revive_queue == ORDER_QUEUE:
+        _ack_ordered(
+            message_log,
+            tables,
+            (call.consumer_group, call.topic, call.queue_id),
+            call.offset,
+            handle.pop_ms,
+        )
+        return Reply()
+    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
+    if checkpoint is None:
+        return _too_late(control, handle)
+    if not checkpoint.bit(call.offset):
+        _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
+    delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
+    return Reply()
+
+
+def batch_ack(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    call: BatchAck,
+    _peer: Peer,
+) -> Reply:
+    """Acknowledge messages of several pops; those that are too late are skipped."""
+    body = decode_acks(call.body)
+    if not body.acks:
+        return Reply(code=ResponseCode.NO_MESSAGE, remark="no message to acknowledge")
+    if len(body.acks) > ACKS_MAX:
+        _refuse(ResponseCode.INVALID_PARAMETER, f"{len(body.acks)} pops: {ACKS_MAX} are allowed")
+    bits = [decode_bits(acked.bits) for acked in body.acks]  # all can be decoded, or none counts
+    for acked, its_bits in zip(body.acks, bits, strict=True):
+        topic = stored_topic(acked.topic, acked.group, acked.retry)
+        if acked.revive_queue == ORDER_QUEUE:
+            _ack_many_ordered(message_log, tables, acked, topic, its_bits)
+            continue
+        key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
+        if (checkpoint := delivery.revive.in_flight.find(key)) is not None:
+            delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
+    return Reply()
+
+
+def change_invisible(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: ChangeInvisible,
+    _peer: Peer,
+) -> ChangeInvisibleReply:
+    """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
+    handle = _handle(tables, control, call)
+    _check_offset(message_log, call)
+    now_ms = control.clock.now_ms()
+    if not 0 < call.invisible_time <= LONG_MAX - now_ms:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"invisibleTime {call.invisible_time} is not a time in ms over 0",
+        )
+    if handle.revive_queue == ORDER_QUEUE:
+        return _change_ordered(message_log, tables, call, handle, now_ms)
+    checkpoint = delivery.revive.in_flight.find(_key(call, handle))
+    bit = checkpoint.bit(call.offset) if checkpoint else 0
+    if checkpoint is None or not checkpoint.left & bit:
+        return ChangeInvisibleReply(
+            code=ResponseCode.NO_MESSAGE,
+            remark="the message is acknowledged, or its time has passed: it comes again",
+        )
+    place = (call.consumer_group, call.topic, call.queue_id, call.offset)
+    fresh = PopCheckpoint(
+        group=call.consumer_group,
+        topic=call.topic,
+        queue_id=call.queue_id,
+        start=call.offset,
+        pop_ms=delivery.revive.fresh_pop_ms(place, now_ms),
+        invisible_ms=call.invisible_time,
+        delivered=1,
+        left=1,
+        revive_queue_id=delivery.revive.next_lane(),
+        revive_offset=0,
+    )
+    delivery.revive.give(fresh)
+    delivery.revive.settle(checkpoint, bit)
+    return ChangeInvisibleReply(
+        pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
+    )
+
+
+def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:
+    return call.consumer_group, call.topic, call.queue_id, handle.start, handle.pop_ms
+
+
+def _too_late(control: ControlPlane, handle: ReceiptHandle) -> Reply:
+    """The reply for a closed checkpoint: acknowledged twice, or redelivered meanwhile."""
+    if control.clock.now_ms() < handle.pop_ms + handle.invisible_ms:
+        return Reply()
+    return Reply(
+        code=ResponseCode.NO_MESSAGE,
+        remark="the receipt handle is too old: if it was not acknowledged, the message comes again",
+    )
+
+
+# -- ordered ---------------------------------------------------------------------------------
+
+
+def _ack_many_ordered(
+    message_log: MessageLog, tables: BrokerTables, acked: PopAck, topic: str, bits: int
+) -> None:
+    place = (acked.group, topic, acked.queue_id)
+    held = tables.ordered_pops.get(*place)
+    if held is None or held.pop_ms != acked.pop_ms:
+        return  # too late
+    for offset in held.offsets:
+        if offset >= acked.start and bits >> offset - acked.start & 1:
+            _ack_ordered(message_log, tables, place, offset, acked.pop_ms)
+
+
+def _ack_ordered(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    place: tuple[str, str, int],
+    offset: int,
+    pop_ms: int,
+) -> None:
+    group, topic, queue_id = place
+    progress = tables.offsets.get(*place) or 0
+    held = tables.ordered_pops.get(*place)
+    reached = acknowledge(held, offset, pop_ms, progress)
+    if reached is None:
+        _refuse(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"offset {offset} of {topic} queue {queue_id} is not held by this receipt handle",
+        )
+    tables.offsets.commit(*place, reached)
+    if held is not None:
+        tables.ordered_pops.unsaved = True
+        if is_free(held):
+            tables.ordered_pops.free(*place)
+            message_log.arrivals.waiters.wake(group, topic, queue_id)
+
+
+def _change_ordered(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    call: ChangeInvisible,
+    handle: ReceiptHandle,
+    now_ms: int,
+) -> ChangeInvisibleReply:
+    held = tables.ordered_pops.get(call.consumer_group, call.topic, call.queue_id)
+    if held is None or held.pop_ms != handle.pop_ms or call.offset not in held.offsets:
+        return ChangeInvisibleReply(
+            code=ResponseCode.NO_MESSAGE, remark="the message is not held by this receipt handle"
+        )
+    held.visible_ms[call.offset] = now_ms + call.invisible_time
+    tables.ordered_pops.unsaved = True
+    if blocked_until(held, None, now_ms + call.invisible_time) is None:
+        # The queue may be free sooner than they expect.
+        message_log.arrivals.waiters.wake(call.consumer_group, call.topic, call.queue_id)
+    return ChangeInvisibleReply(
+        pop_time=handle.pop_ms,
+        invisible_time=now_ms + call.invisible_time - handle.pop_ms,
+        revive_qid=ORDER_QUEUE,
+    )
+
+
+# -- checks ----------------------------------------------------------------------------------
+
+
+def _handle(
+    tables: BrokerTables, control: ControlPlane, call: Ack | ChangeInvisible
+) -> ReceiptHandle:
+    """Decode the receipt handle. CallRefused if it does not match the request."""
+    topic = tables.topics.get(call.topic)
+    if topic is None:
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{call.topic}] not exist, apply first please! {HELP}",
+        )
+    if not 0 <= call.queue_id < topic.read_queue_nums:
+        _refuse(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    try:
+        handle = decode_receipt_handle(call.extra_info)
+    except FieldError as error:
+        raise CallRefused(ResponseCode.INVALID_PARAMETER, str(error)) from error
+    fits = (
+        (handle.broker, handle.queue_id, handle.offset)
+        == (control.settings.config.broker_name, call.queue_id, call.offset)
+        and handle.start <= handle.offset
+        and handle.retry == retry_kind(call.topic)
+        and (
+            not names.is_retry(call.topic)
+            or call.topic.startswith(names.retry_topic(call.consumer_group))
+        )
+    )
+    if not fits:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"the receipt handle {call.extra_info!r} belongs to another message than offset "
+            f"{call.offset} of {call.topic} queue {call.queue_id}",
+        )
+    return handle
+
+
+def _check_offset(message_log: MessageLog, call: Ack | ChangeInvisible) -> None:
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
+    if not minimum <= call.offset < maximum:
+        _refuse(
+            ResponseCode.NO_MESSAGE,
+            f"offset {call.offset} is illegal, key: {call.topic}@{call.queue_id}, "
+            f"commit: {maximum}, minOffset: {minimum}",
+        )
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,447 @@
+"""Pull: returns messages of a queue, or holds the request until some arrive."""
+
+from typing import Final, NoReturn, cast
+
+import msgspec
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
+from roquet.broker.filtering.filter_cache import TAG_TYPES, CompiledFilter
+from roquet.broker.filtering.filter_scan import scan
+from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.access import internal_topic_fault
+from roquet.broker.operations.progress import commit_offset
+from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.flags import PullFlag
+from roquet.model.names import INTERNAL_TOPICS
+from roquet.model.subscription import MessageModel, Subscription
+from roquet.model.topic import SubscriptionGroup
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.consumption.initial_offset import is_in_page_cache
+from roquet.rules.consumption.pull import OffsetCorrected, OffsetFound, pull_outcome, reply_limits
+from roquet.store.reading.reader import Slice
+from roquet.wire.calls.bodies import MultiQueueOffsets
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.codes import HELP, Language, ResponseCode
+from roquet.wire.request_body import decode_body
+
+SCAN_MAX: Final = 32_768
+"""Entries that a pull with tags scans: half a millisecond. The genuine broker gives up after 800,
+which takes forty replies for the same entries."""
+
+SUSPEND_MS_MAX: Final = 300_000
+"""Longest wait in ms; clients ask for 15 s and give up after 30 s."""
+
+FORBIDDEN_BROKER: Final = 1
+FORBIDDEN_GROUP: Final = 2
+FORBIDDEN_TOPIC: Final = 3
+FORBIDDEN_BROADCAST: Final = 4
+FORBIDDEN_SUBSCRIPTION: Final = 5
+"""Reasons of a refused pull, as on the wire."""
+
+NO_MATCH: Final = "NO_MATCHED_MESSAGE"
+
+# As plain numbers, which every pull compares: a member of an enum costs more.
+SUCCESS: Final = int(ResponseCode.SUCCESS)
+NOT_FOUND: Final = int(ResponseCode.PULL_NOT_FOUND)
+RETRY: Final = int(ResponseCode.PULL_RETRY_IMMEDIATELY)
+MOVED: Final = int(ResponseCode.PULL_OFFSET_MOVED)
+COMMIT: Final = int(PullFlag.COMMIT_OFFSET)
+SUSPEND: Final = int(PullFlag.SUSPEND)
+SUBSCRIPTION: Final = int(PullFlag.SUBSCRIPTION)
+PYTHON: Final = int(Language.PYTHON)
+
+
+def pull(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: Pull,
+    peer: Peer,
+) -> HandlerReply:
+    """Return messages of one queue, or wait for them."""
+    if (forbidden := _check(tables, control, call)) is not None:
+        return forbidden
+    wanted = _wanted(message_log, tables, control, call)
+    if peer.language != PYTHON:
+        call = _with_transfer_limits(message_log, control, call)
+    if (
+        tables.offset_resets.pending
+        and (moved := _reset_reply(message_log, tables, call)) is not None
+    ):
+        return moved
+    if tables.former_readers.pending and _is_former_reader(tables, call, peer):
+        return _restart_reply(message_log, call)
+    if call.sys_flag & COMMIT and call.commit_offset >= 0:
+        commit_offset(
+            message_log, tables, call.consumer_group, call.topic, call.queue_id, call.commit_offset
+        )
+    if isinstance(wanted, CompiledFilter):
+        return _filtered_pull(message_log, tables, coordination, control, call, wanted, peer)
+    reply = _current_reply(message_log, tables, control, call, wanted)
+    if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
+        coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+        return _hold(message_log, tables, control, call, wanted)
+    return reply
+
+
+def _with_transfer_limits(message_log: MessageLog, control: ControlPlane, call: Pull) -> Pull:
+    """The pull, limited to what the transfer limits allow clients of other languages.
+
+    Programs rely on these limits: Java clients ask for what fits in one reply.
+    """
+    config = control.settings.config
+    count, size = config.pull_count_memory, config.pull_bytes_memory
+    if _is_cold(message_log, control, call):
+        count, size = config.pull_count_disk, config.pull_bytes_disk
+    requested = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
+    allowed = min(requested[0], count), min(requested[1], size)
+    if reply_limits(call.max_msg_nums, call.max_msg_bytes) == allowed:
+        return call
+    return msgspec.structs.replace(call, max_msg_nums=allowed[0], max_msg_bytes=allowed[1])
+
+
+def _is_cold(message_log: MessageLog, control: ControlPlane, call: Pull) -> bool:
+    """Whether the messages of a pull are likely to be on the disk alone."""
+    store, memory, share = (
+        message_log.store,
+        message_log.memory,
+        control.settings.config.memory_share,
+    )
+    if is_in_page_cache(store.begin_position, store.end_position, memory, share):
+        return False  # the whole log is in memory: no need to look where the message lies
+    entries = store.queue_stats.entries(call.topic, call.queue_id, call.queue_offset, 1)
+    return bool(entries) and not is_in_page_cache(entries[0][0], store.end_position, memory, share)
+
+
+async def _hold(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+) -> PullReply:
+    """The reply once there is a new message, or at the deadline."""
+    next_offset = call.queue_offset + 1
+    if message_log.store.bounds(call.topic, call.queue_id)[1] < next_offset:
+        deadline_ms = _deadline_ms(control, call)
+        await message_log.arrivals.reach(
+            call.topic, call.queue_id, next_offset, wanted, deadline_ms
+        )
+    return _changed(message_log, tables, control, call) or _current_reply(
+        message_log, tables, control, call, wanted
+    )
+
+
+def _deadline_ms(control: ControlPlane, call: Pull) -> int:
+    """Monotonic ms until which a pull without messages is held."""
+    hold_ms = min(call.suspend_timeout_millis, SUSPEND_MS_MAX)
+    if not control.settings.config.long_polling:
+        hold_ms = min(hold_ms, control.settings.config.short_polling)
+    return control.clock.monotonic_ms() + hold_ms
+
+
+def _changed(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
+) -> PullReply | None:
+    """A reply when the topic was deleted or forbidden, or the offset reset, during the wait."""
+    if (forbidden := _check(tables, control, call)) is not None:
+        return forbidden
+    return _reset_reply(message_log, tables, call) if tables.offset_resets.pending else None
+
+
+def _reset_reply(message_log: MessageLog, tables: BrokerTables, call: Pull) -> PullReply | None:
+    """The reply that sends the group to the offset of an operator's reset, once."""
+    offset = tables.offset_resets.take(call.consumer_group, call.topic, call.queue_id)
+    if offset is None:
+        return None
+    return _redirect_reply(message_log, call, offset, "OFFSET_RESET")
+
+
+def _is_former_reader(tables: BrokerTables, call: Pull, peer: Peer) -> bool:
+    """Whether it is the first pull since the topic was deleted, of a client without topic ids."""
+    return call.topic_id is None and tables.former_readers.tell(
+        call.topic, call.consumer_group, call.queue_id, peer
+    )
+
+
+def _restart_reply(message_log: MessageLog, call: Pull) -> PullReply:
+    """The reply that sends a reader of a deleted topic to the first offset of the new one, once."""
+    return _redirect_reply(message_log, call, None, "the topic was deleted and made anew")
+
+
+def _redirect_reply(
+    message_log: MessageLog, call: Pull, offset: int | None, remark: str
+) -> PullReply:
+    """The reply that sends a reader to an offset; None is the queue's first."""
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
+    return PullReply(
+        code=MOVED,
+        remark=remark,
+        next_begin_offset=minimum if offset is None else offset,
+        min_offset=minimum,
+        max_offset=maximum,
+    )
+
+
+def _current_reply(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+) -> PullReply:
+    """The reply with what a queue holds now."""
+    offset = call.queue_offset
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
+    if isinstance(pull_outcome(offset, minimum, maximum), OffsetFound):
+        return _matching_reply(message_log, tables, control, call, wanted, minimum, maximum)
+    return _out_of_range_reply(tables, control, call, offset, minimum, maximum)
+
+
+def _out_of_range_reply(
+    tables: BrokerTables, control: ControlPlane, call: Pull, offset: int, minimum: int, maximum: int
+) -> PullReply:
+    """The reply for an offset outside the queue."""
+    committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
+    match pull_outcome(offset, minimum, maximum, committed):
+        case OffsetCorrected(offset, reason):
+            code, next_offset, remark = MOVED, offset, reason
+        case _:
+            control.statistics.missed()
+            code, next_offset, remark = NOT_FOUND, offset, "OFFSET_OVERFLOW_ONE"
+    return PullReply(
+        code=code,
+        remark=remark,
+        next_begin_offset=next_offset,
+        min_offset=minimum,
+        max_offset=maximum,
+    )
+
+
+def _matching_reply(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: TagCodes,
+    minimum: int,
+    maximum: int,
+) -> PullReply:
+    """The reply with the next records that match the tags."""
+    count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
+    together = (
+        _multi_queue_slice(message_log, tables, call, size)
+        if call.body and wanted is None
+        else None
+    )
+    messages = together or message_log.store.read(
+        call.topic,
+        call.queue_id,
+        call.queue_offset,
+        count_max=count,
+        bytes_max=size,
+        wanted=wanted,
+        scan_max=SCAN_MAX,
+    )
+    return _slice_reply(control, call, messages, minimum, maximum)
+
+
+def _slice_reply(
+    control: ControlPlane, call: Pull, messages: Slice, minimum: int, maximum: int
+) -> PullReply:
+    """The reply with a slice of records and the next offset."""
+    if messages.count:
+        tally = control.statistics.got(
+            call.topic, call.consumer_group, messages.count, messages.size
+        )
+        tally.pulled[call.queue_id] = messages.next_offset
+    return PullReply(
+        code=SUCCESS if messages.count else RETRY,
+        remark="FOUND" if messages.count else NO_MATCH,
+        next_begin_offset=messages.next_offset,
+        min_offset=minimum,
+        max_offset=maximum,
+        body=_body(messages.parts),
+    )
+
+
+# -- with a filter expression ----------------------------------------------------------------
+
+
+async def _filtered_pull(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: Pull,
+    wanted: CompiledFilter,
+    peer: Peer,
+) -> PullReply:
+    """The reply with records that match an expression; waits for one that matches."""
+    at = call.queue_offset
+    reply = await _filtered_reply(message_log, tables, control, call, wanted, at)
+    if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
+        return reply
+    coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
+    deadline_ms, came = _deadline_ms(control, call), True
+    while came and reply.code in (NOT_FOUND, RETRY):
+        at = reply.next_begin_offset
+        if message_log.store.bounds(call.topic, call.queue_id)[1] <= at:
+            came = await message_log.arrivals.reach(
+                call.topic, call.queue_id, at + 1, None, deadline_ms
+            )
+        else:  # more messages come than can be scanned: the client would wait forever
+            came = control.clock.monotonic_ms() < deadline_ms
+        if (changed := _changed(message_log, tables, control, call)) is not None:
+            return changed
+        reply = await _filtered_reply(message_log, tables, control, call, wanted, at)
+    if (
+        reply.code == NOT_FOUND and at > call.queue_offset
+    ):  # only other messages came, and need no second scan
+        return msgspec.structs.replace(reply, code=RETRY, remark=NO_MATCH)
+    return reply
+
+
+async def _filtered_reply(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: Pull,
+    wanted: CompiledFilter,
+    offset: int,
+) -> PullReply:
+    """The reply with the next records that match an expression now."""
+    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
+    if not isinstance(pull_outcome(offset, minimum, maximum), OffsetFound):
+        return _out_of_range_reply(tables, control, call, offset, minimum, maximum)
+    place = call.topic, call.queue_id, offset
+    size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
+    messages = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
+    return _slice_reply(control, call, messages, minimum, maximum)
+
+
+def _multi_queue_slice(
+    message_log: MessageLog, tables: BrokerTables, call: Pull, size: int
+) -> Slice | None:
+    """Records of this queue and others, in log order, limited by size; None for a plain pull."""
+    try:
+        others = decode_body(call.body, MultiQueueOffsets).offsets
+    except FieldError:
+        return None  # a genuine broker looks at no body
+    topic = tables.topics.get(call.topic)
+    readable = topic.read_queue_nums if topic else 0
+    if not others or not all(0 <= queue_id < readable for queue_id in others):
+        return None
+    offsets = {call.queue_id: call.queue_offset} | others
+    return message_log.store.read_together(call.topic, offsets, bytes_max=size)
+
+
+def _body(parts: list[memoryview]) -> bytes:
+    """The records as a reply's body: a single part is not copied before it is in its frame."""
+    return cast("bytes", parts[0]) if len(parts) == 1 else b"".join(parts)
+
+
+def _check(tables: BrokerTables, control: ControlPlane, call: Pull) -> PullReply | None:
+    """CallRefused, or the reply for a forbidden pull, in the genuine broker's order."""
+    if not control.settings.config.readable:
+        name = control.settings.config.broker_name
+        return _forbidden(FORBIDDEN_BROKER, f"the broker[{name}] pulling message is forbidden")
+    group = tables.groups.get(call.consumer_group) or _group(tables, control, call.consumer_group)
+    if not group.consume_enable:
+        return _forbidden(
+            FORBIDDEN_GROUP, f"subscription group no permission, {call.consumer_group}"
+        )
+    topic = tables.topics.get(call.topic)
+    if topic is None:
+        _refuse(
+            ResponseCode.TOPIC_NOT_EXIST,
+            f"topic[{call.topic}] not exist, apply first please! {HELP}",
+        )
+    if call.topic in INTERNAL_TOPICS and (fault := internal_topic_fault(control, call.topic)):
+        return _forbidden(FORBIDDEN_TOPIC, fault)
+    if not topic.perm & 4:
+        return _forbidden(FORBIDDEN_TOPIC, f"the topic[{call.topic}] pulling message is forbidden")
+    if not 0 <= call.queue_id < topic.read_queue_nums:
+        _refuse(
+            ResponseCode.INVALID_PARAMETER,
+            f"queueId[{call.queue_id}] is illegal, topic:[{call.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queue_nums}]",
+        )
+    tables.topics.check_id(call.topic, call.topic_id)
+    if tables.groups.forbidden and not tables.groups.may_read(call.consumer_group, call.topic):
+        return _forbidden(
+            FORBIDDEN_SUBSCRIPTION,
+            f"the consumer group[{call.consumer_group}] is forbidden for topic[{call.topic}]",
+        )
+    return None if group.consume_broadcast_enable else _check_broadcast(tables, call)
+
+
+def _check_broadcast(tables: BrokerTables, call: Pull) -> PullReply | None:
+    members = tables.clients.consumers(call.consumer_group)
+    if members is not None and members.message_model is MessageModel.BROADCASTING:
+        return _forbidden(
+            FORBIDDEN_BROADCAST,
+            f"the consumer group[{call.consumer_group}] can not consume by broadcast way",
+        )
+    return None
+
+
+def _group(tables: BrokerTables, control: ControlPlane, name: str) -> SubscriptionGroup:
+    """A group's settings, created at its first pull."""
+    group = tables.groups.find(name, control.clock.now_ms())
+    if group is None:
+        _refuse(
+            ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+            f"subscription group [{name}] does not exist, {HELP}",
+        )
+    return group
+
+
+def _wanted(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: Pull
+) -> TagCodes | CompiledFilter:
+    """The tag codes or expression of the pull, else of the group's heartbeats."""
+    if call.sys_flag & SUBSCRIPTION:
+        if call.expression_type in TAG_TYPES:
+            return parse_tag_codes(call.subscription)
+        return message_log.filters.find(
+            control.settings.config, call.expression_type, call.subscription
+        )
+    subscription = _subscription(tables, call)
+    if subscription.expression_type in TAG_TYPES:
+        return parse_tag_codes(
+            subscription.sub_string
+        )  # its codes are ignored: C++ sends wrong ones
+    return message_log.filters.of_subscription(control.settings.config, subscription)
+
+
+def _subscription(tables: BrokerTables, call: Pull) -> Subscription:
+    """The group's subscription to the topic. CallRefused without a current one."""
+    members = tables.clients.consumers(call.consumer_group)
+    if members is None:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
+    subscription = members.subscriptions.get(call.topic)
+    if subscription is None:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}")
+    if subscription.sub_version < call.sub_version:
+        _refuse(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+    return subscription
+
+
+def _forbidden(kind: int, remark: str) -> PullReply:
+    return PullReply(
+        code=ResponseCode.NO_PERMISSION,
+        remark=remark,
+        next_begin_offset=0,
+        min_offset=0,
+        max_offset=0,
+        forbidden_type=kind,
+    )
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,151 @@
+"""Transaction: commits and rolls back half messages, and puts back those that were given up.
+
+An end is mostly one-way: a refusal is only logged, and the next check asks again.
+"""
+
+from typing import Final, NoReturn
+
+from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
+from roquet.log_records import logger
+from roquet.model import names
+from roquet.model.errors import CallRefused, MessageIllegal, RecordError, StoreError
+from roquet.net.router import HandlerReply, Peer
+from roquet.rules.transaction import (
+    COMMIT,
+    ROLL_BACK,
+    UNKNOWN,
+    HalfMessagePosition,
+    TransactionFault,
+    is_too_late,
+    mismatch,
+)
+from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import Record, decode
+
+log = logger(__name__)
+
+CODES: Final = {TransactionFault.LATE: ResponseCode.ILLEGAL_OPERATION}
+"""Codes of faults; all others are SYSTEM_ERROR in the genuine broker, with different remarks."""
+
+PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
+"""Topics from which single messages are put back."""
+
+
+def end(
+    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+) -> HandlerReply:
+    """Commit or roll back a half message; each ends only once."""
+    if call.commit_or_rollback == UNKNOWN:
+        return None  # its producer does not know either: it is checked again
+    if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
+        _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
+    try:
+        _end(delivery, control, call, peer)
+    except IndexBehind:
+        return _end_later(delivery, control, call, peer)
+    return None
+
+
+async def _end_later(
+    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+) -> None:
+    """End the transaction once the key index is up to date."""
+    await delivery.transactions.queue.index()
+    _end(delivery, control, call, peer)
+
+
+def _end(
+    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+) -> None:
+    """End the transaction without a pause, so that nothing else ends it meanwhile."""
+    half = _half_message(delivery, control, call, peer)
+    transactions = delivery.transactions
+    try:
+        if call.commit_or_rollback == ROLL_BACK:
+            transactions.roll_back(half)
+        elif _is_doubtful(delivery, call, half) and transactions.queue.was_delivered(half):
+            transactions.end(half.offset)
+        else:
+            transactions.commit(half)
+    except MessageIllegal as error:
+        _refuse(ResponseCode.MESSAGE_ILLEGAL, str(error))
+    except StoreError as error:
+        _refuse(ResponseCode.SERVICE_NOT_AVAILABLE, str(error))
+
+
+def _half_message(
+    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+) -> HalfMessage:
+    """The half message of a call, at its latest place. CallRefused if it cannot be ended."""
+    transactions = delivery.transactions
+    half = transactions.queue.find(call.position)
+    if half is None or not half.topic or not names.can_clients_send_to(half.topic):
+        _fault(TransactionFault.UNKNOWN, call, peer)
+    if half.has_immunity and not call.from_transaction_check:
+        timeout_ms, now_ms = control.settings.config.transaction_timeout, control.clock.now_ms()
+        if is_too_late(half.facts, timeout_ms, now_ms):
+            _fault(TransactionFault.LATE, call, peer)
+    said = HalfMessagePosition(call.producer_group, call.half_offset, call.position)
+    if fault := mismatch(half.place, said):
+        _fault(fault, call, peer)
+    current = transactions.current(half)
+    if current is None:
+        _fault(TransactionFault.ENDED, call, peer)
+    return current
+
+
+def _is_doubtful(delivery: DeliveryServices, call: EndTransaction, half: HalfMessage) -> bool:
+    """Whether it may have been delivered before; a new message that was never checked was not."""
+    return call.from_transaction_check or half.was_put_back or delivery.transactions.is_old(half)
+
+
+def resume(
+    message_log: MessageLog, delivery: DeliveryServices, call: ResumeCheck, _peer: Peer
+) -> HandlerReply:
+    """Put back a message: one that was given up is checked again from the beginning.
+
+    A message that a service has set aside goes back to that service.
+    """
+    record = _put_away(message_log, call.msg_id or "")
+    is_set_aside = record.topic == names.SET_ASIDE_TOPIC
+    work = delivery.set_aside.retry if is_set_aside else delivery.transactions.resume
+    try:
+        work(record)
+    except (StoreError, MessageIllegal, RecordError, ValueError) as error:
+        goal = "its service" if is_set_aside else names.HALF_TOPIC
+        _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
+    return None
+
+
+def _put_away(message_log: MessageLog, message_id: str) -> Record:
+    """The record of a message that was given up or set aside. CallRefused for any other id."""
+    try:
+        _, position = parse_offset_message_id(message_id)
+    except RecordError as error:
+        _refuse(ResponseCode.SYSTEM_ERROR, str(error))
+    raw = message_log.store.message_at(position) if position >= 0 else None
+    record = decode(raw) if raw is not None else None
+    if record is None or record.topic not in PUT_AWAY:
+        _refuse(
+            ResponseCode.SYSTEM_ERROR,
+            f"{message_id} is no message of {names.CHECK_MAX_TIME_TOPIC}"
+            f" or {names.SET_ASIDE_TOPIC}",
+        )
+    return record
+
+
+def _fault(fault: TransactionFault, call: EndTransaction, peer: Peer) -> NoReturn:
+    log.warning(
+        "%s of group %s cannot end the half message at %d: %s",
+        peer.address, call.producer_group, call.position, fault.value,
+    )  # fmt: skip
+    _refuse(CODES.get(fault, ResponseCode.SYSTEM_ERROR), fault.value)
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

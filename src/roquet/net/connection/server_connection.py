@@ -1,0 +1,239 @@
+"""ServerConnection: a server's end of a connection, with backpressure and turns.
+
+A client that does not read its replies is not read either. A client that sends without a pause is
+served for some milliseconds at a time, so that other connections have their turn:
+
+    read ──▶ serve for 5 ms ──▶ others ──▶ serve for 5 ms ──▶ others ──▶ read
+                                                               ▲
+                        requests served here have waited ──────┘ since the first read
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final
+
+from roquet.net.clock import Clock
+from roquet.net.connection.peer_connection import Dispatch, PeerConnection
+from roquet.net.limits.fair_share import FREQUENT_CODES
+from roquet.net.limits.request_limits import ReadBurst
+from roquet.net.limits.server_limits import PARTIAL_FREE, ServerLimits
+from roquet.rules.fair_share import SLOW_MS
+from roquet.wire.command import Command
+
+SERVER_BUFFER_HIGH: Final = 1024 * 1024
+"""Unsent bytes above which a client is not served until it reads: four ordinary replies to pulls.
+Servers have many connections, so it is less than a client allows a server."""
+
+READ_FULL: Final = 128 * 1024
+"""Bytes of one read above which more may wait in the socket. Event loops read up to twice as many,
+and uvloop up to 32 times without a pause."""
+
+SLICE_SIZE: Final = 64 * 1024
+"""Bytes of such a read that are decoded at once: some milliseconds of work for the smallest
+requests. A larger frame is decoded as a whole."""
+
+BURST_SIZE_MAX: Final = 8 * 1024 * 1024
+"""Bytes that may have waited in a socket. What follows them may have been sent just now, so a new
+burst begins."""
+
+IDLE_CHECKS: Final = 4
+"""Checks of a connection within its idle time."""
+
+
+class ServerConnection(PeerConnection):
+    """A server's end of a connection."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        clock: Clock,
+        arrived: Callable[["ServerConnection"], object],
+        limits: ServerLimits | None = None,
+    ) -> None:
+        self._limits = limits or ServerLimits()
+        super().__init__(dispatch, clock, limits=self._limits)
+        self._on_connect = arrived
+        self._taken_before = -1
+        self._is_large = False
+        """Whether it holds or waits for a share of the budget for large frames."""
+        self._is_queued = False
+        self.burst: ReadBurst | None = None
+        """Full reads that are being served in slices; None while each read is served at once."""
+        self._unread = b""
+        """Bytes of the burst that are not decoded yet."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Register a client that has connected."""
+        super().connection_made(transport)
+        self._transport.set_write_buffer_limits(high=SERVER_BUFFER_HIGH)
+        self._on_connect(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a client that has gone, and release its share of the budget."""
+        self._unread = b""
+        super().connection_lost(exc)
+        self._limits.large_frames.leave(self)
+
+    def data_received(self, chunk: bytes) -> None:
+        """Serve received requests; a burst is served in slices."""
+        if self.burst is None and len(chunk) < READ_FULL:
+            PeerConnection.data_received(
+                self, chunk
+            )  # super() would cost more than all that follows
+        else:
+            self._receive_burst(chunk)
+        if self._received_ms >= self._turn.check_ms:
+            self._turn.look(self._clock.monotonic_ms())
+        if self._is_large or self._reader.pending > PARTIAL_FREE:
+            self._reserve_frame()
+
+    def pause_writing(self) -> None:
+        """Stop reading: the peer does not read its replies."""
+        super().pause_writing()
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        """Read again: the peer has read most of its replies."""
+        super().resume_writing()
+        self._taken_before = -1
+        self._read_on()
+
+    def admit(self) -> None:
+        """Read on: the budget has room for the frame that the peer has begun."""
+        self._is_queued = False
+        self._read_on()
+
+    def look(self, idle_ms: int) -> None:
+        """Close the connection when the peer is silent for `idle_ms`, or reads or ends nothing."""
+        if self.is_full:
+            taken = self.taken
+            if taken == self._taken_before:
+                self.drop(f"it took none of its answers for {idle_ms // IDLE_CHECKS} ms")
+            self._taken_before = taken
+        elif self.idle_ms() >= idle_ms:
+            self.hang_up(f"silent for {idle_ms} ms")
+        elif self._is_stalling(idle_ms // IDLE_CHECKS):
+            self.drop("it does not end a large frame, and others wait for its place")
+
+    @property
+    def descriptor(self) -> int:
+        """File descriptor of its socket: the lowest free number, about as many are in use."""
+        socket = self._transport.get_extra_info("socket")
+        return 0 if socket is None else socket.fileno()
+
+    def reject(self) -> None:
+        """Abort a connection for which there is no room, without a log line."""
+        self._reason = "there are too many connections"
+        self._transport.abort()
+
+    def _is_stalling(self, limit_ms: int) -> bool:
+        return (
+            self._is_large
+            and not self._is_queued
+            and self._limits.large_frames.has_waiting
+            and self._clock.monotonic_ms() - self._received_ms >= limit_ms
+        )
+
+    def _reserve_frame(self) -> None:
+        """Reserve budget for a large frame that has begun, or wait for it.
+
+        Release it afterwards.
+        """
+        pending, large_frames = self._reader.pending, self._limits.large_frames
+        self._is_large = pending > PARTIAL_FREE
+        if not self._is_large:
+            large_frames.leave(self)
+        elif not self.closed and not large_frames.take(self, self._reader.wanted, pending):
+            self._is_queued = True
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """Read requests again, unless something still holds the connection up."""
+        if self.is_full or self._is_queued or self._is_scheduled or self.closed:
+            return
+        if self._unread:
+            self._schedule()
+        elif self._postponed is None:
+            self._transport.resume_reading()
+
+    # Bursts.
+
+    def _receive_burst(self, chunk: bytes) -> None:
+        """Serve a slice, and read no more in this turn."""
+        run = self.burst
+        if run is None or run.size >= BURST_SIZE_MAX:
+            run = self.burst = ReadBurst(self._clock.monotonic_ms())
+        run.size += len(chunk)
+        run.is_full = len(chunk) >= READ_FULL
+        self._unread += chunk
+        self._serve_burst(run, self._serve_slice)
+        self._schedule()
+
+    def _serve_slice(self) -> None:
+        """Decode and serve one slice."""
+        size = max(SLICE_SIZE, self._reader.wanted - self._reader.pending)
+        piece, self._unread = self._unread[:size], self._unread[size:]
+        PeerConnection.data_received(self, piece)
+
+    def _held(self, code: int, size: int, held_ms: int) -> None:
+        """Serve others for as long as its request held the loop, before its next one."""
+        pause_ms = self._limits.share.pause_ms(code, size, self.address, held_ms)
+        if pause_ms and not self._is_scheduled and not self.closed:
+            self._is_scheduled = True
+            self._transport.pause_reading()
+            self._loop.call_later(pause_ms / 1000, self._resume)
+
+    def _timed_reply(
+        self, frame: Coroutine[Any, Any, bytes | None], command: Command
+    ) -> Awaitable[bytes | None]:
+        if command.code in FREQUENT_CODES:
+            return frame
+        note = partial(self._step_took, command.code, len(command.body))
+        return self._limits.share.timed(frame, note)
+
+    def _step_took(self, code: int, size: int, held_ms: int) -> None:
+        if held_ms >= SLOW_MS:
+            self._held(code, size, held_ms)
+
+    def _schedule(self) -> None:
+        super()._schedule()
+        self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        run = self.burst
+        if run is None:
+            super()._resume()
+        else:
+            self._is_scheduled = False
+            self._serve_burst(run, self._serve_more)
+            if self._postponed is None and not self._unread:
+                self._end_burst(run, run.size, 2 if run.is_full else 0)
+        self._read_on()
+
+    def _serve_more(self) -> None:
+        if self.is_full or self.closed:
+            return
+        if self._postponed is not None:
+            self._serve_postponed()
+        elif self._unread and not self._is_queued:
+            self._serve_slice()
+            if self._is_large or self._reader.pending > PARTIAL_FREE:
+                self._reserve_frame()
+
+    def _serve_burst(self, run: ReadBurst, serve: Callable[[], None]) -> None:
+        """Serve requests that have waited since the burst began: limits may refuse them as late."""
+        turn = self._turn
+        before = turn.count
+        turn.lag(run.waited_ms(self._clock.monotonic_ms()))
+        serve()
+        turn.lag(0)
+        run.count += turn.count - before
+
+    def _end_burst(self, run: ReadBurst, size: int, turns: int) -> None:
+        """End the burst when the loop has polled again and nothing more came."""
+        if self.burst is run and run.size == size:
+            if turns:
+                self._loop.call_soon(self._end_burst, run, size, turns - 1)
+            else:
+                self.burst = None

@@ -1,0 +1,214 @@
+"""Replica group: brokers of one name, their master and sync-state set, as a controller knows them.
+
+    apply_broker_id   a new broker gets its id for good
+    register_address  a broker says where it is
+    alter_set         a master changes its sync-state set
+    clean_group       an operator removes brokers that are gone
+    elect             a master is elected (`rules.election.elect`)
+
+Each is a function of the group that returns the next one, or a Refusal with the response code of
+Apache's controller. Epoch and version of a group only grow, and once it had a master its set is
+never empty. Source: Apache RocketMQ 5.5.0, ReplicasInfoManager.
+"""
+
+from collections.abc import Collection, Mapping
+from enum import IntEnum
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+FIRST_ID: Final = 1
+"""Smallest id of a broker; 0 is what a master is called at name servers."""
+
+
+class RefusalCode(IntEnum):
+    """Why a controller refuses: response codes of the protocol."""
+
+    FENCED_MASTER_EPOCH = 2000
+    FENCED_SYNC_STATE_SET_EPOCH = 2001
+    INVALID_MASTER = 2002
+    INVALID_REPLICAS = 2003
+    MASTER_NOT_AVAILABLE = 2004
+    BROKER_NOT_ALIVE = 2006
+    INVALID_CLEAN_BROKER_METADATA = 2009
+    BROKER_NEED_TO_BE_REGISTERED = 2010
+    MASTER_STILL_EXIST = 2011
+    ELECT_MASTER_FAILED = 2012
+    ALTER_SYNC_STATE_SET_FAILED = 2013
+    BROKER_ID_INVALID = 2014
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """A request that changes nothing, and the reason."""
+
+    code: RefusalCode
+    remark: str
+
+
+class RegisteredReplica(msgspec.Struct, frozen=True):
+    """A broker that has an id."""
+
+    address: str
+    """`host:port`."""
+    check_code: str
+    """Of its application: a repeated one is the same broker's."""
+
+
+class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Whole state of a group at a controller; all of it is stored before anybody is answered."""
+
+    cluster: str
+    name: str
+    next_id: int = FIRST_ID
+    """Larger than every id that was ever given."""
+    replicas: Mapping[int, RegisteredReplica]
+    master: int | None = None
+    master_epoch: int = 0
+    """Number of elections, those included that found nobody; 0: there never was a master."""
+    in_sync: frozenset[int] = frozenset()
+    set_version: int = 0
+    """Number of changes of the set (syncStateSetEpoch)."""
+
+    @property
+    def master_address(self) -> str | None:
+        """Address of the master, if there is one."""
+        return None if self.master is None else self.replicas[self.master].address
+
+
+class SetChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Change of a sync-state set as a master asks for it."""
+
+    master: int
+    master_epoch: int
+    members: frozenset[int]
+    set_version: int
+    """Version that the master knows."""
+
+
+def apply_broker_id(
+    group: ReplicaGroup | None, cluster: str, name: str, broker_id: int, check_code: str
+) -> ReplicaGroup | Refusal:
+    """Give an id to a new broker, or again to the one that has it; None: the name is new.
+
+    The check code begins with the broker's address: `host:port;millis`. Apache's controller counts
+    the next id from the number of applications; here no id is offered twice.
+    """
+    if group is None:
+        if broker_id != FIRST_ID:
+            remark = f"{name} has no broker yet: the first one has id {FIRST_ID}, not {broker_id}"
+            return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
+        group = ReplicaGroup(cluster=cluster, name=name, replicas={})
+    known = group.replicas.get(broker_id)
+    if broker_id < FIRST_ID or (known is not None and known.check_code != check_code):
+        remark = f"Fail to apply brokerId: {broker_id} in broker-set: {name}"
+        return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
+    if known is not None:
+        return group
+    replica = RegisteredReplica(check_code.partition(";")[0], check_code)
+    return replace(
+        group,
+        replicas={**group.replicas, broker_id: replica},
+        next_id=max(group.next_id, broker_id + 1),
+    )
+
+
+def register_address(
+    group: ReplicaGroup | None, broker_id: int, address: str
+) -> ReplicaGroup | Refusal:
+    """Record where a broker with an id is now.
+
+    The answer names the group's master if that is alive.
+    """
+    if group is None or broker_id not in group.replicas:
+        remark = f"BrokerId: {broker_id} hasn't been registered"
+        return Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
+    known = group.replicas[broker_id]
+    if known.address == address:
+        return group
+    return replace(group, replicas={**group.replicas, broker_id: replace(known, address=address)})
+
+
+def alter_set(
+    group: ReplicaGroup | None, change: SetChange, live: Collection[int]
+) -> ReplicaGroup | Refusal:
+    """Change the sync-state set; `live` are the brokers that are alive.
+
+    The checks have the order of Apache's controller, which decides between several reasons.
+    """
+    if group is None:
+        return Refusal(RefusalCode.ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
+    if change.members == group.in_sync:
+        return Refusal(RefusalCode.ALTER_SYNC_STATE_SET_FAILED, "the set has these members already")
+    if (refusal := _fenced(group, change)) is not None:
+        return refusal
+    if (refusal := _unfit_member(group, change.members, live)) is not None:
+        return refusal
+    if change.master not in change.members:
+        return Refusal(
+            RefusalCode.ALTER_SYNC_STATE_SET_FAILED, f"the set lacks its master {change.master}"
+        )
+    return replace(group, in_sync=change.members, set_version=group.set_version + 1)
+
+
+def _fenced(group: ReplicaGroup, change: SetChange) -> Refusal | None:
+    """Refusal of a master that is none any more, or that does not know the current set."""
+    if change.master != group.master:
+        remark = f"the current master is {group.master}, not {change.master}"
+        return Refusal(RefusalCode.INVALID_MASTER, remark)
+    if change.master_epoch != group.master_epoch:
+        remark = f"the current master epoch is {group.master_epoch}, not {change.master_epoch}"
+        return Refusal(RefusalCode.FENCED_MASTER_EPOCH, remark)
+    if change.set_version != group.set_version:
+        remark = f"the current syncStateSet epoch is {group.set_version}, not {change.set_version}"
+        return Refusal(RefusalCode.FENCED_SYNC_STATE_SET_EPOCH, remark)
+    return None
+
+
+def _unfit_member(
+    group: ReplicaGroup, members: Collection[int], live: Collection[int]
+) -> Refusal | None:
+    for member in sorted(members):
+        if member not in group.replicas:
+            return Refusal(RefusalCode.INVALID_REPLICAS, f"there is no replica {member}")
+        if member not in live:
+            return Refusal(RefusalCode.BROKER_NOT_ALIVE, f"replica {member} is not alive")
+    return None
+
+
+def clean_group(
+    group: ReplicaGroup | None,
+    ids: Collection[int],
+    live: Collection[int],
+    *,
+    even_living: bool = False,
+) -> ReplicaGroup | Refusal | None:
+    """Remove brokers that will not come back; without ids the whole group, which returns None.
+
+    Refused while one of them is alive, unless `even_living`. The last members of the set stay as
+    long as there are others: only they have all that was acknowledged. Apache's controller then
+    forgets the group, and begins again with epoch 1, which brokers with later epochs do not
+    follow; with `even_living` it removes the whole group whatever the ids.
+    """
+    if group is None:
+        return _not_cleaned("there is no such group")
+    alive = sorted(set(ids or group.replicas) & set(live))
+    if alive and not even_living:
+        return _not_cleaned(f"brokers {alive} are still alive")
+    left = {key: replica for key, replica in group.replicas.items() if key not in ids}
+    if not ids or not left:
+        return None
+    in_sync = group.in_sync - set(ids)
+    if group.in_sync and not in_sync:
+        remark = "the other brokers lack messages that these have: elect one of the others first"
+        return _not_cleaned(remark)
+    cleaned = replace(group, replicas=left)
+    if in_sync != group.in_sync:
+        cleaned = replace(cleaned, in_sync=in_sync, set_version=group.set_version + 1)
+    if group.master is not None and group.master not in left:
+        cleaned = replace(cleaned, master=None, master_epoch=group.master_epoch + 1)
+    return cleaned
+
+
+def _not_cleaned(remark: str) -> Refusal:
+    return Refusal(RefusalCode.INVALID_CLEAN_BROKER_METADATA, f"{remark}, clean up failure")

@@ -1,0 +1,127 @@
+"""Lease: how long a master may acknowledge without news of the controller.
+
+    master        asks ├────── length ──────┤ stops by itself
+    controller           ├ grants ── length and the clocks' drift ──┤ may elect another
+
+Both measure on monotonic clocks of their own, whose rates differ from true time by a bounded
+fraction. The master counts from before it asked, the controller from after it was asked, so
+however slow the network is, the master has stopped when the controller's wait is over. Clocks have
+to count while their machine sleeps (CLOCK_BOOTTIME on Linux). A controller grants only while it
+certainly leads: its store has confirmed that after the request came.
+
+Where acknowledgements wait for the whole set, a member may be elected before the lease is over: it
+has all that was acknowledged, and as soon as it follows no master, nothing more is. Apache's
+controller has no leases: a master that was suspended acknowledges messages after it was replaced,
+and they are lost.
+"""
+
+from typing import Final
+
+import msgspec
+
+from roquet.rules.election.group import Refusal, RefusalCode, ReplicaGroup
+
+LENGTH_MS: Final = 2_000
+"""Default length: two heartbeats may be lost, and a frozen master is replaced soon after."""
+
+DRIFT_PER_MILLE: Final = 10
+"""Bound of a clock's error in rate; NTP corrects clocks by up to 0.5 per mille, virtual machines
+may be worse."""
+
+
+class LeaseTerms(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of leases, the same for controller and brokers."""
+
+    length_ms: int = LENGTH_MS
+    drift_per_mille: int = DRIFT_PER_MILLE
+
+    @property
+    def wait_ms(self) -> int:
+        """Time on the controller's clock in which `length_ms` pass on any master's clock.
+
+        One more for times that are rounded down to a millisecond.
+        """
+        fast, slow = 1_000 + self.drift_per_mille, 1_000 - self.drift_per_mille
+        return -(-self.length_ms * fast // slow) + 1
+
+
+class MasterLease(msgspec.Struct, frozen=True, kw_only=True):
+    """Lease as a controller remembers it; never stored, since clocks start anew."""
+
+    holder: int | None
+    """None: this controller has not granted it, and does not know to whom."""
+    until_ms: int
+    """Time on the controller's clock at which the holder has certainly stopped."""
+    waits_for_all: bool = False
+    """Whether the holder acknowledges only what its whole set has."""
+
+
+class MasterTerm(msgspec.Struct, frozen=True, kw_only=True):
+    """Lease as a master knows it."""
+
+    epoch: int
+    until_ms: int
+    """Time on the master's clock."""
+
+    def may_acknowledge(self, epoch: int, now_ms: int) -> bool:
+        """Whether the master of an epoch may say that a message is stored, at this moment."""
+        return epoch == self.epoch and now_ms < self.until_ms
+
+
+class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A master asks for its lease, or for a longer one."""
+
+    broker_id: int
+    epoch: int
+    waits_for_all: bool = False
+    """Every acknowledgement in this epoch has waited and will wait for the whole set. A master asks
+    without it, and is granted that, before it acts otherwise."""
+
+
+def granted_term(epoch: int, asked_ms: int, terms: LeaseTerms) -> MasterTerm:
+    """Term of a master whose request, sent at `asked_ms` on its clock, was granted."""
+    return MasterTerm(epoch=epoch, until_ms=asked_ms + terms.length_ms)
+
+
+def grant_lease(
+    group: ReplicaGroup,
+    lease: MasterLease | None,
+    request: LeaseRequest,
+    now_ms: int,
+    terms: LeaseTerms,
+) -> MasterLease | Refusal:
+    """Grant a lease to the group's master of its current epoch, and to nobody else."""
+    if request.broker_id != group.master:
+        remark = f"the current master is {group.master}, not {request.broker_id}"
+        return Refusal(RefusalCode.INVALID_MASTER, remark)
+    if request.epoch != group.master_epoch:
+        remark = f"the current master epoch is {group.master_epoch}, not {request.epoch}"
+        return Refusal(RefusalCode.FENCED_MASTER_EPOCH, remark)
+    until_ms = now_ms + terms.wait_ms
+    if lease is not None:  # of a master before, that an early election has replaced
+        until_ms = max(until_ms, lease.until_ms)
+    return MasterLease(holder=group.master, until_ms=until_ms, waits_for_all=request.waits_for_all)
+
+
+def assumed_lease(now_ms: int, terms: LeaseTerms) -> MasterLease:
+    """Lease that a controller assumes as it begins to lead: others may have granted it just now."""
+    return MasterLease(holder=None, until_ms=now_ms + terms.wait_ms)
+
+
+def released_lease(lease: MasterLease, broker_id: int, now_ms: int) -> MasterLease:
+    """Lease after its holder said that it acknowledges no more in this epoch."""
+    if lease.holder != broker_id:
+        return lease
+    return msgspec.structs.replace(lease, until_ms=min(lease.until_ms, now_ms))
+
+
+def may_replace_master(
+    group: ReplicaGroup, lease: MasterLease | None, winner: int, now_ms: int
+) -> bool:
+    """Whether a broker may be elected now; no lease: the master never asked for one.
+
+    Before the lease is over, the winner has to be a member for which the master waits.
+    """
+    if lease is None or now_ms >= lease.until_ms or lease.holder == winner:
+        return True
+    return lease.waits_for_all and winner in group.in_sync and lease.holder in group.in_sync

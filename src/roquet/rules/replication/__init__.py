@@ -1,0 +1,1 @@
+"""Replication: what is confirmed, who is in sync, and where a replica's log goes on."""

@@ -1,0 +1,1 @@
+"""Replication: streams between a master and its replicas, and the small files of both."""

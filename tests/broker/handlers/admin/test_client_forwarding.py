@@ -1,0 +1,162 @@
+"""Relays: what operators ask of one member, handed on to it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import client_forwarding
+from roquet.broker.handlers.messages import send
+from roquet.model.errors import CallRefused, CallTimeout, ConnectionLost
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls.admin.client_forwarding import ConsumeDirectly, GetRunningInfo
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records import record
+
+
+class FakeMember:
+    """A member's connection, with a fixed answer."""
+
+    address = "10.0.0.9:1"
+    language = 0
+    closed = False
+
+    def __init__(self, answer: Reply | Exception, version: int = 513) -> None:
+        self.answer = answer
+        self.version = version
+        self.calls: list[tuple[Any, int]] = []
+
+    async def call(self, call: Call[Any], timeout_ms: int = 0) -> Reply:
+        self.calls.append((call, timeout_ms))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+def joined(broker: Broker, member: FakeMember, client_id: str = "c") -> FakeMember:
+    data = HeartbeatData(client_id=client_id, consumer_data_set=[ConsumerData(group_name="g")])
+    broker.tables.clients.beat(member, data)  # type: ignore[arg-type]
+    return member
+
+
+async def outcome(broker: Broker, peer: FakePeer) -> tuple[int, str | None]:
+    """The code and the remark that an operator sees."""
+    try:
+        reply = await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
+    except CallRefused as refusal:
+        return refusal.code, refusal.remark
+    assert isinstance(reply, Reply)
+    return reply.code, reply.remark
+
+
+INFO = GetRunningInfo(consumer_group="g", client_id="c", jstack_enable=True)
+
+
+async def test_a_members_reply_is_passed_on_unchanged(broker: Broker, peer: FakePeer) -> None:
+    member = joined(broker, FakeMember(Reply(body=b"doing well")))
+    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"doing well"  # type: ignore[misc]
+    assert member.calls == [(INFO, 10_000)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "remark"),
+    [
+        (CallRefused(1, "not mine"), ResponseCode.SYSTEM_ERROR, "not mine"),
+        (
+            CallTimeout("no answer within 10000 ms"),
+            ResponseCode.CONSUME_MSG_TIMEOUT,
+            "consumer <g> <c> Timeout: no answer within 10000 ms",
+        ),
+        (
+            ConnectionLost("it ended"),
+            ResponseCode.SYSTEM_ERROR,
+            "invoke consumer <g> <c> Exception: it ended",
+        ),
+    ],
+)
+async def test_the_reason_of_a_missing_reply_is_named(
+    broker: Broker, peer: FakePeer, answer: Exception, code: int, remark: str
+) -> None:
+    joined(broker, FakeMember(answer))
+    assert await outcome(broker, peer) == (code, remark)
+
+
+@pytest.mark.parametrize("group", ["g", "other"])
+async def test_a_request_to_an_unknown_member_is_refused(
+    broker: Broker, peer: FakePeer, group: str
+) -> None:
+    joined(broker, FakeMember(Reply()), "somebody else")
+    call = GetRunningInfo(consumer_group=group, client_id="c")
+    with pytest.raises(CallRefused) as refusal:
+        await broker.bind(client_forwarding.running_info)(call, peer)  # type: ignore[misc]
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    assert refusal.value.remark == f"The Consumer <{group}> <c> not online"
+
+
+async def test_a_client_that_is_too_old_is_not_asked(broker: Broker, peer: FakePeer) -> None:
+    member = joined(broker, FakeMember(Reply(), version=61))
+    with pytest.raises(CallRefused, match="please upgrade it to V3_1_8_SNAPSHOT") as refusal:
+        await broker.bind(client_forwarding.running_info)(INFO, peer)  # type: ignore[misc]
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    assert member.calls == []
+
+
+async def test_the_latest_connection_of_a_member_is_asked(broker: Broker, peer: FakePeer) -> None:
+    old = joined(broker, FakeMember(Reply(body=b"old")))
+    joined(broker, FakeMember(Reply(body=b"new")))
+    assert (await broker.bind(client_forwarding.running_info)(INFO, peer)).body == b"new"  # type: ignore[misc]
+    assert old.calls == []
+
+
+async def test_a_forwarded_message_has_the_facts_that_only_the_broker_knows(
+    broker: Broker, peer: FakePeer, message: Callable[..., Any]
+) -> None:
+    stored = broker.bind(send.send)(message(b"the body"), peer)
+    member = joined(broker, FakeMember(Reply(body=b"{}")))
+    call = ConsumeDirectly(
+        consumer_group="g",
+        client_id="c",
+        topic="orders",
+        msg_id=stored.msg_id,  # type: ignore[union-attr]
+    )
+    await broker.bind(client_forwarding.consume_directly)(call, peer)  # type: ignore[misc]
+    ((relayed, timeout_ms),) = member.calls
+    assert timeout_ms == 10_000
+    assert relayed.broker_name == broker.control.settings.config.broker_name
+    assert relayed.topic_sys_flag == 0
+    assert record.to_message(record.decode(relayed.body)).body == b"the body"
+
+
+@pytest.mark.parametrize(
+    ("message_id", "why"),
+    [
+        (None, "not 32 or 56"),
+        ("7F", "not 32 or 56"),
+        ("Z" * 32, "not hex"),
+        ("7F00000100002A9F00000000000F4240", "can not find message by the offset, 1000000"),
+        ("7F00000100002A9FFFFFFFFFFFFFFFFF", "can not find message by the offset, -1"),
+    ],
+)
+async def test_a_message_that_is_not_there_is_refused(
+    broker: Broker, peer: FakePeer, message_id: str | None, why: str
+) -> None:
+    joined(broker, FakeMember(Reply()))
+    call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=message_id)
+    with pytest.raises(CallRefused, match=why) as refusal:
+        broker.bind(client_forwarding.consume_directly)(call, peer)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_no_member_is_handed_a_message_that_is_not_delivered_yet(
+    broker: Broker, peer: FakePeer, message: Callable[..., Any]
+) -> None:
+    text = "UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02"
+    stored: Any = broker.bind(send.send)(message(b"half", properties=text, sys_flag=4), peer)
+    member = joined(broker, FakeMember(Reply()))
+    call = ConsumeDirectly(consumer_group="g", client_id="c", msg_id=stored.msg_id)
+    with pytest.raises(CallRefused, match="not delivered yet") as refusal:
+        broker.bind(client_forwarding.consume_directly)(call, peer)
+    assert (refusal.value.code, member.calls) == (ResponseCode.NO_PERMISSION, [])

@@ -1,0 +1,221 @@
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import inspection as handlers
+from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.model.errors import CallRefused
+from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
+from roquet.model.topic import TopicConfig
+from roquet.wire.calls.admin import inspection as calls
+from roquet.wire.calls.bodies import RequestMode, TopicList
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
+
+
+@pytest.fixture
+def shop(broker: Broker, peer: FakePeer) -> Broker:
+    """One client: a producer of the group shop, and a member of billing that listens to orders."""
+    wish = Subscription(topic="orders", sub_string="new")
+    data = HeartbeatData(
+        client_id="c1",
+        producer_data_set=[ProducerData(group_name="shop")],
+        consumer_data_set=[ConsumerData(group_name="billing", subscription_data_set=[wish])],
+    )
+    peer.version, peer.language = 513, Language.GO
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+    return broker
+
+
+@pytest.fixture
+def orders(broker: Broker, peer: FakePeer, message: MakeSend) -> Broker:
+    broker.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
+    )
+    for _ in range(3):
+        broker.log.ingest.append(message(properties="TAGS\x01new\x02"), 0, peer)
+    return broker
+
+
+async def test_the_members_of_a_producer_group_are_listed(shop: Broker, peer: FakePeer) -> None:
+    reply = shop.bind(handlers.producers)(calls.GetProducers(producer_group="shop"), peer)
+    (connection,) = codec.loads(reply.body, calls.ProducerConnection).connection_set
+    assert (connection.client_id, connection.client_addr) == ("c1", peer.address)
+    assert (connection.language, connection.version) == (Language.GO, 513)
+
+
+async def test_an_unknown_producer_group_is_refused(broker: Broker, peer: FakePeer) -> None:
+    with pytest.raises(CallRefused, match=r"the producer group\[x\] not exist$") as refused:
+        broker.bind(handlers.producers)(calls.GetProducers(producer_group="x"), peer)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def test_all_producers_are_listed_with_their_last_heartbeat(
+    shop: Broker, peer: FakePeer
+) -> None:
+    reply = shop.bind(handlers.all_producers)(calls.GetAllProducers(), peer)
+    table = codec.loads(reply.body, calls.ProducerTable).data
+    (producer,) = table["shop"]
+    assert (producer.client_id, producer.remote_ip) == ("c1", f"/{peer.address}")
+    assert abs(producer.last_update_timestamp - shop.control.clock.now_ms()) < 60_000
+
+
+async def test_without_producers_the_table_is_empty(broker: Broker, peer: FakePeer) -> None:
+    assert broker.bind(handlers.all_producers)(calls.GetAllProducers(), peer).body == b'{"data":{}}'
+
+
+def groups(broker: Broker, topic: str) -> list[str]:
+    reply = broker.bind(handlers.groups_of_topic)(calls.GetGroupsOfTopic(topic=topic), None)  # type: ignore[arg-type]
+    return codec.loads(reply.body, calls.GroupList).group_list
+
+
+async def test_groups_with_a_subscription_or_progress_in_a_topic_are_listed(shop: Broker) -> None:
+    shop.tables.offsets.commit("audit", "orders", 0, 1)
+    shop.tables.offsets.commit("billing", "orders", 0, 1)
+    assert groups(shop, "orders") == ["audit", "billing"]
+    assert groups(shop, "unknown") == []
+
+
+async def test_the_topics_in_which_a_group_has_progress_are_listed(
+    broker: Broker, peer: FakePeer
+) -> None:
+    for topic in ("paid", "orders"):
+        broker.tables.offsets.commit("billing", topic, 0, 1)
+    reply = broker.bind(handlers.topics_of_group)(calls.GetTopicsOfGroup(group="billing"), peer)
+    body = codec.loads(reply.body, TopicList)
+    assert (body.topic_list, body.broker_addr) == (["orders", "paid"], broker.log.address)
+
+
+async def test_a_groups_subscription_to_a_topic_is_reported(shop: Broker, peer: FakePeer) -> None:
+    reply = shop.bind(handlers.subscription)(
+        calls.GetSubscription(group="billing", topic="orders"), peer
+    )
+    answer = codec.loads(reply.body, calls.SubscriptionAnswer)
+    assert (answer.group, answer.topic) == ("billing", "orders")
+    assert answer.subscription_data is not None
+    assert answer.subscription_data.sub_string == "new"
+
+
+async def test_an_offline_group_has_no_subscription(broker: Broker, peer: FakePeer) -> None:
+    call = calls.GetSubscription(group="billing", topic="orders")
+    assert (
+        broker.bind(handlers.subscription)(call, peer).body
+        == b'{"group":"billing","topic":"orders"}'
+    )
+
+
+async def test_system_topics_are_listed(broker: Broker, peer: FakePeer) -> None:
+    reply = broker.bind(handlers.system_topics)(calls.GetSystemTopics(), peer)
+    topics = codec.loads(reply.body, TopicList).topic_list
+    assert {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        broker.control.settings.config.broker_name,
+        "DefaultCluster",
+    } < {*topics}
+    assert "CHECKPOINT_TOPIC" in topics, "no broker of ours has it"
+
+
+def entries(broker: Broker, **fields: Any) -> Any:
+    arguments = {"topic": "orders", "queue_id": 0, "index": 0, "count": 10, **fields}
+    return broker.bind(handlers.entries)(calls.GetEntries(**arguments), None)  # type: ignore[arg-type]
+
+
+async def test_the_entries_of_a_queue_are_listed(orders: Broker) -> None:
+    body = codec.loads(entries(orders, index=1).body, calls.QueueEntries)
+    assert (body.min_queue_index, body.max_queue_index) == (0, 3)
+    size = orders.log.store.end_position // 3
+    assert [(e.physic_offset, e.physic_size, e.tags_code) for e in body.queue_data or []] == [
+        (size, size, 108960), (2 * size, size, 108960),
+    ]  # fmt: skip
+    assert body.filter_data is None
+
+
+@pytest.mark.parametrize("count", [0, -2, -(2**31)])
+async def test_no_count_gives_no_entries(orders: Broker, count: int) -> None:
+    body = codec.loads(entries(orders, count=count).body, calls.QueueEntries)
+    assert body.queue_data == []
+
+
+async def test_an_absurd_count_gives_what_there_is(orders: Broker) -> None:
+    body = codec.loads(entries(orders, count=2**31 - 1).body, calls.QueueEntries)
+    assert len(body.queue_data or []) == 3
+
+
+async def test_an_answer_is_bounded(orders: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "ENTRIES_MAX", 2)
+    body = codec.loads(entries(orders, count=1000).body, calls.QueueEntries)
+    assert len(body.queue_data or []) == 2
+
+
+@pytest.mark.parametrize("index", [-5, 3, 999, 2**63 - 1])
+async def test_an_offset_outside_the_queue_is_named_in_a_successful_reply(
+    orders: Broker, index: int
+) -> None:
+    reply = entries(orders, index=index)
+    assert (reply.code, reply.body) == (0, b"")
+    assert reply.remark == f"Index {index} of 0@orders is not exist!"
+
+
+@pytest.mark.parametrize("place", [{"queue_id": 1}, {"queue_id": -1}, {"topic": "no"}])
+async def test_a_queue_that_is_not_there_is_refused(orders: Broker, place: dict[str, Any]) -> None:
+    name = f"{place.get('queue_id', 0)}@{place.get('topic', 'orders')}"
+    with pytest.raises(CallRefused, match=f"{name} is not exist!$") as refused:
+        entries(orders, **place)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+@pytest.mark.usefixtures("shop")
+async def test_a_groups_subscription_is_reported_with_the_entries(orders: Broker) -> None:
+    body = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert body.filter_data == "null"
+    assert body.subscription_data is not None
+    assert body.subscription_data.sub_string == "new"
+    body = codec.loads(entries(orders, consumer_group="x").body, calls.QueueEntries)
+    assert body.filter_data == "x@orders is not online!"
+    assert body.subscription_data is None
+
+
+async def test_an_sql_filter_is_reported_with_its_expression(
+    orders: Broker, peer: FakePeer
+) -> None:
+    wish = Subscription(topic="orders", sub_string="a > 1", expression_type="SQL92", sub_version=7)
+    data = ConsumerData(group_name="billing", subscription_data_set=[wish])
+    orders.tables.clients.beat(peer, HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    body = codec.loads(entries(orders, consumer_group="billing").body, calls.QueueEntries)
+    assert body.filter_data == (
+        '{\n\t"clientVersion":7,\n\t"consumerGroup":"billing",\n\t"dead":false,'
+        '\n\t"expression":"a > 1",\n\t"expressionType":"SQL92",\n\t"topic":"orders"\n}'
+    )
+
+
+async def test_progress_is_reported_with_the_pulled_offsets(broker: Broker, peer: FakePeer) -> None:
+    broker.tables.offsets.commit("billing", "orders", 1, 5)
+    broker.control.statistics.got("orders", "billing", 1, 1).pulled[1] = 7
+    broker.control.statistics.got("orders", "popping", 1, 1)
+    reply = await broker.bind(handlers.all_offsets)(calls.GetAllOffsets(), peer)
+    body = codec.loads(reply.body, calls.AllOffsets)
+    assert body.offset_table["orders@billing"] == {1: 5}
+    assert body.pull_offset_table == {"orders@billing": {1: 7}}
+    assert body.data_version is not None
+
+
+async def test_the_delay_levels_in_use_are_listed(broker: Broker, peer: FakePeer) -> None:
+    broker.tables.delay_offsets.advance(3, 2)
+    broker.tables.delay_offsets.advance(4, 0)
+    reply = broker.bind(handlers.delay_offsets)(calls.GetDelayOffsets(), peer)
+    assert b'"offsetTable":{3:2}' in reply.body
+
+
+async def test_request_modes_are_listed(broker: Broker, peer: FakePeer) -> None:
+    broker.tables.request_modes.put(
+        RequestMode(topic="orders", consumer_group="billing", mode="POP")
+    )
+    reply = broker.bind(handlers.request_modes)(calls.GetRequestModes(), peer)
+    assert reply.body == (
+        b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
+        b'"popShareQueueNum":0,"topic":"orders"}}}}'
+    )

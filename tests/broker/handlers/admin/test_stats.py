@@ -1,0 +1,231 @@
+import asyncio
+import json
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import stats as handlers
+from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.broker.handlers.messages.pull import pull
+from roquet.model.errors import CallRefused
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData, Subscription
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.wire.calls.admin import stats as calls
+from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+
+
+@pytest.fixture
+def orders(broker: Broker, peer: FakePeer, message: MakeSend) -> Broker:
+    """A topic of two queues: three messages in the first, of which billing has handled two."""
+    broker.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2), 0
+    )
+    broker.tables.groups.find("billing", 0)
+    for _ in range(3):
+        broker.log.ingest.append(message(), 0, peer)
+    broker.tables.offsets.commit("billing", "orders", 0, 2)
+    return broker
+
+
+def queue(broker: Broker, number: int) -> MessageQueue:
+    return MessageQueue("orders", broker.control.settings.config.broker_name, number)
+
+
+def listen(broker: Broker, peer: FakePeer, topic: str) -> None:
+    data = ConsumerData(
+        group_name="billing", subscription_data_set=[Subscription(topic=topic, sub_string="*")]
+    )
+    body = codec.dumps(HeartbeatData(client_id="c1", consumer_data_set=[data]))
+    broker.bind(heartbeat)(Heartbeat(body=body), peer)
+
+
+def get_all(broker: Broker, peer: FakePeer, offset: int = 0) -> None:
+    call = Pull(
+        consumer_group="billing", topic="orders", queue_id=0, queue_offset=offset, max_msg_nums=32,
+        sys_flag=4, commit_offset=0, suspend_timeout_millis=0, subscription="*", sub_version=0,
+    )  # fmt: skip
+    broker.bind(pull)(call, peer)
+
+
+async def test_each_queue_of_a_topic_is_listed(orders: Broker, peer: FakePeer) -> None:
+    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
+    table = codec.loads(reply.body, calls.TopicStats).offset_table
+    first, second = (table[queue(orders, number)] for number in (0, 1))
+    assert (first.min_offset, first.max_offset) == (0, 3)
+    assert first.last_update_timestamp == orders.log.store.store_time_at("orders", 0, 2)
+    assert second == calls.QueueStats()
+
+
+@pytest.mark.parametrize(
+    "call", [calls.GetTopicStats(topic="x"), calls.GetTimeSpan(topic="x", group="g")]
+)
+async def test_an_unknown_topic_has_no_queues(
+    broker: Broker, peer: FakePeer, call: calls.GetTopicStats | calls.GetTimeSpan
+) -> None:
+    ask: Any = {"GetTopicStats": handlers.topic_stats, "GetTimeSpan": handlers.time_span}
+    with pytest.raises(CallRefused, match=r"topic\[x\] not exist$") as refused:
+        broker.bind(ask[type(call).__name__])(call, peer)
+    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def spans(broker: Broker, group: str) -> list[calls.TimeSpan]:
+    call = calls.GetTimeSpan(topic="orders", group=group)
+    reply: Any = broker.bind(handlers.time_span)(call, None)  # type: ignore[arg-type]
+    return codec.loads(reply.body, calls.TimeSpans).consume_time_span_set
+
+
+async def test_the_time_span_of_a_groups_messages_is_reported(orders: Broker) -> None:
+    times = [orders.log.store.store_time_at("orders", 0, offset) for offset in range(3)]
+    first, second = spans(orders, "billing")
+    assert first.message_queue == queue(orders, 0)
+    assert (first.min_time_stamp, first.max_time_stamp) == (times[0], times[2])
+    assert first.consume_time_stamp == times[1]
+    assert 0 <= first.delay_time < 60_000
+    assert (first.min_time_stamp_str or "")[:3] == "202"
+    assert (first.min_time_stamp_str or "").endswith(f":{times[0] % 1000:03d}")
+    assert (second.min_time_stamp, second.max_time_stamp, second.delay_time) == (-1, -1, 0)
+
+
+async def test_a_group_that_has_handled_all_is_not_late(orders: Broker) -> None:
+    orders.tables.offsets.commit("billing", "orders", 0, 3)
+    assert spans(orders, "billing")[0].delay_time == 0
+
+
+async def test_a_group_without_progress_is_as_late_as_the_first_message(orders: Broker) -> None:
+    span = spans(orders, "unknown")[0]
+    assert span.consume_time_stamp == span.min_time_stamp
+    assert 0 <= span.delay_time < 60_000
+
+
+async def corrections(broker: Broker, **fields: Any) -> dict[int, int]:
+    call = calls.GetCorrections(topic="orders", **fields)
+    reply = await broker.bind(handlers.corrections)(call, None)  # type: ignore[arg-type]
+    return dict(codec.loads(reply.body, calls.Corrections).correction_offsets)
+
+
+async def test_the_least_progress_of_all_groups_is_reported(orders: Broker) -> None:
+    orders.tables.offsets.commit("audit", "orders", 0, 1)
+    orders.tables.offsets.commit("audit", "orders", 1, 0)
+    assert await corrections(orders, compare_group="billing") == {0: 1, 1: 0}
+    assert await corrections(orders, compare_group="billing", filter_groups="audit,x") == {0: 2}
+    assert orders.tables.offsets.get("audit", "orders", 0) == 1, "asking changes nothing"
+
+
+async def test_a_compared_group_behind_all_others_needs_no_correction(
+    orders: Broker,
+) -> None:
+    orders.tables.offsets.commit("audit", "orders", 0, 1)
+    offsets = await corrections(orders, compare_group="audit", filter_groups="audit")
+    assert offsets == {0: 2**63 - 1}
+    assert await corrections(orders, compare_group="unknown", filter_groups="audit,billing") == {}
+
+
+async def view(broker: Broker, name: str, key: str) -> calls.StatsData:
+    reply = await broker.bind(handlers.view)(calls.ViewStats(stats_name=name, stats_key=key), None)  # type: ignore[arg-type]
+    return codec.loads(reply.body, calls.StatsData)
+
+
+async def test_statistics_are_read_by_name_and_key(orders: Broker, peer: FakePeer) -> None:
+    get_all(orders, peer)
+    body = await view(orders, "TOPIC_PUT_NUMS", "orders")
+    assert body.stats_minute == calls.StatsItem(), "no sample was taken yet"
+    await orders.control.sampler.step(orders.control.clock.now_ms() + 10_000)
+    for name, key in [
+        ("TOPIC_PUT_NUMS", "orders"), ("GROUP_GET_NUMS", "orders@billing"),
+        ("BROKER_PUT_NUMS", "DefaultCluster"), ("BROKER_GET_NUMS", "DefaultCluster"),
+    ]:  # fmt: skip
+        body = await view(orders, name, key)
+        assert body.stats_minute is not None
+        assert body.stats_minute.sum == 3
+        assert (body.stats_minute.avgpt == 0) == name.startswith("BROKER")
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("X", "orders"), ("TOPIC_PUT_NUMS", "no"), ("BROKER_PUT_NUMS", "no"), ("", "")],
+)
+async def test_a_statistic_that_was_never_counted_is_refused(
+    broker: Broker, name: str, key: str
+) -> None:
+    with pytest.raises(CallRefused, match=f"The stats <{name}> <{key}> not exist$") as refused:
+        await view(broker, name, key)
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def all_progress(broker: Broker, **fields: Any) -> calls.ConsumeStatsList:
+    call = calls.GetAllConsumeStats(**fields)
+    reply = await broker.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
+    return codec.loads(reply.body, calls.ConsumeStatsList)
+
+
+async def test_the_progress_of_all_groups_is_listed(orders: Broker, peer: FakePeer) -> None:
+    get_all(orders, peer)
+    body = await all_progress(orders)
+    by_group = {g: stats for groups in body.consume_stats_list for g, stats in groups.items()}
+    assert by_group["TOOLS_CONSUMER"] == []
+    (progress,) = by_group["billing"]
+    first = progress.offset_table[queue(orders, 0)]
+    assert (first.broker_offset, first.consumer_offset, first.pull_offset) == (3, 2, 3)
+    assert (body.total_diff, body.total_inflight_diff) == (1, 1)
+    assert body.broker_addr == orders.log.address
+
+
+async def test_only_ordered_topics_are_listed_on_request(orders: Broker) -> None:
+    assert (await all_progress(orders, is_order=True)).total_diff == 0
+    orders.tables.topics.put(
+        TopicConfig(topic_name="orders", read_queue_nums=2, write_queue_nums=2, order=True), 0
+    )
+    assert (await all_progress(orders, is_order=True)).total_diff == 1
+
+
+async def test_topics_that_are_gone_or_left_are_passed_over(orders: Broker, peer: FakePeer) -> None:
+    orders.tables.offsets.commit("billing", "gone", 0, 5)
+    listen(orders, peer, "other")
+    body = await all_progress(orders)
+    assert {"billing": []} in body.consume_stats_list
+
+
+async def test_other_tasks_run_while_thousands_of_groups_are_listed(orders: Broker) -> None:
+    names = [f"g{number}" for number in range(2_000)]
+    orders.tables.groups.begin_put([SubscriptionGroup(group_name=name) for name in names], 0)
+    for name in names:
+        orders.tables.offsets.commit(name, "orders", 0, 1)
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    task = asyncio.create_task(other())
+    call = calls.GetAllConsumeStats()
+    reply = await orders.bind(handlers.all_consume_stats)(call, None)  # type: ignore[arg-type]
+    task.cancel()
+    assert turns > 1_000
+    assert reply.body.count(b'"brokerOffset"') == 2 * 2_001
+
+
+async def test_a_broker_without_replicas_reports_none(orders: Broker, peer: FakePeer) -> None:
+    reply = orders.bind(handlers.ha_status)(calls.GetHaStatus(), peer)
+    status = json.loads(reply.body)
+    assert status["master"] is True
+    assert status["masterCommitLogMaxOffset"] == orders.log.store.end_position
+    assert (status["haConnectionInfo"], status["inSyncSlaveNums"]) == ([], 0)
+
+
+async def test_epochs_are_a_matter_of_controllers(broker: Broker, peer: FakePeer) -> None:
+    with pytest.raises(CallRefused, match="only for controllerMode"):
+        broker.bind(handlers.epochs)(calls.GetEpochs(), peer)
+
+
+async def test_a_topic_says_which_one_of_its_name_it_is(orders: Broker, peer: FakePeer) -> None:
+    reply: Any = orders.bind(handlers.topic_stats)(calls.GetTopicStats(topic="orders"), peer)
+    body = codec.loads(reply.body, calls.TopicStats)
+    assert body.topic_id == orders.tables.topics.ids["orders"]

@@ -1,0 +1,466 @@
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import topic as handlers
+from roquet.broker.handlers.messages.pop import pop
+from roquet.broker.handlers.messages.pull import pull
+from roquet.broker.handlers.messages.send import send
+from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
+from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
+from roquet.rules.consumption.ordered_pop import hold
+from roquet.wire.calls.admin import topic as calls
+from roquet.wire.calls.admin.group_forbidden import ForbidGroup
+from roquet.wire.calls.bodies import (
+    GroupForbidden,
+    SubscriptionGroups,
+    TopicConfigs,
+    TopicsOfBroker,
+)
+from roquet.wire.calls.pop import Pop
+from roquet.wire.calls.pull import Pull
+from roquet.wire.codes import Language, ResponseCode
+from roquet.wire.fastjson import codec
+
+
+async def create(broker: Broker, peer: FakePeer, topic: str = "orders", **fields: Any) -> None:
+    arguments = {"read_queue_nums": 4, "write_queue_nums": 4, "perm": 6, **fields}
+    await broker.bind(handlers.create_topic)(calls.CreateTopic(topic=topic, **arguments), peer)
+
+
+def get(broker: Broker, peer: FakePeer, topic: str = "orders") -> TopicConfig:
+    reply = broker.bind(handlers.topic)(calls.GetTopic(topic=topic), peer)
+    return codec.loads(reply.body, TopicConfig)
+
+
+async def test_a_topic_is_created_and_changed(broker: Broker, peer: FakePeer) -> None:
+    await create(broker, peer)
+    assert get(broker, peer) == TopicConfig(
+        topic_name="orders", read_queue_nums=4, write_queue_nums=4
+    )
+    await create(broker, peer, write_queue_nums=8, order=True)
+    assert (get(broker, peer).write_queue_nums, get(broker, peer).order) == (8, True)
+
+
+async def test_attributes_are_added_and_taken_away(broker: Broker, peer: FakePeer) -> None:
+    await create(broker, peer, attributes="+message.type=FIFO,+reserve.time=1")
+    await create(broker, peer, attributes="-reserve.time, +message.type=DELAY")
+    assert get(broker, peer).attributes == {"message.type": "DELAY"}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"topic": ""},
+        {"topic": "a b"},
+        {"topic": "x" * 128},
+        {"topic": "TBW102"},
+        {"topic": "SCHEDULE_TOPIC_XXXX"},
+        {"topic": "rmq_sys_mine"},
+        {"topic": "%DLQ%"},
+        {"topic": "%RETRY%"},
+        {"read_queue_nums": -1},
+        {"perm": 99},
+        {"attributes": "message.type=FIFO"},
+        {"attributes": "+message.type"},
+    ],
+)
+async def test_a_topic_that_cannot_be_is_refused(
+    broker: Broker, peer: FakePeer, fields: dict[str, Any]
+) -> None:
+    before = broker.tables.topics.version
+    with pytest.raises(CallRefused) as refused:
+        await create(broker, peer, **fields)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert broker.tables.topics.version == before
+
+
+async def test_a_deleted_topic_takes_its_messages_and_progress_along(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.offsets.commit("billing", "orders", 0, 1)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
+    assert broker.log.store.bounds("orders", 0) == (0, 0)
+    with pytest.raises(CallRefused) as refused:
+        get(broker, peer)
+    assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+
+
+async def test_files_of_a_deleted_topic_that_remain_are_logged(
+    broker: Broker,
+    peer: FakePeer,
+    message: MakeSend,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker.bind(send)(message(), peer)
+
+    def failing() -> None:
+        raise StoreError("not yours")
+
+    monkeypatch.setattr(broker.log.store, "clear_removed", failing)
+    reply = await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert reply.code == 0
+    assert broker.log.store.bounds("orders", 0) == (0, 0)
+    assert "files of deleted topics are left until the next start: not yours" in caplog.text
+
+
+async def test_a_topic_may_be_made_again_after_it_was_deleted(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(b"old"), peer)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    reply: Any = broker.bind(send)(message(b"new"), peer)
+    assert (reply.code, reply.queue_offset) == (0, 0)
+    assert broker.log.store.bounds("orders", 0) == (0, 1)
+
+
+async def test_the_systems_topics_cannot_be_deleted(broker: Broker, peer: FakePeer) -> None:
+    with pytest.raises(CallRefused):
+        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="TBW102"), peer)
+
+
+async def test_all_topics_are_listed_with_their_version(broker: Broker, peer: FakePeer) -> None:
+    await create(broker, peer)
+    reply: Any = broker.bind(handlers.topics)(calls.GetTopics(), peer)
+    table = codec.loads(reply.body, TopicsOfBroker)
+    assert {"orders", "TBW102", "BenchmarkTest"} <= table.topic_config_table.keys()
+    assert table.data_version == broker.tables.topics.version
+
+
+async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: FakePeer) -> None:
+    group = SubscriptionGroup(group_name="billing", retry_max_times=3)
+    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
+    reply = broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
+    assert codec.loads(reply.body, SubscriptionGroup) == group
+    groups: Any = broker.bind(handlers.groups)(calls.GetGroups(), peer)
+    table = codec.loads(groups.body, GroupTable)
+    assert table.subscription_group_table["billing"] == group
+
+    broker.tables.offsets.commit("billing", "orders", 0, 1)
+    await broker.bind(handlers.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
+    await broker.bind(handlers.delete_group)(
+        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    )
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
+    peer.language = Language.PYTHON
+    with pytest.raises(CallRefused) as refused:
+        broker.bind(handlers.group)(calls.GetGroup(group="billing"), peer)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_apache_tools_get_default_settings_of_an_unknown_group(
+    broker: Broker, peer: FakePeer
+) -> None:
+    reply = broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
+    assert codec.loads(reply.body, SubscriptionGroup) == SubscriptionGroup(group_name="gone")
+    assert broker.tables.groups.get("gone") is None, "a question makes no group"
+    broker.control.settings.change(
+        {"autoCreateSubscriptionGroup": "false"}, broker.control.clock.now_ms()
+    )
+    with pytest.raises(CallRefused) as refused:
+        broker.bind(handlers.group)(calls.GetGroup(group="gone"), peer)
+    assert refused.value.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+async def test_a_group_that_cannot_be_is_refused(broker: Broker, peer: FakePeer) -> None:
+    group = SubscriptionGroup(group_name="no good name")
+    with pytest.raises(CallRefused) as refused:
+        await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(group)), peer)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    with pytest.raises(CallRefused):
+        await broker.bind(handlers.delete_group)(
+            calls.DeleteGroup(group_name="TOOLS_CONSUMER"), peer
+        )
+    with pytest.raises(FieldError):
+        await broker.bind(handlers.create_group)(calls.CreateGroup(body=b"{"), peer)
+
+
+# -- many at a time ------------------------------------------------------------------------------
+
+
+async def test_many_topics_are_created_at_once(broker: Broker, peer: FakePeer) -> None:
+    await create(broker, peer, "old", attributes="+message.type=FIFO")
+    before = broker.tables.topics.version.counter
+    made = TopicConfigs(
+        topic_config_list=[
+            TopicConfig(topic_name="new", write_queue_nums=3, attributes={"+reserve.time": "5"}),
+            TopicConfig(topic_name="plain", attributes={"message.type": "DELAY"}),
+            TopicConfig(topic_name="old", attributes={"-message.type": ""}),
+        ]
+    )
+    await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+    assert get(broker, peer, "new").attributes == {"reserve.time": "5"}
+    assert get(broker, peer, "plain").attributes == {"message.type": "DELAY"}
+    assert get(broker, peer, "old").attributes == {}
+    assert broker.tables.topics.version.counter == before + 1
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        TopicConfig(topic_name="TBW102"),
+        TopicConfig(topic_name="a b"),
+        TopicConfig(topic_name="t", attributes={"+color": "red"}),
+        TopicConfig(topic_name="t", read_queue_nums=1_000_000),
+        TopicConfig(topic_name="t", topic_filter_type="SOME_TAGS"),
+    ],
+)
+async def test_one_invalid_topic_of_many_prevents_all(
+    broker: Broker, peer: FakePeer, bad: TopicConfig
+) -> None:
+    made = TopicConfigs(topic_config_list=[TopicConfig(topic_name="good"), bad])
+    with pytest.raises(CallRefused) as refused:
+        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+    assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert broker.tables.topics.get("good") is None
+
+
+async def test_a_disk_that_does_not_take_the_table_makes_no_topic(
+    broker: Broker, peer: FakePeer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await create(broker, peer)
+
+    def full() -> None:
+        raise StoreFull("no room")
+
+    monkeypatch.setattr(broker.tables.topics, "saving", lambda: full)
+    made = TopicConfigs(
+        topic_config_list=[
+            TopicConfig(topic_name="new"),
+            TopicConfig(topic_name="orders", perm=4),
+        ]
+    )
+    with pytest.raises(StoreFull):
+        await broker.bind(handlers.create_topics)(calls.CreateTopics(body=codec.dumps(made)), peer)
+    assert broker.tables.topics.get("new") is None
+    assert get(broker, peer).perm == 6
+
+
+async def test_several_groups_are_created_all_or_none(broker: Broker, peer: FakePeer) -> None:
+    first = SubscriptionGroup(group_name="one", attributes={"+a": "1", "+b": "2"})
+    two = SubscriptionGroup(group_name="two", retry_max_times=2)
+    made = SubscriptionGroups(group_config_list=[first, two])
+    await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+    group = broker.tables.groups.get("one")
+    assert group is not None
+    assert group.attributes == {"a": "1", "b": "2"}
+    assert broker.tables.groups.get("two") == two
+
+    changed = msgspec.structs.replace(first, attributes={"-a": "", "+b": "3"})
+    bad = SubscriptionGroup(group_name="no good name")
+    made = SubscriptionGroups(group_config_list=[changed, bad])
+    with pytest.raises(CallRefused):
+        await broker.bind(handlers.create_groups)(calls.CreateGroups(body=codec.dumps(made)), peer)
+    assert broker.tables.groups.get("one") == group
+    await broker.bind(handlers.create_group)(calls.CreateGroup(body=codec.dumps(changed)), peer)
+    group = broker.tables.groups.get("one")
+    assert group is not None
+    assert group.attributes == {"b": "3"}
+
+
+# -- what a deleted topic takes along ------------------------------------------------------------
+
+
+async def test_popped_messages_of_a_deleted_topic_do_not_return(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    popped: Any = broker.bind(pop)(popping(), peer)
+    assert popped.code == 0
+    for retry in ("%RETRY%billing_orders", "%RETRY%billing+orders"):
+        broker.tables.topics.create_for_group(retry, 1, 0)
+        broker.bind(send)(message(topic=retry), peer)
+        broker.tables.offsets.commit("billing", retry, 0, 1)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.tables.offset_resets.put("billing", "orders", 0, 0)
+    broker.tables.groups.begin_forbid("billing", "orders", 0, readable=False)
+
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    assert [t for t in broker.log.store.topics() if "orders" in t] == []
+    assert [t.topic_name for t in broker.tables.topics if "orders" in t.topic_name] == []
+    assert broker.tables.offsets.topics("billing") == []
+    assert len(broker.delivery.revive.in_flight) == 0
+    assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
+    assert not broker.tables.offset_resets.pending
+    assert broker.tables.groups.may_read("billing", "orders")
+
+
+async def test_a_waiting_pull_is_refused_when_its_topic_is_deleted(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    waiting = [
+        broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer),
+        broker.bind(pop)(popping(topic="orders", poll_time=60_000, queue_id=1), peer),
+    ]
+    tasks = [asyncio.ensure_future(answer) for answer in waiting if isinstance(answer, Awaitable)]
+    assert len(tasks) == 2
+    await asyncio.sleep(0)
+    await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic="orders"), peer)
+    for task in tasks:
+        with pytest.raises(CallRefused) as refused:
+            await asyncio.wait_for(task, 5)
+        assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.tables.offsets.topics("billing") == []
+
+
+async def test_a_blank_name_is_refused_in_apaches_words(broker: Broker, peer: FakePeer) -> None:
+    with pytest.raises(CallRefused, match="The specified topic is blank"):
+        await broker.bind(handlers.delete_topic)(calls.DeleteTopic(topic=" "), peer)
+
+
+async def test_a_deleted_group_takes_its_holds_along(broker: Broker, peer: FakePeer) -> None:
+    broker.tables.groups.find("billing", 0)
+    broker.tables.ordered_pops.put("billing", "orders", 0, hold(None, [0], 1, 60_000, None))
+    broker.tables.offset_resets.put("billing", "orders", 0, 0)
+    await broker.bind(handlers.delete_group)(
+        calls.DeleteGroup(group_name="billing", clean_offset=True), peer
+    )
+    assert broker.tables.ordered_pops.get("billing", "orders", 0) is None
+    assert not broker.tables.offset_resets.pending
+
+
+# -- what a group may not read -------------------------------------------------------------------
+
+
+async def forbid(broker: Broker, peer: FakePeer, readable: bool | None) -> bool | None:
+    call = ForbidGroup(group="billing", topic="orders", readable=readable)
+    reply = await broker.bind(handlers.forbid_group)(call, peer)
+    assert reply.code == 0
+    return codec.loads(reply.body, GroupForbidden).readable
+
+
+async def test_a_group_is_forbidden_a_topic_and_allowed_again(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    assert await forbid(broker, peer, None) is True
+    assert await forbid(broker, peer, False) is False
+    assert await forbid(broker, peer, None) is False
+    table = broker.tables.groups.content().forbidden_table
+    assert table == {"billing": {"orders": 4}}
+
+    refused: Any = broker.bind(pull)(pulling(), peer)
+    assert (refused.code, refused.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
+    assert refused.remark == "the consumer group[billing] is forbidden for topic[orders]"
+    with pytest.raises(CallRefused, match="is forbidden for topic") as popped:
+        broker.bind(pop)(popping(), peer)
+    assert popped.value.code == ResponseCode.NO_PERMISSION
+    other: Any = broker.bind(pull)(pulling(consumer_group="others"), peer)
+    assert other.code == 0
+
+    assert await forbid(broker, peer, True) is True
+    assert broker.tables.groups.content().forbidden_table == {}
+    again: Any = broker.bind(pull)(pulling(), peer)
+    assert again.code == 0
+
+
+async def test_a_waiting_pull_is_refused_when_reading_is_forbidden(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.groups.find("billing", 0)
+    held = broker.bind(pull)(pulling(queue_offset=1, suspend_timeout_millis=60_000), peer)
+    assert isinstance(held, Awaitable)
+    task = asyncio.ensure_future(held)
+    await asyncio.sleep(0)
+    await forbid(broker, peer, False)
+    reply: Any = await asyncio.wait_for(task, 5)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 5)
+
+
+# -- read and write queues -----------------------------------------------------------------------
+
+
+async def test_a_topic_shrinks_first_for_writers_then_for_readers(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    for queue_id in range(8):
+        broker.bind(send)(message(queue_id=queue_id), peer)
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=4)
+    anywhere = {send_anywhere(broker, peer, message) for _ in range(50)}
+    assert anywhere == {0, 1, 2, 3}
+    on_its_way: Any = broker.bind(send)(message(queue_id=7), peer)
+    assert (on_its_way.code, on_its_way.queue_offset) == (0, 1)
+    reply: Any = broker.bind(pull)(pulling(queue_id=7), peer)
+    assert (reply.code, reply.max_offset) == (0, 2)
+
+    await create(broker, peer, read_queue_nums=4, write_queue_nums=4)
+    late: Any = broker.bind(send)(message(queue_id=7), peer)
+    assert late.code == ResponseCode.INVALID_PARAMETER
+    with pytest.raises(CallRefused, match=r"queueId\[7\] is illegal"):
+        broker.bind(pull)(pulling(queue_id=7), peer)
+    await create(broker, peer, read_queue_nums=8, write_queue_nums=8)
+    assert broker.log.store.bounds("orders", 7) == (0, 2)
+
+
+async def test_a_topic_may_be_read_from_fewer_queues_than_it_is_written_to(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    await create(broker, peer, read_queue_nums=2, write_queue_nums=4)
+    reply: Any = broker.bind(send)(message(queue_id=3), peer)
+    assert reply.code == 0
+    with pytest.raises(CallRefused):
+        broker.bind(pull)(pulling(queue_id=3), peer)
+
+
+def send_anywhere(broker: Broker, peer: FakePeer, message: MakeSend) -> int:
+    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
+    assert reply.code == 0
+    return int(reply.queue_id)
+
+
+def pulling(**fields: Any) -> Pull:
+    return Pull(
+        **{
+            "consumer_group": "billing",
+            "topic": "orders",
+            "queue_id": 0,
+            "queue_offset": 0,
+            "max_msg_nums": 32,
+            "sys_flag": 2 | 4,
+            "commit_offset": 0,
+            "suspend_timeout_millis": 0,
+            "subscription": "*",
+            "sub_version": 0,
+            **fields,
+        }
+    )
+
+
+def popping(**fields: Any) -> Pop:
+    return Pop(
+        **{
+            "consumer_group": "billing",
+            "topic": "orders",
+            "queue_id": -1,
+            "max_msg_nums": 8,
+            "invisible_time": 60_000,
+            "poll_time": 0,
+            "born_time": 4_000_000_000_000,
+            "init_mode": 0,
+            **fields,
+        }
+    )
+
+
+async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
+    broker: Broker, peer: FakePeer
+) -> None:
+    with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
+        await create(broker, peer, topic_filter_type="SOME")
+    assert refused.value.code == ResponseCode.SYSTEM_ERROR

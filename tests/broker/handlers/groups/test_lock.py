@@ -1,0 +1,121 @@
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, NewPeer
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.groups.heartbeat import heartbeat, unregister
+from roquet.broker.handlers.groups.lock import QUEUES_MAX, lock, unlock
+from roquet.model.errors import FieldError
+from roquet.model.queue import MessageQueue
+from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.wire.calls.bodies import LockBody, LockedQueues
+from roquet.wire.calls.heartbeat import Heartbeat, Unregister
+from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.fastjson import codec
+
+QUEUES = [MessageQueue("orders", "broker-a", number) for number in range(3)]
+
+
+def body(member: str, queues: list[MessageQueue]) -> bytes:
+    return codec.dumps(LockBody(consumer_group="billing", client_id=member, mq_set=queues))
+
+
+def locked(
+    broker: Broker, peer: FakePeer, member: str, queues: list[MessageQueue]
+) -> list[MessageQueue]:
+    reply: Any = broker.bind(lock)(LockQueues(body=body(member, queues)), peer)
+    return codec.loads(reply.body, LockedQueues).lock_ok_mq_set
+
+
+async def test_a_queue_has_one_holder_until_it_is_given_back(
+    broker: Broker, peer: FakePeer
+) -> None:
+    assert locked(broker, peer, "c1", QUEUES[:2]) == QUEUES[:2]
+    assert locked(broker, peer, "c2", QUEUES) == QUEUES[2:]
+    broker.bind(unlock)(UnlockQueues(body=body("c1", QUEUES)), peer)
+    assert locked(broker, peer, "c2", QUEUES) == QUEUES
+
+
+async def test_a_lock_as_other_clients_ask_for_it(broker: Broker, peer: FakePeer) -> None:
+    queue = b'{"brokerName":"b","queueId":0,"topic":"t"}'
+    text = b'{"clientId":"c1","consumerGroup":"g","mqSet":[%s]}' % queue
+    reply: Any = broker.bind(lock)(LockQueues(body=text), peer)
+    assert reply.body == b'{"lockOKMQSet":[%s]}' % queue
+
+
+async def test_a_queue_may_be_locked_without_names_as_in_java(
+    broker: Broker, peer: FakePeer
+) -> None:
+    text = b'{"clientId":"%s","consumerGroup":"g","mqSet":[{"queueId":1,"topic":"t"}]}'
+    replies: list[Any] = [
+        broker.bind(lock)(LockQueues(body=text % who), peer) for who in (b"c1", b"c2")
+    ]
+    assert [reply.body for reply in replies] == [
+        b'{"lockOKMQSet":[{"brokerName":"","queueId":1,"topic":"t"}]}',
+        b'{"lockOKMQSet":[]}',
+    ]
+
+
+async def test_a_broken_body_is_the_clients_fault(broker: Broker, peer: FakePeer) -> None:
+    with pytest.raises(FieldError):
+        broker.bind(lock)(LockQueues(body=b"{"), peer)
+    with pytest.raises(FieldError):
+        broker.bind(unlock)(UnlockQueues(body=b"[]"), peer)
+
+
+def join(broker: Broker, peer: FakePeer, client_id: str) -> None:
+    data = HeartbeatData(
+        client_id=client_id, consumer_data_set=[ConsumerData(group_name="billing")]
+    )
+    broker.bind(heartbeat)(Heartbeat(body=codec.dumps(data)), peer)
+
+
+async def test_a_client_that_disconnects_releases_its_locks(
+    broker: Broker, new_peer: NewPeer
+) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1")
+    join(broker, second, "c2")
+    assert locked(broker, first, "c1", QUEUES) == QUEUES
+    assert locked(broker, second, "c2", QUEUES) == []
+    first.hang_up()
+    assert locked(broker, second, "c2", QUEUES) == QUEUES
+
+
+async def test_a_client_that_unregisters_releases_its_locks(
+    broker: Broker, new_peer: NewPeer
+) -> None:
+    first, second = new_peer(), new_peer()
+    join(broker, first, "c1")
+    join(broker, second, "c2")
+    locked(broker, first, "c1", QUEUES)
+    broker.bind(unregister)(Unregister(client_id="c1", consumer_group="billing"), first)
+    assert locked(broker, second, "c2", QUEUES) == QUEUES
+
+
+async def test_a_client_that_reconnects_keeps_its_locks(broker: Broker, new_peer: NewPeer) -> None:
+    old, new = new_peer(), new_peer()
+    join(broker, old, "c1")
+    locked(broker, old, "c1", QUEUES)
+    join(broker, new, "c1")
+    old.hang_up()
+    assert locked(broker, new_peer(), "c2", QUEUES) == []
+
+
+@pytest.mark.parametrize("body", [b'{"clientId":"c","mqSet":[]}', b'{"consumerGroup":"g"}'])
+async def test_a_lock_without_client_or_group_is_refused(
+    broker: Broker, peer: FakePeer, body: bytes
+) -> None:
+    with pytest.raises(FieldError, match="is missing"):
+        broker.bind(lock)(LockQueues(body=body), peer)
+    with pytest.raises(FieldError, match="is missing"):
+        broker.bind(unlock)(UnlockQueues(body=body), peer)
+
+
+async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
+    broker: Broker, peer: FakePeer
+) -> None:
+    queues = [MessageQueue("o", "b", number) for number in range(QUEUES_MAX + 1)]
+    with pytest.raises(FieldError, match="16385 queues: 16384 are allowed"):
+        broker.bind(lock)(LockQueues(body=body("c1", queues)), peer)

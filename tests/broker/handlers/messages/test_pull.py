@@ -1,0 +1,716 @@
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.pull import pull
+from roquet.broker.handlers.messages.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.model.errors import CallRefused
+from roquet.model.names import INTERNAL_TOPICS
+from roquet.model.subscription import (
+    ConsumerData,
+    HeartbeatData,
+    MessageModel,
+    Subscription,
+)
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.wire.calls.bodies import MultiQueueOffsets
+from roquet.wire.calls.pull import LitePull, Pull, PullReply
+from roquet.wire.codes import HELP, Language, ResponseCode
+from roquet.wire.fastjson.codec import dumps
+from roquet.wire.records.record import decode_many
+
+COMMIT, SUSPEND, SUBSCRIPTION = 1, 2, 4
+
+
+def ask(offset: int = 0, *, kind: type[Pull] = Pull, **fields: Any) -> Pull:
+    arguments = {
+        "consumer_group": "billing",
+        "topic": "orders",
+        "queue_id": 0,
+        "max_msg_nums": 32,
+        "sys_flag": SUBSCRIPTION,
+        "commit_offset": 0,
+        "suspend_timeout_millis": 5_000,
+        "subscription": "*",
+        "sub_version": 0,
+        **fields,
+    }
+    return kind(queue_offset=offset, **arguments)
+
+
+def bodies(reply: PullReply) -> list[bytes]:
+    return [record.body for record in decode_many(reply.body)]
+
+
+@pytest.fixture
+def stored(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., None]:
+    """Stores messages with these tags in queue 0 of orders."""
+
+    def store(*tags: str) -> None:
+        for tag in tags:
+            broker.bind(send)(message(tag.encode(), properties=f"TAGS\x01{tag}\x02"), peer)
+
+    return store
+
+
+async def test_messages_come_from_the_asked_offset_on(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b", "c")
+    reply: Any = broker.bind(pull)(ask(1), peer)
+    assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"b", b"c"])
+    assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (3, 0, 3)
+    assert reply.suggest_which_broker_id == 0
+
+
+async def test_a_lite_pull_is_a_pull(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a")
+    reply: Any = broker.bind(pull)(ask(kind=LitePull), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_a_pull_returns_at_most_the_requested_count(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b", "c")
+    reply: Any = broker.bind(pull)(ask(max_msg_nums=2), peer)
+    assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b"], 2)
+
+
+async def test_one_message_always_fits(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    reply: Any = broker.bind(pull)(ask(max_msg_bytes=1), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_only_wanted_tags_come(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b", "a", "c")
+    reply: Any = broker.bind(pull)(ask(subscription="a || c"), peer)
+    assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"a", b"c"], 4)
+
+
+async def test_a_range_without_wanted_tags_is_passed_at_once(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    reply: Any = broker.bind(pull)(ask(subscription="z"), peer)
+    assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert (reply.body, reply.next_begin_offset) == (b"", 2)
+
+
+@pytest.mark.parametrize(
+    ("count", "asked", "code", "next_offset"),
+    [
+        (0, 0, ResponseCode.PULL_NOT_FOUND, 0),
+        (0, 7, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, 2, ResponseCode.PULL_NOT_FOUND, 2),
+        (2, 3, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, -1, ResponseCode.PULL_OFFSET_MOVED, 0),
+        (2, 2**62, ResponseCode.PULL_OFFSET_MOVED, 0),
+    ],
+)
+async def test_an_offset_outside_the_queue_is_answered_with_where_to_go_on(
+    broker: Broker,
+    peer: FakePeer,
+    stored: Callable[..., None],
+    count: int,
+    asked: int,
+    code: int,
+    next_offset: int,
+) -> None:
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    stored(*"ab"[:count])
+    reply: Any = broker.bind(pull)(ask(asked), peer)
+    assert (reply.code, reply.next_begin_offset) == (code, next_offset)
+    assert (reply.min_offset, reply.max_offset, reply.body) == (0, count, b"")
+
+
+async def test_a_pull_commits_an_offset(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a")
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=-1), peer)
+    broker.bind(pull)(ask(sys_flag=SUBSCRIPTION, commit_offset=9), peer)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1, "C++ says -1 when it has none"
+
+
+class TestHeldPulls:
+    @staticmethod
+    def hold(broker: Broker, peer: FakePeer, offset: int, **fields: Any) -> asyncio.Task[PullReply]:
+        answer: Any = broker.bind(pull)(
+            ask(offset, sys_flag=SUBSCRIPTION | SUSPEND, **fields), peer
+        )
+        return asyncio.create_task(answer)
+
+    async def test_the_next_message_ends_the_wait(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        await asyncio.sleep(0.01)
+        stored("b")
+        assert bodies(await held) == [b"b"]
+
+    async def test_a_message_stored_between_read_and_wait_is_not_missed(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        stored("b")  # before the task has taken its first step
+        assert bodies(await held) == [b"b"]
+
+    async def test_other_tags_do_not_end_the_wait(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1, subscription="wanted")
+        await asyncio.sleep(0.01)
+        stored("b", "c")
+        await asyncio.sleep(0.01)
+        assert not held.done()
+        stored("wanted")
+        reply = await held
+        assert (bodies(reply), reply.next_begin_offset) == ([b"wanted"], 4)
+
+    async def test_a_long_poll_ends_empty_with_its_timeout(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        reply = await self.hold(broker, peer, 1, suspend_timeout_millis=20)
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
+
+    async def test_a_waiting_pull_returns_an_offset_after_unwanted_messages(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1, suspend_timeout_millis=50, subscription="z")
+        await asyncio.sleep(0.01)
+        stored("b")
+        reply = await held
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+    async def test_a_commit_is_noted_before_the_wait(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        flags = SUBSCRIPTION | SUSPEND | COMMIT
+        answer: Any = broker.bind(pull)(ask(1, sys_flag=flags, commit_offset=1), peer)
+        assert broker.tables.offsets.get("billing", "orders", 0) == 1
+        broker.tables.offsets.commit("billing", "orders", 0, 5)
+        stored("b")
+        await answer
+        assert broker.tables.offsets.get("billing", "orders", 0) == 5, "and not once more behind it"
+
+    async def test_a_stop_answers_waiting_pulls(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        held = self.hold(broker, peer, 1)
+        await asyncio.sleep(0.01)
+        broker.log.arrivals.close()
+        assert (await held).code == ResponseCode.PULL_NOT_FOUND
+
+    async def test_a_pull_without_the_flag_or_a_timeout_does_not_wait(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        reply: Any = broker.bind(pull)(ask(1), peer)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+        flags = SUBSCRIPTION | SUSPEND
+        reply = broker.bind(pull)(ask(1, sys_flag=flags, suspend_timeout_millis=0), peer)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+
+    async def test_a_correction_is_not_held_back(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        reply: Any = broker.bind(pull)(ask(9, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+        assert reply.code == ResponseCode.PULL_OFFSET_MOVED
+
+
+class TestShortPolling:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"long_polling": False}
+
+    async def test_a_pull_is_held_for_a_moment_only(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        broker.control.settings.change(
+            {"shortPollingTimeMills": "10"}, broker.control.clock.now_ms()
+        )
+        stored("a")
+        async with asyncio.timeout(2):
+            answer: Any = broker.bind(pull)(ask(1, sys_flag=SUBSCRIPTION | SUSPEND), peer)
+            assert (await answer).code == ResponseCode.PULL_NOT_FOUND
+
+
+def refused(broker: Broker, peer: FakePeer, **fields: Any) -> int:
+    with pytest.raises(CallRefused) as caught:
+        broker.bind(pull)(ask(**fields), peer)
+    return caught.value.code
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"consumer_group": "no good name"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"consumer_group": ""}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "unknown"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER),
+        ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER),
+        ({"subscription": "||"}, ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"expression_type": "SQL92", "subscription": "a >"},
+         ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"expression_type": "SQL99", "subscription": "a > 1"},
+         ResponseCode.SUBSCRIPTION_PARSE_FAILED),
+        ({"sys_flag": 0}, ResponseCode.SUBSCRIPTION_NOT_EXIST),
+    ],
+)  # fmt: skip
+async def test_a_pull_with_invalid_fields_is_refused(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None], fields: dict[str, Any], code: int
+) -> None:
+    stored("a")
+    assert refused(broker, peer, **fields) == code
+
+
+class TestBySql:
+    """A pull with an expression on properties."""
+
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"queue_file_entries": 300}
+
+    @pytest.fixture
+    def put(self, broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., None]:
+        """Stores messages with these values of `a` in queue 0 of orders."""
+
+        def store(*values: int) -> None:
+            for value in values:
+                call = message(str(value).encode(), properties=f"a\x01{value}\x02")
+                broker.bind(send)(call, peer)
+
+        return store
+
+    @staticmethod
+    def ask(expression: str = "a > 5", **fields: Any) -> Pull:
+        return ask(**{"expression_type": "SQL92", "subscription": expression, **fields})
+
+    async def test_only_what_matches_comes(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(3, 7, 5, 9, 1)
+        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
+        assert (reply.code, reply.remark, bodies(reply)) == (0, "FOUND", [b"7", b"9"])
+        assert (reply.next_begin_offset, reply.min_offset, reply.max_offset) == (5, 0, 5)
+        tally = broker.control.statistics.gets["orders", "billing"]
+        assert (tally.count, tally.pulled) == (2, {0: 5})
+
+    async def test_no_matching_message_is_skipped(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1, 2, 3)
+        reply: Any = await broker.bind(pull)(self.ask(), peer)  # type: ignore[misc]
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+        assert (reply.body, reply.next_begin_offset) == (b"", 3)
+
+    async def test_count_and_bytes_are_limits(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(*range(20))
+        reply: Any = await broker.bind(pull)(self.ask(max_msg_nums=2), peer)  # type: ignore[misc]
+        assert (bodies(reply), reply.next_begin_offset) == ([b"6", b"7"], 8)
+        reply = await broker.bind(pull)(self.ask(max_msg_bytes=1), peer)  # type: ignore[misc]
+        assert (bodies(reply), reply.next_begin_offset) == ([b"6"], 7)
+
+    async def test_an_offset_outside_the_queue_is_corrected(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1)
+        reply: Any = await broker.bind(pull)(self.ask(offset=9), peer)  # type: ignore[misc]
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+
+    async def test_progress_is_noted_on_the_way(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(7)
+        call = self.ask(sys_flag=SUBSCRIPTION | COMMIT, commit_offset=1)
+        await broker.bind(pull)(call, peer)  # type: ignore[misc]
+        assert broker.tables.offsets.get("billing", "orders", 0) == 1
+
+    async def test_a_pull_waits_for_a_message_that_matches(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        for value in (2, 3):
+            await asyncio.sleep(0.01)
+            put(value)
+        await asyncio.sleep(0.01)
+        assert not waiting.done()
+        put(4, 8, 9)
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert (bodies(reply), reply.next_begin_offset) == ([b"8", b"9"], 6)
+
+    async def test_a_long_poll_without_a_match_returns_how_far_it_scanned(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
+        reply: Any = await broker.bind(pull)(call, peer)  # type: ignore[misc]
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        put(2)
+        reply = await asyncio.wait_for(waiting, 2)
+        assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+    async def test_a_pull_that_never_reaches_the_end_of_its_queue_is_answered_in_time(
+        self,
+        broker: Broker,
+        peer: FakePeer,
+        put: Callable[..., None],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("roquet.broker.filtering.filter_scan.SCAN_MAX", 2)
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND, suspend_timeout_millis=60)
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        began_ms = broker.control.clock.monotonic_ms()
+        await asyncio.sleep(0.01)
+        while not waiting.done() and broker.control.clock.monotonic_ms() - began_ms < 1_000:
+            put(2, 3, 4)
+            await asyncio.sleep(0)
+        assert waiting.done()
+        reply: Any = waiting.result()
+        assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+
+    async def test_changes_during_a_waiting_pull_take_effect(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+        broker.log.arrivals.arrived("orders", 0, 1, [0])
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
+
+    async def test_an_end_of_the_broker_ends_the_wait(
+        self, broker: Broker, peer: FakePeer, put: Callable[..., None]
+    ) -> None:
+        put(1)
+        call = self.ask(offset=1, sys_flag=SUBSCRIPTION | SUSPEND)
+        waiting = asyncio.ensure_future(broker.bind(pull)(call, peer))  # type: ignore[arg-type]
+        await asyncio.sleep(0.01)
+        broker.log.arrivals.close()
+        reply: Any = await asyncio.wait_for(waiting, 2)
+        assert reply.code == ResponseCode.PULL_NOT_FOUND
+
+
+class TestByTagsAlone:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"property_filter": False}
+
+    async def test_sql_is_refused_in_apaches_words(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        with pytest.raises(CallRefused) as caught:
+            broker.bind(pull)(ask(expression_type="SQL92", subscription="a > 1"), peer)
+        assert caught.value.code == ResponseCode.SYSTEM_ERROR
+        assert caught.value.remark == (
+            "The broker does not support consumer to filter message by SQL92"
+        )
+
+
+@pytest.mark.parametrize("kind", [None, "", "TAG"])
+async def test_tags_need_not_be_named_as_such(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None], kind: str | None
+) -> None:
+    stored("a")
+    reply: Any = broker.bind(pull)(ask(expression_type=kind, subscription="a"), peer)
+    assert bodies(reply) == [b"a"]
+
+
+async def test_a_forbidden_group_or_topic_is_named_by_its_kind(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a")
+    broker.tables.groups.put(SubscriptionGroup(group_name="billing", consume_enable=False), 0)
+    reply: Any = broker.bind(pull)(ask(), peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 2)
+    broker.tables.topics.put(TopicConfig(topic_name="orders", perm=2), 0)
+    reply = broker.bind(pull)(ask(consumer_group="other"), peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
+
+
+class TestByHeartbeat:
+    """Without its own expression a pull means what the group's members said."""
+
+    @staticmethod
+    def listen(broker: Broker, peer: FakePeer, expression: str, **fields: Any) -> None:
+        wants = Subscription(topic="orders", sub_string=expression, sub_version=5, **fields)
+        model = MessageModel.BROADCASTING
+        data = ConsumerData(
+            group_name="billing", message_model=model, subscription_data_set=[wants]
+        )
+        broker.tables.clients.beat(peer, HeartbeatData(client_id="c", consumer_data_set=[data]))
+
+    async def test_the_groups_expression_counts(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a", "b")
+        self.listen(broker, peer, "b")
+        reply: Any = broker.bind(pull)(ask(sys_flag=0, sub_version=5), peer)
+        assert bodies(reply) == [b"b"]
+
+    async def test_codes_of_a_heartbeat_are_not_believed(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("tagA")
+        self.listen(broker, peer, "tagA", code_set=[0])  # as the C++ client sends it
+        reply: Any = broker.bind(pull)(ask(sys_flag=0), peer)
+        assert bodies(reply) == [b"tagA"]
+
+    async def test_a_topic_without_subscription_is_refused(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        broker.tables.topics.put(TopicConfig(topic_name="other"), 0)
+        self.listen(broker, peer, "*")
+        code = refused(broker, peer, topic="other", sys_flag=0)
+        assert code == ResponseCode.SUBSCRIPTION_NOT_EXIST
+
+    async def test_a_newer_version_than_the_heartbeats_is_refused(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        self.listen(broker, peer, "*")
+        code = refused(broker, peer, sub_version=6, sys_flag=0)
+        assert code == ResponseCode.SUBSCRIPTION_NOT_LATEST
+
+    async def test_sql_may_come_with_a_heartbeat(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a", "b")
+        self.listen(broker, peer, "TAGS = 'b'", expression_type="SQL92")
+        reply: Any = await broker.bind(pull)(ask(sys_flag=0), peer)  # type: ignore[misc]
+        assert bodies(reply) == [b"b"]
+        self.listen(broker, peer, "TAGS = ", expression_type="SQL92")
+        assert refused(broker, peer, sys_flag=0) == ResponseCode.FILTER_DATA_NOT_EXIST
+
+    async def test_a_group_that_may_not_broadcast_does_not(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        group = SubscriptionGroup(group_name="billing", consume_broadcast_enable=False)
+        broker.tables.groups.put(group, 0)
+        self.listen(broker, peer, "*")
+        reply: Any = broker.bind(pull)(ask(), peer)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 4)
+        reply = broker.bind(pull)(ask(consumer_group="other"), peer)
+        assert reply.code == 0
+
+
+class TestWriteOnly:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"permission": 2}
+
+    async def test_a_broker_without_read_permission_refuses_pulls(
+        self, broker: Broker, peer: FakePeer, stored: Callable[..., None]
+    ) -> None:
+        stored("a")
+        reply: Any = broker.bind(pull)(ask(), peer)
+        assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 1)
+
+
+async def test_clients_in_other_languages_get_as_many_messages_at_once_as_from_apaches_broker(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored(*("red" for _ in range(50)))
+    reply: Any = broker.bind(pull)(ask(max_msg_nums=50), peer)
+    assert (len(bodies(reply)), reply.next_begin_offset) == (32, 32)
+    peer.language = Language.PYTHON
+    reply = broker.bind(pull)(ask(max_msg_nums=50), peer)
+    assert len(bodies(reply)) == 50
+
+
+async def test_the_transfer_limits_of_the_settings_hold_for_other_languages(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    def pulled_count(count: int = 50, size: int | None = None) -> int:
+        reply: Any = broker.bind(pull)(ask(max_msg_nums=count, max_msg_bytes=size), peer)
+        return len(bodies(reply))
+
+    def set_limits(**limits: object) -> None:
+        broker.control.settings.change(
+            {k: str(v) for k, v in limits.items()}, broker.control.clock.now_ms()
+        )
+
+    stored(*("red" for _ in range(50)))
+    size = broker.log.store.end_position // 50
+    set_limits(maxTransferCountOnMessageInMemory=40, maxTransferBytesOnMessageInMemory="4MiB")
+    assert pulled_count() == 40
+    set_limits(maxTransferBytesOnMessageInMemory=10 * size)
+    assert pulled_count() == pulled_count(size=20 * size) == 10
+    assert pulled_count(size=5 * size) == 5
+    set_limits(maxTransferBytesOnMessageInMemory=1)
+    assert pulled_count() == 1
+    msgspec.structs.force_setattr(broker.log, "memory", 25 * size)  # ten messages are 40 % of it
+    assert pulled_count() == 8, "the oldest ones are on the disk"
+    set_limits(maxTransferCountOnMessageInDisk=9, maxTransferBytesOnMessageInDisk=3 * size)
+    assert pulled_count() == 3
+    set_limits(maxTransferBytesOnMessageInDisk="1MiB")
+    assert pulled_count() == 9
+    set_limits(accessMessageInMemoryMaxRatio=100, maxTransferBytesOnMessageInMemory="1MiB")
+    reply: Any = broker.bind(pull)(ask(30, max_msg_nums=50), peer)
+    assert len(bodies(reply)) == 20, "the newest are in memory"
+    peer.language = Language.PYTHON
+    assert pulled_count() == 50
+
+
+@pytest.mark.parametrize("expression", [" ", "|| ||"])
+async def test_blanks_name_no_tag_and_find_nothing(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None], expression: str
+) -> None:
+    stored("red", "blue")
+    reply: Any = broker.bind(pull)(ask(subscription=expression), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 2)
+
+
+@pytest.mark.parametrize("topic", sorted(INTERNAL_TOPICS))
+@pytest.mark.parametrize("kind", [Pull, LitePull])
+async def test_internal_topics_are_pulled_only_if_the_settings_allow_it(
+    broker: Broker, peer: FakePeer, topic: str, kind: type[Pull]
+) -> None:
+    call = ask(kind=kind, topic=topic, suspend_timeout_millis=0)
+    reply: Any = broker.bind(pull)(call, peer)
+    assert (reply.code, reply.forbidden_type) == (ResponseCode.NO_PERMISSION, 3)
+    assert "read_internal_topics=true" in reply.remark
+    broker.control.settings.change({"read_internal_topics": "true"}, broker.control.clock.now_ms())
+    allowed: Any = broker.bind(pull)(call, peer)
+    assert allowed.code == ResponseCode.PULL_NOT_FOUND
+
+
+class TestTogether:
+    @pytest.fixture
+    def both(self, broker: Broker, peer: FakePeer, message: MakeSend) -> None:
+        """Messages that take turns in two queues."""
+        for body in (b"a", b"b", b"c", b"d"):
+            broker.bind(send)(message(body, queue_id=body[0] % 2), peer)
+
+    async def test_other_queues_messages_come_too(
+        self, broker: Broker, peer: FakePeer, both: None
+    ) -> None:
+        call = ask(queue_id=1, body=dumps(MultiQueueOffsets(offsets={0: 0})))
+        reply: Any = broker.bind(pull)(call, peer)
+        assert (bodies(reply), reply.next_begin_offset) == ([b"a", b"b", b"c", b"d"], 2)
+
+    @pytest.mark.parametrize(
+        "body", [b"{}", b"nonsense", b'{"offsets":{}}', b'{"offsets":{"99":0}}']
+    )
+    async def test_a_malformed_multi_queue_body_is_a_pull_of_one_queue(
+        self, broker: Broker, peer: FakePeer, both: None, body: bytes
+    ) -> None:
+        reply: Any = broker.bind(pull)(ask(queue_id=1, body=body), peer)
+        assert bodies(reply) == [b"a", b"c"]
+
+    async def test_a_filter_is_for_one_queue(
+        self, broker: Broker, peer: FakePeer, both: None
+    ) -> None:
+        call = ask(queue_id=1, subscription="x", body=dumps(MultiQueueOffsets(offsets={0: 0})))
+        reply: Any = broker.bind(pull)(call, peer)
+        assert bodies(reply) == []
+
+
+async def test_a_pull_that_means_a_deleted_topic_is_refused(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    before = broker.tables.topics.ids["orders"]
+    assert bodies(broker.bind(pull)(ask(1, topic_id=before), peer)) == [b"b"]  # type: ignore[arg-type]
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    stored("c", "d", "e")
+    with pytest.raises(CallRefused, match="deleted and made anew"):
+        broker.bind(pull)(ask(1, topic_id=before), peer)
+
+
+async def test_a_waiting_pull_is_refused_when_its_topic_is_recreated(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a")
+    call = ask(1, sys_flag=SUSPEND | SUBSCRIPTION, topic_id=broker.tables.topics.ids["orders"])
+    answer: Any = broker.bind(pull)(call, peer)
+    waiting = asyncio.ensure_future(answer)
+    await asyncio.sleep(0)
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    stored("b", "c")
+    with pytest.raises(CallRefused, match="deleted and made anew"):
+        await waiting
+
+
+async def test_an_apache_reader_of_a_recreated_topic_is_sent_to_its_beginning(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    broker.tables.former_readers.add("orders", [peer], ["billing"])
+    reply: Any = broker.bind(pull)(ask(1, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 0)
+    assert broker.tables.offsets.get("billing", "orders", 0) is None, "the offset of the one before"
+    assert bodies(broker.bind(pull)(ask(0), peer)) == [b"a", b"b"]  # type: ignore[arg-type]
+
+
+async def test_a_reader_that_names_the_topics_id_is_believed(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    broker.tables.former_readers.add("orders", [peer], ["billing"])
+    reply: Any = broker.bind(pull)(ask(1, topic_id=broker.tables.topics.ids.get("orders")), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.SUCCESS, 2)
+
+
+async def test_a_reader_beyond_the_end_continues_at_its_groups_progress(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None]
+) -> None:
+    stored("a", "b")
+    broker.bind(pull)(ask(0, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=1), peer)
+    reply: Any = broker.bind(pull)(ask(9, sys_flag=COMMIT | SUBSCRIPTION, commit_offset=9), peer)
+    assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_OFFSET_MOVED, 1)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 1, "nobody has read the ninth"
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"topic": "nope"}, "topic[nope] not exist, apply first please! "),
+        ({"consumer_group": "no good"}, "subscription group [no good] does not exist, "),
+        ({"sys_flag": 0}, "the consumer's group info not exist"),
+    ],
+)
+async def test_refusals_end_with_apaches_hint(
+    broker: Broker, peer: FakePeer, stored: Callable[..., None], fields: dict[str, Any], says: str
+) -> None:
+    """Genuine clients add one of their own where it lacks."""
+    stored("a")
+    with pytest.raises(CallRefused) as refused:
+        broker.bind(pull)(ask(**fields), peer)
+    assert refused.value.remark == f"{says}{HELP}"

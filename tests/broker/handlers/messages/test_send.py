@@ -1,0 +1,305 @@
+import asyncio
+import re
+from collections.abc import Awaitable
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.send import send, send_batch
+from roquet.broker.operations.progress import save_progress
+from roquet.model.errors import StoreFailed, StoreFull
+from roquet.model.topic import TopicConfig
+from roquet.net.router import HandlerReply
+from roquet.store.filesystem.files import RealFiles
+from roquet.wire.calls.send import SendBatch, SendLongNames
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.batch import BatchItem, encode_batch
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode
+
+BATCH = encode_batch([BatchItem(0, b"one", b""), BatchItem(0, b"two", b"")])
+
+
+async def waiting(answer: HandlerReply) -> Any:
+    """The reply of a handler that has to wait for it."""
+    assert isinstance(answer, Awaitable)
+    return await answer
+
+
+async def test_a_message_is_stored_and_the_reply_names_queue_and_offset(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    reply: Any = broker.bind(send)(message(b"second"), peer)
+    assert (reply.code, reply.queue_id, reply.queue_offset) == (0, 0, 1)
+    assert (reply.region, reply.trace_on) == ("DefaultRegion", True)
+    _, position = parse_offset_message_id(reply.msg_id)
+    record = broker.log.store.message_at(position)
+    assert record is not None
+    assert decode(record).body == b"second"
+    assert decode(record).properties.find(reply.transaction_id.encode()) > 0
+
+
+async def test_the_long_names_mean_the_same(broker: Broker, peer: FakePeer) -> None:
+    call = SendLongNames(
+        producer_group="pg", topic="orders", queue_id=1, born_timestamp=1, body=b"go"
+    )
+    reply: Any = broker.bind(send)(call, peer)
+    assert (reply.code, reply.queue_id) == (0, 1)
+    assert broker.log.store.bounds("orders", 1) == (0, 1)
+
+
+async def test_a_new_topic_has_the_queue_count_of_its_first_send(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(default_topic_queue_nums=3), peer)
+    topic = broker.tables.topics.get("orders")
+    assert topic is not None
+    assert (topic.write_queue_nums, topic.read_queue_nums) == (3, 3)
+
+
+async def test_a_negative_queue_means_any(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    replies: list[Any] = [broker.bind(send)(message(queue_id=-1), peer) for _ in range(100)]
+    assert {reply.queue_id for reply in replies} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("code_says_so", [True, False])
+async def test_a_batch_is_recognised_by_its_code_or_its_flag(
+    broker: Broker, peer: FakePeer, message: MakeSend, code_says_so: bool
+) -> None:
+    if code_says_so:
+        call = SendBatch(
+            producer_group="pg",
+            topic="orders",
+            queue_id=0,
+            born_timestamp=1,
+            body=BATCH,
+            batch=False,
+        )
+        reply: Any = broker.bind(send_batch)(call, peer)
+    else:
+        reply = broker.bind(send)(message(BATCH, batch=True), peer)
+    assert (reply.code, reply.queue_offset) == (0, 0)
+    assert reply.msg_id.count(",") == 1
+    assert broker.log.store.bounds("orders", 0) == (0, 2)
+
+
+async def test_a_topic_that_shrinks_takes_what_was_on_its_way(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    topic = TopicConfig(topic_name="orders", read_queue_nums=8, write_queue_nums=4)
+    broker.tables.topics.put(topic, 0)
+    reply: Any = broker.bind(send)(message(queue_id=7), peer)
+    assert reply.code == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "remark"),
+    [
+        ({"topic": ""}, ResponseCode.INVALID_PARAMETER, "blank"),
+        ({"topic": "no spaces"}, ResponseCode.INVALID_PARAMETER, "illegal characters"),
+        ({"topic": "x" * 128}, ResponseCode.INVALID_PARAMETER, "127"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, ResponseCode.NO_PERMISSION, "forbidden"),
+        ({"default_topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST, "not exist"),
+        ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, r"queueId\[4\]"),
+        ({"queue_id": 2**31}, ResponseCode.INVALID_PARAMETER, "queueId"),
+        ({"body": b""}, ResponseCode.MESSAGE_ILLEGAL, "no body"),
+        ({"body": bytes(4 * 1024 * 1024 + 1)}, ResponseCode.MESSAGE_ILLEGAL, "4194304"),
+        ({"properties": f"a\x01{'x' * 32_767}\x02"}, ResponseCode.MESSAGE_ILLEGAL, "32767"),
+        ({"properties": "DELAY\x01soon\x02"}, ResponseCode.MESSAGE_ILLEGAL, "DELAY"),
+        ({"sys_flag": 4}, ResponseCode.MESSAGE_ILLEGAL, "transaction"),
+        ({"body": b"no batch", "batch": True}, ResponseCode.MESSAGE_ILLEGAL, "batch"),
+        ({"flag": 2**33}, ResponseCode.MESSAGE_ILLEGAL, "out of range"),
+    ],
+)
+async def test_a_message_that_cannot_be_stored_is_answered_with_its_code(
+    broker: Broker,
+    peer: FakePeer,
+    message: MakeSend,
+    fields: dict[str, Any],
+    code: int,
+    remark: str,
+) -> None:
+    body = fields.pop("body", b"body")
+    end = broker.log.store.end_position
+    reply: Any = broker.bind(send)(message(body, **fields), peer)
+    assert reply.code == code
+    assert re.search(remark, reply.remark)
+    assert reply.region == "DefaultRegion", "the C++ client looks for it in refusals as well"
+    assert broker.log.store.end_position == end
+
+
+async def test_a_topic_without_queues_to_write_to_takes_nothing(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    topic = TopicConfig(topic_name="orders", read_queue_nums=0, write_queue_nums=0)
+    broker.tables.topics.put(topic, 0)
+    reply: Any = broker.bind(send)(message(queue_id=-1), peer)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_batch_is_refused_like_a_message(broker: Broker, peer: FakePeer) -> None:
+    call = SendBatch(producer_group="pg", topic="a b", queue_id=0, born_timestamp=1, body=BATCH)
+    reply: Any = broker.bind(send_batch)(call, peer)
+    assert reply.code == ResponseCode.INVALID_PARAMETER
+
+
+async def test_a_full_disk_is_answered_and_reads_go_on(
+    broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.bind(send)(message(), peer)
+
+    def refuse(*_: object) -> None:
+        raise StoreFull("the disk is full")
+
+    monkeypatch.setattr(broker.log.store, "append", refuse)
+    reply: Any = broker.bind(send)(message(), peer)
+    assert (reply.code, reply.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "the disk is full")
+    assert broker.log.store.read("orders", 0, 0).count == 1
+
+
+class TestWithoutAutomaticCreation:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"auto_create_topic": False}
+
+    async def test_an_unknown_topic_is_answered_with_17(
+        self, broker: Broker, peer: FakePeer, message: MakeSend
+    ) -> None:
+        reply: Any = broker.bind(send)(message(), peer)
+        assert reply.code == ResponseCode.TOPIC_NOT_EXIST
+        assert broker.tables.topics.get("orders") is None
+
+
+class TestReadOnly:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"permission": 4}
+
+    async def test_a_broker_without_write_permission_refuses_messages(
+        self, broker: Broker, peer: FakePeer, message: MakeSend
+    ) -> None:
+        broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+        reply: Any = broker.bind(send)(message(), peer)
+        assert reply.code == ResponseCode.NO_PERMISSION
+
+
+class TestSyncFlush:
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> dict[str, Any]:
+        return {"sync_flush": True, "store_dir": tmp_path, "log_file_size": 1 << 20}
+
+    async def test_an_acknowledged_message_is_on_the_disk(
+        self, broker: Broker, peer: FakePeer, message: MakeSend
+    ) -> None:
+        reply = await waiting(broker.bind(send)(message(), peer))
+        assert reply.code == 0
+        assert broker.log.store.flushed_position == broker.log.store.end_position
+
+    async def test_a_batch_waits_for_its_last_message(
+        self, broker: Broker, peer: FakePeer, message: MakeSend
+    ) -> None:
+        reply = await waiting(broker.bind(send)(message(BATCH, batch=True), peer))
+        assert reply.code == 0
+        assert broker.log.store.flushed_position == broker.log.store.end_position
+
+    async def test_a_message_with_wait_false_is_answered_before_the_flush(
+        self, broker: Broker, peer: FakePeer, message: MakeSend
+    ) -> None:
+        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == 0
+        reply = broker.bind(send)(message(BATCH, batch=True, properties="WAIT\x01false\x02"), peer)
+        assert reply.code == 0
+
+
+class TestSlowDisk:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"sync_flush": True, "sync_flush_timeout": 20}
+
+    async def test_a_flush_timeout_is_reported_with_queue_and_offset(
+        self, broker: Broker, peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        held_up = Event()
+        monkeypatch.setattr(broker.log.store, "flush_log", lambda: held_up.wait(5))
+        reply = await waiting(broker.bind(send)(message(), peer))
+        held_up.set()
+        assert reply.code == ResponseCode.FLUSH_DISK_TIMEOUT
+        assert (reply.queue_id, reply.queue_offset) == (0, 0)
+        assert broker.log.store.read("orders", 0, 0).count == 1
+
+
+class TestFailingDisk:
+    """One sync of the log fails, and every later one succeeds."""
+
+    @pytest.fixture
+    def settings(self, tmp_path: Path) -> dict[str, Any]:
+        return {"sync_flush": True, "store_dir": tmp_path, "log_file_size": 1 << 20}
+
+    @pytest.fixture
+    def failures(self, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+        """The files whose sync has failed."""
+        sync, failed = RealFiles.sync, list[Path]()
+
+        def failing_once(files: RealFiles, path: Path, view: memoryview | None = None) -> None:
+            if path.parent.name == "commitlog" and not failed:
+                failed.append(path)
+                raise OSError(5, "Input/output error")
+            sync(files, path, view)
+
+        monkeypatch.setattr(RealFiles, "sync", failing_once)
+        return failed
+
+    async def test_a_failed_flush_leaves_waiting_sends_indefinite_and_later_ones_refused(
+        self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
+    ) -> None:
+        first = broker.bind(send)(message(b"first"), peer)
+        second = broker.bind(send)(message(BATCH, batch=True), peer)
+        replies = await asyncio.gather(waiting(first), waiting(second))
+        assert len(failures) == 1
+        assert [reply.code for reply in replies] == [ResponseCode.SYSTEM_ERROR] * 2
+        assert "look at the disk, then restart" in replies[0].remark
+        end = broker.log.store.end_position
+        for answer in (
+            broker.bind(send)(message(), peer),
+            broker.bind(send)(message(BATCH, batch=True), peer),
+            broker.bind(send)(message(properties="WAIT\x01false\x02"), peer),
+        ):
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE  # type: ignore[union-attr]
+        assert broker.log.store.end_position == end
+        assert broker.log.store.flushed_position == 0
+        assert broker.log.store.read("orders", 0, 0).count == 3, "reads go on"
+
+    async def test_a_failed_disk_refuses_later_messages_with_asynchronous_flush_too(
+        self, broker: Broker, peer: FakePeer, message: MakeSend, failures: list[Path]
+    ) -> None:
+        reply: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == ResponseCode.SUCCESS
+        with pytest.raises(StoreFailed):
+            await broker.log.flush.step()
+        assert len(failures) == 1
+        reply = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+    async def test_no_checkpoint_covers_lost_messages(
+        self,
+        broker: Broker,
+        peer: FakePeer,
+        message: MakeSend,
+        failures: list[Path],
+        tmp_path: Path,
+    ) -> None:
+        await waiting(broker.bind(send)(message(), peer))
+        assert failures
+        with pytest.raises(StoreFailed):
+            await broker.log.flush.checkpoint(0)
+        with pytest.raises(StoreFailed):
+            save_progress(broker.log, broker.tables)
+        assert not (tmp_path / "checkpoint").exists()

@@ -1,0 +1,243 @@
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.transaction import end, resume
+from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
+from roquet.wire.calls.send import SendReply
+from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
+from roquet.wire.codes import ResponseCode
+from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.records.record import decode_many
+
+COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
+Prepare = Callable[..., EndTransaction]
+
+
+@pytest.fixture
+def prepare(broker: Broker, peer: FakePeer, message: MakeSend) -> Prepare:
+    """Stores a half message; gives the call that commits it."""
+
+    def half(body: bytes = b"m", extra: str = "", **fields: Any) -> EndTransaction:
+        text = f"TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02{extra}"
+        now_ms = broker.control.clock.now_ms()
+        arguments = {"properties": text, "sys_flag": 4, "born_timestamp": now_ms, **fields}
+        reply: Any = broker.bind(send)(message(body, **arguments), peer)
+        assert isinstance(reply, SendReply)
+        assert reply.code == ResponseCode.SUCCESS
+        return EndTransaction(
+            producer_group="pg",
+            half_offset=reply.queue_offset,
+            position=parse_offset_message_id(reply.msg_id)[1],
+            commit_or_rollback=COMMIT,
+            msg_id=reply.transaction_id or "",
+        )
+
+    return half
+
+
+def bodies(broker: Broker, topic: str = "orders") -> list[bytes]:
+    messages = broker.log.store.read(topic, 0, 0, count_max=100)
+    return [record.body for part in messages.parts for record in decode_many(part)]
+
+
+def changed(call: EndTransaction, **fields: Any) -> EndTransaction:
+    values = {name: getattr(call, name) for name in call.__struct_fields__}
+    return EndTransaction(**{**values, **fields})
+
+
+def refusal(act: Callable[..., object], *args: object) -> CallRefused:
+    with pytest.raises(CallRefused) as refused:
+        act(*args)
+    return refused.value
+
+
+async def test_the_reply_to_a_half_message_names_its_queue_and_half_offset(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    text = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
+    for number in range(2):
+        reply: Any = broker.bind(send)(message(properties=text, queue_id=2), peer)
+        assert (reply.queue_id, reply.queue_offset, reply.transaction_id) == (2, number, "k")
+    assert bodies(broker) == []
+
+
+async def test_a_commit_delivers_and_a_roll_back_does_not(
+    broker: Broker, peer: FakePeer, prepare: Prepare
+) -> None:
+    assert broker.bind(end)(prepare(b"yes"), peer) is None
+    assert broker.bind(end)(changed(prepare(b"no"), commit_or_rollback=ROLL_BACK), peer) is None
+    assert broker.bind(end)(changed(prepare(b"perhaps"), commit_or_rollback=UNKNOWN), peer) is None
+    assert bodies(broker) == [b"yes"]
+
+
+@pytest.mark.parametrize("how", [1, 4, -8, 2**31 - 1])
+async def test_another_word_is_no_end(
+    broker: Broker, peer: FakePeer, prepare: Prepare, how: int
+) -> None:
+    error = refusal(broker.bind(end), changed(prepare(), commit_or_rollback=how), peer)
+    assert (error.code, error.remark) == (1, "commitOrRollback field wrong")
+    assert bodies(broker) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "remark"),
+    [
+        ({"position": 10**6}, "Find prepared transaction message failed"),
+        ({"position": -7}, "Find prepared transaction message failed"),
+        ({"producer_group": ""}, "The producer group wrong"),
+        ({"producer_group": "PG"}, "The producer group wrong"),
+        ({"half_offset": 1}, "The transaction state table offset wrong"),
+    ],
+)
+async def test_an_end_that_contradicts_its_half_message_is_refused_in_apaches_words(
+    broker: Broker, peer: FakePeer, prepare: Prepare, fields: dict[str, Any], remark: str
+) -> None:
+    call = prepare()
+    for how in (COMMIT, ROLL_BACK):
+        error = refusal(broker.bind(end), changed(call, commit_or_rollback=how, **fields), peer)
+        assert (error.code, error.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert broker.bind(end)(call, peer) is None
+
+
+async def test_an_end_that_comes_twice_is_refused(
+    broker: Broker, peer: FakePeer, prepare: Prepare, caplog: pytest.LogCaptureFixture
+) -> None:
+    call = prepare()
+    broker.bind(end)(call, peer)
+    for fields in ({}, {"commit_or_rollback": ROLL_BACK}, {"from_transaction_check": True}):
+        assert "ended before" in (
+            refusal(broker.bind(end), changed(call, **fields), peer).remark or ""
+        )
+    assert bodies(broker) == [b"m"]
+    assert "10.0.0.7:5000 of group pg" in caplog.text, "most ends are one-way"
+
+
+async def test_an_end_after_the_time_that_its_sender_set_waits_for_the_check(
+    broker: Broker, peer: FakePeer, prepare: Prepare
+) -> None:
+    late = prepare(extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02", born_timestamp=1)
+    error = refusal(broker.bind(end), late, peer)
+    assert error.code == ResponseCode.ILLEGAL_OPERATION
+    assert broker.bind(end)(changed(late, from_transaction_check=True), peer) is None
+    soon = prepare(b"2", extra="CHECK_IMMUNITY_TIME_IN_SECONDS\x017\x02")
+    assert broker.bind(end)(soon, peer) is None
+    assert bodies(broker) == [b"m", b"2"]
+
+
+async def test_a_transaction_committed_before_is_not_delivered_again(
+    broker: Broker, peer: FakePeer, prepare: Prepare
+) -> None:
+    """A half message that its producer, who got no answer, had sent once more."""
+    first, second = prepare(), prepare()
+    broker.bind(end)(second, peer)
+    assert broker.bind(end)(changed(first, from_transaction_check=True), peer) is None
+    assert bodies(broker) == [b"m"]
+    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
+
+
+async def test_an_end_waits_until_the_key_index_has_caught_up(
+    broker: Broker, peer: FakePeer, prepare: Prepare, message: MakeSend
+) -> None:
+    first, second = prepare(), prepare()
+    broker.bind(end)(second, peer)
+    for number in range(600):
+        broker.bind(send)(message(b"%d" % number, properties="", topic="others"), peer)
+    waiting = broker.bind(end)(changed(first, from_transaction_check=True), peer)
+    assert isinstance(waiting, Awaitable)
+    assert await waiting is None
+    assert bodies(broker) == [b"m"]
+    assert "ended before" in (refusal(broker.bind(end), first, peer).remark or "")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (StoreFull("the disk is full"), ResponseCode.SERVICE_NOT_AVAILABLE),
+        (MessageIllegal("too long"), ResponseCode.MESSAGE_ILLEGAL),
+    ],
+)
+async def test_a_commit_that_could_not_be_stored_can_be_repeated(
+    broker: Broker,
+    peer: FakePeer,
+    prepare: Prepare,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    code: int,
+) -> None:
+    call = prepare()
+
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(broker.log.ingest, "reappend", fail)
+        assert refusal(broker.bind(end), call, peer).code == code
+    assert broker.bind(end)(call, peer) is None
+    assert bodies(broker) == [b"m"]
+
+
+async def test_a_half_message_for_a_topic_of_the_brokers_own_is_not_found(
+    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = prepare()
+    half = broker.delivery.transactions.queue.find(call.position)
+    assert half is not None
+    monkeypatch.setattr(broker.delivery.transactions.queue, "find", lambda _: half)
+    for topic in ("", "SCHEDULE_TOPIC_XXXX", "rmq_sys_REVIVE_LOG_DefaultCluster"):
+        half.properties["REAL_TOPIC"] = topic
+        assert "Find prepared" in (refusal(broker.bind(end), call, peer).remark or "")
+
+
+async def test_a_half_message_that_was_given_up_can_be_put_back(
+    broker: Broker, peer: FakePeer, prepare: Prepare
+) -> None:
+    call = prepare()
+    half = broker.delivery.transactions.queue.find(call.position)
+    assert half is not None
+    broker.delivery.transactions.give_up(half)
+    assert "ended before" in (refusal(broker.bind(end), call, peer).remark or "")
+    (position,) = [
+        record.position
+        for part in broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0).parts
+        for record in decode_many(part)
+    ]
+    message_id = broker.log.ingest.message_id(position)
+    assert broker.bind(resume)(ResumeCheck(msg_id=message_id), peer) is None
+    resumed = broker.delivery.transactions.queue.at(1)
+    assert resumed is not None
+    moved = changed(call, half_offset=1, position=resumed.record.position)
+    assert broker.bind(end)(moved, peer) is None
+    assert bodies(broker) == [b"m"]
+
+
+async def test_only_half_messages_given_up_are_put_back(
+    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = broker.log.ingest.message_id(prepare().position)
+    for message_id in (None, "", "short", "X" * 32, "0" * 32, "F" * 32, half):
+        error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
+        assert error.code == ResponseCode.SYSTEM_ERROR
+    assert broker.delivery.transactions.queue.bounds() == (0, 1)
+
+
+async def test_a_disk_that_takes_nothing_puts_nothing_back(
+    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = broker.delivery.transactions.queue.find(prepare().position)
+    assert half is not None
+    broker.delivery.transactions.give_up(half)
+    messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    (record,) = [record for part in messages.parts for record in decode_many(part)]
+    message_id = broker.log.ingest.message_id(record.position)
+
+    def full(*_: object, **__: object) -> None:
+        raise StoreFull("the disk is full")
+
+    monkeypatch.setattr(broker.log.ingest, "reappend", full)
+    error = refusal(broker.bind(resume), ResumeCheck(msg_id=message_id), peer)
+    assert "RMQ_SYS_TRANS_HALF_TOPIC failed" in (error.remark or "")

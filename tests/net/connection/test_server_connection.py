@@ -1,0 +1,302 @@
+"""Clients that do not read, or do not end what they begin, in virtual time."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from roquet.net.channel import Channel
+from roquet.net.connection import server_connection as module
+from roquet.net.connection.server_connection import READ_FULL
+from roquet.net.limits import server_limits as limits_module
+from roquet.net.limits.request_limits import RequestLimit
+from roquet.net.router import Peer, Router
+from roquet.net.server import IDLE_MS, Server
+from roquet.rules.admission import BURST_MIN, AdmissionLimits
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.route import GetKV, ListKV, PutKV, ValueReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import decode
+from roquet.wire.fields import encode_call
+from roquet.wire.frame import FrameReader
+
+HALF: bytes = encode_call(GetKV(namespace="echo", key="k"), opaque=1)[:-3]
+
+
+@in_virtual_time
+async def test_a_client_that_does_not_read_is_not_read_and_at_last_dropped(
+    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
+    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        transport.pause_reading()
+        for opaque in range(10):
+            transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
+            await asyncio.sleep(0.001)
+        (connection,) = server.peers
+        assert transport.get_write_buffer_size() > 0
+        await loop.clock.sleep(25_000)
+        assert not connection.closed
+        await loop.clock.sleep(100_000)
+        assert connection.closed
+    assert "took none of its answers" in caplog.text
+
+
+@in_virtual_time
+async def test_a_client_that_reads_slowly_gets_everything(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
+    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
+    got: list[int] = []
+
+    class Reader(asyncio.Protocol):
+        def data_received(self, data: bytes) -> None:
+            got.append(len(data))
+            transport.pause_reading()
+            loop.call_later(20, transport.resume_reading)
+
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Reader, "127.0.0.1", server.port)
+        transport = made[0]
+        for opaque in range(20):
+            transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
+            await asyncio.sleep(0.001)
+        await loop.clock.sleep(500_000)
+    assert sum(got) > 20 * 10_000
+
+
+@in_virtual_time
+async def test_a_peer_that_stops_inside_a_frame_is_closed_as_silent(router: Router) -> None:
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        transport.write(HALF)
+        await loop.clock.sleep(IDLE_MS + IDLE_MS // 2)
+        assert not server.peers
+
+
+@in_virtual_time
+async def test_a_peer_that_does_not_end_its_large_frame_is_dropped(
+    router: Router, kept: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        server.limits.large_frames.size_max = 300_000
+        frame = encode_call(PutKV(namespace="n", key="k", value="v", body=bytes(200_000)), opaque=1)
+        stalls, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        stalls.write(frame[:10_000])
+        await loop.clock.sleep(1_000)
+        waits, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        waits.write(frame[:10_000])
+        await loop.clock.sleep(1_000)
+        waits.write(frame[10_000:])
+        await loop.clock.sleep(1_000)
+        assert kept == []
+        await loop.clock.sleep(IDLE_MS // 2)
+        assert kept == ["v"]
+        assert stalls.is_closing()
+        assert not waits.is_closing()
+    assert "it does not end a large frame" in caplog.text
+
+
+@in_virtual_time
+async def test_clients_that_do_not_read_are_bounded_in_total(
+    router: Router, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    router.add(ListKV, lambda call, peer: ValueReply(body=bytes(10_000)))
+    monkeypatch.setattr(limits_module, "SETTLE_BYTES", 20_000)
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        server.limits.tally.left = 0
+        server.limits.tally.limit = 100_000
+        for number in range(10):
+            transport, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+            transport.pause_reading()
+            for opaque in range(1 + number):
+                transport.write(encode_call(ListKV(namespace="n"), opaque=opaque))
+            await asyncio.sleep(0.01)
+        async with await Channel.connect("127.0.0.1", server.port, clock=loop.clock) as reads:
+            for _ in range(50):
+                await reads.call(ListKV(namespace="n"))
+            connections: Any = server.peers
+            assert sum(connection.unsent for connection in connections) <= 100_000 + 20_000
+            assert 4 <= len(connections) < 11
+    assert "bytes wait for it, and more than 100000 for all clients" in caplog.text
+
+
+# -- who sends and sends -------------------------------------------------------------------------
+
+
+class Client(asyncio.Protocol):
+    """Collects the answers."""
+
+    def __init__(self) -> None:
+        self._reader = FrameReader()
+        self.codes: dict[int, int] = {}
+        """By the numbers of the requests, in the order of their answers."""
+
+    def data_received(self, data: bytes) -> None:
+        for frame in self._reader.feed(data):
+            command = decode(frame)
+            self.codes[command.opaque] = command.code
+
+
+@pytest.fixture
+def slow(router: Router) -> list[int]:
+    """A request that takes two milliseconds, for which others have to wait."""
+    served: list[int] = []
+
+    def serve(call: ListKV, _peer: Peer) -> None:
+        served.append(int(call.namespace))
+        this_loop().clock.jump(2)
+
+    router.add(ListKV, serve, RequestLimit(AdmissionLimits(count=100, wait_ms=200)))
+    return served
+
+
+def requests(count: int, size: int = 0) -> list[bytes]:
+    key = "%0" + str(max(size, 1)) + "d"
+    return [encode_call(ListKV(namespace=key % number), opaque=number) for number in range(count)]
+
+
+async def another_waits_ms(server: Server) -> list[int]:
+    """How long each of some requests of another client takes."""
+    clock, found = this_loop().clock, []
+    async with await Channel.connect("127.0.0.1", server.port, clock=clock) as channel:
+        for _ in range(10):
+            before_ms = clock.monotonic_ms()
+            await channel.call(GetKV(namespace="echo", key="k"), timeout_ms=60_000)
+            found.append(clock.monotonic_ms() - before_ms)
+            await clock.sleep(1)
+    return found
+
+
+@in_virtual_time
+async def test_other_connections_are_served_while_one_keeps_sending(
+    router: Router, slow: list[int]
+) -> None:
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, client = made
+        transport.write(b"".join(requests(1_000)))
+        assert max(await another_waits_ms(server)) < 100
+        assert len(slow) < 1_000
+        await loop.clock.sleep(2_000)
+        assert slow == list(range(1_000))
+        assert list(client.codes.items()) == [(number, 0) for number in range(1_000)]
+        transport.write(requests(1)[0])
+        await loop.clock.sleep(100)
+        assert len(slow) == 1_001
+
+
+@in_virtual_time
+@pytest.mark.parametrize("size", [100, 5_000, 200_000])
+async def test_full_reads_are_served_a_little_at_a_time(
+    router: Router, slow: list[int], size: int
+) -> None:
+    loop = this_loop()
+    count = 4_000_000 // size // 5
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, client = made
+        sent = b"".join(requests(count, size))
+        for start in range(0, len(sent), 2 * READ_FULL):
+            transport.write(sent[start : start + 2 * READ_FULL])
+        assert max(await another_waits_ms(server)) < 100
+        await loop.clock.sleep(60_000)
+        assert list(client.codes) == list(range(count))
+        assert [n for n, code in client.codes.items() if code == 0] == slow
+        transport.write(requests(1)[0])
+        await loop.clock.sleep(100)
+        assert slow[-1] == 0, "it is read on"
+        (connection,) = server.peers
+        assert connection.burst is None  # type: ignore[attr-defined]
+
+
+@in_virtual_time
+async def test_a_flood_of_one_connection_delays_only_itself(
+    router: Router, slow: list[int]
+) -> None:
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, client = made
+        transport.write(b"".join(requests(4_000)))
+        async with await Channel.connect("127.0.0.1", server.port, clock=loop.clock) as channel:
+            for number in range(100):
+                await channel.call(ListKV(namespace=str(10_000 + number)), timeout_ms=60_000)
+                await loop.clock.sleep(5)
+        codes = [client.codes[number] for number in range(4_000)]
+        assert set(codes) == {0, ResponseCode.SYSTEM_BUSY}
+        first = codes.index(ResponseCode.SYSTEM_BUSY)
+        assert first >= BURST_MIN // 2
+        assert set(codes[first:]) == {ResponseCode.SYSTEM_BUSY}
+
+
+@in_virtual_time
+async def test_a_connection_that_closes_during_a_burst_is_served_no_more(
+    router: Router, slow: list[int], kept: list[str]
+) -> None:
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, _ = made
+        transport.write(b"".join(requests(4_000)))
+        await loop.clock.sleep(20)
+        transport.abort()
+        await loop.clock.sleep(10_000)
+        assert 0 < len(slow) < 100
+        assert not server.peers
+
+
+@in_virtual_time
+async def test_a_connection_that_does_not_read_its_replies_is_not_served(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SERVER_BUFFER_HIGH", 20_000)
+    served: list[int] = []
+
+    def large(call: ListKV, _peer: Peer) -> ValueReply:
+        served.append(int(call.namespace))
+        return ValueReply(body=bytes(10_000))
+
+    router.add(ListKV, large)
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, client = made
+        transport.pause_reading()
+        transport.write(b"".join(requests(2_000, 100)))
+        await loop.clock.sleep(1_000)
+        assert 0 < len(served) < 500
+        transport.resume_reading()
+        await loop.clock.sleep(10_000)
+        assert list(client.codes) == served == list(range(2_000))
+
+
+@in_virtual_time
+async def test_a_frame_without_budget_delays_later_frames_of_its_connection(
+    router: Router, kept: list[str]
+) -> None:
+    loop = this_loop()
+    frame = encode_call(PutKV(namespace="n", key="k", value="v", body=bytes(200_000)), opaque=1)
+    async with Server(router, clock=loop.clock) as server:
+        server.limits.large_frames.size_max = 300_000
+        first, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        first.write(frame[:10_000])
+        await loop.clock.sleep(10)
+        other, _ = await loop.create_connection(asyncio.Protocol, "127.0.0.1", server.port)
+        other.write(frame + frame[:-1])
+        await loop.clock.sleep(10)
+        other.write(frame[-1:])
+        await loop.clock.sleep(10)
+        assert kept == []
+        first.write(frame[10_000:])
+        await loop.clock.sleep(10)
+        assert kept == ["v"] * 3

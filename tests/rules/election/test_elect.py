@@ -1,0 +1,149 @@
+"""Elections, with the cases of Apache's ReplicasInfoManagerTest among them."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from tests.rules.election.conftest import group_of, led
+
+from roquet.rules.election.elect import (
+    PRIORITY_DEFAULT,
+    Candidate,
+    ElectionFacts,
+    ElectionRequest,
+    ElectionResult,
+    elect,
+    needs_election,
+)
+from roquet.rules.election.group import RefusalCode, ReplicaGroup
+from roquet.rules.election.lease import MasterLease
+
+TRIO = led(group_of(1, 2, 3), 1, 4, 1, 2, 3)
+SAME = Candidate(epoch=4, end=900)
+
+
+def facts(live: dict[int, Candidate], lease: MasterLease | None = None) -> ElectionFacts:
+    return ElectionFacts(live=live, lease=lease, now_ms=100)
+
+
+def asked(group: ReplicaGroup, live: dict[int, Candidate], **request: Any) -> ElectionResult:
+    return elect(group, ElectionRequest(**request), facts(live))
+
+
+def refused(result: ElectionResult) -> RefusalCode:
+    assert result.refusal is not None
+    return result.refusal.code
+
+
+def test_the_first_to_ask_is_the_first_master() -> None:
+    result = asked(group_of(1, 2), {}, asker=2)
+    assert result == ElectionResult(
+        group=replace(
+            group_of(1, 2), master=2, master_epoch=1, in_sync=frozenset({2}), set_version=1
+        )
+    )
+
+
+def test_the_first_master_is_registered_and_asks_for_itself() -> None:
+    group = group_of(1)
+    stranger = asked(group, {}, asker=9)
+    assert (stranger.group, refused(stranger)) == (group, RefusalCode.BROKER_NEED_TO_BE_REGISTERED)
+    nobody = asked(group, {1: SAME})
+    assert (nobody.group, refused(nobody)) == (group, RefusalCode.MASTER_NOT_AVAILABLE)
+
+
+def test_a_master_that_is_alive_stays() -> None:
+    for request in ({}, {"asker": 2}, {"asker": 1, "designated": True}):
+        result = asked(TRIO, {1: SAME, 2: replace(SAME, end=999)}, **request)
+        assert (result.group, refused(result)) == (TRIO, RefusalCode.MASTER_STILL_EXIST)
+
+
+def test_a_winner_leads_in_a_new_epoch_with_a_set_of_its_own() -> None:
+    result = asked(TRIO, {2: SAME, 3: replace(SAME, end=800)}, asker=3)
+    assert result == ElectionResult(
+        group=replace(TRIO, master=2, master_epoch=5, in_sync=frozenset({2}), set_version=6)
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "third", "winner"),
+    [
+        (Candidate(epoch=4, end=900), Candidate(epoch=3, end=999), 2),
+        (Candidate(epoch=3, end=999), Candidate(epoch=4, end=900), 3),
+        (Candidate(epoch=4, end=900), Candidate(epoch=4, end=901), 3),
+        (Candidate(epoch=4, end=3 << 30), Candidate(epoch=4, end=0), 2),
+        (Candidate(epoch=4, end=900, priority=2), Candidate(epoch=4, end=900, priority=1), 3),
+        (Candidate(epoch=4, end=900), Candidate(epoch=4, end=900, priority=PRIORITY_DEFAULT), 2),
+    ],
+)
+def test_the_best_is_elected_by_epoch_end_and_priority(
+    second: Candidate, third: Candidate, winner: int
+) -> None:
+    assert asked(TRIO, {2: second, 3: third}).group.master == winner
+
+
+def test_an_operator_names_the_one_to_elect() -> None:
+    live = {1: SAME, 2: SAME, 3: SAME}
+    assert asked(TRIO, live, asker=3, designated=True).group.master == 3
+    outside = asked(led(TRIO, 1, 4, 1, 2), live, asker=3, designated=True)
+    assert refused(outside) == RefusalCode.ELECT_MASTER_FAILED
+
+
+def test_nobody_outside_the_set_is_elected_unless_asked_for() -> None:
+    alone = led(TRIO, 1, 4)
+    live = {2: SAME, 3: replace(SAME, end=950)}
+    by_broker = asked(alone, live, asker=2)
+    assert (by_broker.group, refused(by_broker)) == (alone, RefusalCode.ELECT_MASTER_FAILED)
+    unclean = asked(alone, live, asker=2, unclean=True)
+    assert (unclean.group.master, unclean.is_unclean, unclean.refusal) == (3, True, None)
+    named = asked(alone, live, asker=2, designated=True, unclean=True)
+    assert (named.group.master, named.is_unclean) == (2, True)
+
+
+def test_an_unclean_election_prefers_the_set() -> None:
+    result = asked(led(TRIO, 1, 4, 1, 2), {2: SAME, 3: replace(SAME, end=999)}, unclean=True)
+    assert (result.group.master, result.is_unclean) == (2, False)
+
+
+def test_a_group_whose_members_are_all_dead_has_no_master() -> None:
+    alone = led(TRIO, 1, 4)
+    result = asked(alone, {2: SAME})
+    assert refused(result) == RefusalCode.MASTER_NOT_AVAILABLE
+    assert result.group == replace(alone, master=None, master_epoch=5), "the set stays"
+    again = asked(result.group, {2: SAME}, unclean=False)
+    assert again.group == result.group
+    nobody = asked(result.group, {}, unclean=True)
+    assert (nobody.is_unclean, refused(nobody)) == (False, RefusalCode.MASTER_NOT_AVAILABLE)
+    back = asked(result.group, {1: SAME, 2: SAME}, asker=1).group
+    assert (back.master, back.master_epoch) == (1, 6)
+
+
+def test_nobody_is_elected_while_the_old_master_may_acknowledge() -> None:
+    lease = MasterLease(holder=1, until_ms=101)
+    live = {2: SAME, 3: SAME}
+    early = elect(TRIO, ElectionRequest(), facts(live, lease))
+    assert (early.group, refused(early)) == (TRIO, RefusalCode.ELECT_MASTER_FAILED)
+    over = elect(TRIO, ElectionRequest(), facts(live, replace(lease, until_ms=100)))
+    assert over.group.master == 2
+    fenced = elect(TRIO, ElectionRequest(), facts(live, replace(lease, waits_for_all=True)))
+    assert fenced.group.master == 2
+
+
+def test_a_restarted_master_stays_only_if_nobody_in_the_set_has_more() -> None:
+    request = {"asker": 1, "restarted": True}
+    lost = asked(TRIO, {1: replace(SAME, end=899), 2: SAME}, **request)
+    assert lost.group.master == 2
+    equal = asked(TRIO, {1: SAME, 2: SAME}, **request)
+    assert (equal.group.master, equal.group.master_epoch, equal.refusal) == (1, 5, None)
+
+
+def test_the_restart_of_another_broker_leaves_the_master() -> None:
+    result = asked(TRIO, {1: SAME, 2: replace(SAME, end=999)}, asker=2, restarted=True)
+    assert refused(result) == RefusalCode.MASTER_STILL_EXIST
+
+
+def test_a_group_needs_an_election_when_its_master_alone_is_dead() -> None:
+    assert needs_election(TRIO, {2})
+    assert not needs_election(TRIO, {1, 2})
+    assert not needs_election(TRIO, {9}), "nobody of the group is alive"
+    assert not needs_election(replace(TRIO, master=None), {2})

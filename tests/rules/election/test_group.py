@@ -1,0 +1,152 @@
+"""State of a replica group: ids, addresses, sync-state set, removal."""
+
+import pytest
+from msgspec.structs import replace
+from tests.rules.election.conftest import group_of, led
+
+from roquet.rules.election.group import (
+    Refusal,
+    RefusalCode,
+    RegisteredReplica,
+    ReplicaGroup,
+    SetChange,
+    alter_set,
+    apply_broker_id,
+    clean_group,
+    register_address,
+)
+from roquet.wire.codes import ResponseCode
+
+TRIO = led(group_of(1, 2, 3), 1, 4, 1, 2)
+"""Broker 1 leads in epoch 4, 2 is in sync."""
+
+
+def code_of(result: ReplicaGroup | Refusal | None) -> RefusalCode:
+    assert isinstance(result, Refusal)
+    return result.code
+
+
+def test_refusals_are_apaches_response_codes() -> None:
+    assert {f"CONTROLLER_{code.name}": code.value for code in RefusalCode}.items() <= {
+        code.name: code.value for code in ResponseCode
+    }.items()
+
+
+def test_the_first_broker_of_a_name_has_id_one() -> None:
+    group = apply_broker_id(None, "C", "bc", 1, "h:1;17")
+    assert group == ReplicaGroup(
+        cluster="C", name="bc", next_id=2, replicas={1: RegisteredReplica("h:1", "h:1;17")}
+    )
+    assert code_of(apply_broker_id(None, "C", "bc", 2, "h:1;17")) == RefusalCode.BROKER_ID_INVALID
+
+
+def test_an_id_is_one_brokers_for_good() -> None:
+    group = group_of(1)
+    assert apply_broker_id(group, "C", "bc", 1, "h:1;17") == group, "the same one, again"
+    assert code_of(apply_broker_id(group, "C", "bc", 1, "h:9;99")) == RefusalCode.BROKER_ID_INVALID
+    assert code_of(apply_broker_id(group, "C", "bc", 0, "h:9;99")) == RefusalCode.BROKER_ID_INVALID
+
+
+def test_no_id_is_offered_twice() -> None:
+    group = apply_broker_id(group_of(1), "C", "bc", 7, "h:7;1")
+    assert isinstance(group, ReplicaGroup)
+    assert group.next_id == 8
+    lower = apply_broker_id(group, "C", "bc", 3, "h:3;1")
+    assert isinstance(lower, ReplicaGroup)
+    assert lower.next_id == 8
+    assert sorted(lower.replicas) == [1, 3, 7]
+
+
+def test_a_broker_that_moved_has_its_new_address() -> None:
+    group = register_address(TRIO, 2, "h:22")
+    assert isinstance(group, ReplicaGroup)
+    assert group.replicas[2] == RegisteredReplica("h:22", "h:2;17")
+    assert register_address(TRIO, 2, "h:2") == TRIO
+    assert (TRIO.master_address, group_of(1).master_address) == ("h:1", None)
+
+
+@pytest.mark.parametrize("group", [None, group_of(1)])
+def test_a_broker_without_an_id_has_to_apply_first(group: ReplicaGroup | None) -> None:
+    refusal = register_address(group, 2, "h:2")
+    assert code_of(refusal) == RefusalCode.BROKER_NEED_TO_BE_REGISTERED
+
+
+WISH = SetChange(master=1, master_epoch=4, members=frozenset({1, 2, 3}), set_version=5)
+
+
+def test_a_master_changes_its_set() -> None:
+    assert alter_set(TRIO, WISH, {1, 2, 3}) == replace(
+        TRIO, in_sync=frozenset({1, 2, 3}), set_version=6
+    )
+    alone = replace(WISH, members=frozenset({1}))
+    assert alter_set(TRIO, alone, {1}) == replace(TRIO, in_sync=frozenset({1}), set_version=6)
+
+
+def test_the_first_reason_against_a_change_is_named() -> None:
+    change = replace(WISH, members=frozenset({1, 2}), master=2, master_epoch=3, set_version=4)
+    assert code_of(alter_set(None, change, ())) == RefusalCode.ALTER_SYNC_STATE_SET_FAILED
+    assert code_of(alter_set(TRIO, change, ())) == RefusalCode.ALTER_SYNC_STATE_SET_FAILED
+    change = replace(change, members=frozenset({2, 9}))
+    assert code_of(alter_set(TRIO, change, ())) == RefusalCode.INVALID_MASTER
+    change = replace(change, master=1)
+    assert code_of(alter_set(TRIO, change, ())) == RefusalCode.FENCED_MASTER_EPOCH
+    change = replace(change, master_epoch=4)
+    assert code_of(alter_set(TRIO, change, ())) == RefusalCode.FENCED_SYNC_STATE_SET_EPOCH
+    change = replace(change, set_version=5)
+    assert code_of(alter_set(TRIO, change, ())) == RefusalCode.BROKER_NOT_ALIVE
+    assert code_of(alter_set(TRIO, change, {2})) == RefusalCode.INVALID_REPLICAS
+    change = replace(change, members=frozenset({2}))
+    assert code_of(alter_set(TRIO, change, {2})) == RefusalCode.ALTER_SYNC_STATE_SET_FAILED
+
+
+def test_a_group_without_a_master_has_none_to_change_its_set() -> None:
+    group = replace(TRIO, master=None, master_epoch=5)
+    assert code_of(alter_set(group, WISH, {1, 2, 3})) == RefusalCode.INVALID_MASTER
+
+
+def test_a_dead_replica_is_removed() -> None:
+    group = clean_group(TRIO, {3}, {1, 2})
+    assert isinstance(group, ReplicaGroup)
+    assert sorted(group.replicas) == [1, 2]
+    assert (sorted(group.in_sync), group.set_version, group.next_id) == ([1, 2], 5, 4)
+
+
+def test_a_removed_member_leaves_the_set_in_a_new_version() -> None:
+    group = clean_group(TRIO, {2}, {1, 3})
+    assert isinstance(group, ReplicaGroup)
+    assert (sorted(group.in_sync), group.set_version) == ([1], 6)
+    assert (group.master, group.master_epoch) == (1, 4)
+
+
+def test_a_removed_master_leaves_its_group_in_a_new_epoch() -> None:
+    group = clean_group(TRIO, {1}, {2, 3})
+    assert isinstance(group, ReplicaGroup)
+    assert (group.master, group.master_epoch) == (None, 5)
+    assert (sorted(group.in_sync), group.set_version) == ([2], 6)
+
+
+def test_the_last_members_of_the_set_are_not_removed_while_there_are_others() -> None:
+    refusal = clean_group(TRIO, {1, 2}, {3}, even_living=True)
+    assert code_of(refusal) == RefusalCode.INVALID_CLEAN_BROKER_METADATA
+    never_led = clean_group(group_of(1, 2), {1}, ())
+    assert isinstance(never_led, ReplicaGroup)
+    assert sorted(never_led.replicas) == [2]
+
+
+def test_a_whole_group_is_removed() -> None:
+    assert clean_group(TRIO, (), ()) is None
+    assert clean_group(TRIO, {1, 2, 3}, ()) is None
+    assert clean_group(TRIO, (), {1}, even_living=True) is None
+
+
+def test_brokers_that_are_alive_are_removed_only_on_demand() -> None:
+    for ids in ({2}, ()):
+        refusal = clean_group(TRIO, ids, {2})
+        assert code_of(refusal) == RefusalCode.INVALID_CLEAN_BROKER_METADATA
+    group = clean_group(TRIO, {2}, {1, 2, 3}, even_living=True)
+    assert isinstance(group, ReplicaGroup)
+    assert sorted(group.replicas) == [1, 3], "Apache's controller removes them all"
+
+
+def test_a_group_that_is_not_there_cannot_be_removed() -> None:
+    assert code_of(clean_group(None, (), ())) == RefusalCode.INVALID_CLEAN_BROKER_METADATA

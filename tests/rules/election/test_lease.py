@@ -1,0 +1,116 @@
+"""Leases of masters, on clocks that are not the same."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+from tests.rules.election.conftest import group_of, led
+
+from roquet.rules.election.group import Refusal, RefusalCode
+from roquet.rules.election.lease import (
+    LeaseRequest,
+    LeaseTerms,
+    MasterLease,
+    assumed_lease,
+    grant_lease,
+    granted_term,
+    may_replace_master,
+    released_lease,
+)
+
+TERMS = LeaseTerms(length_ms=2_000, drift_per_mille=10)
+TRIO = led(group_of(1, 2, 3), 1, 4, 1, 2)
+ASKED = LeaseRequest(broker_id=1, epoch=4)
+
+
+def granted(now_ms: int, lease: MasterLease | None = None) -> MasterLease:
+    result = grant_lease(TRIO, lease, ASKED, now_ms, TERMS)
+    assert isinstance(result, MasterLease)
+    return result
+
+
+def test_a_controller_waits_longer_than_a_master_goes_on() -> None:
+    assert TERMS.wait_ms == 2_042
+    assert LeaseTerms(length_ms=1_000, drift_per_mille=0).wait_ms == 1_001
+    assert granted(100) == MasterLease(holder=1, until_ms=2_142)
+
+
+def test_a_master_acknowledges_in_its_epoch_until_its_term_ends() -> None:
+    term = granted_term(4, 500, TERMS)
+    assert term.may_acknowledge(4, 2_499)
+    assert not term.may_acknowledge(4, 2_500)
+    assert not term.may_acknowledge(5, 600)
+
+
+@given(
+    st.integers(1, 60_000),
+    st.integers(0, 100),
+    st.floats(-1, 1),
+    st.floats(-1, 1),
+    st.integers(0, 5_000),
+    st.integers(0, 10**9),
+    st.integers(0, 10**9),
+)
+def test_the_master_has_stopped_when_the_controllers_wait_is_over(
+    length_ms: int,
+    drift: int,
+    master_drift: float,
+    controller_drift: float,
+    delay_ms: int,
+    master_start: int,
+    controller_start: int,
+) -> None:
+    """Times in ms of true time; each clock shows its start and the time since, at its own rate."""
+    terms = LeaseTerms(length_ms=length_ms, drift_per_mille=drift)
+    master_rate = 1 + master_drift * drift / 1_000
+    controller_rate = 1 + controller_drift * drift / 1_000
+    term = granted_term(4, master_start, terms)
+    at_controller = int(controller_start + delay_ms * controller_rate)
+    lease = grant_lease(TRIO, None, ASKED, at_controller, terms)
+    assert isinstance(lease, MasterLease)
+    may_elect_at = (lease.until_ms - controller_start) / controller_rate
+    assert not term.may_acknowledge(4, int(master_start + may_elect_at * master_rate + 1e-6))
+
+
+def test_a_lease_is_the_masters_of_the_current_epoch() -> None:
+    for asked, code in [
+        (LeaseRequest(broker_id=2, epoch=4), RefusalCode.INVALID_MASTER),
+        (LeaseRequest(broker_id=1, epoch=3), RefusalCode.FENCED_MASTER_EPOCH),
+    ]:
+        refusal = grant_lease(TRIO, None, asked, 100, TERMS)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code == code
+
+
+def test_a_longer_lease_does_not_end_earlier_than_the_one_before() -> None:
+    assert granted(200, granted(100)).until_ms == 2_242
+    assert granted(100, MasterLease(holder=2, until_ms=9_000)).until_ms == 9_000
+
+
+def test_another_master_is_elected_once_the_lease_is_over() -> None:
+    lease = granted(100)
+    assert not may_replace_master(TRIO, lease, 2, 2_141)
+    assert may_replace_master(TRIO, lease, 2, 2_142)
+    assert may_replace_master(TRIO, lease, 1, 101), "its holder knows of itself"
+    assert may_replace_master(TRIO, None, 2, 0), "Apache's masters have no lease"
+
+
+def test_a_member_that_the_master_waits_for_is_elected_at_once() -> None:
+    result = grant_lease(TRIO, None, replace(ASKED, waits_for_all=True), 100, TERMS)
+    assert isinstance(result, MasterLease)
+    assert may_replace_master(TRIO, result, 2, 101)
+    assert not may_replace_master(TRIO, result, 3, 101), "the master does not wait for it"
+    assert may_replace_master(TRIO, result, 3, 2_142)
+
+
+def test_a_controller_that_begins_to_lead_assumes_a_lease() -> None:
+    lease = assumed_lease(100, TERMS)
+    for winner in (1, 2):
+        assert not may_replace_master(TRIO, lease, winner, 2_141)
+        assert may_replace_master(TRIO, lease, winner, 2_142)
+
+
+@pytest.mark.parametrize(("broker_id", "until_ms"), [(1, 150), (2, 2_142)])
+def test_only_its_holder_releases_a_lease(broker_id: int, until_ms: int) -> None:
+    assert released_lease(granted(100), broker_id, 150).until_ms == until_ms
+    assert released_lease(granted(100), 1, 9_999).until_ms == 2_142

@@ -1,0 +1,73 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.store.consume_queue.entries import (
+    EntryExtents,
+    count_entries,
+    entry_columns,
+    entry_extents,
+)
+from roquet.store.layout import ENTRY_SIZE, FILLER
+from roquet.wire.records.record import ENTRY
+from roquet.wire.records.speedups import COMPILED, use_compiled
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(-(2**63), 2**63 - 1) | st.integers(0, 400),
+        st.integers(-(2**31), 2**31 - 1) | st.sampled_from([100, 200, 2**31 - 1]),
+        st.integers(-(2**63), 2**63 - 1),
+    ),
+    max_size=20,
+)
+
+
+def encoded(*rows: tuple[int, int, int]) -> bytes:
+    return b"".join([ENTRY.pack(*row) for row in rows])
+
+
+@given(st.integers(1, 70), st.data())
+def test_the_end_of_a_queue_is_found_wherever_it_is(capacity: int, data: st.DataObject) -> None:
+    count = data.draw(st.integers(0, capacity))
+    view = memoryview(bytearray(capacity * ENTRY_SIZE))
+    for offset in range(count):
+        ENTRY.pack_into(view, offset * ENTRY_SIZE, offset * 100, 100, 0)
+    assert count_entries(view, capacity) == count
+
+
+def test_entries_are_read_as_columns() -> None:
+    entries = encoded((5 << 32, 5, -1), (105, 7, 2**40))
+    assert entry_columns(memoryview(entries)) == ([5 << 32, 105], [5, 7], [-1, 2**40])
+    assert entry_columns(b"") == ([], [], [])
+
+
+def test_adjacent_records_share_one_extent() -> None:
+    entries = encoded((100, 5, 0), (105, 7, 0), (120, 3, 0), (123, 4, 0))
+    assert entry_extents(entries, 99) == EntryExtents(4, 19, [100, 120], [112, 127])
+    assert entry_extents(b"", 99, least=1) == EntryExtents(0, 0, [], [])
+
+
+def test_extents_end_with_the_last_record_that_fits() -> None:
+    entries = encoded((100, 5, 0), (105, 7, 0), (120, 3, 0))
+    assert entry_extents(entries, 14) == EntryExtents(2, 12, [100], [112])
+    assert entry_extents(entries, 4) == EntryExtents(0, 0, [], [])
+    assert entry_extents(entries, 4, least=1) == EntryExtents(1, 5, [100], [105])
+
+
+def test_extents_end_in_front_of_an_entry_without_a_record() -> None:
+    entries = encoded((100, 5, 0)) + FILLER + encoded((105, 7, 0))
+    assert entry_extents(entries, 99) == EntryExtents(1, 5, [100], [105])
+    assert entry_extents(FILLER, 2**40, least=1) == EntryExtents(0, 0, [], [])
+
+
+@pytest.mark.skipif(not COMPILED, reason="the compiled forms are not built: make install")
+@given(ROWS, st.integers(0, 2**33), st.integers(0, 3))
+def test_both_forms_read_any_entries_alike(
+    rows: list[tuple[int, int, int]], size_max: int, least: int
+) -> None:
+    entries, results = encoded(*rows), []
+    for on in (True, False):
+        use_compiled(on)
+        results.append((entry_columns(entries), entry_extents(entries, size_max, least=least)))
+    use_compiled(True)
+    assert results[0] == results[1]

@@ -1,0 +1,69 @@
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreError, StoreFailed
+from roquet.store.store import Store, StoreConfig
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
+
+NOW = 1_700_000_000_000
+
+
+def test_queues_that_cannot_be_removed_end_writing_since_a_successor_would_find_them(
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch, bodies: "ReadBodies"
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    fill(store, 3, topic="U")
+
+    def failing(_: Path, *_target: Path) -> None:
+        raise StoreError("no")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store_dir.files, "move", failing)
+        patch.setattr(store_dir.files, "remove", failing)
+        with pytest.raises(StoreFailed, match="queues of topic U could not be removed"):
+            store.delete_topic("U")
+    with pytest.raises(StoreFailed):
+        fill(store, 1, topic="U")
+    store.close(NOW)
+    store = store_dir.open_after_kill()
+    assert store.bounds("U", 0) == (0, 0)
+    assert len(bodies(store)) == 3
+
+
+def test_a_topic_is_deleted_where_its_files_cannot_be_put_away(
+    tmp_path: Path, draft: "MakeDraft"
+) -> None:
+    (tmp_path / "consumequeue-removed").write_bytes(b"in the way")
+    store = Store.open(tmp_path, StoreConfig(), now_ms=NOW, pid=7)
+    store.append(draft(), NOW)
+    store.delete_topic("T")
+    assert not (tmp_path / "consumequeue" / "T").exists()
+    store.append(draft(), NOW)
+    assert store.bounds("T", 0) == (0, 1)
+    store.close(NOW)
+
+
+def test_a_deleted_topic_is_gone_and_may_come_again(
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    store.delete_topic("T")
+    assert (store.topics(), store.bounds("T", 0)) == ([], (0, 0))
+    fill(store, 2)
+    assert len(bodies(store)) == 2
+
+
+def test_one_queue_is_removed_and_the_others_of_its_topic_stay(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
+    fill(store, 2, queue_id=0)
+    fill(store, 3, queue_id=1)
+    store.remove_queue("T", 0)
+    assert (store.queue_ids("T"), store.bounds("T", 1)) == ([1], (0, 3))

@@ -1,0 +1,129 @@
+"""Calls of a controller: headers and bodies against Apache's, and frames of a genuine one."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls import controller as calls
+from roquet.wire.calls.admin.namesrv import BrokerMembers
+from roquet.wire.calls.replication import NotifyRoleChanged
+from roquet.wire.calls.route import BrokerHeartbeat
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import decode
+from roquet.wire.fastjson import codec
+from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_reply, to_ext
+from roquet.wire.frame import FrameReader
+
+Agree = Callable[[str, type[Any]], None]
+Json = dict[str, Any]
+
+VECTORS = Path(__file__).parents[2] / "vectors"
+BODIES = [json.loads(line) for line in (VECTORS / "bodies.jsonl").read_text().splitlines()]
+FRAMES = VECTORS / "replication" / "controller-frames.jsonl"
+CAPTURED: list[Json] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+
+CALLS: dict[int, type[Call[Any]]] = {
+    904: BrokerHeartbeat,
+    1001: calls.AlterSyncStateSet,
+    1002: calls.ElectMaster,
+    1003: calls.RegisterWithController,
+    1004: calls.GetReplicaInfo,
+    1005: calls.GetControllerMetadata,
+    1006: calls.GetSyncStateData,
+    1008: NotifyRoleChanged,
+    1012: calls.GetNextBrokerId,
+    1013: calls.ApplyBrokerId,
+}
+
+BODY_OF: dict[int, Any] = {
+    1001: calls.SyncStateSet,
+    1002: calls.ElectMasterBody,
+    1003: calls.SyncStateSet,
+    1004: calls.SyncStateSet,
+    1006: calls.SyncStateData,
+    1008: calls.SyncStateSet,
+}
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("AlterSyncStateSetRequestHeader", calls.AlterSyncStateSet),
+        ("AlterSyncStateSetResponseHeader", calls.AlterSyncStateSetReply),
+        ("ApplyBrokerIdRequestHeader", calls.ApplyBrokerId),
+        ("ApplyBrokerIdResponseHeader", calls.ApplyBrokerIdReply),
+        ("CleanControllerBrokerDataRequestHeader", calls.CleanBrokerData),
+        ("ElectMasterRequestHeader", calls.ElectMaster),
+        ("ElectMasterResponseHeader", calls.ElectMasterReply),
+        ("GetMetaDataResponseHeader", calls.GetControllerMetadataReply),
+        ("GetNextBrokerIdRequestHeader", calls.GetNextBrokerId),
+        ("GetNextBrokerIdResponseHeader", calls.GetNextBrokerIdReply),
+        ("GetReplicaInfoRequestHeader", calls.GetReplicaInfo),
+        ("GetReplicaInfoResponseHeader", calls.GetReplicaInfoReply),
+        ("RegisterBrokerToControllerRequestHeader", calls.RegisterWithController),
+        ("RegisterBrokerToControllerResponseHeader", calls.RegisterWithControllerReply),
+    ],
+)
+def test_headers_agree_with_javas(agree: Agree, java: str, ours: type[Any]) -> None:
+    agree(java, ours)
+
+
+@pytest.mark.parametrize(
+    ("java", "ours"),
+    [
+        ("BrokerReplicasInfo", calls.SyncStateData),
+        ("ElectMasterResponseBody", calls.ElectMasterBody),
+        ("SyncStateSet", calls.SyncStateSet),
+    ],
+)
+def test_bodies_are_read_and_written_to_the_byte(java: str, ours: Any) -> None:
+    texts = [line["out"]["text"] for line in BODIES if line["in"]["class"] == java]
+    assert texts
+    assert [codec.dumps(codec.loads(text, ours)).decode() for text in texts] == texts
+
+
+@pytest.mark.parametrize(
+    "captured", CAPTURED, ids=[f"{c['code']}-{c['kind']}-{n}" for n, c in enumerate(CAPTURED)]
+)
+def test_genuine_frames_are_read_and_written_again(captured: Json) -> None:
+    (frame,) = FrameReader().feed(bytes.fromhex(captured["hex"]))
+    command, kind = decode(frame), CALLS[captured["code"]]
+    assert kind.code == captured["code"]
+    value: Call[Any] | Reply
+    if captured["kind"] == "req":
+        value = decode_call(command, kind)
+        stream = encode_call(value, opaque=1)
+    else:
+        value = decode_reply(command, kind.reply)
+        assert type(value) is kind.reply
+        stream = encode_reply(value, command)
+    (again,) = FrameReader().feed(stream)
+    sent = decode(again)
+    assert to_ext(value).items() >= (captured["ext"] or {}).items()
+    assert sent.body == captured["body"].encode()
+    if captured["body"] and captured["body"][0] == "{":
+        typed = codec.loads(value.body, BODY_OF[captured["code"]])
+        assert codec.dumps(typed) == value.body
+
+
+def test_an_election_names_the_members_and_the_set() -> None:
+    (text,) = [c["body"] for c in CAPTURED if (c["code"], c["kind"]) == (1002, "resp")]
+    members = BrokerMembers(cluster="C", broker_name="bc", broker_addrs={1: "127.0.0.1:21941"})
+    body = codec.loads(text, calls.ElectMasterBody)
+    assert body == calls.ElectMasterBody(broker_member_group=members, sync_state_set=[1])
+
+
+def test_a_master_that_still_leads_is_an_answer() -> None:
+    assert ResponseCode.CONTROLLER_MASTER_STILL_EXIST in calls.ElectMaster.accepts
+
+
+def test_replicas_are_listed_with_whether_they_live() -> None:
+    (text,) = [c["body"] for c in CAPTURED if (c["code"], c["kind"]) == (1006, "resp")]
+    info = codec.loads(text, calls.SyncStateData).replicas_info_table["bc"]
+    assert (info.master_broker_id, info.master_epoch, info.sync_state_set_epoch) == (1, 1, 2)
+    assert [(one.broker_id, one.alive) for one in info.in_sync_replicas] == [(1, True), (2, True)]
+    assert info.not_in_sync_replicas == []

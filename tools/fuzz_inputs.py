@@ -1,0 +1,463 @@
+"""Fuzz inputs: random calls of the functions that have a compiled form.
+
+`CALLS` has a maker of calls for each function. Input is ordinary, damaged, or what no caller would
+pass: lengths that disagree, columns whose offsets decrease, arrays that are not aligned.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from roquet.broker.ingest import property_normalizer
+from roquet.store.key_index import hasher
+from roquet.wire.records import batch, record
+
+EDGES: Final = (
+    0, 1, -1, 2, 22, 91, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, -(2**31), 2**31,
+    2**32 - 22, 2**32 - 1, 2**32, 2**50, 2**62, 2**63 - 1, -(2**63), 2**63, 2**64,
+)  # fmt: skip
+"""Numbers near which a length, an offset or a sum stops fitting."""
+
+ODD: Final = (None, "s", 7, bytearray(b"x"), memoryview(b"abc"), 1.5, True)
+
+NAMES: Final = (
+    "UNIQ_KEY", "TAGS", "WAIT", "KEYS", "a", "b", "é", "UNIQ_KEYS", "XKEYS", "", "CLUSTER",
+    *sorted(property_normalizer.SPECIAL),
+)  # fmt: skip
+WORDS: Final = (
+    "", "x", "red", "false", "true", "k1 k2", "a b  c ", " ", "é", "\ud800", "\U0001f600", "\0",
+    "z" * 50, "7F0000010007",
+)  # fmt: skip
+
+
+class Case(NamedTuple):
+    """One call: its arguments, what of its answer counts, and whether Python can be asked, too."""
+
+    arguments: tuple[Any, ...]
+    answer: Callable[[Any], object] = lambda value: value
+    is_sound: bool = True
+    """False for columns and slices with which Arrow itself would read outside of its buffers."""
+
+
+# -- parts ---------------------------------------------------------------------------------------
+
+
+def number(r: Random, bits: int = 32) -> int:
+    """A number; most fit into so many bits."""
+    if r.random() < 0.8:
+        return r.randrange(-5, 1_000)
+    limit = 1 << (bits - 1)
+    return r.choice([n for n in EDGES if -limit <= n < limit] if r.random() < 0.85 else EDGES)
+
+
+def damage(r: Random, raw: bytes) -> bytes:
+    """Bytes with up to three damages; mostly with none or one."""
+    data = bytearray(raw)
+    for _ in range(r.choice((0, 0, 1, 1, 2, 3))):
+        at = r.randrange(len(data) + 1)
+        match r.randrange(6):
+            case 0:
+                del data[at:]
+            case 1:
+                data[at : at + 1] = r.randbytes(1)
+            case 2:
+                sizes = [n for n in EDGES if 0 <= n < 1 << 32]
+                data[at : at + 4] = struct.pack(">I", r.choice([*sizes, len(data), at]))
+            case 3:
+                data[at:at] = r.randbytes(r.randrange(30))
+            case 4:
+                data[at : at + 2] = struct.pack(">H", r.choice((0, 1, 255, 32_767, 65_535)))
+            case _:
+                del data[at : at + r.randrange(10)]
+    return bytes(data)
+
+
+def text_of(r: Random) -> bytes:
+    """Encoded properties: mostly regular, sometimes long, cut, or any bytes."""
+    if r.random() < 0.05:
+        return r.randbytes(r.randrange(40))
+    parts = [("UNIQ_KEY", r.choice(("7F01", "k" * 32)))] if r.random() < 0.8 else []
+    parts += [
+        (r.choice(NAMES if r.random() < 0.3 else NAMES[:6]), r.choice(WORDS))
+        for _ in range(r.randrange(5))
+    ]
+    r.shuffle(parts)
+    raw = "".join(f"{n}\x01{v}\x02" for n, v in parts).encode("utf-8", "surrogatepass")
+    if r.random() < 0.02:
+        raw = b"a\x01" + b"x" * r.choice((32_600, 32_764, 32_765, 40_000)) + b"\x02"
+    return damage(r, raw) if r.random() < 0.2 else raw
+
+
+def body_of(r: Random) -> bytes:
+    """A body, mostly short."""
+    return r.randbytes(r.choice((0, 0, 1, 5, 20, 300, 6_000)))
+
+
+def topic_of(r: Random) -> bytes:
+    """A topic, of the lengths at which a record's layout changes."""
+    return r.choice((b"T", b"orders", b"t" * 127, b"t" * 128, b"t" * 300, "é".encode(), b"\xff",
+                     b"", b"\xed\xa0\x80", b"a\0"))  # fmt: skip
+
+
+def head_of(r: Random) -> tuple[list[Any], bytes]:
+    """Numbers and hosts as `pack_batch` takes them, and the topic."""
+    flag = r.choice((0, 0, 16, 32, 48, -1, number(r)))
+    hosts = [bytes(20 if flag & 16 else 8), bytes(20 if flag & 32 else 8)]
+    if r.random() < 0.05:
+        hosts[r.randrange(2)] = r.randbytes(r.randrange(24))
+    sizes = (32, 64, 64, 64, 64, 32, 64)
+    odd = r.random() < 0.3
+    numbers = [number(r, bits) if odd else r.randrange(10**6) for bits in sizes]
+    queue_id, offset, position, born, stored, times, prepared = numbers
+    head = [queue_id, offset, position, flag, born, hosts[0], stored, hosts[1], times, prepared]
+    return head, topic_of(r)
+
+
+def record_of(r: Random) -> bytes:
+    """A whole record."""
+    flag, topic, text = r.choice((0, 16, 32, 48)), topic_of(r), text_of(r)
+    hosts = r.randbytes(20 if flag & 16 else 8), r.randbytes(20 if flag & 32 else 8)
+    return record.pack(
+        1, -2, 3, 2**40, flag, 5, hosts[0], -6, hosts[1], 7, 8, body_of(r), topic, text[:32_767]
+    )
+
+
+def records_of(r: Random) -> list[bytes]:
+    """Up to three records."""
+    return [record_of(r) for _ in range(r.randrange(4))]
+
+
+def entries_of(r: Random) -> bytes:
+    """Queue entries, some of which follow each other in the log."""
+    rows, position = [], r.randrange(10**6)
+    for _ in range(r.randrange(9)):
+        size = r.choice((91, 200, 2**31 - 1)) if r.random() < 0.2 else r.randrange(91, 999)
+        if r.random() < 0.2:
+            position = r.choice((0, -1, 2**50, 2**50 + 1, 2**63 - 1, position - 5))
+        rows.append(struct.pack(">qiq", position, size, r.randrange(-9, 9)))
+        position = min(position + size, 2**63 - 1)
+    raw = b"".join(rows)
+    return damage(r, raw) if r.random() < 0.1 else raw
+
+
+def buffer_of(r: Random, raw: bytes) -> Any:
+    """These bytes as one of the types that hold bytes."""
+    return r.choice((bytes, bytearray, memoryview, lambda b: np.frombuffer(b, np.uint8)))(raw)
+
+
+def column_of(r: Random, values: Sequence[bytes | None], kind: Any = None) -> tuple[pa.Array, bool]:
+    """A column of values, whole or a slice of a larger one, and whether its offsets are sound."""
+    around = [r.choice((b"", b"pad")) for _ in range(r.choice((0, 0, 1, 9)))]
+    whole = pa.array([*around, *values, *around], kind or pa.binary())
+    column = whole.slice(len(around), len(values))
+    if kind is not None or column.buffers()[1] is None or r.random() < 0.5:
+        return column, True
+    if not len(whole) or r.random() < 0.3:
+        return column, True
+    # Buffers made here: at odd addresses, with no data, or with offsets changed after the check.
+    validity, offsets, data = whole.buffers()
+    edges = np.frombuffer(b"?" + offsets.to_pybytes(), np.uint8)[1:].copy()
+    shift = r.choice((0, 1))
+    room = np.zeros(len(edges) + 1, np.uint8)
+    room[shift : shift + len(edges)] = edges
+    if not edges[: 4 * (len(whole) + 1)].any() and r.random() < 0.5:
+        data = pa.py_buffer(b"")
+    buffers = [validity, pa.py_buffer(room).slice(shift, len(edges)), data]
+    column = pa.Array.from_buffers(pa.binary(), len(whole), buffers).slice(len(around), len(values))
+    is_sound = r.random() < 0.7
+    if not is_sound:
+        at = shift + 4 * r.randrange(len(whole) + 1)
+        edge = r.choice([n for n in EDGES if -(2**31) <= n < 2**31])
+        room[at : at + 4] = np.frombuffer(struct.pack("=i", edge), np.uint8)
+    return column, is_sound
+
+
+def array_of(r: Random, numbers: Sequence[int], kind: str = "i8") -> Any:
+    """An array of numbers; sometimes not adjacent, not aligned, reversed or of another type."""
+    limit = 1 << (63 if kind == "i8" else 31)
+    inside = [min(max(n, -limit), limit - 1) for n in numbers]
+    array: Any = np.array(inside, kind)
+    match r.randrange(12):
+        case 0:
+            struct_array = np.zeros(len(inside), [("odd", "u1"), ("n", kind)])
+            struct_array["n"] = inside
+            array = struct_array["n"]
+        case 1:
+            array = np.repeat(array, 2)[::2]
+        case 2:
+            array = array[::-1].copy()[::-1]
+        case 3:
+            array = array.astype(f">{kind}")
+        case 4:
+            array = np.frombuffer(b"?" + array.tobytes(), kind, offset=1)
+        case 5 if all(abs(n) < 2**31 for n in inside):
+            array = array.astype("i4" if kind == "i8" else "i8")
+        case _:
+            pass  # an ordinary array
+    return array
+
+
+def column_values(buffers: Any) -> list[bytes]:
+    """The values of a column, from its offsets and bytes."""
+    edges, data = np.frombuffer(buffers[0], np.int32), bytes(buffers[1])
+    return [data[a:b] for a, b in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)]
+
+
+# -- calls ---------------------------------------------------------------------------------------
+
+
+def item_columns(r: Random) -> Case:
+    """A batch, perhaps damaged."""
+    raw = b"".join(
+        batch.encode_item(r.randrange(-9, 9), body_of(r), text_of(r)[:32_767])
+        for _ in range(r.randrange(5))
+    )
+    return Case((damage(r, raw), r.choice((0, 1, 2, 3, 100, 2**31, -1))))
+
+
+class ChangingItem:
+    """A message of a batch whose body changes the list that it is in."""
+
+    flag = 1
+    properties = "a\x01b\x02"
+
+    def __init__(self, items: list[Any], grows: bool) -> None:
+        self._items, self._grows = items, grows
+
+    @property
+    def body(self) -> bytes:
+        """The body."""
+        if not self._grows:
+            del self._items[1:]
+        elif len(self._items) < 5:
+            self._items.append(self)
+        return b"body"
+
+
+def encode_items(r: Random) -> Case:
+    """Messages; some of odd types, some of which change the list."""
+    items: list[Any] = []
+    for _ in range(r.randrange(5)):
+        text: Any = text_of(r)
+        if r.random() < 0.5:
+            text = text.decode("utf-8", "replace")
+        item = SimpleNamespace(flag=number(r), body=body_of(r), properties=text)
+        if r.random() < 0.05:
+            setattr(item, r.choice(("flag", "body", "properties")), r.choice(ODD))
+        items.append(item)
+    if r.random() < 0.05:
+        items[:1] = [ChangingItem(items, r.random() < 0.5)]
+        return Case((items,), is_sound=False)  # the Python form would see another list
+    return Case((items,))
+
+
+def pack(r: Random) -> Case:
+    """One record, of numbers that may not fit."""
+    head, topic = head_of(r)
+    queue_id, *others = head
+    body: Any = body_of(r)
+    if r.random() < 0.03:
+        body = r.choice(ODD)
+    return Case((queue_id, number(r), *others, body, topic, text_of(r)))
+
+
+def pack_batch(r: Random) -> Case:
+    """A batch whose columns may differ in length, or hold odd types."""
+    head, topic = head_of(r)
+    columns: list[list[Any]] = [[], [], [], []]
+    for _ in range(r.choice((1, 1, 2, 3, 8))):
+        values = (r.randrange(9), body_of(r), text_of(r), number(r, 64))
+        for column, value in zip(columns, values, strict=True):
+            column.append(value)
+    if r.random() < 0.05:
+        r.choice(columns).append(0)
+    if r.random() < 0.05:
+        r.choice(columns[:3])[0] = r.choice(ODD)
+    parts = [tuple(column) if r.random() < 0.3 else column for column in columns]
+    return Case((*head, topic, record.BatchColumns(*parts)))
+
+
+def whole_records(r: Random) -> Case:
+    """Records, perhaps damaged, and where to begin."""
+    raw = damage(r, b"".join(records_of(r)))
+    return Case((raw, r.choice((0, 0, 0, 1, 91, len(raw), len(raw) + 5, max(0, len(raw) - 91)))))
+
+
+def pack_pairs(r: Random) -> Case:
+    """Pairs of a header; both forms give MessagePack, not always in the same bytes."""
+    parts = []
+    for _ in range(r.choice((0, 1, 2, 5, 20, 1_100))):
+        name, value = (r.choice(WORDS).encode("utf-8", "surrogatepass") for _ in "12")
+        value *= r.choice((1, 1, 6, 2_000))
+        parts.append(struct.pack(">h", len(name)) + name + struct.pack(">i", len(value)) + value)
+    return Case((damage(r, b"".join(parts)),), msgspec.msgpack.decode)
+
+
+def property_finder(r: Random) -> Case:
+    """A name, looked for in several texts."""
+    texts = [text_of(r) for _ in range(3)]
+    return Case((r.choice(NAMES),), lambda find: [find(text) for text in texts])
+
+
+def property_positions(r: Random) -> Case:
+    """Records and their edges, or edges that are none."""
+    raws = records_of(r)
+    edges = [sum(map(len, raws[:count])) for count in range(len(raws) + 1)]
+    raw = damage(r, b"".join(raws))
+    if r.random() < 0.2:
+        edges = [r.choice((0, 1, -1, len(raw) - 91, len(raw), 2**40, 2**62)) for _ in range(3)]
+    return Case((raw, edges, topic_of(r)))
+
+
+def plain_facts(r: Random) -> Case:
+    """One text."""
+    return Case((text_of(r),))
+
+
+def plain_batch(r: Random) -> Case:
+    """Texts of a batch, and what they share."""
+    texts = [text_of(r) for _ in range(r.choice((0, 1, 2, 8)))]
+    return Case((texts, text_of(r) if r.random() < 0.3 else b"", b"CLUSTER\x01C\x02"))
+
+
+def key_hashes(r: Random) -> Case:
+    """Topics and texts; the number of both may differ."""
+    topics, texts = [topic_of(r)] * r.randrange(5), [text_of(r) for _ in range(r.randrange(5))]
+    if r.random() < 0.9:
+        topics = [topic_of(r) for _ in texts] if r.random() < 0.5 else [topic_of(r)] * len(texts)
+    return Case((topics, texts, hasher.hash_key))
+
+
+def link_entries(r: Random) -> Case:
+    """Slots with any numbers in them, and entries to add."""
+    slots = bytearray(
+        b"".join(
+            struct.pack(">i", r.choice((0, 0, 1, 2, 5, -1, 9, 2**31 - 1)))
+            for _ in range(r.choice((0, 1, 2, 5, 20)))
+        )
+    )
+    slots += bytes(r.choice((0, 0, 0, 3)))
+    count = r.randrange(8)
+    columns = [[number(r, bits) for _ in range(count)] for bits in (32, 64, 64)]
+    columns[0] = [abs(n) % 2**31 if r.random() < 0.98 else n for n in columns[0]]
+    if r.random() < 0.05:
+        r.choice(columns).append(1)
+    begin = min(max(number(r, 64), -(2**63)), 2**63 - 1)
+    columns[2] = [min(max(n, -(2**63)), 2**63 - 1) for n in columns[2]]
+    return Case((slots, *columns, begin, r.choice((1, 1, 5, 9, 2**31 - 1, 2**31 - 3, 0, -1))))
+
+
+def entry_columns(r: Random) -> Case:
+    """Entries in any buffer."""
+    return Case((buffer_of(r, entries_of(r)),))
+
+
+def join_entries(r: Random) -> Case:
+    """Entries, and limits of their bytes and their number."""
+    limits = r.choice((0, 500, 2_000, 2**31, 2**63 - 1, -1)), r.choice((0, 1, 3, -1, 2**40))
+    return Case((buffer_of(r, entries_of(r)), *limits))
+
+
+def join_properties(r: Random) -> Case:
+    """Columns of values for names; some null or empty, some with a separator."""
+    count, width = r.choice((0, 1, 2, 9)), r.choice((0, 1, 1, 2, 3))
+    columns, is_sound = [], True
+    for _ in range(width):
+        values: list[bytes | None] = [r.choice((b"", b"v", b"w" * 20)) for _ in range(count)]
+        if count and r.random() < 0.4:
+            values[r.randrange(count)] = None
+        if count and r.random() < 0.05:
+            values[r.randrange(count)] = b"a\x01" if r.random() < 0.5 else b"\x02"
+        if r.random() < 0.03:
+            values.append(b"x")
+        kind = r.choice((pa.large_binary(), pa.string())) if r.random() < 0.05 else None
+        column, sound = column_of(r, values, kind)
+        columns.append(column)
+        is_sound &= sound
+    names = [r.choice((b"KEYS", b"TAGS", b"", b"n" * 50)) for _ in columns]
+    if r.random() < 0.03:
+        names.append(b"one more")
+    return Case((names, columns), column_values, is_sound)
+
+
+def batch_body(r: Random) -> Case:
+    """Bodies and texts, and the rows of a batch, which may not be there."""
+    count = r.choice((0, 1, 2, 9))
+    bodies, bodies_sound = column_of(r, [body_of(r) for _ in range(count)])
+    texts, texts_sound = column_of(r, [text_of(r)[:32_767] for _ in range(count)])
+    flags = array_of(r, [number(r) for _ in range(count if r.random() < 0.95 else count + 1)], "i4")
+    rows = list(range(count))
+    if r.random() < 0.5:
+        rows = [r.randrange(count) for _ in range(r.randrange(9))] if count else []
+    if r.random() < 0.1:
+        rows.append(r.choice((-1, count, 2**31, 2**62, -(2**63))))
+    arguments = (bodies, texts, flags, array_of(r, rows))
+    return Case(arguments, is_sound=bodies_sound and texts_sound)
+
+
+def numbered_texts(r: Random) -> Case:
+    """A prefix and numbers; some counts are far beyond what fits."""
+    first = r.choice([n for n in EDGES if abs(n) < 2**63] if r.random() < 0.3 else range(20_000))
+    first = r.choice((first, 10 ** r.randrange(19) - 3))
+    count = r.choice((0, 1, 5, 200)) if r.random() < 0.97 else r.choice((2**60, 2**62, 2**63 - 1))
+    return Case((r.choice((b"", b"job-", b"p" * 40)), first, count), column_values)
+
+
+def record_positions(r: Random) -> Case:
+    """A block of records, perhaps damaged."""
+    raw = b"".join(records_of(r))
+    raw = damage(r, raw) if r.random() < 0.3 else raw
+    block = r.choice((bytes, bytearray, memoryview))(raw)
+    return Case((block,), lambda value: np.frombuffer(value, np.int64).tolist())
+
+
+def cut_slices(r: Random) -> Case:
+    """Slices of a block; some are outside of it, or in no order."""
+    raw = body_of(r)
+    edges = sorted(r.randrange(len(raw) + 1) for _ in range(2 * r.choice((1, 2, 9))))
+    starts, ends = edges[0::2], edges[1::2]
+    if r.random() < 0.2:
+        column = r.choice((starts, ends))
+        column[r.randrange(len(column))] = r.choice([n for n in EDGES if abs(n) < 2**63])
+    if r.random() < 0.03:
+        starts.append(0)
+    shown = [edge for pair in zip(starts, ends, strict=False) for edge in pair]
+    arguments = (buffer_of(r, raw), array_of(r, starts), array_of(r, ends))
+    return Case(arguments, column_values, is_sound=shown == sorted(shown))
+
+
+def split_texts(r: Random) -> Case:
+    """A column of texts, of which most are regular."""
+    values: list[bytes | None] = []
+    for _ in range(r.choice((0, 1, 2, 9))):
+        pairs = range(r.randrange(4))
+        text = b"".join(b"n%d\x01%b\x02" % (n, r.choice((b"v", b"w" * 30))) for n in pairs)
+        values.append(text_of(r) if r.random() < 0.05 else text)
+    if values and r.random() < 0.03:
+        values[-1] = None
+    column, is_sound = column_of(r, values)
+    return Case((column,), _split_values, is_sound)
+
+
+def _split_values(parts: Any) -> object:
+    if parts is None:
+        return None
+    rows, names, values = parts
+    return np.frombuffer(rows, np.int32).tolist(), column_values(names), column_values(values)
+
+
+CALLS: Final[dict[str, Callable[[Random], Case]]] = {
+    call.__name__: call
+    for call in (
+        item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
+        property_positions, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
+        join_entries, join_properties, batch_body, numbered_texts, record_positions, cut_slices,
+        split_texts,
+    )
+}  # fmt: skip
