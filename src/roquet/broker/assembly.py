@@ -24,6 +24,8 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.replication import Replication
+from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -100,6 +102,7 @@ def build(environment: Environment, store: Store) -> Broker:
         tables=tables,
         coordination=_coordination(environment, message_log, tables, settings),
         control=_control(environment, message_log, settings),
+        replication=Replication(role=RoleCell(Role())),
     )
 
 

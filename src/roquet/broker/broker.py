@@ -11,6 +11,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.net.router import HandlerReply, Peer
 
@@ -28,6 +29,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     tables: BrokerTables
     coordination: GroupCoordination
     control: ControlPlane
+    replication: Replication
 
     def bind(self, handler: Callable[..., R]) -> Callable[[Any, Peer], R]:
         """The handler with its parts, as the router calls it.

@@ -1,0 +1,1 @@
+"""Replication: a broker's role in its group, the stream of the log, and copies of the tables."""

@@ -1,0 +1,45 @@
+"""Role: what a broker is in its group at this moment, and who is told when that changes."""
+
+from collections.abc import Callable
+
+import msgspec
+
+from roquet.model.topic import MASTER_ID
+from roquet.rules.replication.acknowledgement import BrokerRole
+
+
+class Role(msgspec.Struct, frozen=True, kw_only=True):
+    """Role of a broker in its group, the brokers of one name."""
+
+    role: BrokerRole = BrokerRole.ASYNC_MASTER
+    broker_id: int = MASTER_ID
+    """Id under which name servers know it: 0 is the master."""
+    epoch: int = 0
+    """Epoch of the master that it is or follows; 0 while roles are fixed."""
+    master: str | None = None
+    """HOST:PORT of the master that a replica follows; None: not known, or this broker itself."""
+    master_stream: str | None = None
+    """HOST:PORT at which that master streams its log; None: not known, or this broker itself."""
+    is_fenced: bool = False
+    """Whether it takes no messages for now: it does not know yet who leads, or its lease ended."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker leads its group."""
+        return self.role is not BrokerRole.SLAVE
+
+
+class RoleCell:
+    """The role of this broker, which may change while it runs."""
+
+    def __init__(self, role: Role) -> None:
+        self.current = role
+        self.on_change: list[Callable[[Role, Role], None]] = []
+        """Each is called with the role before and the new one, in the order of subscription."""
+
+    def change(self, role: Role) -> None:
+        """Take another role; nothing happens if it is the same one."""
+        before, self.current = self.current, role
+        if role != before:
+            for callback in self.on_change:
+                callback(before, role)
