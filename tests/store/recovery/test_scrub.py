@@ -99,6 +99,28 @@ def test_a_range_that_cannot_be_checked_is_skipped(
     assert appended[5].position not in starts
 
 
+@pytest.mark.parametrize("skipped", [1, 5_000, 1 << 30])
+def test_a_skip_that_ends_inside_a_record_is_no_damage(
+    store_dir: "StoreDirectory", fill: "Fill", skipped: int
+) -> None:
+    store, appended = reopened_with(store_dir, fill, lambda _: None)
+    assert skipped not in [each.position for each in appended]
+    store.skip_scrub(skipped)
+    while store.scrub(700):
+        pass
+    assert store.damage == []
+
+
+def test_a_skip_that_ends_inside_the_last_record_is_no_damage(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store, appended = reopened_with(store_dir, fill, lambda _: None)
+    store.skip_scrub(appended[-1].position + 1)
+    while store.scrub(700):
+        pass
+    assert store.damage == []
+
+
 def test_the_scrub_of_the_log_waits_for_the_check_of_keys(
     store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
 ) -> None:

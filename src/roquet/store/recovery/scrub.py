@@ -18,6 +18,8 @@ class Scrub:
         self._until = commit_log.checked_from
         self.position = commit_log.begin
         """Everything in front of it has been checked."""
+        self._is_at_record = True
+        """Whether a record begins at the position; a skip may end inside one."""
 
     @property
     def is_over(self) -> bool:
@@ -44,14 +46,18 @@ class Scrub:
             stop = min(2 * stop - before, self._until)
             is_through = self._walk(stop, holes)
         if is_through and stop == self._until and not self._is_through:
-            if not self._log.is_blank_at(self.position, self._until):
+            if self._is_at_record and not self._log.is_blank_at(self.position, self._until):
                 holes.append(RecordRange(self.position, self._until))
             self.position = self._until
         self._repair.end_step(is_over=self._is_through)
         return holes
 
     def skip(self, budget: int) -> None:
-        """Pass over the next `budget` bytes without checking them."""
+        """Pass over the next `budget` bytes without checking them.
+
+        Neither is the rest of the record in which that ends.
+        """
+        self._is_at_record = False
         self.position = min(self.position + budget, max(self._until, self.position))
         self._repair.end_step(is_over=self._is_through)
 
@@ -59,9 +65,9 @@ class Scrub:
         """Walk to `stop`; False when the step ended early, after enough queues or index entries."""
         walk = self._log.walk(self.position, stop, self._until, check_crc=True)
         for expected, position, record in walk:
-            if expected != position:
+            if expected != position and self._is_at_record:
                 holes.append(RecordRange(expected, position))
-            self.position = position + record[0]
+            self.position, self._is_at_record = position + record[0], True
             is_turn_over = not self._repair.compare(position, record)
             if not self._keys.compare(position, record) or is_turn_over:
                 return False
