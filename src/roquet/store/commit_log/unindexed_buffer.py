@@ -71,6 +71,21 @@ class UnindexedBuffer:
         if len(self._positions) > BUFFERED_MAX:
             self._forget()
 
+    def add_columns(self, facts: RecordFacts) -> None:
+        """Buffer records that follow each other, column by column."""
+        if max(map(len, facts[3])) > PROPERTIES_SIZE_MAX:
+            for row in zip(*facts, strict=True):
+                self.add(*row)
+            return
+        positions, sizes, topics, texts, times = facts
+        self._positions += positions
+        self._sizes += sizes
+        self._topics += topics
+        self._texts += texts
+        self._times += times
+        if len(self._positions) > BUFFERED_MAX:
+            self._forget()
+
     def take(self, count_max: int) -> RecordFacts:
         """Take up to `count_max` of the first records, as far as they are adjacent."""
         count = self._run(min(count_max, len(self)))
