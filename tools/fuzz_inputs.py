@@ -328,7 +328,7 @@ def _number_text(r: Random) -> str:
     )
 
 
-def expression_of(r: Random, depth: int = 3) -> str:
+def expression_of(r: Random, depth: int = 3) -> str:  # noqa: PLR0911 - kinds of expressions
     """A filter expression on two properties."""
     name, word, number = (
         r.choice("ab"),
@@ -514,8 +514,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     call.__name__: call
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
-        property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
-        join_entries, join_properties, batch_body, numbered_texts, record_positions, cut_slices,
-        split_texts,
+        property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
+        entry_columns, join_entries, join_properties, batch_body, numbered_texts, record_positions,
+        cut_slices, split_texts,
     )
 }  # fmt: skip

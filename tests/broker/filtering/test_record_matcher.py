@@ -55,14 +55,14 @@ def test_the_first_matching_records_are_found() -> None:
     assert matching("a > 4", []) == []
 
 
-@pytest.mark.parametrize(
-    "places", [([-5], [0, 9]), ([9], [0, 4]), ([2**40], [0, 2**41]), ([0], [])]
-)
-def test_places_outside_of_the_block_match_as_empty_or_cut_properties(
-    outcome_of_both: OutcomeOfBoth, places: tuple[list[int], list[int]]
-) -> None:
-    outcome_of_both(lambda: matcher_of("a = 'x'")(b"....a\x01x\x02.", *places, 9))
-    outcome_of_both(lambda: matcher_of("a IS NULL")(b"....a\x01x\x02.", *places, 9))
+@pytest.mark.usefixtures("form")
+def test_wrong_places_of_a_damaged_record_are_those_of_a_slice() -> None:
+    matches = matcher_of("a = 'x'")
+    block = b"a\x01x\x02b\x01y\x02"
+    assert matches(block, [-8, 4, 2**40], [0, 4, 8, 2**41], 9) == [0]
+    assert matches(block, [0, 0], [0, 2**40], 9) == [0], "as many records as have an end"
+    assert matches(block, [5], [0, 3], 9) == []
+    assert matcher_of("a IS NULL")(block, [5], [0, 3], 9) == [0]
 
 
 NAMES = st.sampled_from(["a", "b", "ab"])

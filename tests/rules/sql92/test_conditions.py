@@ -96,7 +96,9 @@ def outcome(conditions: Conditions, message: dict[str, str]) -> Outcome:
             }[kind]
         case "IN", frozenset() as texts:
             does_hold = text.encode("utf-8", "surrogatepass") in texts
-        case kind, (low, high):
+        case kind, operand:
+            assert isinstance(operand, tuple)
+            low, high = operand
             does_hold = low <= READERS[kind](text) <= high
     return holds if does_hold else fails
 

@@ -17,7 +17,8 @@ records (one more than records: each ends where the next one begins), and the gr
 
 @compiled
 def record_matcher(
-    conditions: Conditions | None, matches: Callable[[bytes], bool]
+    conditions: Conditions | None,  # noqa: ARG001 - for the compiled form
+    matches: Callable[[bytes], bool],
 ) -> RecordMatcher:
     """Matcher of an expression.
 

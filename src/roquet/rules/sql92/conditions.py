@@ -8,7 +8,7 @@ Expressions that compare properties with each other, or results of comparisons, 
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
@@ -27,8 +27,6 @@ from roquet.rules.sql92.syntax_tree import Node
 Outcome: TypeAlias = bool | None
 """True, false or unknown."""
 
-Operand: TypeAlias = bytes | frozenset[bytes] | tuple[float, float]
-
 
 class PropertyCondition(msgspec.Struct, frozen=True):
     """A condition on the value of one property.
@@ -43,7 +41,7 @@ class PropertyCondition(msgspec.Struct, frozen=True):
 
     name: str
     kind: str
-    operand: Operand
+    operand: bytes | frozenset[bytes] | tuple[float, float]
     outcomes: tuple[Outcome, Outcome, Outcome]
     """Of a message without the property, of one with another value, of one with such a value."""
 
@@ -61,17 +59,6 @@ _KINDS: Final[Mapping[NumberReader, str]] = MappingProxyType(
     {READ_INT: "INT", READ_LONG: "LONG", read_nan_as_infinity: "DOUBLE"}
 )
 
-_INTERVALS: Final[Mapping[str, tuple[bool, bool, bool]]] = MappingProxyType(
-    {
-        "<": (False, True, True),
-        "<=": (True, False, False),
-        ">": (True, False, True),
-        ">=": (False, True, False),
-    }
-)
-"""Whether the interval of a comparison has no lower end, no upper end, and is to be left: x < 5 is
-x outside of [5, ∞]."""
-
 
 def conditions_of(node: Node, *, inverse: bool = False) -> Conditions | None:
     """The conditions of a tree, or of NOT that tree; None if it has none."""
@@ -83,7 +70,8 @@ def conditions_of(node: Node, *, inverse: bool = False) -> Conditions | None:
             known = tuple([part for part in found if part is not None])
             is_and = isinstance(node, tree.And) is not inverse
             return Connective(is_and, known) if len(known) == len(found) else None
-    condition = _condition(node)
+        case _:
+            condition = _condition(node)
     if condition is None or not inverse:
         return condition
     absent, fails, holds = [None if one is None else not one for one in condition.outcomes]
@@ -99,15 +87,17 @@ def _condition(node: Node) -> PropertyCondition | None:  # noqa: PLR0911 - kinds
         case tree.Between(tree.PropertyRef(name), low, high, inverse):
             return _number(name, low, high, inverse=inverse)
         case tree.Comparison(tree.PropertyRef(name), sign, number):
-            *is_open, inverse = _INTERVALS[sign]
-            return _number(name, number, number, inverse=inverse, is_open=is_open)
+            low = number if sign in ("<", ">=") else None
+            high = number if sign in ("<=", ">") else None
+            return _number(name, low, high, inverse=sign in ("<", ">"))  # < 5 is not in [5, inf]
         case tree.InList(tree.PropertyRef(name), values, inverse):
             return _text(name, "IN", values, (None, inverse, not inverse))
         case tree.IsNull(tree.PropertyRef(name), inverse):
             return _text(name, "STARTSWITH", ("",), (not inverse, inverse, inverse))
         case tree.TextMatch(tree.PropertyRef(name), word, sought, inverse) if sought:
             return _text(name, word, (sought,), (False, inverse, not inverse))
-    return None
+        case _:
+            return None
 
 
 def _text(
@@ -115,24 +105,21 @@ def _text(
 ) -> PropertyCondition | None:
     """None for texts that bytes which are no UTF-8 would equal, too: these are read as U+FFFD."""
     try:
-        encoded = [text.encode() for text in texts]
+        encoded = [text.encode() for text in texts if "\ufffd" not in text]
     except UnicodeEncodeError:
         return None
-    if any("\ufffd" in text for text in texts):
+    if len(encoded) < len(texts):
         return None
-    return PropertyCondition(
-        name, kind, frozenset(encoded) if kind == "IN" else encoded[0], outcomes
-    )
+    operand = frozenset(encoded) if kind == "IN" else encoded[0]
+    return PropertyCondition(name, kind, operand, outcomes)
 
 
 def _number(
-    name: str, low: Node, high: Node, *, inverse: bool, is_open: Sequence[bool] = (False, False)
+    name: str, low: Node | None, high: Node | None, *, inverse: bool
 ) -> PropertyCondition | None:
-    least, most = number_of(low), number_of(high)
+    """One of the bounds may be missing; None if one is no number, or another kind of number."""
+    least, most = number_of(low or high), number_of(high or low)
     if least is None or most is None or least.read is not most.read:
         return None
-    interval = (
-        -math.inf if is_open[0] else float(least.value),
-        math.inf if is_open[1] else float(most.value),
-    )
+    interval = -math.inf if low is None else least.value, math.inf if high is None else most.value
     return PropertyCondition(name, _KINDS[least.read], interval, (None, inverse, not inverse))

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=True
 # cython: allow_none_for_extension_args=False
-"""Compiled forms of the inner loops of batches, of the key index and of reads and of Arrow
+"""Compiled forms of the inner loops of batches, of the key index, of reads, of filters and of Arrow
 columns.
 
 Each function does what the Python function of the same name does; see `speedups`. Fields of records
@@ -640,7 +640,7 @@ cdef bint read_number(Span* text, int kind, double* number) noexcept:
 
 
 cdef class Condition:
-    """A condition on properties: one as it is here leaves them to the Python form."""
+    """Conditions on properties; this base alone leaves each message to the Python form."""
 
     cdef int outcome(self, const uint8_t* at, Py_ssize_t length) except -1:
         return IS_UNUSUAL
@@ -722,7 +722,7 @@ cdef Condition condition_of(condition):
 
 
 cdef class RecordMatcher:
-    """Indices of the records of a block that match."""
+    """Indices of the first records of a block that match."""
 
     cdef Condition condition
     cdef object matches
@@ -741,13 +741,16 @@ cdef class RecordMatcher:
             begin, end, one = starts[index], ends[index], IS_UNUSUAL
             if 0 <= begin <= end <= size:
                 one = self.condition.outcome(chars(block) + begin, end - begin)
-            if one == IS_TRUE or (one == IS_UNUSUAL and self.matches(block[begin:end])):
+            if one == IS_UNUSUAL:
+                # Places of damaged records may be negative, and mean what they mean in Python.
+                one = IS_TRUE if self.matches(block[starts[index] : ends[index]]) else IS_FALSE
+            if one == IS_TRUE:
                 found.append(index)
         return found
 
 
 def record_matcher(conditions, matches):
-    """Matcher of an expression; without conditions it is left to the Python form."""
+    """Matcher of an expression; one without conditions is left to the Python form."""
     return NotImplemented if conditions is None else RecordMatcher(conditions, matches)
 
 
