@@ -87,9 +87,9 @@ def _condition(node: Node) -> PropertyCondition | None:  # noqa: PLR0911 - kinds
         case tree.Between(tree.PropertyRef(name), low, high, inverse):
             return _number(name, low, high, inverse=inverse)
         case tree.Comparison(tree.PropertyRef(name), sign, number):
-            low = number if sign in ("<", ">=") else None
-            high = number if sign in ("<=", ">") else None
-            return _number(name, low, high, inverse=sign in ("<", ">"))  # < 5 is not in [5, inf]
+            # a < 5 is a outside of [5, inf], a <= 5 is a in [-inf, 5]
+            ends = (True, False) if sign in ("<", ">=") else (False, True)
+            return _number(name, number, number, ends, inverse=sign in ("<", ">"))
         case tree.InList(tree.PropertyRef(name), values, inverse):
             return _text(name, "IN", values, (None, inverse, not inverse))
         case tree.IsNull(tree.PropertyRef(name), inverse):
@@ -115,11 +115,11 @@ def _text(
 
 
 def _number(
-    name: str, low: Node | None, high: Node | None, *, inverse: bool
+    name: str, low: Node, high: Node, ends: tuple[bool, bool] = (True, True), *, inverse: bool
 ) -> PropertyCondition | None:
-    """One of the bounds may be missing; None if one is no number, or another kind of number."""
-    least, most = number_of(low or high), number_of(high or low)
+    """None if a bound is no number, or they are numbers of two kinds; `ends` are those it has."""
+    least, most = number_of(low), number_of(high)
     if least is None or most is None or least.read is not most.read:
         return None
-    interval = -math.inf if low is None else least.value, math.inf if high is None else most.value
+    interval = least.value if ends[0] else -math.inf, most.value if ends[1] else math.inf
     return PropertyCondition(name, _KINDS[least.read], interval, (None, inverse, not inverse))
