@@ -6,6 +6,7 @@ pass: lengths that disagree, columns whose offsets decrease, arrays that are not
 
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -15,8 +16,9 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.broker.ingest import property_normalizer
+from roquet.rules import sql92
 from roquet.store.key_index import hasher
-from roquet.wire.records import batch, record
+from roquet.wire.records import batch, partial_decode, record
 
 EDGES: Final = (
     0, 1, -1, 2, 22, 91, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, -(2**31), 2**31,
@@ -315,6 +317,62 @@ def property_positions(r: Random) -> Case:
     return Case((raw, edges, topic_of(r)))
 
 
+def _number_text(r: Random) -> str:
+    """Digits, perhaps with signs, points and other characters."""
+    if r.random() < 0.3:
+        return str(abs(r.choice(EDGES)))
+    return "".join(
+        r.choices(
+            "0123456789.-+e \u0665", (9,) * 10 + (6, 2, 1, 1, 1, 1), k=r.choice((1, 3, 9, 17))
+        )
+    )
+
+
+def expression_of(r: Random, depth: int = 3) -> str:  # noqa: PLR0911 - kinds of expressions
+    """A filter expression on two properties."""
+    name, word, number = (
+        r.choice("ab"),
+        r.choice(("x", "red", "\ufffd", "é")),
+        r.choice(("0", "5", "- 5", "99.5", "2147483648", "999999999999999", "1e300")),
+    )
+    match r.randrange(8 if depth else 5):
+        case 0:
+            return f"{name} {r.choice(('=', '<>', '<', '<=', '>', '>='))} {number}"
+        case 1:
+            return f"{name} {r.choice(('', 'NOT '))}BETWEEN - 9 AND {r.choice(('5', '99'))}"
+        case 2:
+            return f"{name} {r.choice(('=', 'CONTAINS', 'STARTSWITH', 'NOT ENDSWITH'))} '{word}'"
+        case 3:
+            return f"{name} {r.choice(('', 'NOT '))}IN ('{word}', 'true')"
+        case 4:
+            return f"{name} IS {r.choice(('', 'NOT '))}NULL"
+        case 5:
+            return f"NOT ({expression_of(r, depth - 1)})"
+        case _:
+            both = (expression_of(r, depth - 1) for _ in "12")
+            return f"({r.choice((' AND ', ' OR ')).join(both)})"
+
+
+def record_matcher(r: Random) -> Case:
+    """An expression, and the properties of several records; the places may be wrong."""
+    node = sql92.parse(expression_of(r))
+    texts = [
+        f"a\x01{_number_text(r)}\x02b\x01{r.choice(WORDS)}\x02".encode("utf-8", "surrogatepass")
+        if r.random() < 0.7
+        else text_of(r)
+        for _ in range(r.randrange(5))
+    ]
+    edges = list(accumulate(map(len, texts), initial=0))
+    block, begins, most = damage(r, b"".join(texts)), edges[:-1], r.choice((0, 1, 9))
+    if r.random() < 0.2:
+        begins = [r.choice((0, 1, -1, len(block), 2**40)) for _ in range(r.randrange(4))]
+    matches = sql92.matcher(node, partial_decode.property_finder)
+    return Case(
+        (sql92.conditions_of(node), matches),
+        lambda matching: matching(block, begins, edges, most),
+    )
+
+
 def plain_facts(r: Random) -> Case:
     """One text."""
     return Case((text_of(r),))
@@ -475,8 +533,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     call.__name__: call
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
-        property_positions, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
-        join_entries, join_properties, batch_body, numbered_texts, record_positions, cut_slices,
-        split_texts, plain_records,
+        property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
+        entry_columns, join_entries, join_properties, batch_body, numbered_texts, record_positions,
+        cut_slices, split_texts, plain_records,
     )
 }  # fmt: skip

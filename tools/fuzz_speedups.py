@@ -29,6 +29,7 @@ import pyarrow as pa
 import wheels
 from fuzz_inputs import CALLS, Case
 from roquet.arrow import column_slices, encode, properties, record_scan
+from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
 from roquet.store.consume_queue import entries
@@ -56,6 +57,7 @@ FORMS: Final[dict[str, Any]] = {
     for form in (
         batch.item_columns, batch.encode_items, compact.pack_pairs, record.pack, record.pack_batch,
         record.whole_records, partial_decode.property_finder, partial_decode.property_positions,
+        record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
