@@ -78,7 +78,16 @@ def encode_call(
     flag = FLAG_ONEWAY if oneway else 0
     codec = HEADER_CODECS[type(call)]
     return encode_frame(
-        call, codec, serialize_type, int(call.code), flag, opaque, language, version, None, call.body
+        call,
+        codec,
+        serialize_type,
+        int(call.code),
+        flag,
+        opaque,
+        language,
+        version,
+        None,
+        call.body,
     )
 
 
@@ -93,9 +102,8 @@ def encode_reply(
     )  # fmt: skip
 
 
-# Positional arguments: every message sent and every reply goes this way.
 @compiled
-def encode_frame(
+def encode_frame(  # noqa: PLR0913, PLR0917 - the parts of a frame
     value: AnyCall | Reply,
     codec: HeaderCodec,
     serialize_type: int,

@@ -1237,6 +1237,39 @@ def join_entries(entries, int64_t size_max, Py_ssize_t least):
     return count, total, starts, stops
 
 
+def join_ranges(view, int64_t begin, starts, stops):
+    """The bytes of the ranges, of a view that begins at `begin`; None if one is not all in it."""
+    cdef Py_buffer log
+    # Copied: their sizes are summed up first, and must still be the same when they are joined.
+    cdef tuple firsts = tuple(starts), ends = tuple(stops)
+    cdef Py_ssize_t count = len(firsts), index
+    cdef int64_t start, stop, size = 0
+    cdef bytes joined
+    cdef uint8_t* at
+    if len(ends) != count or begin < 0 or begin > POSITION_MAX:
+        return NotImplemented
+    PyObject_GetBuffer(view, &log, PyBUF_SIMPLE)
+    try:
+        for index in range(count):
+            if type(firsts[index]) is not int or type(ends[index]) is not int:
+                return NotImplemented
+            start, stop = firsts[index], ends[index]
+            if start < begin or stop > begin + log.len:
+                return None
+            if start > stop or size > INT32_MAX:
+                return NotImplemented
+            size += stop - start
+        joined = PyBytes_FromStringAndSize(NULL, size)
+        at = <uint8_t*>PyBytes_AS_STRING(joined)
+        for index in range(count):
+            start, stop = firsts[index], ends[index]
+            memcpy(at, <const uint8_t*>log.buf + (start - begin), stop - start)
+            at += stop - start
+    finally:
+        PyBuffer_Release(&log)
+    return joined
+
+
 # -- batches of a client -------------------------------------------------------------------------
 
 def encode_items(list items):
