@@ -31,9 +31,10 @@ from fuzz_inputs import CALLS, Case
 from roquet.arrow import column_slices, encode, properties, record_scan
 from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
+from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import hasher, index
-from roquet.wire import compact
+from roquet.wire import command, compact, fields
 from roquet.wire.records import batch, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -53,7 +54,8 @@ ENVIRONMENT: Final = {
 FORMS: Final[dict[str, Any]] = {
     form.__name__: form
     for form in (
-        batch.item_columns, batch.encode_items, compact.pack_pairs, record.pack, record.pack_batch,
+        batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
+        fields.encode_frame, log.join_ranges, record.pack, record.pack_batch,
         record.whole_records, partial_decode.property_finder, partial_decode.property_positions,
         property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,

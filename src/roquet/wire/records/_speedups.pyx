@@ -859,7 +859,7 @@ cdef inline bint put_number(Out* out, int64_t number) noexcept:
     """Append a number in decimal digits."""
     cdef uint8_t[20] digits
     cdef int first = 20
-    cdef uint64_t left = <uint64_t>-number if number < 0 else <uint64_t>number
+    cdef uint64_t left = 0 - <uint64_t>number if number < 0 else <uint64_t>number
     while first == 20 or left:
         first -= 1
         digits[first] = <uint8_t>(48 + left % 10)
@@ -873,11 +873,11 @@ cdef inline bint put_number(Out* out, int64_t number) noexcept:
 cdef bint put_quoted(Out* out, const uint8_t* at, Py_ssize_t size, uint8_t last) noexcept:
     """Append a JSON text; False for characters above `last` and for those with short escapes."""
     cdef const uint8_t* end = at + size
-    if 6 * size + 2 > out.end - out.at:
+    if not put(out, b'"', 1):
         return False
-    out.at[0] = 34
-    out.at += 1
     while at < end:
+        if out.end - out.at < 6:
+            return False
         if at[0] == 1 or at[0] == 2:        # the separators of properties
             memcpy(out.at, b"\\u0000", 6)
             out.at[5] += at[0]
@@ -888,9 +888,7 @@ cdef bint put_quoted(Out* out, const uint8_t* at, Py_ssize_t size, uint8_t last)
             out.at[0] = at[0]
             out.at += 1
         at += 1
-    out.at[0] = 34
-    out.at += 1
-    return True
+    return put(out, b'"', 1)
 
 
 cdef bint put_value(Out* out, object value, object kind, bint is_json) except -1:
@@ -927,7 +925,7 @@ cdef bint put_value(Out* out, object value, object kind, bint is_json) except -1
             return False
         if not put(out, text, size):
             return False
-    elif not put_number(out, value):
+    elif not isinstance(value, int) or not put_number(out, value):
         return False
     if is_json:
         return put(out, b'"', 1)
@@ -1237,33 +1235,42 @@ def join_entries(entries, int64_t size_max, Py_ssize_t least):
     return count, total, starts, stops
 
 
-def join_ranges(view, int64_t begin, starts, stops):
+cdef inline int64_t position_of(number) except? -2:
+    """A position in the log; -1 for another number or value."""
+    if type(number) is not int:
+        return -1
+    try:
+        return number
+    except OverflowError:
+        return -1
+
+
+def join_ranges(view, begin, starts, stops):
     """The bytes of the ranges, of a view that begins at `begin`; None if one is not all in it."""
     cdef Py_buffer log
     # Copied: their sizes are summed up first, and must still be the same when they are joined.
     cdef tuple firsts = tuple(starts), ends = tuple(stops)
     cdef Py_ssize_t count = len(firsts), index
-    cdef int64_t start, stop, size = 0
+    cdef int64_t first, start, stop, size = 0
     cdef bytes joined
     cdef uint8_t* at
-    if len(ends) != count or begin < 0 or begin > POSITION_MAX:
+    first = position_of(begin)
+    if not count or len(ends) != count or not 0 <= first <= POSITION_MAX:
         return NotImplemented
     PyObject_GetBuffer(view, &log, PyBUF_SIMPLE)
     try:
         for index in range(count):
-            if type(firsts[index]) is not int or type(ends[index]) is not int:
+            start, stop = position_of(firsts[index]), position_of(ends[index])
+            if start < 0 or stop < start or size > INT32_MAX:
                 return NotImplemented
-            start, stop = firsts[index], ends[index]
-            if start < begin or stop > begin + log.len:
+            if start < first or stop > first + log.len:
                 return None
-            if start > stop or size > INT32_MAX:
-                return NotImplemented
             size += stop - start
         joined = PyBytes_FromStringAndSize(NULL, size)
         at = <uint8_t*>PyBytes_AS_STRING(joined)
         for index in range(count):
             start, stop = firsts[index], ends[index]
-            memcpy(at, <const uint8_t*>log.buf + (start - begin), stop - start)
+            memcpy(at, <const uint8_t*>log.buf + (start - first), stop - start)
             at += stop - start
     finally:
         PyBuffer_Release(&log)
