@@ -332,13 +332,14 @@ def decode(r: Random) -> Case:
 def encode_frame(r: Random) -> Case:
     """The frame of a call or a reply, with texts and numbers of which some do not fit."""
     text = r.choice((*WORDS, "a\x01b\x02", '"', "\\", "\x7f", "x" * r.choice((255, 4_000, 70_000))))
+    odd: Any = r.choice((0, 0, True, None, 1.0))
     value = r.choice((
         Send(producer_group="g", topic=text, queue_id=number(r), born_timestamp=number(r, 64),
              properties=r.choice(WORDS), batch=r.random() < 0.5,
              broker_name=r.choice((None, text))),
         SendReply(msg_id=text, queue_id=number(r), transaction_id=r.choice((None, text))),
         PullReply(next_begin_offset=number(r, 64), min_offset=0, max_offset=r.choice(EDGES)),
-        Pull(consumer_group=text, topic="t", queue_id=r.choice((0, True, None, 1.0)),
+        Pull(consumer_group=text, topic="t", queue_id=odd,
              queue_offset=number(r, 64), max_msg_nums=32, sys_flag=3, commit_offset=0,
              suspend_timeout_millis=0, sub_version=0),
     ))  # fmt: skip

@@ -6,7 +6,7 @@ Both ends are alike: ServerConnection and Channel are subclasses.
 import asyncio
 import ssl
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Set
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
 from contextlib import suppress
 from functools import cached_property
 from typing import Any, Final, cast
@@ -291,7 +291,7 @@ class PeerConnection(asyncio.Protocol):
         """
         answers: list[bytes] = []
         size, self._clock_read_ms = 0, begun_ms
-        rest: Iterator[ConnectionEvent] | None = iter(events)
+        rest = iter(events)
         for event in rest:
             if type(event) is ReplyReceived:
                 self._questions.answer(event.command)
@@ -310,7 +310,8 @@ class PeerConnection(asyncio.Protocol):
             ):
                 break
         else:
-            rest = None
+            self._end_turn(answers)
+            return
         self._end_turn(answers, rest)
 
     def _is_over(self, event: ConnectionEvent, begun_ms: int) -> bool:
@@ -334,11 +335,11 @@ class PeerConnection(asyncio.Protocol):
         self._serve_later(answer, command)
         return None
 
-    def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] | None) -> None:
-        """Write the replies, and postpone the rest of the events, if there is any."""
+    def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
+        """Write the replies, and postpone the rest of the events."""
         if answers:
             self._write(answers)
-        if rest is not None and (postponed := deque(rest)):
+        if rest and (postponed := deque(rest)):
             self._postponed = postponed
             if self._full is None:
                 self._schedule()

@@ -89,7 +89,8 @@ class CommitLog:
     @property
     def begin(self) -> int:
         """The first position that the log still holds."""
-        return self.segments.begin
+        files = self.segments.files  # as Segments.begin does: every read asks several times
+        return files[0].start if files else 0
 
     # -- write -------------------------------------------------------------------------------
 

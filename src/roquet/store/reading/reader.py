@@ -144,6 +144,11 @@ class RecordReader:
         stop = min(end, offset + scan)
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, stop)
+        if wanted is None and offset >= self._trusted_from(queue):
+            extents = queue.extents(offset, stop - offset, limits[1], least=1)
+            if extents.count == stop - offset:
+                part = self._log.read_ranges(extents.starts, extents.stops)
+                return Slice([part], extents.count, extents.size, stop)
         return self._collect(EntryScan(queue, offset, stop, wanted), limits)
 
     def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> RecordBlock:
