@@ -351,6 +351,12 @@ def encode_frame(r: Random) -> Case:
     ))  # fmt: skip
 
 
+def offset_message_ids(r: Random) -> Case:
+    """Ids of positions, some of which do not fit."""
+    host = r.randbytes(r.choice((0, 8, 20)))
+    return Case((host, [number(r, 64) for _ in range(r.randrange(5))]))
+
+
 def property_finder(r: Random) -> Case:
     """A name, looked for in several texts."""
     texts = [text_of(r) for _ in range(3)]
@@ -522,6 +528,7 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
         decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        offset_message_ids,
         numbered_texts, record_positions, cut_slices, split_texts,
     )
 }  # fmt: skip

@@ -313,6 +313,41 @@ def pack_batch(
     return records, entries
 
 
+# -- message ids ---------------------------------------------------------------------------------
+
+cdef inline uint8_t* write_hex(uint8_t* out, const uint8_t* at, Py_ssize_t size) noexcept:
+    """Write bytes as hexadecimal digits in upper case; gives where the next ones begin."""
+    cdef const uint8_t* digits = b"0123456789ABCDEF"
+    cdef Py_ssize_t index
+    for index in range(size):
+        out[0], out[1] = digits[at[index] >> 4], digits[at[index] & 15]
+        out += 2
+    return out
+
+
+def offset_message_ids(bytes store_host, positions):
+    """Ids of a host and several positions, joined by commas."""
+    # Copied: the conversion of an odd number could change a list.
+    cdef tuple places = tuple(positions)
+    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host), size = 2 * host_size + 17
+    cdef uint8_t[8] position
+    cdef bytes ids
+    cdef uint8_t* out
+    if not places or len(places) > INT32_MAX // size:
+        return NotImplemented
+    ids = PyBytes_FromStringAndSize(NULL, len(places) * size)
+    out = <uint8_t*>PyBytes_AS_STRING(ids)
+    for place in places:
+        if type(place) is not int:
+            return NotImplemented
+        store8(position, <int64_t>place)
+        out = write_hex(out, chars(store_host), host_size)
+        out = write_hex(out, position, 8)
+        out[0] = 44
+        out += 1
+    return PyUnicode_DecodeASCII(PyBytes_AS_STRING(ids), len(places) * size - 1, NULL)
+
+
 # -- records -------------------------------------------------------------------------------------
 
 cdef inline uint64_t load8(const uint8_t* at) noexcept nogil:
