@@ -56,7 +56,8 @@ FORMS: Final[dict[str, Any]] = {
     for form in (
         batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
         fields.encode_frame, log.join_ranges, message_id.offset_message_ids, record.pack,
-        record.pack_batch, record.whole_records, partial_decode.property_finder, partial_decode.property_positions,
+        record.pack_batch, record.whole_records, partial_decode.property_finder,
+        partial_decode.property_positions,
         property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
