@@ -73,18 +73,20 @@ def is_retryable(error: CallError) -> bool:
 
 
 def may_be_failover(error: CallError) -> bool:
-    """Whether a broker that has replicas may be the master no more, or not yet: then a fresh route
-    will name another one soon.
+    """Whether a broker that has replicas may be the master no more, or not yet.
 
-    A replica refuses sends as a busy master does (SYSTEM_BUSY, SERVICE_NOT_AVAILABLE), and a new
-    master with too few replicas in sync by SYSTEM_ERROR.
+    A fresh route names the master, or will soon. A replica refuses sends as a busy master does
+    (SYSTEM_BUSY, SERVICE_NOT_AVAILABLE), and a new master with too few replicas in sync by
+    SYSTEM_ERROR.
     """
     return is_transient(error)
 
 
 def needs_fresh_route(error: CallError, *, has_replicas: bool = False) -> bool:
-    """Whether the route may be outdated: the broker is gone, does not know topic or queue, or has
-    replicas and may not be the master any more."""
+    """Whether the route may be outdated.
+
+    The broker is gone, does not know topic or queue, or may not be the master of its replicas.
+    """
     if has_replicas and may_be_failover(error):
         return True
     return not isinstance(error, CallRefused) or error.code in STALE_ROUTE

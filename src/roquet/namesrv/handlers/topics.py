@@ -21,7 +21,12 @@ log = logger(__name__)
 def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
     """The route of a topic, in the JSON dialect that the client can read."""
     order = state.kv_store.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
-    topic_route = routing.route(state.brokers.registrations, call.topic, order)
+    topic_route = routing.route(
+        state.brokers.registrations,
+        call.topic,
+        order,
+        shows_acting_master=state.config.show_acting_master,
+    )
     if topic_route is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,

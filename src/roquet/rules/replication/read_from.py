@@ -1,4 +1,4 @@
-"""Read from: which broker of a name is read, master or replica, and replies that a replica may give.
+"""Read from: which broker of a name is read, and the replies of a replica that may move a reader.
 
     read_from   MASTER ──▶ id 0        SUGGESTED k ──▶ k, k + 1        REPLICA ──▶ one of ids > 0
     not there, or left alone for a while ──▶ the lowest id that is there, which is 0 with a master
