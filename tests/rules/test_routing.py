@@ -216,8 +216,11 @@ def test_a_follower_that_acts_as_the_master_cannot_be_written() -> None:
 
 def test_a_follower_that_acts_as_the_master_is_shown_in_its_place_if_the_settings_say_so() -> None:
     members = "rmq_sys_SYNC_BROKER_MEMBER_a"
-    topics = {members: 1, "t": 1}
-    acting = known(broker("a", 1, acting=True, **topics), broker("a", 2, acting=True, **topics))
+
+    def member(broker_id: int, *, acting: bool = False) -> BrokerRegistration:
+        return replace(broker("a", broker_id, acting=acting), topics=queues(**{members: 1, "t": 1}))
+
+    acting = known(member(1, acting=True), member(2, acting=True))
 
     def addresses(state: BrokerRegistrations, topic: str, shows: bool) -> list[int]:
         route = routing.route(state, topic, shows_acting_master=shows)
@@ -227,9 +230,9 @@ def test_a_follower_that_acts_as_the_master_is_shown_in_its_place_if_the_setting
     assert addresses(acting, "t", True) == [0, 2]
     assert addresses(acting, "t", False) == [1, 2]
     assert addresses(acting, members, True) == [1, 2]
-    others = known(broker("a", 1, **topics), broker("a", 2, **topics))
+    others = known(member(1), member(2))
     assert addresses(others, "t", True) == [1, 2]
-    led = known(broker("a", 0, acting=True, **topics), broker("a", 1, acting=True, **topics))
+    led = known(member(0, acting=True), member(1, acting=True))
     assert addresses(led, "t", True) == [0, 1]
 
 

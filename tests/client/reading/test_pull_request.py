@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
 
-from roquet.client.config import ConsumerConfig, ReadFrom
+from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.reading.pull_request import (
     PulledFrom,
@@ -20,7 +20,7 @@ from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
-from roquet.rules.replication.read_from import AVOID_MS
+from roquet.rules.replication.read_from import AVOID_MS, ReadFrom
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import CheckClientBody

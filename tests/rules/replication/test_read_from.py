@@ -31,8 +31,8 @@ IDS = st.sets(st.integers(0, 4))
 
 
 def test_the_numbers_are_those_of_the_wire() -> None:
-    assert read_from.FOUND == ResponseCode.SUCCESS
-    assert read_from.FILTERED == ResponseCode.PULL_RETRY_IMMEDIATELY
+    assert ResponseCode(read_from.FOUND) is ResponseCode.SUCCESS
+    assert ResponseCode(read_from.FILTERED) is ResponseCode.PULL_RETRY_IMMEDIATELY
 
 
 @pytest.mark.parametrize(
