@@ -1,1 +1,1 @@
-"""Replication: what is confirmed, who is in sync, where a log goes on, which broker is read."""
+"""Replication: what is confirmed, who is in sync, and where a replica's log goes on."""

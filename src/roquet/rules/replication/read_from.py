@@ -43,7 +43,7 @@ class ReadFrom(Enum):
 
 
 class ReadSource(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reader of one queue knows about the brokers that have it."""
+    """Brokers of one queue as its reader knows them: the suggested one, and those left alone."""
 
     suggested_id: int = MASTER_ID
     """The broker id that the last reply suggested."""
