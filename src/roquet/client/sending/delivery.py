@@ -222,7 +222,7 @@ class MessageDelivery:
                 raise _with_attempts(error, outgoing, queue, tries)
             failed = queue
             if is_failover:
-                await self._refresh_route(outgoing.topic, left_ms)
+                await self.refresh_route(outgoing.topic, left_ms)
             else:
                 left_tries -= 1
             if not outgoing.lead.is_bound:
@@ -243,10 +243,16 @@ class MessageDelivery:
         has_replicas = broker_name in in_failover or self._has_replicas(broker_name)
         return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
 
+    def may_get_new_master(self, topic: str, error: CallError) -> bool:
+        """Whether a send failed as it does while a broker of the topic changes its master."""
+        brokers = self._session.routes.brokers_of(topic)
+        has_replicas = any(self._has_replicas(broker.broker_name) for broker in brokers)
+        return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
+
     def _has_replicas(self, broker_name: str) -> bool:
         return bool(self._session.routes.followers(broker_name))
 
-    async def _refresh_route(self, topic: str, left_ms: int) -> None:
+    async def refresh_route(self, topic: str, left_ms: int) -> None:
         """Refresh the topic's route, which may name a new master; without one the old one stays."""
         with suppress(RoquetError, TimeoutError):
             await asyncio.wait_for(self._session.routes.refresh(topic), left_ms / 1000)
