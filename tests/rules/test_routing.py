@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from roquet.model.queue import MessageQueue
-from roquet.model.route import QueueData, TopicRoute
+from roquet.model.route import TopicRoute
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.rules import routing
 from roquet.rules.routing import BrokerRegistration, BrokerRegistrations, RegistrationVerdict
@@ -308,36 +308,6 @@ def two_brokers() -> BrokerRegistrations:
         )
         for name, broker_id in (("a", 0), ("a", 1), ("b", 0))
     }
-
-
-def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None:
-    known = two_brokers()
-    assert (routing.topic_count(known, "a"), routing.topic_count(known, "z")) == (2, 0)
-    wiped = routing.with_write_permission(known, "a", may_write=False)
-    assert perms(wiped, "t") == {"a": 4, "b": 6}
-    assert {wiped["a", i].topics["u"].perm for i in (0, 1)} == {4}
-    assert routing.with_write_permission(wiped, "a", may_write=True) == known
-
-
-def test_operators_changes_stay_until_the_broker_has_other_topics() -> None:
-    known = two_brokers()
-    wiped = routing.with_write_permission(known, "a", may_write=False)
-    same = known["a", 0]
-    for whole in (False, True):
-        assert perms(routing.merge(wiped, same, whole=whole), "t")["a"] == 4
-        newer = msgspec.structs.replace(same, version=DataVersion(counter=2))
-        assert perms(routing.merge(wiped, newer, whole=whole), "t")["a"] == 6
-
-
-def test_a_topic_is_forgotten_and_registered_by_hand() -> None:
-    known = two_brokers()
-    assert perms(routing.without_topic(known, "t", "cluster-a"), "t") == {"b": 6}
-    assert perms(routing.without_topic(known, "t"), "t") == {}
-    assert routing.without_topic(known, "none") == known
-    data = QueueData(broker_name="b", read_queue_nums=3, write_queue_nums=2, perm=4)
-    assert perms(routing.with_topic(known, "new", [data]), "new") == {"b": 4}
-    stranger = msgspec.structs.replace(data, broker_name="z")
-    assert routing.with_topic(known, "new", [data, stranger]) == known
 
 
 def test_topics_are_found_by_cluster_and_by_flag() -> None:

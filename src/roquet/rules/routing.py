@@ -6,7 +6,7 @@ its topics can be written; while only followers are left they can only be read. 
 RocketMQ 5.5.0, RouteInfoManager.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeAlias
 
@@ -14,7 +14,7 @@ import msgspec
 
 from roquet.model.flags import Permission
 from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute
-from roquet.model.topic import MASTER_ID, READ_WRITE, DataVersion, TopicConfig
+from roquet.model.topic import MASTER_ID, DataVersion, TopicConfig
 
 UNIT: Final = 1
 UNIT_SUBSCRIBED: Final = 2
@@ -181,7 +181,7 @@ def route(
     read, acknowledge and lock there; its queues cannot be written. Brokers look for the members of
     their own name in a topic of its own, which always has the true ids.
     """
-    homes = [members for members in _by_name(known) if topic in members[0].topics]
+    homes = [members for members in by_name(known) if topic in members[0].topics]
     if not homes:
         return None
     shows_acting_master &= not topic.startswith(SYNC_MEMBERS_PREFIX)
@@ -204,14 +204,14 @@ def cluster(known: BrokerRegistrations) -> ClusterInfo:
     for registration in known.values():
         names.setdefault(registration.cluster, set()).add(registration.broker_name)
     return ClusterInfo(
-        broker_addr_table={members[0].broker_name: _broker(members) for members in _by_name(known)},
+        broker_addr_table={members[0].broker_name: _broker(members) for members in by_name(known)},
         cluster_addr_table={name: sorted(brokers) for name, brokers in sorted(names.items())},
     )
 
 
 def topics(known: BrokerRegistrations, cluster: str | None = None) -> list[str]:
     """Names of all topics, or of those of one cluster."""
-    speakers = (members[0] for members in _by_name(known))
+    speakers = (members[0] for members in by_name(known))
     chosen = [broker for broker in speakers if cluster is None or broker.cluster == cluster]
     return sorted({topic for speaker in chosen for topic in speaker.topics})
 
@@ -219,7 +219,7 @@ def topics(known: BrokerRegistrations, cluster: str | None = None) -> list[str]:
 def topics_with(known: BrokerRegistrations, flag: int) -> list[str]:
     """Names of the topics whose first broker sets a flag."""
     first: dict[str, TopicConfig] = {}
-    for members in _by_name(known):
+    for members in by_name(known):
         first = {**members[0].topics, **first}
     return sorted(topic for topic, config in first.items() if config.topic_sys_flag & flag)
 
@@ -229,78 +229,7 @@ def members(known: BrokerRegistrations, broker_name: str) -> dict[int, str]:
     return {i: known[name, i].address for name, i in sorted(known) if name == broker_name}
 
 
-# Changes by operators, which hold until the broker registers another version of its topics.
-
-
-def topic_count(known: BrokerRegistrations, broker_name: str) -> int:
-    """Number of a broker's topics."""
-    tables = [m[0].topics for m in _by_name(known) if m[0].broker_name == broker_name]
-    return len(tables[0]) if tables else 0
-
-
-def with_write_permission(
-    known: BrokerRegistrations, broker_name: str, *, may_write: bool
-) -> BrokerRegistrations:
-    """Registrations after a broker's write permission is removed, or read and write are allowed."""
-
-    def changed(config: TopicConfig) -> TopicConfig:
-        perm = READ_WRITE if may_write else config.perm & ~Permission.WRITE
-        return msgspec.structs.replace(config, perm=int(perm))
-
-    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if broker.broker_name != broker_name:
-            return broker.topics
-        return {topic: changed(config) for topic, config in broker.topics.items()}
-
-    return _with_topics(known, topics_of)
-
-
-def without_topic(
-    known: BrokerRegistrations, topic: str, cluster: str | None = None
-) -> BrokerRegistrations:
-    """Registrations without a topic, in one cluster or everywhere."""
-
-    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if topic not in broker.topics or (cluster and broker.cluster != cluster):
-            return broker.topics
-        return {name: config for name, config in broker.topics.items() if name != topic}
-
-    return _with_topics(known, topics_of)
-
-
-def with_topic(
-    known: BrokerRegistrations, topic: str, queues: Iterable[QueueData]
-) -> BrokerRegistrations:
-    """Registrations with a topic on some brokers; unchanged if one of the brokers is unknown."""
-    queues_by_broker = {data.broker_name: data for data in queues}
-    if not queues_by_broker.keys() <= {name for name, _ in known}:
-        return known
-
-    def topics_of(broker: BrokerRegistration) -> Mapping[str, TopicConfig]:
-        if (data := queues_by_broker.get(broker.broker_name)) is None:
-            return broker.topics
-        config = TopicConfig(
-            topic_name=topic,
-            read_queue_nums=data.read_queue_nums,
-            write_queue_nums=data.write_queue_nums,
-            perm=data.perm,
-            topic_sys_flag=data.topic_sys_flag,
-        )
-        return {**broker.topics, topic: config}
-
-    return _with_topics(known, topics_of)
-
-
-def _with_topics(
-    known: BrokerRegistrations, topics_of: Callable[[BrokerRegistration], Mapping[str, TopicConfig]]
-) -> BrokerRegistrations:
-    return {
-        broker_key: msgspec.structs.replace(broker, topics=topics_of(broker))
-        for broker_key, broker in known.items()
-    }
-
-
-def _by_name(known: BrokerRegistrations) -> list[list[BrokerRegistration]]:
+def by_name(known: BrokerRegistrations) -> list[list[BrokerRegistration]]:
     """Members of each broker name, sorted; the first one of each determines the topics."""
     groups: dict[str, list[BrokerRegistration]] = {}
     for broker_key in sorted(known):
