@@ -12,6 +12,8 @@ def test_editions_are_numbers_with_dashes_between() -> None:
     assert parse_editions(EDITIONS.text) == EDITIONS
 
 
-@pytest.mark.parametrize("text", ["", "1-2-3-4", "1-2-3-4-x", "1-2-3-4--5", "1-2-3-4-5-6", "9" * 99])
+@pytest.mark.parametrize(
+    "text", ["", "1-2-3-4", "1-2-3-4-x", "1-2-3-4--5", "1-2-3-4-5-6", "9" * 99]
+)
 def test_any_other_text_is_no_edition(text: str) -> None:
     assert parse_editions(text) is None

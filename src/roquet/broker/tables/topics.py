@@ -130,7 +130,10 @@ class Topics(SavedTable[TopicTable]):
             self.save()
 
     def copy(
-        self, changed: Iterable[TopicConfig], ids: Mapping[str, str] | None, version: DataVersion,
+        self,
+        changed: Iterable[TopicConfig],
+        ids: Mapping[str, str] | None,
+        version: DataVersion,
         now_ms: int,
     ) -> None:
         """Take topics of the master with its ids and its version; the caller saves them.

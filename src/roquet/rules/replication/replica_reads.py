@@ -33,22 +33,23 @@ def suggested_broker_id(
     backlog: ReadBacklog,
     *,
     reads_replicas: bool,
-    broker_id: int = MASTER_ID,
-    is_master_alive: bool = True,
+    returns_to_master: bool,
 ) -> int:
     """Id of the broker that a consumer reads from next (suggestWhichBrokerId).
 
     `reads_replicas` is the setting slaveReadEnable: without it every consumer reads from the
     master. A group may name the broker for its slow members (whichBrokerWhenConsumeSlowly), and
-    the one for all others (brokerId). A replica sends a reader that has caught up back to a master
-    that is alive, and keeps it otherwise.
+    the one for all others (brokerId). `returns_to_master`: a replica answers, and the reader has
+    caught up there (see `returns_to_master`).
     """
-    if broker_id != MASTER_ID:
-        is_done = is_master_alive and not backlog.is_slow
-        return MASTER_ID if is_done or not reads_replicas else broker_id
-    if not reads_replicas:
+    if not reads_replicas or returns_to_master:
         return MASTER_ID
     return group.which_broker_when_consume_slowly if backlog.is_slow else group.broker_id
+
+
+def returns_to_master(backlog: ReadBacklog, *, is_replica: bool, is_master_alive: bool) -> bool:
+    """Whether a reader has caught up at a replica, and the master lives to which it goes back."""
+    return is_replica and is_master_alive and not backlog.is_slow
 
 
 NOT_FOUND: Final = 19
