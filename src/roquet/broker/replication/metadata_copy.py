@@ -137,6 +137,11 @@ class MasterSession:
         self.topics_version: DataVersion | None = None
         self.groups_version: DataVersion | None = None
 
+    @property
+    def whole_ms(self) -> int:
+        """Ms between two whole copies of a table."""
+        return SURE_MS if self.reports_changes else WHOLE_MS
+
 
 class MetadataCopy:
     """Copies tables from the master while this broker is a replica."""
@@ -187,18 +192,25 @@ class MetadataCopy:
         return self._session
 
     async def _copy(self, session: MasterSession) -> None:
-        whole_ms = SURE_MS if session.reports_changes else WHOLE_MS
-        await self._item(session, TOPICS, whole_ms, partial(self._copy_topics, session))
-        await self._item(session, OFFSETS, whole_ms, partial(self._copy_offsets, session, None, 0))
-        await self._item(session, DELAY_OFFSETS, PROGRESS_MS, partial(self._ask_delays, session))
-        await self._item(session, TIMER, PROGRESS_MS, partial(self._ask_timer, session))
-        await self._item(session, GROUPS, whole_ms, partial(self._copy_groups, session))
-        await self._item(session, REQUEST_MODES, whole_ms, partial(self._copy_modes, session))
-        await self._item(session, METRICS, METRICS_MS, partial(self._copy_metrics, session))
-        await self._apply_progress(session)
+        """Copy what is due, and what changes until something is due again."""
+        await self._copy_due(session)
         if session.known is not None and OFFSETS not in self._failing:
             await self._watch(session)
-            await self._apply_progress(session)
+            await self._copy_due(session)
+
+    async def _copy_due(self, session: MasterSession) -> None:
+        await self._item(session, TOPICS, session.whole_ms, partial(self._copy_topics, session))
+        await self._item(
+            session, OFFSETS, session.whole_ms, partial(self._copy_offsets, session, None, 0)
+        )
+        await self._item(session, DELAY_OFFSETS, PROGRESS_MS, partial(self._ask_delays, session))
+        await self._item(session, TIMER, PROGRESS_MS, partial(self._ask_timer, session))
+        await self._item(session, GROUPS, session.whole_ms, partial(self._copy_groups, session))
+        await self._item(
+            session, REQUEST_MODES, session.whole_ms, partial(self._copy_modes, session)
+        )
+        await self._item(session, METRICS, METRICS_MS, partial(self._copy_metrics, session))
+        await self._apply_progress(session)
 
     async def _item(
         self,
@@ -308,7 +320,8 @@ class MetadataCopy:
     async def _watch(self, session: MasterSession) -> None:
         """Wait until a table changes at the master, or an item is due."""
         now_ms = self._clock.monotonic_ms()
-        wait_ms = min(WAIT_MS, *(due_ms - now_ms for due_ms in session.due_ms.values()))
+        next_ms = min(due_ms for name, due_ms in session.due_ms.items() if name != IDENTITY)
+        wait_ms = min(WAIT_MS, next_ms - now_ms)
         if session.offsets or session.deliveries:
             wait_ms = min(wait_ms, LOOK_MS)
         if wait_ms <= 0:
@@ -325,6 +338,9 @@ class MetadataCopy:
         answer = await session.master.offsets(known, wait_ms)
         self._check_role(session)
         session.reports_changes = answer.editions is not None
+        if not session.reports_changes:
+            latest_ms = self._clock.monotonic_ms() + WHOLE_MS
+            session.due_ms = {n: min(due_ms, latest_ms) for n, due_ms in session.due_ms.items()}
         self._mark_changed(session, answer.editions)
         session.known = answer.editions
         if answer.rows:
