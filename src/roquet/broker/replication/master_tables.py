@@ -16,7 +16,7 @@ import msgspec
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model import names
-from roquet.model.errors import ConnectFailed, FieldError
+from roquet.model.errors import ConnectFailed, FieldError, UsageError
 from roquet.model.settings import join_address
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.net.address import split_address
@@ -241,7 +241,11 @@ class MasterTables:
 
 
 def _fast_address(address: str) -> str | None:
-    host, port = split_address(address)
+    """The address of the fast port; None for a port, or a text, that has none."""
+    try:
+        host, port = split_address(address)
+    except UsageError:  # the first call says so
+        return None
     return join_address(host, port - FAST_PORT_BELOW) if port > FAST_PORT_BELOW else None
 
 

@@ -28,6 +28,7 @@ from roquet.model.errors import (
     ConnectionLost,
     FieldError,
     StoreError,
+    UsageError,
 )
 from roquet.model.topic import DataVersion
 from roquet.net.clock import Clock
@@ -232,7 +233,7 @@ class MetadataCopy:
         """Do the work of an item; whether it succeeded."""
         try:
             await work()
-        except (CallError, FieldError, StoreError) as error:
+        except (CallError, FieldError, StoreError, UsageError) as error:
             self._check_role(session)
             if isinstance(error, ConnectFailed | ConnectionLost):
                 session.is_checked = False  # another broker may answer there
