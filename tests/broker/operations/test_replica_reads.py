@@ -18,7 +18,7 @@ from roquet.wire.codes import ResponseCode
 REPLICA = Role(role=BrokerRole.SLAVE, broker_id=1, master="127.0.0.1:10911")
 ALONE = Role(role=BrokerRole.SLAVE, broker_id=1)
 
-SUSPENDED = {"sys_flag": 4 | 2, "suspend_timeout_millis": 20}
+SUSPENDED: dict[str, Any] = {"sys_flag": 4 | 2, "suspend_timeout_millis": 20}
 
 
 async def pulled(broker: Broker, call: Pull, peer: FakePeer) -> PullReply:

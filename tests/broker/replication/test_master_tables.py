@@ -185,8 +185,11 @@ async def test_the_fast_port_is_asked_until_it_is_refused() -> None:
             await tables.timer_checkpoint()
             await tables.timer_metrics()
             await tables.groups()
-        kinds = [GetTopics, GetTimerCheckpoint, GetTimerMetrics]
-        assert [fast.count(kind) for kind in kinds] == [1, 1, 1]
+        assert [type(call) for call in fast.asked] == [
+            GetTopics,
+            GetTimerCheckpoint,
+            GetTimerMetrics,
+        ]
         assert [type(call) for call in master.asked] == [GetGroups]
 
 
@@ -229,7 +232,8 @@ async def test_the_progress_of_the_timer_is_read_from_its_bytes() -> None:
         master.timer = TimerCheckpoint(read_ms=5_000, master_offset=7)
         assert await tables.timer_checkpoint() == master.timer
         for body in (b"", bytes(55), b"\xff" * 56):
-            master.answers[GetTimerCheckpoint] = lambda _, body=body: Reply(body=body)
+            reply = Reply(body=body)
+            master.answers[GetTimerCheckpoint] = lambda _: reply  # noqa: B023 - called at once
             with pytest.raises(FieldError, match="no checkpoint of a timer"):
                 await tables.timer_checkpoint()
 

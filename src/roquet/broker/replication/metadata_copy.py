@@ -49,7 +49,7 @@ WAIT_MS: Final = 5_000
 """Longest wait in ms for a change at a master of ours."""
 
 LOOK_MS: Final = 20
-"""The same while progress waits for the log: then the log is looked at again."""
+"""Longest wait in ms while progress waits for the log: then the log is looked at again."""
 
 WHOLE_MS: Final = 10_000
 """Ms between two copies of a table from a master that does not report changes. Apache's replica
@@ -57,7 +57,7 @@ waits for 60 s with fixed roles, and 10 s with a controller: what it forgets at 
 some hundred kilobytes in ten seconds."""
 
 SURE_MS: Final = 60_000
-"""The same from a master that does: only to be sure."""
+"""Ms between two whole copies of a table from a master that does, only to be sure."""
 
 PROGRESS_MS: Final = 1_000
 """Ms between two copies of delay offsets and of the timer checkpoint, of Apache's 3 s for the
@@ -120,7 +120,7 @@ class RoleChanged(Exception):
 
 
 class MasterSession:
-    """What is known of one master, until there is another."""
+    """Knowledge of one master, until there is another."""
 
     def __init__(self, role: Role, master: MasterTables) -> None:
         self.role = role

@@ -155,7 +155,7 @@ def legal_delay_offsets(table: Mapping[int, int]) -> dict[int, int]:
 
 
 def legal_forbidden(table: Mapping[str, Mapping[str, int]]) -> dict[str, dict[str, int]]:
-    """What groups are forbidden, by topic."""
+    """Bits of what groups are forbidden, by group and topic."""
     return {
         group: dict(topics)
         for group, topics in table.items()
