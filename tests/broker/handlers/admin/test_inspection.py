@@ -9,6 +9,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import inspection as handlers
 from roquet.broker.handlers.groups.heartbeat import heartbeat
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
 from roquet.model.topic import SubscriptionGroup, TopicConfig
@@ -280,3 +281,13 @@ async def test_a_broker_that_stops_lets_no_replica_wait(broker: Broker, peer: Fa
 async def test_others_get_no_editions(broker: Broker, peer: FakePeer) -> None:
     reply = await offsets_of(broker, peer)
     assert (reply.editions, reply.log_end) == (None, None)
+
+
+async def test_a_replica_without_a_place_to_wait_is_answered_at_once(
+    broker: Broker, peer: FakePeer
+) -> None:
+    first = await offsets_of(broker, peer, known_editions="")
+    broker.tables.change_waiters.count = WAITERS_MAX
+    async with asyncio.timeout(2):
+        await offsets_of(broker, peer, known_editions=first.editions, wait_millis=5_000)
+    assert broker.tables.change_waiters.count == WAITERS_MAX

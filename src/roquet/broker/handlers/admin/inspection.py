@@ -20,7 +20,7 @@ from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import ClientConnection, TopicList
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
-from roquet.wire.replication.table_editions import parse_editions
+from roquet.wire.replication.table_editions import TableEditions, parse_editions
 
 CHANGE_LOOK_MS: Final = 50
 """Ms between two looks for changed tables: a replica has a change within twice that. To be called
@@ -182,16 +182,11 @@ async def _changed_offsets(
     The replica asks for the other tables, whose editions it sees, by their own requests.
     """
     known = parse_editions(call.known_editions or "")
-    now = table_editions(tables, control.statistics.boot_ms)
+    now = _editions(tables, control)
     if known is not None and known.started_ms == now.started_ms:
-        deadline_ms = control.clock.monotonic_ms() + min(call.wait_millis or 0, CHANGE_WAIT_MS_MAX)
-        while (
-            now == known
-            and control.clock.monotonic_ms() < deadline_ms
-            and not message_log.arrivals.is_closed
-        ):
-            await control.clock.sleep(CHANGE_LOOK_MS)
-            now = table_editions(tables, control.statistics.boot_ms)
+        with tables.change_waiters.place() as is_free:
+            if is_free:
+                now = await _wait_for_change(message_log, tables, control, call, known)
         rows = tables.offsets.changed_since(known.offsets)
     else:
         places = list(tables.offsets.by_place())
@@ -201,6 +196,28 @@ async def _changed_offsets(
     count = sum(len(queues) for queues in rows.values())
     body = await dumped(count, answer)
     return calls.AllOffsetsReply(editions=now.text, log_end=log_end, body=body)
+
+
+async def _wait_for_change(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.GetAllOffsets,
+    known: TableEditions,
+) -> TableEditions:
+    """The editions once they are others than the replica's, or at its deadline."""
+    deadline_ms = control.clock.monotonic_ms() + min(call.wait_millis or 0, CHANGE_WAIT_MS_MAX)
+    while (
+        (now := _editions(tables, control)) == known
+        and control.clock.monotonic_ms() < deadline_ms
+        and not message_log.arrivals.is_closed
+    ):
+        await control.clock.sleep(CHANGE_LOOK_MS)
+    return now
+
+
+def _editions(tables: BrokerTables, control: ControlPlane) -> TableEditions:
+    return table_editions(tables, control.statistics.boot_ms)
 
 
 def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
