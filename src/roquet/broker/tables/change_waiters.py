@@ -1,4 +1,4 @@
-"""ChangeWaiters: replicas that wait for a change of the tables, so many at once (in memory only)."""
+"""ChangeWaiters: replicas that wait for a change of the tables, so many at once; in memory only."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
