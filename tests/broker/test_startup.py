@@ -9,10 +9,13 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.startup import restore
 from roquet.model.errors import (
     CallRefused,
 )
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
@@ -92,3 +95,17 @@ async def test_no_retention_is_too_short_for_what_waits(
     caplog.clear()
     async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
         assert "messages wait for their delivery time for longer" in caplog.text
+
+
+async def test_a_replica_keeps_the_progress_of_its_master_when_it_starts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with BrokerServer(config_of()) as server:
+        server.broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+        server.broker.tables.offsets.copy({"orders@g": {0: 7}}, None)
+        restore(server.broker)
+        assert server.broker.tables.offsets.get("g", "orders", 0) == 7
+        server.broker.replication.role.change(Role())
+        restore(server.broker)
+        assert server.broker.tables.offsets.get("g", "orders", 0) == 0
+    assert "further than 1 queues reach" in caplog.text

@@ -18,6 +18,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
+from roquet.broker.operations.replica_tables import metadata_copy
 from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
@@ -30,6 +31,7 @@ from roquet.broker.statistics import SAMPLE_MS
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.store.filesystem.files import Files
@@ -100,7 +102,8 @@ class BrokerServer:
         await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        loops.start(*_work(broker, keeping), *_deliveries(broker), registration.serve())
+        copying = self._copying(running)
+        loops.start(*_work(broker, keeping), *_deliveries(broker), registration.serve(), copying)
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -135,6 +138,13 @@ class BrokerServer:
         warn_of_container_address(config, self.address)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
+
+    def _copying(self, running: AsyncExitStack) -> Coroutine[Any, Any, None]:
+        """The loop that copies the master's tables, which rests while this broker is the master."""
+        pool = ChannelPool(clock=self._clock, security=self.config.calls())
+        running.push_async_callback(pool.close)
+        copy = metadata_copy(self.broker, pool)
+        return every(copy.interval_ms, copy.step, self._clock)
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control

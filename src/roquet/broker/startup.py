@@ -5,11 +5,10 @@ from typing import Any
 
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
-from roquet.broker.operations.progress import OFFSET_MAX
+from roquet.broker.operations.replica_tables import lower_progress
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
-from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
 from roquet.model import names
 
@@ -30,11 +29,14 @@ def subscribe(broker: Broker) -> None:
 
 def restore(broker: Broker) -> None:
     """Read what services noted in the log before the last stop, and report what is missing."""
-    broker.delivery.revive.restore()
-    broker.delivery.transactions.restore()
+    is_master = broker.replication.role.current.is_master
+    if is_master:  # a replica does so when it becomes the master
+        broker.delivery.revive.restore()
+        broker.delivery.transactions.restore()
     _warn_of_strays(broker)
     _warn_of_lost_tables(broker)
-    _lower_progress(broker)
+    if is_master:
+        lower_progress(broker)
     config = broker.control.settings.config
     if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
         log.warning("%s", fault)
@@ -98,27 +100,6 @@ def _warn_of_lost_tables(broker: Broker) -> None:
             ", ".join(lost),
         )
     offsets.unsaved |= offsets.is_new  # from now on a missing one was lost
-
-
-def _lower_progress(broker: Broker) -> None:
-    """Take progress beyond the end of a queue back to that end.
-
-    It is of messages that a loss of power took with the log's tail. It is taken back before the
-    first new message: those that get the lost ones' offsets would never come otherwise.
-    """
-    config = broker.control.settings.config
-
-    def end(topic: str, queue_id: int) -> int:
-        if is_system_topic(topic, config):
-            return OFFSET_MAX
-        return broker.log.store.bounds(topic, queue_id)[1]
-
-    if count := broker.tables.offsets.lower(end):
-        log.warning(
-            "groups were further than %d queues reach, whose last messages are lost: they go on at"
-            " the ends of these queues",
-            count,
-        )
 
 
 def _warn_of_long_delays(config: BrokerConfig) -> None:

@@ -235,6 +235,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Certificate authority of name servers and other brokers; None calls without TLS."""
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
+    slave_read_enable: Annotated[bool, setting(SWITCH, "slaveReadEnable")] = False
+    """Whether consumers may read from replicas: a master sends those to one that are so far behind
+    that their messages are on the disk alone (`memory_share`)."""
+    offset_check_in_slave: Annotated[bool, setting(SWITCH, "offsetCheckInSlave")] = False
+    """Whether a replica corrects a consumer's wrong offset; else the consumer asks the master."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
