@@ -44,10 +44,14 @@ def port_of(printed: str) -> int:
 async def first_group(port: int) -> None:
     """Register one broker at a controller, and let it lead."""
     async with await Channel.connect("127.0.0.1", port) as channel:
-        names = {"cluster_name": "C", "broker_name": "bc"}
-        apply = ApplyBrokerId(**names, applied_broker_id=1, register_check_code="h:1;17")
+        apply = ApplyBrokerId(
+            cluster_name="C",
+            broker_name="bc",
+            applied_broker_id=1,
+            register_check_code="h:1;17",
+        )
         await channel.call(apply)
-        await channel.call(ElectMaster(**names, broker_id=1))
+        await channel.call(ElectMaster(cluster_name="C", broker_name="bc", broker_id=1))
 
 
 async def master_epoch(port: int) -> int | None:

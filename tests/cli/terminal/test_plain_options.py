@@ -34,7 +34,7 @@ def test_options_with_bounds_keep_their_own_conversion() -> None:
         """Do nothing."""
 
     made = get_command(app)
-    convert_plainly(made, typer.Context(made))  # type: ignore[arg-type]
+    convert_plainly(made, typer.Context(made))
     kinds = {one.name: "get_runtime_param" in vars(one) for one in made.params}
     assert kinds == {"free": True, "bound": False}
 
