@@ -132,7 +132,7 @@ class History:
                 self.etcd.expire_all()
             case 1:
                 self.etcd.forgets_answer = True
-            case 2:
+            case _:
                 self.etcd.is_away = True
 
     async def die(self, broker_id: int) -> None:
