@@ -28,6 +28,7 @@ from roquet.store.reading.entry_scan import TagCodeFilter
 from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, Slice
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
+from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
 from roquet.store.topic_removal import TopicRemoval
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
@@ -40,6 +41,7 @@ __all__ = [
     "FlushTask",
     "QueryResult",
     "RecordBlock",
+    "ReplicatedLog",
     "Slice",
     "Store",
     "StoreConfig",
@@ -83,6 +85,10 @@ class Store:
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
         """Ends, sizes and entries of the queues."""
         self._removal = TopicRemoval(opened.log, opened.queues, opened.tombstones, self._flusher)
+        self.raw = replicated_log(opened, config, self._reader, self._scrub, lambda: self._refusal)
+        """The log as bytes, for replication."""
+        self.confirmed_at_open = min(opened.checkpoint.confirmed_position, opened.log.end)
+        """Position up to which records were confirmed at the last checkpoint before the start."""
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -162,6 +168,13 @@ class Store:
         return type(self._refusal)(*self._refusal.args)
 
     # -- read --------------------------------------------------------------------------------
+
+    def set_confirmed(self, position: int | None) -> None:
+        """Hide records that end behind a position from reads and searches; None: hide none.
+
+        Checkpoints note the position. Offsets of the next messages do not depend on it.
+        """
+        self._reader.confirmed = self._flusher.confirmed = position
 
     @property
     def begin_position(self) -> int:
@@ -254,7 +267,7 @@ class Store:
 
     def record_at(self, position: int, size: int) -> memoryview | None:
         """The record of that size at a position, of which only the head is checked; or None."""
-        return self._log.record(position, size) if position >= self._log.begin else None
+        return self._reader.record_at(position, size)
 
     def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
         """The first offset stored at `ms` or later; with `upper` the last stored until then."""
