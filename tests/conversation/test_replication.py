@@ -5,14 +5,19 @@ By name: HATest of Apache RocketMQ (bytes of logs, a replica that stops, timeout
 """
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
+from tests.broker.conftest import FakePeer
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.replication.role import Role
+from roquet.broker.services.delayed_delivery import decode_records
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client import (
     CallRefused,
@@ -24,7 +29,7 @@ from roquet.client import (
     TransactionProducer,
     TransactionState,
 )
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, RecordError, StoreError
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -44,18 +49,34 @@ SMALL: dict[str, Any] = {
 """Files so small that a test fills several."""
 
 
+HERE, THERE = "10.0.0.1", "10.0.0.2"
+"""Hosts of a master and of its replica."""
+
+
 def group_of_brokers(store: StoreLocation = "memory", **settings: Any) -> Cluster:
     return cluster(store=store, clock=this_loop().clock, **{**SMALL, **settings})
 
 
 def config(seed: int = 3) -> ProducerConfig:
     return ProducerConfig(
-        clock=this_loop().clock, rng=Random(seed), client_ip="127.0.0.1", send_timeout_ms=10_000
+        clock=this_loop().clock, rng=Random(seed), client_ip=HERE, send_timeout_ms=10_000
     )
 
 
 def producer_of(running: Cluster) -> Producer:
     return Producer(running.namesrv_addr, config=config())
+
+
+@asynccontextmanager
+async def on_two_hosts(**settings: Any) -> AsyncIterator[tuple[Cluster, BrokerServer]]:
+    """A master on one host, and its replica on another one."""
+    network = this_loop().network
+    with network.host(HERE):
+        async with group_of_brokers(host=HERE, advertise=HERE, **settings) as running:
+            with network.host(THERE):
+                replica = await running.add_replica(host=THERE, advertise=THERE)
+            await this_loop().clock.sleep(1_000)
+            yield running, replica
 
 
 async def caught_up(master: BrokerServer, *replicas: BrokerServer) -> None:
@@ -85,14 +106,28 @@ def queues_of(server: BrokerServer) -> dict[tuple[str, int], tuple[int, int, lis
     for topic in store.topics():
         for queue_id in store.queue_ids(topic):
             begin, end = store.bounds(topic, queue_id)
-            records: list[bytes] = []
+            parts: list[bytes] = []
             at = begin
             while at < end:
-                part = store.read(topic, queue_id, at, count_max=1_000)
-                records += map(bytes, part.parts)
-                at = part.next_offset
-            found[topic, queue_id] = (begin, end, records)
+                messages = store.read(topic, queue_id, at, count_max=1_000)
+                parts += map(bytes, messages.parts)
+                at = messages.next_offset
+            found[topic, queue_id] = (begin, end, parts)
     return found
+
+
+def bodies_of(server: BrokerServer, topic: str) -> list[bytes]:
+    """Bodies of all messages of a topic."""
+    return [
+        record.body
+        for (name, _), (_, _, parts) in queues_of(server).items()
+        if name == topic
+        for record in decode_records([memoryview(part) for part in parts], fail)
+    ]
+
+
+def fail(_: bytes, error: RecordError) -> None:
+    raise error
 
 
 def files_of(directory: Path, *kinds: str) -> dict[str, bytes]:
@@ -103,6 +138,11 @@ def files_of(directory: Path, *kinds: str) -> dict[str, bytes]:
         for path in sorted((directory / kind).rglob("*"))
         if path.is_file()
     }
+
+
+def send_call(**fields: Any) -> Send:
+    arguments = {"producer_group": "pg", "topic": "orders", "queue_id": 0, "born_timestamp": 1}
+    return Send(body=b"x", **{**arguments, **fields})
 
 
 def no_check(message: StoredMessage) -> TransactionState:
@@ -183,15 +223,13 @@ async def test_a_replica_that_joins_late_begins_with_the_masters_last_file() -> 
 
 @in_virtual_time
 async def test_a_replica_goes_on_where_it_was_after_a_lost_connection() -> None:
-    async with group_of_brokers() as running:
-        master, loop = running.brokers[0], this_loop()
-        with loop.network.host("replica"):
-            replica = await running.add_replica(ha_master=master.stream_address)
+    async with on_two_hosts() as (running, replica):
+        master = running.brokers[0]
         async with producer_of(running) as producer:
             for number in range(60):
                 await producer.send("orders", b"x" * 3_000)
                 if number % 20 == 10:
-                    loop.network.drop("127.0.0.1", "replica")
+                    this_loop().network.drop(HERE, THERE)
             await caught_up(master, replica)
         assert log_of(master) == log_of(replica)
         assert queues_of(master) == queues_of(replica)
@@ -225,11 +263,13 @@ async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied()
             first = await producer.send("orders", b"first")
             await caught_up(master, replica)
             queue_id = first.queue.queue_id
-            replica.broker.tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
+            tables = replica.broker.tables
+            tables.topics.create_for_send("orders", "TBW102", 8, False, 0)
+            tables.groups.find("readers", 0)
             pool = ChannelPool(clock=this_loop().clock)
             pull = Pull(
                 consumer_group="readers", topic="orders", queue_id=queue_id, queue_offset=1,
-                max_msg_nums=8, sys_flag=2, commit_offset=0, suspend_timeout_millis=15_000,
+                max_msg_nums=8, sys_flag=6, commit_offset=0, suspend_timeout_millis=15_000,
                 subscription="*", sub_version=0,
             )  # fmt: skip
             answer = asyncio.create_task(pool.call(replica.address, pull, 20_000))
@@ -273,8 +313,12 @@ async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replica
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT
             assert 3_000 <= clock.monotonic_ms() - began_ms <= 3_010
             assert receipt.offset_message_id
-            receipt = await producer.send("orders", b"hasty", properties={"WAIT": "false"})
-            assert receipt.ok, "waitStoreMsgOK=false waits for nobody"
+            began_ms = clock.monotonic_ms()
+            pool = ChannelPool(clock=clock)
+            hasty = send_call(properties="WAIT\x01false\x02")
+            assert (await pool.call(running.brokers[0].address, hasty)).code == 0
+            assert clock.monotonic_ms() == began_ms, "waitStoreMsgOK=false waits for nobody"
+            await pool.close()
         assert (
             replica.broker.log.store.end_position < running.brokers[0].broker.log.store.end_position
         )
@@ -283,19 +327,16 @@ async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replica
 @in_virtual_time
 async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
     settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
-    async with group_of_brokers(**settings) as running:
+    async with on_two_hosts(**settings) as (running, _):
         clock, network = this_loop().clock, this_loop().network
-        with network.host("replica"):
-            await running.add_replica(ha_master=running.brokers[0].stream_address)
         async with producer_of(running) as producer:
-            await clock.sleep(1_000)
-            network.partition("127.0.0.1", "replica")
+            network.partition(HERE, THERE)
             sends = [asyncio.create_task(producer.send("orders", b"x")) for _ in range(50)]
             await clock.sleep(1_000)
             acknowledgements = running.brokers[0].broker.replication.acknowledgements
             assert acknowledgements.waiting == 50
             network.heal()
-            assert all((await send).ok for send in sends)
+            assert all(receipt.ok for receipt in await asyncio.gather(*sends))
 
 
 @in_virtual_time
@@ -335,7 +376,7 @@ async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
     ("call", "code", "remark"),
     [
         (
-            Send(producer_group="pg", topic="t", queue_id=0, born_timestamp=1, body=b"x"),
+            send_call(),
             ResponseCode.SYSTEM_BUSY,
             "[REJECTREQUEST]system busy, start flow control for a while",
         ),
@@ -450,3 +491,44 @@ def test_a_replica_needs_an_id_of_its_own() -> None:
         BrokerConfig(broker_role=BrokerRole.SLAVE)
     with pytest.raises(ConfigError, match="write brokerId=0 for a master"):
         BrokerConfig(broker_id=2)
+
+
+# -- a changed role ------------------------------------------------------------------------------
+
+
+@in_virtual_time
+async def test_a_replica_that_becomes_the_master_goes_on_from_its_log() -> None:
+    async with group_of_brokers(slave_timeout=500) as running:
+        master, replica = running.brokers[0], await running.add_replica()
+        async with producer_of(running) as producer:
+            await producer.send("orders", b"later", delay_level=2)
+            for number in range(10):
+                await producer.send("orders", b"%d" % number)
+        await caught_up(master, replica)
+        await running.stop_broker(0)
+        role = replica.broker.replication.role
+        role.change(Role())
+        await this_loop().clock.sleep(30_000)
+        async with producer_of(running) as producer:
+            assert (await producer.send("orders", b"after")).ok
+        assert sorted(bodies_of(replica, "orders")) == sorted(
+            [b"later", b"after", *(b"%d" % number for number in range(10))]
+        )
+
+
+@in_virtual_time
+async def test_a_master_that_becomes_a_replica_ends_its_services_and_takes_nothing() -> None:
+    async with group_of_brokers() as running:
+        broker = running.brokers[0].broker
+        async with producer_of(running) as producer:
+            await producer.send("orders", b"later", delay_level=2)
+        broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+        end = broker.log.store.end_position
+        pool = ChannelPool(clock=this_loop().clock)
+        with pytest.raises(CallRefused, match="REJECTREQUEST"):
+            await pool.call(running.brokers[0].address, send_call())
+        await pool.close()
+        await this_loop().clock.sleep(60_000)
+        assert broker.log.store.end_position == end, "the delayed message is not delivered here"
+        with pytest.raises(StoreError, match="its log is a copy"):
+            broker.log.ingest.append(send_call(), 0, FakePeer())
