@@ -114,9 +114,7 @@ def _replication(
 ) -> Replication:
     config, clock = environment.config, environment.clock
     store = message_log.store
-    role = RoleCell(
-        Role(role=config.broker_role, broker_id=config.broker_id, master_stream=config.ha_master)
-    )
+    role = RoleCell(Role(role=config.broker_role, broker_id=config.broker_id))
     acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
     return Replication(
         role=role,
