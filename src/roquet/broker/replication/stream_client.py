@@ -113,7 +113,7 @@ class StreamClient:
             if self._address is not None:
                 try:
                     await self._converse(self._address)
-                except* (RoquetError, OSError, TimeoutError) as group:
+                except* (RoquetError, OSError) as group:
                     self._complain(self._address, first_error(group))
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONNECT_MS / 1000):
@@ -121,7 +121,7 @@ class StreamClient:
 
     def _complain(self, address: str, error: BaseException) -> None:
         """Log why there is no stream; the same reason once, until there was one again."""
-        reason = str(error) if isinstance(error, RoquetError) else address_error(error)
+        reason = address_error(error) if isinstance(error, OSError) else str(error)
         if reason != self._complaint:
             self._complaint = reason
             log.warning(
@@ -135,10 +135,13 @@ class StreamClient:
         await self._flush.step()  # what is reported first is on the disk, whatever is acknowledged
         host, port = parse_address(address, "haMasterAddress")
         security = self._settings.config.calls()
-        async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-            reader, writer = await asyncio.open_connection(
-                host, port, limit=READ_SIZE, **security.arguments(host)
-            )
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=READ_SIZE, **security.arguments(host)
+                )
+        except TimeoutError:
+            raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
         self._writer = writer
         try:
             self._check_peer(writer)
