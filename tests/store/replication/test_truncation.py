@@ -1,4 +1,4 @@
-"""A log is cut with its queues and its index, and a crash on the way leaves the old or the cut one."""
+"""A log is cut with its queues and its index; a crash on the way leaves the old or the cut one."""
 
 import logging
 from collections.abc import Callable
@@ -17,7 +17,6 @@ from roquet.wire.records.record import decode
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
-    from tests.store.replication.conftest import Copy
 
 NOW = 1_700_000_000_000
 
