@@ -469,7 +469,11 @@ async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureF
 async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2, "slave_timeout": 500}
+    settings: dict[str, Any] = {
+        "broker_role": BrokerRole.SYNC_MASTER,
+        "in_sync_replicas": 2,
+        "slave_timeout": 500,
+    }
     async with group_of_brokers(**settings) as running:
         replica = await running.add_replica()
         async with producer_of(running) as producer:
