@@ -203,6 +203,10 @@ class BlockingCluster:
         """Add a broker."""
         return self.run(self._cluster.add_broker(**settings))
 
+    def add_replica(self, of: int = 0, **settings: Any) -> BrokerServer:
+        """Add a replica of the broker with that index."""
+        return self.run(self._cluster.add_replica(of, **settings))
+
     def stop_broker(self, index: int) -> None:
         """Stop a broker in good order."""
         self.run(self._cluster.stop_broker(index))

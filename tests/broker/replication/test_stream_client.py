@@ -381,3 +381,37 @@ def test_messages_that_cannot_be_dispatched_are_named_and_the_log_is_copied_all_
             assert made.store.bounds("orders", 0) == (0, 20)
 
     run()
+
+
+def test_a_fault_of_our_own_is_logged_and_following_goes_on(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made = masters_log(parts), parts(**SLAVE)
+        faults = {"append": [ZeroDivisionError()], "dispatch": [ZeroDivisionError()]}
+        raw = made.store.raw
+
+        def failing(name: str) -> Any:
+            real = getattr(raw, name)
+
+            def act(*arguments: Any) -> Any:
+                if raw.end or name == "append":
+                    for _ in range(len(faults[name])):
+                        raise faults[name].pop()
+                return real(*arguments)
+
+            return act
+
+        for name in faults:
+            monkeypatch.setattr(raw, name, failing(name))
+        async with following(made) as master:
+            master.frame(0, log)
+            await made.clock.sleep(6_000)
+            assert "cannot be followed; trying again" in caplog.text
+            master.frame(0, log)
+            await made.clock.sleep(3_000)
+            assert "cannot be dispatched; trying again" in caplog.text
+            assert made.store.bounds("orders", 0) == (0, 20)
+
+    run()

@@ -310,3 +310,25 @@ def test_a_port_in_use_is_named(parts: MakeParts) -> None:
         await made.server.close()
 
     run()
+
+
+def test_a_fault_of_our_own_ends_one_connection(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        made.append()
+        with monkeypatch.context() as patched:
+            patched.setattr(made.store.raw, "read", lambda *_: 1 // 0)
+            async with connected(made) as replica:
+                replica.report(0)
+                await made.clock.sleep(100)
+                assert replica.is_over
+        assert "cannot be served" in caplog.text
+        async with connected(made) as replica:
+            replica.report(0)
+            await made.clock.sleep(100)
+            assert replica.log
+
+    run()

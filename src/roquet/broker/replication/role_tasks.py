@@ -75,6 +75,9 @@ class RoleTasks:
             except StoreError as error:
                 log.warning("this broker cannot change its role yet: %s", error)
                 await self._clock.sleep(RETRY_MS)
+            except Exception:  # it would neither lead nor follow ever again
+                log.exception("this broker cannot change its role; trying again")
+                await self._clock.sleep(RETRY_MS)
             else:
                 self._start(is_active)
                 return

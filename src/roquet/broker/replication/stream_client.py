@@ -115,6 +115,8 @@ class StreamClient:
                     await self._converse(self._address)
                 except* (RoquetError, OSError) as group:
                     self._complain(self._address, first_error(group))
+                except* Exception:
+                    log.exception("the log of %s cannot be followed; trying again", self._address)
             with suppress(TimeoutError):
                 async with asyncio.timeout(RECONNECT_MS / 1000):
                     await self._moved.wait()
@@ -248,13 +250,17 @@ class StreamClient:
             self._undispatched.clear()
             try:
                 await self._dispatch_all()
-                complaint = ""
             except StoreError as error:
-                if complaint != (complaint := str(error)):
+                if complaint != str(error):
+                    complaint = str(error)
                     log.warning("the newest messages of the log cannot be read here: %s", error)
-                await self._clock.sleep(FULL_PAUSE_MS)
+            except Exception:
+                log.exception("records of the master cannot be dispatched; trying again")
+            else:
+                complaint = ""
+                await self._undispatched.wait()
                 continue
-            await self._undispatched.wait()
+            await self._clock.sleep(FULL_PAUSE_MS)
 
     async def _dispatch_all(self) -> None:
         raw, position = self._store.raw, -1

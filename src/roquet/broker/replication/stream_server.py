@@ -44,6 +44,9 @@ CONNECTIONS_MAX: Final = 64
 TICK_MS: Final = 1_000
 """Longest time in ms between two looks for a heartbeat that is due or a silent replica."""
 
+GONE: Final = ("unknown", 0)
+"""Address of a peer that was gone before it could be asked for."""
+
 HOSTS_REMEMBERED: Final = 256
 """Hosts whose refusal was logged: each is logged once until the reason changes."""
 
@@ -129,6 +132,8 @@ class StreamServer:
             await connection.serve()
         except* (RoquetError, OSError) as group:
             self._complain(host, connection.address, group)
+        except* Exception:
+            log.exception("the replica at %s cannot be served", connection.address)
         finally:
             self._connections.pop(number, None)
             self.acknowledgements.forget(number)
@@ -173,7 +178,7 @@ class ReplicaConnection:
         self._position = 0
         self._is_started = False
         self._read_ms = self._written_ms = server.clock.monotonic_ms()
-        self.host, port = writer.get_extra_info("peername")[:2]
+        self.host, port = (writer.get_extra_info("peername") or GONE)[:2]
         self.address = join_address(self.host, port)
 
     @property
