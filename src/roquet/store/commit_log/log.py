@@ -150,7 +150,7 @@ class CommitLog:
             files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
-    def write(self, position: int, data: bytes | memoryview) -> None:
+    def write(self, position: int, data: bytes) -> None:
         """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
@@ -162,7 +162,7 @@ class CommitLog:
         if len(data) < WRITE_PAST_MAP_MIN or not self._write_past(tail, at, data):
             view[at : at + len(data)] = data
 
-    def _write_past(self, tail: MappedFile, at: int, data: bytes | memoryview) -> bool:
+    def _write_past(self, tail: MappedFile, at: int, data: bytes) -> bool:
         """Write without touching new pages of the map, each of which costs more than its bytes."""
         if not SEES_WRITES:
             return False
@@ -236,7 +236,7 @@ class CommitLog:
         assert at + size <= tail.size, "bytes stay in one file"
         self._extend(tail, at, at + size)
         self.tail, self.capacity = tail, 0
-        self.write(end, data)
+        self.write(end, bytes(data))
         if self.raw_from is None:
             self.raw_from = end
         self.end = end + size
