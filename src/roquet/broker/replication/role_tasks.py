@@ -28,7 +28,7 @@ Work: TypeAlias = Callable[[], Iterable[Coroutine[Any, Any, None]]]
 
 
 class RoleDuties(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker does in either role, and how it changes from one to the other."""
+    """Duties of a broker in either role, and of the change from one to the other."""
 
     of_master: Work
     of_replica: Work
