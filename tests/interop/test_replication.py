@@ -94,7 +94,6 @@ def test_apaches_replica_follows_our_master_and_acknowledges(tmp_path: Path) -> 
             "brokerId": "1",
             "brokerName": "broker-a",
             "namesrvAddr": running.namesrv_addr,
-            "haMasterAddress": master.stream_address,
             **THEIR_SIZES,
         }
         with genuine.cluster(tmp_path / "theirs", **replica) as theirs:
