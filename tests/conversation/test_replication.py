@@ -355,6 +355,20 @@ async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
 
 
 @in_virtual_time
+async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> None:
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    async with on_two_hosts(**settings) as (running, _):
+        network = this_loop().network
+        async with producer_of(running) as producer:
+            assert (await producer.send("orders", b"first")).ok
+            network.delay(50, 50)
+            send = asyncio.create_task(producer.send("orders", b"last"))
+            await this_loop().clock.sleep(70)
+            await running.stop_broker(0)
+            assert (await send).ok
+
+
+@in_virtual_time
 async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
     settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
     async with group_of_brokers(**settings) as running:

@@ -111,8 +111,8 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
-        gate = await self._listen(running)
         await self._listen_for_replicas(running)
+        gate = await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
         roles = RoleTasks(broker.replication.role, _duties(broker, gate), self._clock)
@@ -150,6 +150,8 @@ class BrokerServer:
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
+        host, _ = parse_address(self.address)
+        self.stream_address = join_address(host, self.broker.replication.stream_server.port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
         return gate
@@ -157,7 +159,8 @@ class BrokerServer:
     async def _listen_for_replicas(self, running: AsyncExitStack) -> None:
         """Listen for replicas, on the port above the broker's own unless haListenPort says so.
 
-        A broker that nobody has given a role or that port goes on without it.
+        A broker that nobody has given a role or that port goes on without it. Replicas are served
+        until all requests are answered, since these may wait for them.
         """
         config, server = self.config, self.broker.replication.stream_server
         port = config.ha_port or (config.port and config.port + HA_ABOVE)
@@ -169,8 +172,6 @@ class BrokerServer:
             if config.ha_port or config.broker_role is not BrokerRole.ASYNC_MASTER:
                 raise
             log.warning("this broker can have no replicas: %s", error)
-        host, _ = parse_address(self.address)
-        self.stream_address = join_address(host, server.port)
         self.broker.replication.stream_client.own_port = server.port
 
     def _registration(self) -> NameServerRegistration:
