@@ -192,6 +192,8 @@ async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() ->
             "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         }  # fmt: skip
         assert mine == theirs
+        found = replica.broker.log.store.query("orders", "k5")
+        assert len(found.records) == 1, "keys are indexed, too"
 
 
 def test_files_are_equal_after_a_stop(tmp_path: Path) -> None:

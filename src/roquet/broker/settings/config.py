@@ -251,7 +251,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
     ha_port: Annotated[int, setting(PORT_NUMBER, "haListenPort", restart=True)] = 0
-    """Port on which replicas get the log; 0 takes the one above `port`."""
+    """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
+    0 takes the one above `port`."""
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
