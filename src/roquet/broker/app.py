@@ -2,12 +2,16 @@
 
 start   store ─▶ parts ─▶ listen ─▶ loops ─▶ name servers
 stop    name servers ─▶ answer what is in flight ─▶ loops ─▶ tables ─▶ flush, close the store
+
+Some loops are those of a master: deliveries, checks of transactions, redelivery of popped messages.
+A replica has others in their place, which follow its master's log; they change with the role.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,21 +23,27 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.operations.replica_tables import metadata_copy
+from roquet.broker.replication.metadata_copy import MetadataCopy
+from roquet.broker.replication.role import Role
+from roquet.broker.replication.role_gate import RoleGate
+from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
 from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
-from roquet.broker.services.registration import NameServerRegistration
+from roquet.broker.services.registration import BrokerAddresses, NameServerRegistration
 from roquet.broker.services.revive import REVIVE_MS
 from roquet.broker.services.transactions.checks import RELIEF_MS, TransactionChecks
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import store_config
 from roquet.broker.statistics import SAMPLE_MS
 from roquet.log_records import logger
-from roquet.model.errors import StoreError
+from roquet.model.errors import ConfigError, StoreError
+from roquet.model.settings import join_address, parse_address
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
 
@@ -41,6 +51,9 @@ log = logger(__name__)
 
 VIP_BELOW: Final = 2
 """How far below a broker's port old clients expect one that serves senders alone."""
+
+HA_ABOVE: Final = 1
+"""How far above a broker's port replicas expect its log, as at Apache's brokers."""
 
 
 class BrokerServer:
@@ -65,6 +78,8 @@ class BrokerServer:
         self._running = AsyncExitStack()
         self.address = ""
         """The address that clients are told: HOST:PORT."""
+        self.stream_address = ""
+        """HOST:PORT from which replicas get the log."""
         self.port = 0
         self.broker: Broker
 
@@ -99,11 +114,13 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
-        await self._listen(running)
+        await self._listen_for_replicas(running)
+        gate = await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        copying = self._copying(running)
-        loops.start(*_work(broker, keeping), *_deliveries(broker), registration.serve(), copying)
+        duties = _duties(broker, gate, self._table_copy(running))
+        roles = RoleTasks(broker.replication.role, duties, self._clock)
+        loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -116,11 +133,12 @@ class BrokerServer:
             pid=os.getpid(),
         )
 
-    async def _listen(self, running: AsyncExitStack) -> None:
+    async def _listen(self, running: AsyncExitStack) -> RoleGate:
         config, control = self.config, self.broker.control
         router = Router({int(code): reason for code, reason in UNSERVED.items()})
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
+        gate = RoleGate(router, control.settings, self.broker.replication.role)
         server = Server(
             router,
             host=config.host,
@@ -136,24 +154,55 @@ class BrokerServer:
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
+        host, _ = parse_address(self.address)
+        self.stream_address = join_address(host, self.broker.replication.stream_server.port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
+        return gate
 
-    def _copying(self, running: AsyncExitStack) -> Coroutine[Any, Any, None]:
-        """The loop that copies the master's tables, which rests while this broker is the master."""
+    async def _listen_for_replicas(self, running: AsyncExitStack) -> None:
+        """Listen for replicas, on the port above the broker's own unless haListenPort says so.
+
+        A broker that nobody has given a role or that port goes on without it. Replicas are served
+        until all requests are answered, since these may wait for them.
+        """
+        config, server = self.config, self.broker.replication.stream_server
+        port = config.ha_port or (config.port and config.port + HA_ABOVE)
+        context = config.server_tls.context() if config.server_tls else None
+        running.push_async_callback(server.close)
+        try:
+            await server.start(config.host, port, context)
+        except ConfigError as error:
+            if config.ha_port or config.broker_role is not BrokerRole.ASYNC_MASTER:
+                raise
+            log.warning("this broker can have no replicas: %s", error)
+        self.broker.replication.stream_client.own_port = server.port
+
+    def _table_copy(self, running: AsyncExitStack) -> MetadataCopy:
+        """The copier of the master's tables, with connections of its own."""
         pool = ChannelPool(clock=self._clock, security=self.config.calls())
         running.push_async_callback(pool.close)
-        copy = metadata_copy(self.broker, pool)
-        return every(copy.interval_ms, copy.step, self._clock)
+        return metadata_copy(self.broker, pool)
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
         registration = NameServerRegistration(
-            control.settings, self._clock, self.address, topics.content, control.registration
+            control.settings,
+            self._clock,
+            BrokerAddresses(broker=self.address, stream=self.stream_address),
+            topics.content,
+            control.registration,
+            self.broker.replication.role,
         )
         topics.on_change.append(control.registration.request)
+        self.broker.replication.role.on_change.append(self._register_role)
         control.settings.subscribe(lambda _: control.registration.request())
         return registration
+
+    def _register_role(self, before: Role, role: Role) -> None:
+        """Register under the id that belongs to the new role."""
+        if (before.broker_id, before.role) != (role.broker_id, role.role):
+            self.broker.control.registration.request()
 
 
 class _Loops:
@@ -198,20 +247,36 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield every(CHECKPOINT_MS, flush.checkpoint, clock)
     yield every(lambda: settings.config.save_interval, keeping.save, clock)
     yield every(INDEX_MS, keeping.index, clock)
-    yield every(REVIVE_MS, broker.delivery.revive.step, clock)
     yield every(RETENTION_MS, keeping.expire, clock)
     yield every(SCAN_MS, keeping.scan, clock)
     yield every(SAMPLE_MS, broker.control.sampler.step, clock)
-    yield from _transactions(broker)
     yield keeping.scrub()
 
 
+def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
+    """Duties of the broker as a master, and as a replica."""
+    client, clock = broker.replication.stream_client, broker.control.clock
+
+    async def promote() -> None:
+        await startup.take_over(broker)
+        gate.follow_role()
+
+    return RoleDuties(
+        of_master=lambda: _deliveries(broker),
+        of_replica=lambda: (client.serve(), every(copy.interval_ms, copy.step, clock)),
+        promote=promote,
+        demote=partial(startup.hand_over, broker),
+    )
+
+
 def _deliveries(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
-    """The loops of delayed and timed messages."""
+    """The loops of a master alone: delayed, timed and popped messages, and transactions."""
     delay = broker.delivery.delay
     yield from delay.work()
     yield every(SAVE_MS, delay.save, delay.clock)
     yield from broker.delivery.timer.work()
+    yield every(REVIVE_MS, broker.delivery.revive.step, delay.clock)
+    yield from _transactions(broker)
 
 
 def _transactions(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:

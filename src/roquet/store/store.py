@@ -1,8 +1,9 @@
 """Store: the facade of a data directory: append, read, search, flush, delete, close."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -48,6 +49,9 @@ __all__ = [
 
 log = logger(__name__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 KEY_CHECK_BYTES: Final = 2 * 1024 * 1024
 """Bytes: a log up to this size has its keys compared with the index before their first use; the
 scrub compares those of a larger one."""
@@ -71,7 +75,9 @@ class Store:
         self._flusher = opened.flusher
         self._flusher.on_failure = self._refuse
         self._writer = RecordWriter(opened.log, opened.queues, self._flusher.fail)
-        self._write = self._writer.append
+        self._write, self._write_batch = self._writer.append, self._writer.append_batch
+        self._on_append: Callable[[], object] | None = None
+        self._own_refusal: str | None = None
         repair = QueueRepair(opened.log, opened.queues, opened.tombstones, config.delay_levels_ms)
         self._reader = RecordReader(opened.log, opened.queues, opened.index, repair)
         self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
@@ -135,7 +141,29 @@ class Store:
         """
         if self._refusal is not None:
             raise self._refused()
-        return self._writer.append_batch(draft, parts, now_ms)
+        return self._write_batch(draft, parts, now_ms)
+
+    def on_append(self, callback: Callable[[], object] | None) -> None:
+        """Set the callback after each append; None: no longer, and appends pay nothing."""
+        self._on_append = callback
+        self._choose_writer()
+
+    def refuse_appends(self, reason: str | None) -> None:
+        """Raise StoreError with this reason for each append; None: no longer.
+
+        The log belongs to another process, whose bytes `raw` appends.
+        """
+        self._own_refusal = reason
+        self._choose_writer()
+
+    def _choose_writer(self) -> None:
+        if (reason := self._own_refusal) is not None:
+            self._write = self._write_batch = partial(_refuse_append, reason)
+            return
+        self._write, self._write_batch = self._writer.append, self._writer.append_batch
+        if (callback := self._on_append) is not None:
+            self._write = _notifying(self._write, callback)
+            self._write_batch = _notifying(self._write_batch, callback)
 
     def _refused(self) -> StoreError:
         assert self._refusal is not None
@@ -464,3 +492,18 @@ class Store:
                 self.dispatch(1000)
         except StoreError as error:
             log.warning("the key index goes on after the next start: %s", error)
+
+
+def _refuse_append(reason: str, *_: object) -> NoReturn:
+    raise StoreError(reason)
+
+
+def _notifying(write: Callable[P, R], callback: Callable[[], object]) -> Callable[P, R]:
+    """A writer that calls back after each append."""
+
+    def notify(*arguments: P.args, **keywords: P.kwargs) -> R:
+        result = write(*arguments, **keywords)
+        callback()
+        return result
+
+    return notify

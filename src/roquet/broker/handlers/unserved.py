@@ -10,9 +10,7 @@ from typing import Final
 from roquet.wire.codes import RequestCode as Code
 
 DEAD: Final = "no Apache RocketMQ answers it either: a number without a handler"
-REPLICAS: Final = (
-    "asked of replicas that act as masters: a replica here only reads until it is the master"
-)
+REPLICAS: Final = "asked where a replica may act as master: roles are fixed by brokerRole here"
 CONTROLLER: Final = "asked of a controller, or by one, and this is a broker: see roquet controller"
 ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"

@@ -21,7 +21,7 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
     target = CopyTarget(
         tables=tables,
         timer_metrics=broker.delivery.timer.context.metrics,
-        log_end=lambda: store.end_position,
+        log_end=lambda: store.raw.dispatched,
         flush_log=store.flush_log,
         has_messages=partial(_has_messages, broker),
         deleted_before=store.deleted_before,

@@ -227,8 +227,7 @@ class Transactions:
 
         At a start, and when a replica becomes the master.
         """
-        self._pending.clear()
-        self._pending_size = 0
+        self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
         self.halves, self._old_end = (
             EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end)),
