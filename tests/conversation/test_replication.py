@@ -30,6 +30,7 @@ from roquet.client import (
     TransactionState,
 )
 from roquet.model.errors import ConfigError, RecordError, StoreError
+from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -258,7 +259,7 @@ def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied() -> None:
+async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_once() -> None:
     async with group_of_brokers() as running:
         master, replica = running.brokers[0], await running.add_replica(slave_read_enable=True)
         async with producer_of(running) as producer:
@@ -274,13 +275,15 @@ async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied()
                 max_msg_nums=8, sys_flag=6, commit_offset=0, suspend_timeout_millis=15_000,
                 subscription="*", sub_version=0,
             )  # fmt: skip
-            answer = asyncio.create_task(pool.call(replica.address, pull, 20_000))
-            await this_loop().clock.sleep(1_000)
-            assert not answer.done()
+            began_ms = this_loop().clock.monotonic_ms()
+            reply = await pool.call(replica.address, pull, 20_000)
+            assert this_loop().clock.monotonic_ms() - began_ms < 1_000
+            assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert reply.suggest_which_broker_id == MASTER_ID
             while (await producer.send("orders", b"second")).queue.queue_id != queue_id:
                 pass
-            reply = await answer
-            assert b"second" in bytes(reply.body)
+            await caught_up(master, replica)
+            assert b"second" in bytes((await pool.call(replica.address, pull, 20_000)).body)
             await pool.close()
 
 

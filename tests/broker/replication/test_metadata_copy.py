@@ -60,10 +60,17 @@ async def fake_pair() -> AsyncIterator[tuple[FakeMaster, Broker]]:
         yield master, replica
 
 
-def store_at(brokers: list[Broker], message: MakeSend, peer: FakePeer, **fields: Any) -> None:
-    """Store a message at brokers: their logs grow by the same bytes, as if it were streamed."""
-    for broker in brokers:
-        broker.bind(send)(message(**fields), peer)
+def store_at(master: Broker, message: MakeSend, peer: FakePeer, **fields: Any) -> None:
+    """Store a message at the master."""
+    master.bind(send)(message(**fields), peer)
+
+
+def stream_one(master: Broker, replica: Broker) -> None:
+    """Copy the record that follows the replica's log."""
+    source, copy = master.log.store.raw, replica.log.store.raw
+    size = int.from_bytes(source.read(copy.end, 4), "big")
+    copy.append(copy.end, source.read(copy.end, size))
+    copy.dispatch()
 
 
 def has_topic(broker: Broker, topic: str) -> bool:
@@ -97,15 +104,16 @@ async def test_progress_is_copied_once_the_own_log_holds_what_the_master_had(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master, replica], message, peer)
+        store_at(master, message, peer)
+        stream_one(master, replica)
         master.tables.offsets.commit("g", "orders", 0, 1)
         await asyncio.sleep(0.2)
         assert replica.tables.offsets.get("g", "orders", 0) == 1
-        store_at([master], message, peer)
+        store_at(master, message, peer)
         master.tables.offsets.commit("g", "orders", 0, 2)
         await asyncio.sleep(5)
         assert replica.tables.offsets.get("g", "orders", 0) == 1
-        store_at([replica], message, peer)
+        stream_one(master, replica)
         await asyncio.sleep(0.2)
         assert replica.tables.offsets.get("g", "orders", 0) == 2
 
@@ -115,16 +123,16 @@ async def test_a_replica_that_is_always_behind_gets_the_progress_of_a_while_ago(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master], message, peer)
+        store_at(master, message, peer)
         for number in range(1, 41):
-            store_at([master], message, peer)
+            store_at(master, message, peer)
             master.tables.offsets.commit("g", "orders", 0, number)
             await asyncio.sleep(0.1)
-            store_at([replica], message, peer)
+            stream_one(master, replica)
         copied = replica.tables.offsets.get("g", "orders", 0)
         assert copied is not None
         assert 10 < copied < 40
-        store_at([replica], message, peer)
+        stream_one(master, replica)
         await asyncio.sleep(0.2)
         assert replica.tables.offsets.get("g", "orders", 0) == 40
 
@@ -147,7 +155,8 @@ async def test_a_topic_made_anew_at_the_master_is_another_topic_at_the_replica(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master, replica], message, peer)
+        store_at(master, message, peer)
+        stream_one(master, replica)
         master.tables.offsets.commit("g", "orders", 0, 1)
         await asyncio.sleep(0.2)
         before = master.tables.topics.ids["orders"]
@@ -167,7 +176,8 @@ async def test_a_topic_that_the_master_deleted_is_deleted(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master, replica], message, peer)
+        store_at(master, message, peer)
+        stream_one(master, replica)
         master.tables.topics.put(TopicConfig(topic_name="empty"), now_ms())
         await asyncio.sleep(0.2)
         assert has_topic(replica, "empty")
@@ -183,7 +193,8 @@ async def test_a_master_that_lost_its_topics_does_not_take_the_replicas_messages
     message: MakeSend, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master, replica], message, peer)
+        store_at(master, message, peer)
+        stream_one(master, replica)
         await asyncio.sleep(0.2)
         with caplog.at_level(logging.ERROR, NAME):
             master.tables.topics.remove("orders", now_ms())
@@ -202,13 +213,13 @@ async def test_delivery_progress_of_delays_and_timers_is_copied(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master], message, peer, properties="DELAY\x011\x02")
-        store_at([master], message, peer, properties="TIMER_DELAY_SEC\x011\x02")
+        store_at(master, message, peer, properties="DELAY\x011\x02")
+        store_at(master, message, peer, properties="TIMER_DELAY_SEC\x011\x02")
         await asyncio.sleep(5)
         assert master.tables.delay_offsets.get(1) == 1
         assert replica.tables.delay_offsets.get(1) == 0
         while replica.log.store.end_position < master.log.store.end_position:
-            store_at([replica], message, peer)
+            stream_one(master, replica)
         await asyncio.sleep(2)
         assert replica.tables.delay_offsets.get(1) == 1
         followed = replica.delivery.timer.checkpoint.read_ms
@@ -220,11 +231,11 @@ async def test_a_replica_that_became_the_master_applies_no_answer_any_more(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master], message, peer)
+        store_at(master, message, peer)
         master.tables.offsets.commit("g", "orders", 0, 1)
         await asyncio.sleep(0.2)
         replica.replication.role.change(Role())
-        store_at([replica], message, peer)
+        stream_one(master, replica)
         master.tables.topics.put(TopicConfig(topic_name="late"), now_ms())
         await asyncio.sleep(10)
         assert replica.tables.offsets.get("g", "orders", 0) is None
@@ -312,11 +323,12 @@ async def test_another_masters_progress_waits_for_the_log_as_well() -> None:
 async def test_a_topic_that_another_master_lacks_is_deleted_unless_its_table_went_back(
     message: MakeSend, peer: FakePeer
 ) -> None:
-    async with fake_pair() as (master, replica):
+    async with fake_pair() as (master, replica), started(10_911) as former:
         own = [topic.topic_name for topic in replica.tables.topics]
         master.has_topics(*own, "orders", counter=5)
         await asyncio.sleep(3)
-        store_at([replica], message, peer)
+        store_at(former, message, peer)
+        stream_one(former, replica)
         master.log_end = replica.log.store.end_position
         master.has_topics(*own, counter=3)
         await asyncio.sleep(WHOLE_MS / 1000)
@@ -378,12 +390,12 @@ async def test_changes_that_wait_for_the_log_are_joined_and_lose_nothing(
     message: MakeSend, peer: FakePeer
 ) -> None:
     async with pair() as (master, replica):
-        store_at([master], message, peer)
+        store_at(master, message, peer)
         for number in range(40):
             master.tables.offsets.commit(f"g{number}", "orders", 0, 1)
             await asyncio.sleep(0.1)
         assert replica.tables.offsets.groups_of("orders") == []
-        store_at([replica], message, peer)
+        stream_one(master, replica)
         await asyncio.sleep(0.2)
         assert len(replica.tables.offsets.groups_of("orders")) == 40
 
