@@ -53,6 +53,8 @@ def test_the_oldest_are_forgotten_when_there_are_too_many(monkeypatch: pytest.Mo
     assert rows(fresh)[-1][0] == 990
     fresh.add_run(list(range(30)), [1] * 30, b"T", [b""] * 30, 0)
     assert [row[0] for row in rows(fresh)] == list(range(15, 30))
+    fresh.add_columns((list(range(30)), [1] * 30, [b"T"] * 30, [b""] * 30, [0] * 30))
+    assert [row[0] for row in rows(fresh)] == list(range(15, 30))
 
 
 def test_records_before_a_position_can_be_dropped() -> None:

@@ -111,6 +111,16 @@ def test_slots_that_lost_their_entries_are_linked_again() -> None:
     assert file.slots_used == 4
 
 
+def test_a_cut_links_slots_again_that_lost_their_entries() -> None:
+    index = make_index()
+    put(index, [(h, h, NOW) for h in range(9)])
+    file = index.files[0]
+    entries_at = 40 + 5 * 4
+    file.file.view()[entries_at + 6 * 20 : entries_at + 10 * 20] = bytes(80)
+    index.cut(4)
+    assert [[p for p, _ in file.find(h)] for h in range(9)] == [[0], [1], [2], [3]] + [[]] * 5
+
+
 def test_entries_that_were_counted_and_never_written_are_taken_back() -> None:
     files = MemoryFiles()
     index = make_index(files)

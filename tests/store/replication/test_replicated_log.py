@@ -563,6 +563,52 @@ def test_a_queue_without_room_goes_on_when_there_is_some(
     assert [len(bodies(replica, "T", n)) for n in (0, 1)] == [60, 60]
 
 
+def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_later(
+    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    master, directory = new_store_dir().open(), new_store_dir()
+    results = [master.append(draft(b"%03d" % n), NOW) for n in range(10)]
+    replica, start = directory.open(), results[4].position
+    replica.raw.append(start, master.raw.read(start, 1 << 20))
+
+    def refuse(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(directory.files, "create", refuse)
+        for _ in range(2):
+            with pytest.raises(StoreError):
+                replica.raw.dispatch()
+            assert replica.bounds("T", 0) == (0, 0)
+    replica.raw.dispatch()
+    assert replica.bounds("T", 0) == (4, 10)
+
+
+def test_a_queue_that_has_files_waits_for_room_for_the_next(
+    new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    master, directory = new_store_dir().open(), new_store_dir()
+    for n in range(10):
+        master.append(draft(b"%03d" % n), NOW)
+    replica = directory.open()
+    replica.raw.append(0, master.raw.read(0, 1 << 20))
+    replica.raw.dispatch()
+    for n in range(10, 150):
+        master.append(draft(b"%03d" % n), NOW)
+    while replica.raw.end < master.raw.end:
+        replica.raw.append(replica.raw.end, master.raw.read(replica.raw.end, 1 << 20))
+    files = directory.files
+    files.capacity = sum(files.blocks.values())
+    with pytest.raises(StoreFull):
+        while replica.raw.dispatch():
+            pass
+    assert replica.bounds("T", 0)[1] >= 10
+    files.capacity = 1 << 40
+    while replica.raw.dispatch():
+        pass
+    assert len(bodies(replica, "T", 0)) == 150
+
+
 def test_entries_of_a_step_that_failed_half_way_are_not_written_twice(
     new_store_dir: type["StoreDirectory"], draft: "MakeDraft", bodies: "ReadBodies",
     monkeypatch: pytest.MonkeyPatch,

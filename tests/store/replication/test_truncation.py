@@ -81,6 +81,19 @@ def test_a_cut_store_goes_on_as_one_that_never_had_the_rest(
     assert not store.damage
 
 
+def test_queues_that_nobody_has_used_since_the_start_are_cut_too(
+    store_dir: "StoreDirectory", draft: "MakeDraft", bodies: "ReadBodies"
+) -> None:
+    store = store_dir.open()
+    results = fill_queues(store, draft, 61)
+    store.close(NOW)
+    store = store_dir.open()
+    store.raw.truncate(results[20].position)
+    assert_holds(store, 20, bodies)
+    store.close(NOW)
+    assert_holds(store_dir.open(), 20, bodies)
+
+
 class Killed(BaseException):
     """The process ends here."""
 

@@ -203,8 +203,7 @@ class RecordReader:
     def _confirmed_end(self, queue: ConsumeQueue) -> int:
         """The end of a queue as readers see it: behind its last record that is confirmed."""
         confirmed, low = self.confirmed, queue.min_offset(self._log.begin)
-        if confirmed is None:
-            return queue.end
+        assert confirmed is not None, "where all is confirmed the queue's own end holds"
         high, step = queue.end, 1
         # Readers are mostly at the end, so the search goes back from there.
         while high > low and not _ends_by(queue, max(high - step, low), confirmed):
