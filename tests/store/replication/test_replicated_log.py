@@ -572,12 +572,12 @@ def test_a_queue_whose_first_file_cannot_be_made_begins_with_its_first_record_la
     replica.raw.append(start, master.raw.read(start, 1 << 20))
 
     def refuse(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+        raise StoreFull("No space left on device")
 
     with monkeypatch.context() as full:
         full.setattr(directory.files, "create", refuse)
         for _ in range(2):
-            with pytest.raises(StoreError):
+            with pytest.raises(StoreFull):
                 replica.raw.dispatch()
             assert replica.bounds("T", 0) == (0, 0)
     replica.raw.dispatch()
@@ -600,9 +600,8 @@ def test_a_queue_that_has_files_waits_for_room_for_the_next(
     files = directory.files
     files.capacity = sum(files.blocks.values())
     with pytest.raises(StoreFull):
-        while replica.raw.dispatch():
-            pass
-    assert replica.bounds("T", 0)[1] >= 10
+        replica.raw.dispatch()
+    assert replica.bounds("T", 0)[1] == 10
     files.capacity = 1 << 40
     while replica.raw.dispatch():
         pass
