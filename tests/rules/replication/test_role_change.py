@@ -26,9 +26,7 @@ FOLLOWING = ObeyedTerm(broker_id=1, epoch=4, master=2, address="b:1")
 
 
 def led_by(master: int, epoch: int, *, version: int = 7, address: str = "b:1") -> GroupView:
-    return GroupView(
-        epoch=epoch, master=master, address=address, members=TWO, set_version=version
-    )
+    return GroupView(epoch=epoch, master=master, address=address, members=TWO, set_version=version)
 
 
 def test_a_broker_that_is_elected_becomes_master() -> None:
@@ -93,7 +91,7 @@ def test_a_master_that_was_started_again_does_not_go_on_in_its_epoch() -> None:
         (led_by(1, 4), FOLLOWING, "brokers 2 and 1 are both said to lead in epoch 4"),
         (led_by(2, 5, address=""), LEADING, "broker 2 leads in epoch 5 without an address"),
         (
-            GroupView(epoch=5, master=1, members=frozenset({2, 3})),
+            GroupView(epoch=5, master=1, address="b:1", members=frozenset({2, 3})),
             LEADING,
             r"the set \[2, 3\] lacks its master 1",
         ),

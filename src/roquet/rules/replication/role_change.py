@@ -97,22 +97,40 @@ def role_step(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
         return None
     if view.master is None:
         return AskForElection(epoch=view.epoch)
-    is_later = view.epoch > own.epoch
-    if not is_later and own.master not in (None, view.master):
-        return StopLeading(
-            f"brokers {own.master} and {view.master} are both said to lead in epoch {view.epoch}"
-        )
-    if view.master != own.broker_id:
-        return _following(view, own)
-    if own.broker_id not in view.members:
-        return StopLeading(f"the set {sorted(view.members)} lacks its master {own.broker_id}")
-    if is_later:
+    if (reason := _contradiction(view, own)) is not None:
+        return StopLeading(reason)
+    return _leading(view, own) if view.master == own.broker_id else _following(view, own)
+
+
+def _contradiction(view: GroupView, own: ObeyedTerm) -> str | None:
+    """Why an answer that names a master cannot be true; None: it can."""
+    if view.epoch == own.epoch and own.master not in (None, view.master):
+        return f"brokers {own.master} and {view.master} are both said to lead in epoch {view.epoch}"
+    if view.master not in view.members:
+        return f"the set {sorted(view.members)} lacks its master {view.master}"
+    if not view.address:
+        return f"broker {view.master} leads in epoch {view.epoch} without an address"
+    return None
+
+
+def _leading(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
+    """Lead a later epoch, adopt the set of the own one, or resign."""
+    if view.epoch > own.epoch:
         return LeadGroup(epoch=view.epoch, members=view.members, set_version=view.set_version)
-    if own.master is None:
+    if not own.leads:
         return AskForElection(epoch=view.epoch, resigns=True)
     if view.set_version > own.set_version:
         return AdoptSet(members=view.members, set_version=view.set_version)
     return None
+
+
+def _following(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
+    """Follow another broker, unless it is followed already at this address."""
+    assert view.master is not None, "somebody leads"
+    assert view.address, "with an address"
+    if (own.epoch, own.master, own.address) == (view.epoch, view.master, view.address):
+        return None
+    return FollowMaster(epoch=view.epoch, master=view.master, address=view.address)
 
 
 def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
@@ -138,13 +156,3 @@ def obeyed(own: ObeyedTerm, step: RoleStep) -> ObeyedTerm:
             return ObeyedTerm(broker_id=own.broker_id, epoch=step.epoch)
         case StopLeading():
             return ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
-
-
-def _following(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """Follow another broker, unless it is followed already at this address."""
-    assert view.master is not None, "somebody leads"
-    if not view.address:
-        return StopLeading(f"broker {view.master} leads in epoch {view.epoch} without an address")
-    step = FollowMaster(epoch=view.epoch, master=view.master, address=view.address)
-    known = own.epoch, own.master, own.address
-    return None if known == (step.epoch, step.master, step.address) else step

@@ -50,13 +50,25 @@ class UnregisterBroker(Call[Reply], frozen=True, kw_only=True):
     broker_id: Long
 
 
-class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
+class BrokerHeartbeatReply(Reply, frozen=True, kw_only=True):
+    """Reply to a heartbeat; brokers of Apache send heartbeats one way."""
+
+    lease_millis: Long | None = None
+    """Ours: length of the granted lease, counted from when the heartbeat was sent; None: the
+    heartbeat did not ask for one."""
+
+
+class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     """A broker reports that it is alive, to name servers and controllers.
 
-    A controller compares candidates by the last four fields; name servers ignore them.
+    A controller compares candidates by `epoch` to `election_priority`; name servers ignore them.
+    The fields after these are ours: a master asks for a lease with `lease_epoch` and
+    `waits_for_all` (`rules.election.lease`). A controller that does not grant it refuses the
+    heartbeat, with the code of the reason, and has noted that the broker is alive.
     """
 
     code: ClassVar = RequestCode.BROKER_HEARTBEAT
+    reply: ClassVar = BrokerHeartbeatReply
 
     cluster_name: str
     broker_addr: str
@@ -71,6 +83,13 @@ class BrokerHeartbeat(Call[Reply], frozen=True, kw_only=True):
     """Position up to which all replicas in sync have the log."""
     election_priority: Int | None = None
     """Lower wins among equals."""
+    lease_epoch: Int | None = None
+    """Epoch in which the sender leads and asks for a lease; None asks for none."""
+    waits_for_all: bool | None = None
+    """Whether every acknowledgement in this epoch waits for the whole sync-state set."""
+    releases_lease: bool | None = None
+    """Whether the sender, just started or about to stop, acknowledges nothing in any epoch until it
+    is granted a lease again."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):
