@@ -2,12 +2,16 @@
 
 start   store ─▶ parts ─▶ listen ─▶ loops ─▶ name servers
 stop    name servers ─▶ answer what is in flight ─▶ loops ─▶ tables ─▶ flush, close the store
+
+Some loops are those of a master: deliveries, checks of transactions, redelivery of popped messages.
+A replica has others in their place, which follow its master's log; they change with the role.
 """
 
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AsyncExitStack
+from functools import partial
 from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Final, Self
@@ -18,20 +22,24 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
+from roquet.broker.replication.role_gate import RoleGate
+from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
 from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
-from roquet.broker.services.registration import NameServerRegistration
+from roquet.broker.services.registration import BrokerAddresses, NameServerRegistration
 from roquet.broker.services.revive import REVIVE_MS
 from roquet.broker.services.transactions.checks import RELIEF_MS, TransactionChecks
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import store_config
 from roquet.broker.statistics import SAMPLE_MS
 from roquet.log_records import logger
-from roquet.model.errors import StoreError
+from roquet.model.errors import ConfigError, StoreError
+from roquet.model.settings import join_address, parse_address
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.router import Router
 from roquet.net.server import Server
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
 
@@ -39,6 +47,9 @@ log = logger(__name__)
 
 VIP_BELOW: Final = 2
 """How far below a broker's port old clients expect one that serves senders alone."""
+
+HA_ABOVE: Final = 1
+"""How far above a broker's port replicas expect its log, as at Apache's brokers."""
 
 
 class BrokerServer:
@@ -63,6 +74,8 @@ class BrokerServer:
         self._running = AsyncExitStack()
         self.address = ""
         """The address that clients are told: HOST:PORT."""
+        self.stream_address = ""
+        """HOST:PORT from which replicas get the log."""
         self.port = 0
         self.broker: Broker
 
@@ -97,10 +110,12 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
-        await self._listen(running)
+        gate = await self._listen(running)
+        await self._listen_for_replicas(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        loops.start(*_work(broker, keeping), *_deliveries(broker), registration.serve())
+        roles = RoleTasks(broker.replication.role, _duties(broker, gate), self._clock)
+        loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -113,11 +128,12 @@ class BrokerServer:
             pid=os.getpid(),
         )
 
-    async def _listen(self, running: AsyncExitStack) -> None:
+    async def _listen(self, running: AsyncExitStack) -> RoleGate:
         config, control = self.config, self.broker.control
         router = Router({int(code): reason for code, reason in UNSERVED.items()})
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
+        gate = RoleGate(router, control.settings, self.broker.replication.role)
         server = Server(
             router,
             host=config.host,
@@ -135,11 +151,36 @@ class BrokerServer:
         warn_of_container_address(config, self.address)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
+        return gate
+
+    async def _listen_for_replicas(self, running: AsyncExitStack) -> None:
+        """Listen for replicas, on the port above the broker's own unless haListenPort says so.
+
+        A broker that nobody has given a role or that port goes on without it.
+        """
+        config, server = self.config, self.broker.replication.stream_server
+        port = config.ha_port or (config.port and config.port + HA_ABOVE)
+        context = config.server_tls.context() if config.server_tls else None
+        running.push_async_callback(server.close)
+        try:
+            await server.start(config.host, port, context)
+        except ConfigError as error:
+            if config.ha_port or config.broker_role is not BrokerRole.ASYNC_MASTER:
+                raise
+            log.warning("this broker can have no replicas: %s", error)
+        host, _ = parse_address(self.address)
+        self.stream_address = join_address(host, server.port)
+        self.broker.replication.stream_client.own_port = server.port
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
         registration = NameServerRegistration(
-            control.settings, self._clock, self.address, topics.content, control.registration
+            control.settings,
+            self._clock,
+            BrokerAddresses(broker=self.address, stream=self.stream_address),
+            topics.content,
+            control.registration,
+            self.broker.replication.role,
         )
         topics.on_change.append(control.registration.request)
         control.settings.subscribe(lambda _: control.registration.request())
@@ -188,20 +229,36 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield every(CHECKPOINT_MS, flush.checkpoint, clock)
     yield every(lambda: settings.config.save_interval, keeping.save, clock)
     yield every(INDEX_MS, keeping.index, clock)
-    yield every(REVIVE_MS, broker.delivery.revive.step, clock)
     yield every(RETENTION_MS, keeping.expire, clock)
     yield every(SCAN_MS, keeping.scan, clock)
     yield every(SAMPLE_MS, broker.control.sampler.step, clock)
-    yield from _transactions(broker)
     yield keeping.scrub()
 
 
+def _duties(broker: Broker, gate: RoleGate) -> RoleDuties:
+    """What the broker does as a master, and as a replica."""
+    client = broker.replication.stream_client
+
+    async def promote() -> None:
+        await startup.take_over(broker)
+        gate.follow_role()
+
+    return RoleDuties(
+        of_master=lambda: _deliveries(broker),
+        of_replica=lambda: (client.serve(),),
+        promote=promote,
+        demote=partial(startup.hand_over, broker),
+    )
+
+
 def _deliveries(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
-    """The loops of delayed and timed messages."""
+    """The loops of a master alone: delayed, timed and popped messages, and transactions."""
     delay = broker.delivery.delay
     yield from delay.work()
     yield every(SAVE_MS, delay.save, delay.clock)
     yield from broker.delivery.timer.work()
+    yield every(REVIVE_MS, broker.delivery.revive.step, delay.clock)
+    yield from _transactions(broker)
 
 
 def _transactions(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:

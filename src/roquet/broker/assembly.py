@@ -1,6 +1,6 @@
 """Assembly: builds the parts of a broker, each from those before it.
 
-store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ control
+store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ control ─▶ replication
 """
 
 import os
@@ -24,8 +24,11 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.acknowledgements import Acknowledgements
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream_client import StreamClient
+from roquet.broker.replication.stream_server import StreamServer
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery
@@ -102,7 +105,24 @@ def build(environment: Environment, store: Store) -> Broker:
         tables=tables,
         coordination=_coordination(environment, message_log, tables, settings),
         control=_control(environment, message_log, settings),
-        replication=Replication(role=RoleCell(Role())),
+        replication=_replication(environment, message_log, settings),
+    )
+
+
+def _replication(
+    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
+) -> Replication:
+    config, clock = environment.config, environment.clock
+    store = message_log.store
+    role = RoleCell(
+        Role(role=config.broker_role, broker_id=config.broker_id, master_stream=config.ha_master)
+    )
+    acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
+    return Replication(
+        role=role,
+        acknowledgements=acknowledgements,
+        stream_server=StreamServer(store, settings, clock, role, acknowledgements),
+        stream_client=StreamClient(message_log, settings, clock, role),
     )
 
 

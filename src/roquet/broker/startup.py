@@ -1,11 +1,15 @@
 """Startup: parts subscribe to each other, services read what was noted, losses are reported."""
 
+import asyncio
 from functools import partial
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
 from roquet.broker.operations.progress import OFFSET_MAX
+from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
@@ -15,10 +19,17 @@ from roquet.model import names
 
 log = logger(__name__)
 
+REPLICA: Final = "this broker is a replica: its log is a copy of its master's"
+"""Why the store takes no message of the broker's own."""
+
+DISPATCH_COUNT: Final = 128
+"""Records dispatched before others have their turn: less than a millisecond."""
+
 
 def subscribe(broker: Broker) -> None:
     """Tell each part of the changes in others that it has to follow."""
     _subscribe_to_settings(broker)
+    broker.replication.role.on_change.append(lambda *_: _follow_role(broker))
     broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
     broker.coordination.rebalance.on_change.append(broker.coordination.notify)
     set_aside, delivery = broker.delivery.set_aside, broker.delivery
@@ -29,16 +40,59 @@ def subscribe(broker: Broker) -> None:
 
 
 def restore(broker: Broker) -> None:
-    """Read what services noted in the log before the last stop, and report what is missing."""
-    broker.delivery.revive.restore()
-    broker.delivery.transactions.restore()
-    _warn_of_strays(broker)
-    _warn_of_lost_tables(broker)
-    _lower_progress(broker)
+    """Read what services noted in the log before the last stop, and report what is missing.
+
+    A replica does not: its log grows, and its tables are copies that may be ahead of its log.
+    """
+    if broker.replication.role.current.is_master:
+        _restore_services(broker)
+        _warn_of_strays(broker)
+        _warn_of_lost_tables(broker)
+    else:
+        broker.log.store.refuse_appends(REPLICA)
     config = broker.control.settings.config
     if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
         log.warning("%s", fault)
     _warn_of_long_delays(config)
+
+
+async def take_over(broker: Broker) -> None:
+    """Make this replica a master: its log becomes its own, and services go on from there.
+
+    Its stream has ended. Raises StoreError, and may be called again then.
+    """
+    store, position = broker.log.store, -1
+    store.raw.cut_torn()
+    while store.raw.dispatched != position:
+        position = store.raw.dispatched
+        for arrival in store.raw.dispatch(DISPATCH_COUNT):
+            broker.log.arrivals.arrived(
+                arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
+            )
+        await asyncio.sleep(0)
+    store.refuse_appends(None)
+    _restore_services(broker)
+    log.info("this broker is the master now: its log ends at %d", store.end_position)
+
+
+async def hand_over(broker: Broker) -> None:
+    """Bring a master's work to an end: from now on the log is another broker's."""
+    delivery, now_ms = broker.delivery, broker.control.clock.now_ms()
+    await delivery.delay.save(now_ms)
+    await delivery.timer.save(now_ms)
+    log.info("this broker is a replica now: its log ends at %d", broker.log.store.end_position)
+
+
+def _restore_services(broker: Broker) -> None:
+    broker.delivery.revive.restore()
+    broker.delivery.transactions.restore()
+    _lower_progress(broker)
+
+
+def _follow_role(broker: Broker) -> None:
+    """Let nothing of the broker's own into a log that is not its own any more."""
+    if not broker.replication.role.current.is_master:
+        broker.log.store.refuse_appends(REPLICA)
 
 
 def _subscribe_to_settings(broker: Broker) -> None:
@@ -50,9 +104,16 @@ def _subscribe_to_settings(broker: Broker) -> None:
     settings.subscribe(lambda config: store.set_retention(retention_policy(config)))
     settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
     settings.subscribe(_warn_of_long_delays, "retention")
+    settings.subscribe(partial(_follow_setting, broker.replication.role), "ha_master")
     settings.subscribe(
         lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
     )
+
+
+def _follow_setting(cell: RoleCell, config: BrokerConfig) -> None:
+    """Let a replica get the log from where the settings say; None: where name servers say."""
+    if not cell.current.is_master and config.ha_master is not None:
+        cell.change(replace(cell.current, master_stream=config.ha_master))
 
 
 def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig) -> str | None:

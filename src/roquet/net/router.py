@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
@@ -86,6 +86,8 @@ DispatchResult = bytes | DeferredReply | None
 
 _DONE: Final = Reply()
 
+_Served: TypeAlias = tuple[type[Call[Any]], RequestHandler[Any], RequestLimit | None]
+
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
 
@@ -95,9 +97,9 @@ class Router:
     def __init__(self, unserved: Mapping[int, str] = NO_REASONS) -> None:
         self._unserved = unserved
         """Reasons for codes that are not served, for the remark of the reply."""
-        self._served: dict[
-            int, tuple[type[Call[Any]], RequestHandler[Any], RequestLimit | None]
-        ] = {}
+        self._served: dict[int, _Served] = {}
+        self._own: dict[int, _Served] = {}
+        """Of codes that another handler serves, or has served."""
         self._faults: set[tuple[int, type[Exception]]] = set()
 
     @property
@@ -121,6 +123,11 @@ class Router:
         if code in self._served:
             raise UsageError(f"code {code} is served already: {self._served[code][0].__name__}")
         self._served[code] = (call_type, handler, gate)
+
+    def override(self, code: int, handler: RequestHandler[Any] | None) -> None:
+        """Serve a code by another handler from now on; None: by its own again."""
+        call_type, own, gate = self._own.setdefault(code, self._served[code])
+        self._served[code] = (call_type, handler or own, gate)
 
     def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
         """Serve one request. Never raises: errors become replies."""

@@ -26,7 +26,7 @@ from roquet.store.config import MIB
 from roquet.store.consume_queue.queue_ends import FILE_NAME as ENDS_NAME
 from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.filesystem.mapped_file import PAGE_SIZE, MappedFile, MapPool
-from roquet.store.key_index.index import KeyIndex
+from roquet.store.key_index.index import IndexMark, KeyIndex
 from roquet.store.layout import (
     BEGIN_AT,
     CHECKPOINT_SIZE,
@@ -72,6 +72,11 @@ class FlushTask:
             self._write(self._waiting.pop())
         return bool(self._waiting)
 
+    def run_here(self) -> None:
+        """Write and make the snapshot durable in this thread."""
+        self.write()
+        self()
+
     def __call__(self) -> None:
         """Make the snapshot durable."""
         if self._waiting:  # no assert: it could be switched off, and the checkpoint would lie
@@ -94,12 +99,20 @@ class Flusher:
         # gets no error: it waits until the first one has noted the failure.
         self._failure_lock = RLock()
         self._page_lock = Lock()
+        # Taken before the others. A flush must not end with a checkpoint of a log that was cut.
+        self._cut_lock = Lock()
+        self._cuts = 0
         self.position = durable
         """The log in front of it is durable."""
+        self._made_ms = 0
         self.checkpointed = 0
         """The position in the last checkpoint."""
+        self.has_note = False
+        """Whether the last checkpoint is one of Roquet's."""
         self.log_begin = commit_log.begin
         """The log's begin, as the checkpoint names it or will name it."""
+        self.confirmed: int | None = None
+        """Position up to which consumers may read; None: no position was ever set."""
         self.failure: StoreFailed | None = None
         """Why the store must not take more: the disk lost bytes."""
         self.on_failure: Callable[[StoreFailed], None] = lambda _: None
@@ -141,7 +154,10 @@ class Flusher:
         self, queues: ConsumeQueues, index: KeyIndex, indexed: int, now_ms: int
     ) -> FlushTask:
         """A flush of everything written until now."""
-        checkpoint = self._next_checkpoint(queues.file_size, index, indexed, now_ms)
+        checkpoint = self._checkpoint_at(
+            self._log.dispatched, self._log.last, index.mark(indexed), queues.file_size, now_ms
+        )
+        self._made_ms, cuts = now_ms, self._cuts
         ends = queues.packed_ends(self._log.begin, checkpoint.flushed_position)
         # Files of an earlier task that was given up are still to be flushed.
         dirty = list(dict.fromkeys([*self._unflushed, *self._pool.take_dirty()]))
@@ -151,15 +167,14 @@ class Flusher:
             self.check()
             self.flush_log()
             self._sync_all(dirty)
-            # Before the checkpoint: it must never be ahead of the recorded ends of its queues.
-            try:
-                self._replace(self._directory / ENDS_NAME, ends)
-            except StoreFull as error:
-                log.warning("the checkpoint waits for room: %s", error)
-                return
-            self.check()
-            self._save(checkpoint)
-            self.checkpointed = checkpoint.flushed_position
+            with self._cut_lock:
+                if cuts != self._cuts:
+                    return
+                try:
+                    self._save_with_ends(checkpoint, ends)
+                except StoreFull as error:
+                    log.warning("the checkpoint waits for room: %s", error)
+                    return
             self._release_pages(dirty, checkpoint.flushed_position - LOG_RESIDENT_SIZE)
             if self._unflushed is dirty:
                 self._unflushed = []
@@ -188,30 +203,65 @@ class Flusher:
         if tail is not None and (view := tail.mapped_view) is not None:
             release_pages(view, (position - tail.start) // PAGE_SIZE * PAGE_SIZE)
 
-    def _next_checkpoint(
-        self, queue_file_size: int, index: KeyIndex, indexed: int, now_ms: int
+    def lower(
+        self,
+        position: int,
+        last_record: int,
+        ends: bytes,
+        mark: IndexMark,
+        queue_file_size: int,
+        cut_log: Callable[[], None],
+    ) -> None:
+        """Lower the checkpoint to a position, if it is behind it, and cut the log there.
+
+        Flushes in other threads end before, or leave the checkpoint alone. Raises StoreFull with
+        nothing changed, and StoreFailed.
+        """
+        with self._cut_lock, self._failure_lock:
+            self.check()
+            if self.checkpointed > position:
+                checkpoint = self._checkpoint_at(
+                    position, last_record, mark, queue_file_size, self._made_ms
+                )
+                self._save_with_ends(checkpoint, ends)
+            self._cuts += 1
+            try:
+                cut_log()
+            except (StoreError, OSError) as error:
+                raise self.fail(f"the log could not be cut at {position} ({error})") from error
+            self.position = min(self.position, position)
+
+    def _checkpoint_at(
+        self, position: int, last_record: int, mark: IndexMark, queue_file_size: int, now_ms: int
     ) -> StoreCheckpoint:
-        """The checkpoint that will be true once everything written until now is durable."""
-        commit_log = self._log
-        stored_ms = commit_log.stored_ms(commit_log.last) if commit_log.last >= 0 else 0
-        newest = index.files[-1] if index.files else None
+        """The checkpoint that is true once everything in front of a position is durable."""
+        commit_log, confirmed = self._log, self.confirmed
+        stored_ms = (commit_log.stored_ms(last_record) if last_record >= 0 else 0) or 0
         return StoreCheckpoint(
-            log_ms=stored_ms or 0,
-            queues_ms=stored_ms or 0,
-            index_ms=index.end_ms,
-            flushed_position=commit_log.end,
-            confirmed_position=commit_log.end,
+            log_ms=stored_ms,
+            queues_ms=stored_ms,
+            index_ms=mark.end_ms,
+            flushed_position=position,
+            confirmed_position=position if confirmed is None else min(confirmed, position),
             note=CheckpointNote(
                 made_ms=now_ms,
-                position=commit_log.end,
-                last_record=commit_log.last,
-                index_position=indexed,
-                index_name=newest.name if newest else 0,
-                index_count=newest.next if newest else 0,
+                position=position,
+                last_record=last_record,
+                index_position=mark.position,
+                index_name=mark.name,
+                index_count=mark.count,
                 log_file_size=commit_log.segments.file_size,
                 queue_file_size=queue_file_size,
             ),
         )
+
+    def _save_with_ends(self, checkpoint: StoreCheckpoint, ends: bytes) -> None:
+        """Save a checkpoint, and the ends of its queues before. Raises StoreFull."""
+        # Before the checkpoint: it must never be ahead of the recorded ends of its queues.
+        self._replace(self._directory / ENDS_NAME, ends)
+        self.check()
+        self._save(checkpoint)
+        self.checkpointed, self.has_note = checkpoint.flushed_position, True
 
     def _save(self, checkpoint: StoreCheckpoint) -> None:
         with self._page_lock:

@@ -1,8 +1,9 @@
 """Store: the facade of a data directory: append, read, search, flush, delete, close."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, NoReturn, ParamSpec, Self, TypeVar
 
 import msgspec
 
@@ -27,6 +28,7 @@ from roquet.store.reading.entry_scan import TagCodeFilter
 from roquet.store.reading.reader import QueryResult, RecordBlock, RecordReader, Slice
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.recovery.scrub import Scrub
+from roquet.store.replication.replicated_log import ReplicatedLog, replicated_log
 from roquet.store.topic_removal import TopicRemoval
 from roquet.store.writer import AppendBatchResult, AppendResult, Draft, RecordWriter
 from roquet.wire.records.record import BatchColumns
@@ -39,12 +41,16 @@ __all__ = [
     "FlushTask",
     "QueryResult",
     "RecordBlock",
+    "ReplicatedLog",
     "Slice",
     "Store",
     "StoreConfig",
 ]
 
 log = logger(__name__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 KEY_CHECK_BYTES: Final = 2 * 1024 * 1024
 """Bytes: a log up to this size has its keys compared with the index before their first use; the
@@ -69,7 +75,9 @@ class Store:
         self._flusher = opened.flusher
         self._flusher.on_failure = self._refuse
         self._writer = RecordWriter(opened.log, opened.queues, self._flusher.fail)
-        self._write = self._writer.append
+        self._write, self._write_batch = self._writer.append, self._writer.append_batch
+        self._on_append: Callable[[], object] | None = None
+        self._own_refusal: str | None = None
         repair = QueueRepair(opened.log, opened.queues, opened.tombstones, config.delay_levels_ms)
         self._reader = RecordReader(opened.log, opened.queues, opened.index, repair)
         self._scrub = Scrub(opened.log, repair, IndexCheck(opened.index, opened.dispatcher))
@@ -77,6 +85,10 @@ class Store:
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
         """Ends, sizes and entries of the queues."""
         self._removal = TopicRemoval(opened.log, opened.queues, opened.tombstones, self._flusher)
+        self.raw = replicated_log(opened, config, self._reader, self._scrub, lambda: self._refusal)
+        """The log as bytes, for replication."""
+        self.confirmed_at_open = min(opened.checkpoint.confirmed_position, opened.log.end)
+        """Position up to which records were confirmed at the last checkpoint before the start."""
         self._refusal: StoreError | None = None
         self._is_closed = False
         for hole in opened.damage:
@@ -127,13 +139,42 @@ class Store:
         """
         if self._refusal is not None:
             raise self._refused()
-        return self._writer.append_batch(draft, parts, now_ms)
+        return self._write_batch(draft, parts, now_ms)
+
+    def on_append(self, callback: Callable[[], object] | None) -> None:
+        """Set the callback after each append; None: no longer, and appends pay nothing."""
+        self._on_append = callback
+        self._choose_writer()
+
+    def refuse_appends(self, reason: str | None) -> None:
+        """Raise StoreError with this reason for each append; None: no longer.
+
+        The log belongs to another process, whose bytes `raw` appends.
+        """
+        self._own_refusal = reason
+        self._choose_writer()
+
+    def _choose_writer(self) -> None:
+        if (reason := self._own_refusal) is not None:
+            self._write = self._write_batch = partial(_refuse_append, reason)
+            return
+        self._write, self._write_batch = self._writer.append, self._writer.append_batch
+        if (callback := self._on_append) is not None:
+            self._write = _notifying(self._write, callback)
+            self._write_batch = _notifying(self._write_batch, callback)
 
     def _refused(self) -> StoreError:
         assert self._refusal is not None
         return type(self._refusal)(*self._refusal.args)
 
     # -- read --------------------------------------------------------------------------------
+
+    def set_confirmed(self, position: int | None) -> None:
+        """Hide records that end behind a position from reads and searches; None: hide none.
+
+        Checkpoints note the position. Offsets of the next messages do not depend on it.
+        """
+        self._reader.confirmed = self._flusher.confirmed = position
 
     @property
     def begin_position(self) -> int:
@@ -226,7 +267,7 @@ class Store:
 
     def record_at(self, position: int, size: int) -> memoryview | None:
         """The record of that size at a position, of which only the head is checked; or None."""
-        return self._log.record(position, size) if position >= self._log.begin else None
+        return self._reader.record_at(position, size)
 
     def offset_by_time(self, topic: str, queue_id: int, ms: int, *, upper: bool = False) -> int:
         """The first offset stored at `ms` or later; with `upper` the last stored until then."""
@@ -435,3 +476,18 @@ class Store:
                 self.dispatch(1000)
         except StoreError as error:
             log.warning("the key index goes on after the next start: %s", error)
+
+
+def _refuse_append(reason: str, *_: object) -> NoReturn:
+    raise StoreError(reason)
+
+
+def _notifying(write: Callable[P, R], callback: Callable[[], object]) -> Callable[P, R]:
+    """A writer that calls back after each append."""
+
+    def notify(*arguments: P.args, **keywords: P.kwargs) -> R:
+        result = write(*arguments, **keywords)
+        callback()
+        return result
+
+    return notify

@@ -28,7 +28,7 @@ class TopicRemoval:
         # The log up to the tombstone must be durable: other messages must never get its place.
         self._flusher.flush_log()
         try:
-            self._tombstones.add(topic, self._log.end)
+            self._tombstones.add(topic, self._log.dispatched)
         except StoreFailed as error:
             raise self._flusher.fail(str(error)) from error
         with self._removing(topic):

@@ -31,6 +31,11 @@ def test_every_list_is_read_again(steps: list[tuple[int, int]]) -> None:
     assert decode_epoch_file(encode_epoch_file(entries)) == tuple(entries)
 
 
+def test_an_empty_list_is_two_lines() -> None:
+    assert encode_epoch_file([]) == b"0\n0\n"
+    assert decode_epoch_file(b"0\n0\n") == ()
+
+
 def test_a_checksum_of_zero_is_not_checked() -> None:
     assert decode_epoch_file(b"1\n0\n7-42\n") == (EpochEntry(7, 42),)
 

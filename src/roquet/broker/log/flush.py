@@ -60,17 +60,23 @@ class Flush:
         self._complete_position = store.end_position
         self._complete_ms = clock.monotonic_ms()
 
-    async def durable(self, position: int) -> bool:
-        """Wait until the log is durable up to a position; False after `sync_flush_timeout`.
+    def request(self) -> None:
+        """Let a flush begin soon."""
+        self._requested.set()
 
-        Raises StoreFailed once the disk has failed: whether the message survives is unknown.
+    async def durable(self, position: int, deadline_ms: int | None = None) -> bool:
+        """Wait until the log is durable up to a position; False when the deadline came first.
+
+        The deadline is a monotonic time; None allows `sync_flush_timeout` from now on. Raises
+        StoreFailed once the disk has failed: whether the message survives is unknown.
         """
         if self._mark.value >= position:
             return True
         self._check()
         self._requested.set()
-        timeout_ms = self._settings.config.sync_flush_timeout
-        if await self._mark.reach(position, self._clock.monotonic_ms() + timeout_ms):
+        if deadline_ms is None:
+            deadline_ms = self._clock.monotonic_ms() + self._settings.config.sync_flush_timeout
+        if await self._mark.reach(position, deadline_ms):
             return True
         self._check()
         return False

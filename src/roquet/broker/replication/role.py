@@ -28,6 +28,11 @@ class Role(msgspec.Struct, frozen=True, kw_only=True):
         """Whether this broker leads its group."""
         return self.role is not BrokerRole.SLAVE
 
+    @property
+    def is_active(self) -> bool:
+        """Whether this broker takes messages: it leads, and is not fenced."""
+        return self.is_master and not self.is_fenced
+
 
 class RoleCell:
     """The role of this broker, which may change while it runs."""

@@ -6,21 +6,22 @@ a closed connection ───▶ registered again, repeatedly until the name ser
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
+from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
 from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
-from roquet.wire.call import Call
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
-from roquet.wire.calls.route import RegisterBroker, UnregisterBroker
+from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
 from roquet.wire.fastjson import codec
 from roquet.wire.registration import checksum
 
@@ -70,6 +71,15 @@ class RegistrationTrigger:
                     await self._registered.wait()
 
 
+class BrokerAddresses(msgspec.Struct, frozen=True, kw_only=True):
+    """Addresses of a broker, each HOST:PORT."""
+
+    broker: str
+    """For clients."""
+    stream: str
+    """For its replicas."""
+
+
 class NameServerRegistration:
     """Keeps the registration at every name server up to date."""
 
@@ -77,14 +87,16 @@ class NameServerRegistration:
         self,
         settings: RuntimeSettings,
         clock: Clock,
-        address: str,
+        addresses: BrokerAddresses,
         topics: Callable[[], TopicTable],
         trigger: RegistrationTrigger,
+        role: RoleCell,
     ) -> None:
         self._settings = settings
         self._clock = clock
-        self._address = address
+        self._addresses = addresses
         self._topics = topics
+        self._role = role
         self._pool = ChannelPool(clock=clock, security=settings.config.calls())
         self._pool.on_connect(lambda channel: channel.on_close(self._hung_up))
         self._trigger = trigger
@@ -139,7 +151,7 @@ class NameServerRegistration:
             return
         with suppress(CallError):  # it is still away
             await self._pool.get(server, timeout_ms=TIMEOUT_MS)
-            await self._tell(server, self._registration())
+            self._note_master([await self._tell(server, self._registration())])
         if server in self._away:
             self._missed.set()
 
@@ -155,7 +167,8 @@ class NameServerRegistration:
         if servers and not self._left:
             call = self._registration()
             here = [server for server in servers if server not in self._away]
-            await asyncio.gather(*(self._tell(server, call) for server in here))
+            replies = await asyncio.gather(*(self._tell(server, call) for server in here))
+            self._note_master(replies)
         self._trigger.note_registered(latest)
 
     async def unregister(self) -> None:
@@ -163,9 +176,9 @@ class NameServerRegistration:
         self._left, config = True, self._settings.config
         call = UnregisterBroker(
             broker_name=config.broker_name,
-            broker_addr=self._address,
+            broker_addr=self._addresses.broker,
             cluster_name=config.cluster_name,
-            broker_id=config.broker_id,
+            broker_id=self._role.current.broker_id,
         )
         await asyncio.gather(*(self._tell(server, call) for server in config.name_servers))
         await self._pool.close()
@@ -185,17 +198,32 @@ class NameServerRegistration:
         )
         return RegisterBroker(
             broker_name=config.broker_name,
-            broker_addr=self._address,
+            broker_addr=self._addresses.broker,
             cluster_name=config.cluster_name,
-            ha_server_addr=self._address,
-            broker_id=config.broker_id,
+            ha_server_addr=self._addresses.stream,
+            broker_id=self._role.current.broker_id,
             body_crc32=checksum(body),
             body=body,
         )
 
-    async def _tell(self, server: str, call: Call[Any]) -> None:
+    def _note_master(self, replies: Iterable[Reply | None]) -> None:
+        """Note where a replica's master is, by the first name server that knows it.
+
+        Without one the tables are not copied; the stream goes on, since the master itself ends it.
+        """
+        role = self._role.current
+        answers = [reply for reply in replies if isinstance(reply, RegisterBrokerReply)]
+        if role.is_master or role.epoch or not answers:
+            return
+        known = next((answer for answer in answers if answer.master_addr), answers[0])
+        stream = self._settings.config.ha_master or known.ha_server_addr or role.master_stream
+        master = known.master_addr or None
+        self._role.change(msgspec.structs.replace(role, master=master, master_stream=stream))
+
+    async def _tell(self, server: str, call: Call[Any]) -> Reply | None:
+        """Call a name server; None if it does not answer, or refuses."""
         try:
-            await self._pool.call(server, call, TIMEOUT_MS)
+            reply: Reply = await self._pool.call(server, call, TIMEOUT_MS)
         except CallError as error:
             if server not in self._unreachable:
                 log.warning("name server %s does not know of us: %s", server, error)
@@ -208,6 +236,8 @@ class NameServerRegistration:
             if server in self._unreachable:
                 log.info("name server %s knows of us again", server)
             self._unreachable.discard(server)
+            return reply
+        return None
 
 
 def _limited(topic: TopicConfig, permission: int) -> TopicConfig:

@@ -358,6 +358,7 @@ class PopRevive:
 
     def restore(self) -> None:
         """Read the revive topic: popped messages stay in flight, and no group gets them twice."""
+        self.in_flight = OpenCheckpoints()
         for revive_queue_id in self._store.queue_ids(self._topic):
             begin, end = self._store.bounds(self._topic, revive_queue_id)
             settled = self._offsets.get(names.REVIVE_GROUP, self._topic, revive_queue_id)

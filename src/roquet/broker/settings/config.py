@@ -13,6 +13,9 @@ from typing import Annotated, ClassVar, Final
 from roquet.broker.settings.value_formats import (
     ADDRESS,
     ADDRESSES,
+    BATCH_SIZE,
+    BROKER_ID,
+    BROKER_ROLE,
     BYTES,
     COUNT,
     DELAY_LEVELS,
@@ -31,18 +34,22 @@ from roquet.broker.settings.value_formats import (
     RATIO,
     REGION,
     REGISTER_INTERVAL,
+    REPLICA_ACK,
     REQUEST_MODE,
+    STREAM_ADDRESS,
     SWITCH,
     TEXT,
     setting,
 )
 from roquet.model.config_check import CheckedConfig
+from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.topic import MASTER_ID, READ_WRITE
 from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.rules.delay.timer import MAX_DELAY_MS
+from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import PULL
 
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -72,6 +79,14 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     down from. Brokers side by side want ports three apart, as genuine ones do."""
     advertise: Annotated[str | None, setting(ADDRESS, "brokerIP1", restart=True)] = None
     """HOST[:PORT] that clients are told; None finds a routable address of this machine."""
+    broker_role: Annotated[BrokerRole, setting(BROKER_ROLE, "brokerRole", restart=True)] = (
+        BrokerRole.ASYNC_MASTER
+    )
+    """ASYNC_MASTER answers a send once it has the message itself, SYNC_MASTER once
+    `in_sync_replicas` logs have it; SLAVE is a replica, which copies the log of the master of its
+    name and takes no messages of clients."""
+    broker_id: Annotated[int, setting(BROKER_ID, "brokerId", restart=True)] = MASTER_ID
+    """The id among the brokers of its name: 0 is the master, replicas have 1 and more."""
     name_servers: Annotated[tuple[str, ...], setting(ADDRESSES, "namesrvAddr")] = ()
     """Whom it tells its topics, and asks where others' are; without any it serves alone."""
     store_dir: Annotated[Path | None, setting(PATH, "storePathRootDir", restart=True)] = None
@@ -235,6 +250,41 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Certificate authority of name servers and other brokers; None calls without TLS."""
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
+    ha_port: Annotated[int, setting(PORT_NUMBER, "haListenPort", restart=True)] = 0
+    """Port on which replicas get the log; 0 takes the one above `port`."""
+    ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
+    """HOST:PORT from which a replica gets the log; None takes what name servers say."""
+    ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
+    """How long master and replica are silent at most: then they send a heartbeat."""
+    ha_housekeeping_interval: Annotated[int, setting(MILLIS, "haHousekeepingInterval")] = 20_000
+    """A peer that is silent for so long is taken for gone, and its connection closed."""
+    ha_batch_size: Annotated[int, setting(BATCH_SIZE, "haTransferBatchSize")] = 32 * 1024
+    """Bytes of the log in one frame to a replica, at most."""
+    ha_gap_max: Annotated[int, setting(BYTES, "haMaxGapNotInSync")] = 256 * 1024 * 1024
+    """A replica that is behind by so many bytes does not count as in sync."""
+    ha_flow_control: Annotated[bool, setting(SWITCH, "haFlowControlEnable")] = False
+    """Whether each replica gets no more than `ha_bytes_per_second` of the log."""
+    ha_bytes_per_second: Annotated[int, setting(BYTES, "maxHaTransferByteInSecond")] = (
+        100 * 1024 * 1024
+    )
+    """Bytes of the log for one replica in a second, with `ha_flow_control`."""
+    total_replicas: Annotated[int, setting(COUNT, "totalReplicas")] = 1
+    """Brokers of this name, the master among them."""
+    in_sync_replicas: Annotated[int, setting(COUNT, "inSyncReplicas")] = 1
+    """Logs that have to hold a message before a SYNC_MASTER answers its sender, its own among them:
+    1 waits for no replica."""
+    min_in_sync_replicas: Annotated[int, setting(COUNT, "minInSyncReplicas")] = 1
+    """With fewer logs in sync messages are refused, where roles may change."""
+    auto_in_sync_replicas: Annotated[bool, setting(SWITCH, "enableAutoInSyncReplicas")] = False
+    """Whether fewer than `in_sync_replicas` are enough while fewer are in sync, where roles may
+    change; never fewer than `min_in_sync_replicas`."""
+    slave_timeout: Annotated[int, setting(MILLIS, "slaveTimeout")] = 3_000
+    """A send that waits longer for replicas is told so: the message is stored all the same."""
+    slave_read: Annotated[bool, setting(SWITCH, "slaveReadEnable")] = False
+    """Whether consumers may read from replicas."""
+    replica_ack: Annotated[ReplicaAck, setting(REPLICA_ACK)] = ReplicaAck.APPENDED
+    """When this broker, as a replica, acknowledges the log: `appended` in memory, as Apache's does,
+    or `flushed` to the disk."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
@@ -253,10 +303,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
             return PLAIN
         return Security(context=Tls(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key).context())
 
-    @property
-    def broker_id(self) -> int:
-        """The master's: replicas come with their own issue."""
-        return MASTER_ID
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_role(self.broker_role, self.broker_id)
 
     @property
     def readable(self) -> bool:
@@ -267,3 +316,17 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     def writable(self) -> bool:
         """Whether producers may write at all."""
         return self.permission & _WRITE != 0
+
+
+def check_role(role: BrokerRole, broker_id: int) -> None:
+    """ConfigError for an id that does not belong to the role."""
+    if role is BrokerRole.SLAVE and broker_id <= MASTER_ID:
+        raise ConfigError(
+            f"brokerId={broker_id} is the master's, and brokerRole is SLAVE: give this replica "
+            "brokerId=1, or a higher number that no other broker of its name has"
+        )
+    if role is not BrokerRole.SLAVE and broker_id != MASTER_ID:
+        raise ConfigError(
+            f"brokerId={broker_id} is a replica's, and brokerRole is {role}: write brokerId=0 for "
+            "a master, or brokerRole=SLAVE for a replica"
+        )

@@ -11,7 +11,6 @@ from roquet.broker.settings.value_formats import Setting, SettingParser
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
-from roquet.model.topic import MASTER_ID
 
 
 class FixedSetting(msgspec.Struct, frozen=True):
@@ -29,16 +28,6 @@ def _settings() -> Iterator[tuple[str, Setting]]:
         annotated = get_args(hint)[0] if get_origin(hint) is ClassVar else hint
         if get_origin(annotated) is Annotated:
             yield name, get_args(annotated)[1]
-
-
-def _must_lead(value: str, where: str) -> None:
-    if settings.parse_int(value, where) != MASTER_ID:
-        raise ConfigError(f"{where}: only 0 works: this broker keeps no replica of another")
-
-
-def _must_be_alone(value: str, where: str) -> None:
-    if value != "ASYNC_MASTER":
-        raise ConfigError(f"{where}: only ASYNC_MASTER works: nothing is replicated, not {value!r}")
 
 
 def _must_be_off(value: str, where: str) -> None:
@@ -60,8 +49,6 @@ FIXED: Final[Mapping[str, FixedSetting]] = {
     "enableAcl": FixedSetting(_must_be_off, None),
     "authenticationEnabled": FixedSetting(_must_be_off, "false"),
     "authorizationEnabled": FixedSetting(_must_be_off, "false"),
-    "brokerId": FixedSetting(_must_lead, str(MASTER_ID)),
-    "brokerRole": FixedSetting(_must_be_alone, "ASYNC_MASTER"),
 }
 """Apache's keys for which only one value is accepted here."""
 

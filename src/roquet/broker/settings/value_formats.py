@@ -15,7 +15,9 @@ from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
 from roquet.rules.delay.delay_levels import parse_levels
 from roquet.rules.delay.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS
+from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
+from roquet.wire.replication.stream import BODY_SIZE_MAX
 
 PORT: Final = 10_911
 
@@ -189,6 +191,28 @@ def _max_delay(value: int, where: str) -> int:
     return value
 
 
+def _broker_role(value: str, where: str) -> BrokerRole:
+    if value not in frozenset(BrokerRole):
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(BrokerRole)}")
+    return BrokerRole(value)
+
+
+def _replica_ack(value: str, where: str) -> ReplicaAck:
+    if value not in frozenset(ReplicaAck):
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ReplicaAck)}")
+    return ReplicaAck(value)
+
+
+def _stream_address(value: str, where: str) -> str | None:
+    return settings.join_address(*settings.parse_address(value, where)) if value else None
+
+
+def _batch_size(value: str, where: str) -> int:
+    if (size := _bytes(value, where)) > BODY_SIZE_MAX:
+        raise ConfigError(f"{where}: {value!r} is over {BODY_SIZE_MAX}, which no replica reads")
+    return size
+
+
 def _level(ms: int) -> str:
     unit_ms, unit = next((unit for unit in UNITS if ms % unit[0] == 0), UNITS[-1])
     return f"{ms // unit_ms}{unit}"
@@ -227,4 +251,9 @@ REGISTER_INTERVAL: Final = ValueFormat(
 REQUEST_MODE: Final = ValueFormat(_request_mode)
 POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))
 PERMISSION: Final = ValueFormat(_permission)
+BROKER_ROLE: Final = ValueFormat(_broker_role)
+BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
+REPLICA_ACK: Final = ValueFormat(_replica_ack)
+STREAM_ADDRESS: Final = ValueFormat(_stream_address)
+BATCH_SIZE: Final = ValueFormat(_batch_size)
 QUEUE_ENTRIES: Final = ValueFormat(_number, _queue_entries, lambda count: str(count * ENTRY_SIZE))

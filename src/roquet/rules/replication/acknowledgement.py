@@ -10,7 +10,7 @@ GroupTransferService; AutoSwitchHAService.computeConfirmOffset.
 """
 
 from collections.abc import Collection, Mapping
-from enum import Enum, IntEnum
+from enum import Enum, IntEnum, StrEnum
 from typing import Final
 
 import msgspec
@@ -19,12 +19,21 @@ ALL_OF_THE_SET: Final = -1
 """In place of a number of logs (MixAll.ALL_ACK_IN_SYNC_STATE_SET)."""
 
 
-class BrokerRole(Enum):
+class BrokerRole(StrEnum):
     """Role of a broker in its group (brokerRole)."""
 
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
+
+
+class ReplicaAck(StrEnum):
+    """When a replica acknowledges bytes of its master's log."""
+
+    APPENDED = "appended"
+    """Once it has them in memory, like replicas of Apache's."""
+    FLUSHED = "flushed"
+    """Once they are on its disk."""
 
 
 class DeploymentMode(Enum):

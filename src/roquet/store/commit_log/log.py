@@ -17,7 +17,7 @@ from operator import add
 from pathlib import Path
 from typing import Final
 
-from roquet.model.errors import MessageIllegal
+from roquet.model.errors import MessageIllegal, StoreError
 from roquet.store.commit_log.unindexed_buffer import UnindexedBuffer
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.filesystem.segments import Segments, common_size, sizes_by_start
@@ -73,6 +73,11 @@ class CommitLog:
         """The newest records, for the key index: in order, perhaps with gaps."""
         self.checked_from = 0
         """Records from this position on were written or checked by this process."""
+        self.raw_from: int | None = None
+        """Bytes from here on are copied from another log, and their records have no queue entries
+        yet; None: all records have theirs."""
+        self.origin = 0
+        """Where a log begins that was begun inside its first file; nothing is in front of it."""
 
     def load(self, listed: Mapping[str, int | None], *, is_sure: bool) -> None:
         """Load the files of a directory. Raises StoreError for a missing one or a wrong size.
@@ -90,15 +95,33 @@ class CommitLog:
         """The first position that the log still holds."""
         return self.segments.begin
 
+    @property
+    def dispatched(self) -> int:
+        """All records in front of it have their queue entries."""
+        return self.end if self.raw_from is None else self.raw_from
+
     # -- write -------------------------------------------------------------------------------
 
     def truncate(self, end: int) -> bool:
-        """End the log at `end`: nothing stays behind it. True if anything was there."""
-        dropped = self.segments.drop_from(end)
+        """End the log at `end`: nothing stays behind it. True if anything was there.
+
+        The first file stays, empty, unless it begins at 0: it says where the log goes on.
+        """
+        dropped = self.segments.drop_from(end and max(end, self.begin + 1))
         self.end = end
         self.tail = self.segments.file_at(end)
         self.capacity = 0
         return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(dropped)
+
+    def erase_head(self, position: int) -> None:
+        """Make the record that begins at a position none, durably: a recovery ends there."""
+        file = self.segments.file_at(position)
+        if file is None or position >= self.end:
+            return
+        view, at = file.view(), position - file.start
+        stop = min((at // SIZE_UNIT + 1) * SIZE_UNIT, file.size, self.end - file.start)
+        view[at:stop] = bytes(stop - at)
+        self._pool.files.sync(file.path, view)
 
     def rewrite(self, durable: int) -> None:
         """Make the next flush write all that is not known to be durable. Raises OSError."""
@@ -113,7 +136,7 @@ class CommitLog:
             files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
-    def write(self, position: int, data: bytes) -> None:
+    def write(self, position: int, data: bytes | memoryview) -> None:
         """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
@@ -125,7 +148,7 @@ class CommitLog:
         if len(data) < WRITE_PAST_MAP_MIN or not self._write_past(tail, at, data):
             view[at : at + len(data)] = data
 
-    def _write_past(self, tail: MappedFile, at: int, data: bytes) -> bool:
+    def _write_past(self, tail: MappedFile, at: int, data: bytes | memoryview) -> bool:
         """Write without touching new pages of the map, each of which costs more than its bytes."""
         if not SEES_WRITES:
             return False
@@ -144,6 +167,11 @@ class CommitLog:
             raise MessageIllegal(
                 f"a record of {size} bytes does not fit into a file of the log,"
                 f" which has {self.segments.file_size}"
+            )
+        if self.raw_from is not None:
+            raise StoreError(
+                f"the log has records of its master from {self.raw_from} to {self.end} that are"
+                " not in their queues yet: it takes no messages of its own before"
             )
         tail = self.tail or self.segments.obtain(self.end)
         at = self.end - tail.start
@@ -173,6 +201,36 @@ class CommitLog:
         file.allocated = max(file.allocated, at)
         file.extend(end, self._step)
 
+    def begin_at(self, position: int) -> None:
+        """Begin an empty log at a position, perhaps inside its first file. Raises StoreFull."""
+        assert self.end in (self.begin, self.origin), "the log is empty"
+        self.segments.drop_from(0)
+        start = position - position % self.segments.file_size
+        self.segments.obtain(start)
+        self.tail, self.capacity, self.raw_from = None, 0, None
+        self.end = position
+        self.origin = position if position > start else 0
+
+    def append_bytes(self, data: bytes | memoryview) -> None:
+        """Append bytes of another log, which do not cross the end of a file. Raises StoreFull.
+
+        Their records may be incomplete; `raw_from` says from where on they have no queue entries.
+        """
+        end, size = self.end, len(data)
+        tail = self.segments.obtain(end - end % self.segments.file_size)
+        at = end - tail.start
+        assert at + size <= tail.size, "bytes stay in one file"
+        self._extend(tail, at, at + size)
+        self.tail, self.capacity = tail, 0
+        self.write(end, data)
+        if self.raw_from is None:
+            self.raw_from = end
+        self.end = end + size
+        if self.end == tail.start + tail.size:
+            self.tail = None
+            tail.set_growing(False)
+            self._pool.files.release_pages(tail.view(), tail.size)
+
     # -- read --------------------------------------------------------------------------------
 
     def record(self, position: int, size: int) -> memoryview | None:
@@ -194,6 +252,14 @@ class CommitLog:
         file = self.segments.file_at(start)
         assert file is not None, f"the log does not hold {start}"
         return file.view()[start - file.start : stop - file.start]
+
+    def file_bytes(self, position: int, size_max: int) -> memoryview:
+        """Bytes as they lie in one file, up to its end or the log's; none at the log's end."""
+        file = self.segments.file_at(position)
+        if file is None:
+            return memoryview(b"")
+        at = position - file.start
+        return file.view()[at : min(at + size_max, file.size, self.end - file.start)].toreadonly()
 
     def view_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
         """The bytes of several ranges, which mostly lie in one file."""
@@ -264,7 +330,7 @@ class CommitLog:
                 return
             if self._is_blank(file, position, durable):
                 expected = position = base + size
-            elif (later := self._next_record(file, position)) is not None:
+            elif (later := self.next_record(file, position)) is not None:
                 position = later
             else:
                 position = base + size
@@ -305,7 +371,7 @@ class CommitLog:
         data_end = self._pool.files.data_end(file.path, file.size)
         return data_end <= at or not bytes(view[at:data_end]).strip(b"\x00")
 
-    def _next_record(self, file: MappedFile, position: int) -> int | None:
+    def next_record(self, file: MappedFile, position: int) -> int | None:
         """The next whole record of a file behind a hole: a record names its own position."""
         view = file.view()
         end = self._pool.files.data_end(file.path, file.size)

@@ -71,6 +71,17 @@ class UnindexedBuffer:
         if len(self._positions) > BUFFERED_MAX:
             self._forget()
 
+    def add_columns(self, facts: RecordFacts) -> None:
+        """Buffer records that follow each other, column by column."""
+        if max(map(len, facts[3])) > PROPERTIES_SIZE_MAX:
+            for row in zip(*facts, strict=True):
+                self.add(*row)
+            return
+        for column, more in zip(self._columns, facts, strict=True):
+            column.extend(more)  # type: ignore[arg-type]
+        if len(self._positions) > BUFFERED_MAX:
+            self._forget()
+
     def take(self, count_max: int) -> RecordFacts:
         """Take up to `count_max` of the first records, as far as they are adjacent."""
         count = self._run(min(count_max, len(self)))

@@ -74,7 +74,7 @@ class Dispatcher:
         """Index the next record alone, or skip it."""
         first = self._first(max(self.position, self._log.begin))
         if first is None:
-            self.position = self._log.end
+            self.position = self._log.dispatched
             return 0
         position, facts = first
         try:
@@ -91,7 +91,7 @@ class Dispatcher:
 
     def _first(self, position: int) -> tuple[int, PartialRecord] | None:
         """The first record from a position on, and where it begins."""
-        end = self._log.end
+        end = self._log.dispatched
         walk = self._log.walk(position, end, end, check_crc=False)
         return next(((at, record) for _, at, record in walk), None)
 
@@ -102,7 +102,7 @@ class Dispatcher:
         return self._index.put_many(*keys) == len(keys[0])
 
     def _step(self, count_max: int) -> int:
-        end = self._log.end
+        end = self._log.dispatched
         if self.position >= end:
             return 0
         buffer = self._log.unindexed
@@ -145,7 +145,7 @@ class Dispatcher:
 
         Gives the position reached, and how many more records may be examined.
         """
-        buffer, end = self._log.unindexed, self._log.end
+        buffer, end = self._log.unindexed, self._log.dispatched
         stop = buffer.begin if buffer.begin > position else end
         walk = self._log.walk(position, stop, end, check_crc=False)
         records = [(at, record) for _, at, record in islice(walk, left)]

@@ -7,9 +7,12 @@ before. Entries hold hashes only, so every hit has to be compared with the keys 
 import errno
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreFull
@@ -21,6 +24,19 @@ from roquet.wire.records.speedups import compiled
 log = logger(__name__)
 
 SECONDS_MAX: Final = 0x7FFF_FFFF
+
+
+class IndexMark(msgspec.Struct, frozen=True):
+    """How far the index is, as checkpoints note it."""
+
+    position: int
+    """Records in front of it are indexed."""
+    name: int
+    """Of the newest file, as a number; 0 for none."""
+    count: int
+    """The number of its next entry."""
+    end_ms: int
+    """Store time of the last indexed record."""
 
 
 class IndexFile:
@@ -111,6 +127,10 @@ class IndexFile:
                 yield position, self.begin_ms + seconds * 1000
             limit = number  # chains lead to older entries: a damaged one cannot form a cycle
             number = before
+
+    def first_at(self, position: int) -> int:
+        """The number of the first entry whose record begins at or behind a position."""
+        return bisect_left(range(self.next), position, lo=1, key=lambda n: self.entry(n)[1])
 
     def rewind(self, count: int) -> bool:
         """Remove the entries from a number on; False when the slots do not allow it."""
@@ -290,6 +310,31 @@ class KeyIndex:
         self.files.remove(file)
         self._pool.drop(file.file)
         self._pool.files.remove(file.file.path)
+
+    def cut(self, position: int) -> None:
+        """Remove the entries of records at or behind a position."""
+        for file in reversed(list(self.files)):
+            count = file.first_at(position)
+            if count == 1:
+                self.drop(file)
+            elif count < file.next:
+                if not file.rewind(count):
+                    file.rebuild_slots()
+                return
+
+    def mark_at(self, position: int, indexed: int) -> IndexMark:
+        """What is left of the index after it is cut at a position."""
+        for file in reversed(self.files):
+            if (count := file.first_at(position)) > 1:
+                seconds = file.entry(count - 1)[2]
+                return IndexMark(indexed, file.name, count, file.begin_ms + seconds * 1000)
+        return IndexMark(indexed, 0, 0, 0)
+
+    def mark(self, indexed: int) -> IndexMark:
+        """What the index holds now."""
+        newest = self.files[-1] if self.files else None
+        name, count = (newest.name, newest.next) if newest else (0, 0)
+        return IndexMark(indexed, name, count, self.end_ms)
 
     def _next_file(self, stored_ms: int) -> IndexFile:
         name = index_name(stored_ms)

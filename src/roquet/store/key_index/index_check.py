@@ -110,6 +110,10 @@ class IndexCheck:
         self.is_over = False
         """Whether the whole index has been compared."""
 
+    def restarted(self) -> "IndexCheck":
+        """A check that begins again, up to where the index is now."""
+        return IndexCheck(self._index, self._dispatcher)
+
     def run(self, commit_log: CommitLog) -> None:
         """Compare the whole index at once, before it is first used, and rebuild damaged parts."""
         end, indexed, is_done = commit_log.end, self._dispatcher.position, False

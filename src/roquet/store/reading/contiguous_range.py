@@ -59,9 +59,14 @@ class _Share:
 
 
 def contiguous_range(
-    commit_log: CommitLog, requested: Mapping[ConsumeQueue, int], limits: tuple[int, int]
+    commit_log: CommitLog,
+    requested: Mapping[ConsumeQueue, int],
+    limits: tuple[int, int],
+    visible_end: int,
 ) -> ContiguousRange | None:
     """The range from the first of these offsets on; None if it holds other queues' records.
+
+    No record in it ends behind `visible_end`.
 
     It is shortened in front of others' records, but not below the lesser limit of bytes. The first
     queue must have its offset, and its record is in the range.
@@ -71,7 +76,7 @@ def contiguous_range(
     if file is None or not 0 < len(requested) <= QUEUES_MAX:
         return None
     least, most = limits
-    end = min(file.start + file.size, commit_log.end)
+    end = min(file.start + file.size, visible_end)
     while True:
         candidate = _range_up_to(requested, start, min(start + most, end))
         if candidate is not None or most // 2 < least:

@@ -69,6 +69,8 @@ class RecordReader:
         self._queues = queues
         self._index = index
         self._repair = repair
+        self.confirmed: int | None = None
+        """Reads see no record that ends behind this position; None: they see all."""
         self.damage: list[LogDamage] = []
         self._holes: list[int] = []
 
@@ -85,6 +87,11 @@ class RecordReader:
         self.damage.sort(key=lambda known: known.start)
         self._holes = [known.start for known in self.damage]
         log.error("the log is damaged and cannot be read at %s", damage)
+
+    def forget_from(self, position: int) -> None:
+        """Forget holes behind a position, where the log was cut."""
+        self.damage = [known for known in self.damage if known.stop <= position]
+        self._holes = [known.start for known in self.damage]
 
     def _is_damaged(self, position: int) -> bool:
         index = bisect_right(self._holes, position) - 1
@@ -125,7 +132,10 @@ class RecordReader:
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Least and next offset of a queue; (0, 0) if there is none."""
         queue = self._queues.get(topic, queue_id)
-        return (0, 0) if queue is None else (queue.min_offset(self._log.begin), queue.end)
+        if queue is None:
+            return 0, 0
+        end = queue.end if self.confirmed is None else self._confirmed_end(queue)
+        return queue.min_offset(self._log.begin), end
 
     def read(
         self,
@@ -182,13 +192,33 @@ class RecordReader:
 
     def _end(self, queue: ConsumeQueue, offset: int) -> int | None:
         """The end of a queue that has this offset; None if it does not have it."""
-        return queue.end if queue.min_offset(self._log.begin) <= offset < queue.end else None
+        end = queue.end if self.confirmed is None else self._confirmed_end(queue)
+        return end if queue.min_offset(self._log.begin) <= offset < end else None
+
+    def _confirmed_end(self, queue: ConsumeQueue) -> int:
+        """The end of a queue as readers see it: behind its last record that is confirmed."""
+        confirmed, low = self.confirmed, queue.min_offset(self._log.begin)
+        if confirmed is None:
+            return queue.end
+        high, step = queue.end, 1
+        # Readers are mostly at the end, so the search goes back from there.
+        while high > low and not _ends_by(queue, max(high - step, low), confirmed):
+            high, step = max(high - step, low), step * 2
+        low = max(high - step, low)
+        while low < high:
+            middle = (low + high) // 2
+            if _ends_by(queue, middle, confirmed):
+                low = middle + 1
+            else:
+                high = middle
+        return low
 
     def _nearest(self, queue: ConsumeQueue | None, offset: int) -> int:
         """Where to continue in a queue that does not have this offset."""
         if queue is None:
             return 0
-        return min(max(offset, queue.min_offset(self._log.begin)), queue.end)
+        end = queue.end if self.confirmed is None else self._confirmed_end(queue)
+        return min(max(offset, queue.min_offset(self._log.begin)), end)
 
     def _collect(self, rows: EntryScan, limits: tuple[int, int]) -> Slice:
         """Join the records of entries; adjacent records become one part."""
@@ -236,7 +266,9 @@ class RecordReader:
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)
         shared = (
-            contiguous_range(self._log, queues, limits) if len(queues) == len(offsets) else None
+            contiguous_range(self._log, queues, limits, self._visible_end)
+            if len(queues) == len(offsets)
+            else None
         )
         if shared is None or any(
             known.start < shared.stop and shared.start < known.stop for known in self.damage
@@ -258,7 +290,7 @@ class RecordReader:
         return self._first_since(queue, least, ms)
 
     def _first_since(self, queue: ConsumeQueue, low: int, ms: int) -> int:
-        high = queue.end
+        high = queue.end if self.confirmed is None else self._confirmed_end(queue)
         while low < high:
             middle = (low + high) // 2
             stored_ms = self._stored_ms(queue, middle, high)
@@ -279,7 +311,7 @@ class RecordReader:
     def store_time_at(self, topic: str, queue_id: int, offset: int) -> int:
         """The store time of the message of an offset; -1 if there is none."""
         queue = self._queues.get(topic, queue_id)
-        if queue is None or not queue.min_offset(self._log.begin) <= offset < queue.end:
+        if queue is None or self._end(queue, offset) is None:
             return -1
         stored_ms = self._stored_ms(queue, offset, offset + 1)
         return -1 if stored_ms is None else stored_ms
@@ -291,8 +323,19 @@ class RecordReader:
         if not self._log.begin <= position < self._log.end:
             return None
         known = self._log.skim_at(position)
-        record = self._log.record(position, known[0]) if known else None
+        record = self.record_at(position, known[0]) if known else None
         return None if record is None else bytes(record)
+
+    def record_at(self, position: int, size: int) -> memoryview | None:
+        """The record of that size at a position, of which only the head is checked; or None."""
+        if position < self._log.begin or position + size > self._visible_end:
+            return None
+        return self._log.record(position, size)
+
+    @property
+    def _visible_end(self) -> int:
+        """The position behind which reads see nothing."""
+        return self._log.end if self.confirmed is None else min(self.confirmed, self._log.end)
 
     def query(
         self,
@@ -324,3 +367,9 @@ class RecordReader:
         positions = sorted(found_at)
         records = [found_at[position] for position in positions]
         return QueryResult(records, positions, self._index.end_ms, self._index.end_position)
+
+
+def _ends_by(queue: ConsumeQueue, offset: int, position: int) -> bool:
+    """Whether the record of an offset ends at or in front of a position."""
+    begin, size, _ = queue.entry(offset)
+    return begin + (0 if size == FILLER_SIZE else size) <= position

@@ -42,6 +42,7 @@ class OpenDirectory:
         is_clean = self.pool.has_durable_names = "abort" not in files.list(directory)
         self.checkpoint = read_checkpoint(files, directory)
         self.log = load_log(self.pool, directory, config, self.checkpoint)
+        self.log.origin = self._origin()
         self.queues = load_queues(self.pool, directory, config, self.checkpoint)
         self.index = KeyIndex(
             self.pool, directory / "index", config.index_slots, config.index_entries,
@@ -54,6 +55,12 @@ class OpenDirectory:
         self._recover(config, is_clean=is_clean)
         if not is_clean:
             self._sync_names()
+
+    def _origin(self) -> int:
+        """Where a log begins inside its first file; 0 for one that begins with the file."""
+        begin, files = self.checkpoint.log_begin or 0, self.log.segments.files
+        is_inside = files and files[0].start < begin < files[0].start + files[0].size
+        return begin if is_inside else 0
 
     def _log_missing_files(self) -> None:
         """Log first files that are missing: retention notes what it deletes before it does."""
@@ -79,7 +86,9 @@ class OpenDirectory:
             log.warning("files of deleted topics are left: %s", error)
         self.damage: Sequence[RecordRange] = result.damage
         self.flusher = Flusher(self.directory, self.pool, self.log, result.durable)
-        self.flusher.checkpointed = self.checkpoint.note.position if self.checkpoint.note else 0
+        self.flusher.log_begin = max(self.log.begin, self.log.origin)
+        if self.checkpoint.note:
+            self.flusher.checkpointed, self.flusher.has_note = self.checkpoint.note.position, True
         self.dispatcher = Dispatcher(self.log, self.index, result.index_from)
         if self.log.end - result.index_from <= INDEX_BEFORE_OPEN_BYTES:
             while self.dispatcher.step(1000):

@@ -163,6 +163,9 @@ def choose_start(
     note, segments = checkpoint.note, commit_log.segments
     if note is None:
         return _start_by_times(commit_log, queues, checkpoint, is_clean=is_clean)
+    if note.last_record < 0:  # the log was empty then, and may have begun anywhere since
+        begin = max(segments.begin, commit_log.origin)
+        return ScanStart(begin, begin)
     if not segments.begin <= note.position <= segments.limit:
         raise _incomplete_error(commit_log, note.position)
     position = note.position
@@ -206,7 +209,7 @@ def _start_by_times(
         index = first_file_to_scan(
             UncleanStop(firsts, min(checkpoint.log_ms, checkpoint.queues_ms))
         )
-    start = files[index].start
+    start = max(files[index].start, commit_log.origin)
     durable = queues.last_record_end() if is_clean else start
     if durable > commit_log.segments.limit:
         raise _incomplete_error(commit_log, durable)

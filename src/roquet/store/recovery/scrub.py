@@ -16,7 +16,7 @@ class Scrub:
         self._repair = repair
         self._keys = keys
         self._until = commit_log.checked_from
-        self.position = commit_log.begin
+        self.position = max(commit_log.begin, commit_log.origin)
         """Everything in front of it has been checked."""
         self._is_at_record = True
         """Whether a record begins at the position; a skip may end inside one."""
@@ -29,6 +29,11 @@ class Scrub:
     @property
     def _is_through(self) -> bool:
         return self.position >= self._until
+
+    def limit(self, end: int) -> None:
+        """Check nothing behind a position, where the log was cut, and the index from its begin."""
+        self._until, self.position = min(self._until, end), min(self.position, end)
+        self._keys = self._keys.restarted()
 
     def step(self, budget: int) -> Sequence[RecordRange]:
         """Check about `budget` bytes; gives the holes in them."""

@@ -6,7 +6,7 @@
     2-1075
 
 Source: Apache RocketMQ 5.5.0, CheckpointFile and EpochFileCache. Apache's broker never writes an
-empty list, so an empty file is damage.
+empty list, but reads one: two lines of 0. A file without these lines is damaged.
 """
 
 import re
@@ -21,13 +21,14 @@ from roquet.model.errors import FieldError
 UNCHECKED: Final = 0
 """In place of a checksum: believe the lines."""
 
+_EMPTY: Final = b"0\n0\n"
+
 _NUMBER: Final = re.compile(r"[0-9]{1,10}")
 _ENTRY: Final = re.compile(r"([0-9]{1,10})-([0-9]{1,19})")
 
 
 def encode_epoch_file(entries: Sequence[EpochEntry]) -> bytes:
-    """Encode the content of the file; there is at least one entry."""
-    assert entries, "an empty list is no file"
+    """Encode the content of the file."""
     lines = "".join(f"{entry.epoch}-{entry.start}\n" for entry in entries).encode("ascii")
     return b"%d\n%d\n%b" % (len(entries), _checksum(lines), lines)
 
@@ -40,6 +41,8 @@ def decode_epoch_file(content: bytes) -> tuple[EpochEntry, ...]:
     head = content.split(b"\n", 2)
     count, checksum = (_number(line) for line in (*head, b"", b"")[:2])
     lines = head[2] if len(head) == 3 else b""
+    if content == _EMPTY:
+        return ()
     if not lines.endswith(b"\n"):
         raise FieldError("the epoch file is cut")
     if checksum not in (UNCHECKED, _checksum(lines)):

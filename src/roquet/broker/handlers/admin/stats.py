@@ -8,6 +8,8 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.large_replies import check_queues, dumped, each_queue, in_slices
 from roquet.broker.operations.progress import has_unsubscribed, queue_progress
+from roquet.broker.replication.replication import Replication
+from roquet.broker.replication.stream_facts import ConnectionFacts
 from roquet.broker.statistics import COUNT
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
@@ -143,12 +145,44 @@ _NO_GROUPS: Final = b'"consumeStatsList":[]'
 """The empty list in the JSON that is replaced by the groups."""
 
 
-def ha_status(message_log: MessageLog, _call: calls.GetHaStatus, _peer: Peer) -> Reply:
-    """Return the status of a leader without followers."""
+def ha_status(
+    message_log: MessageLog, replication: Replication, _call: calls.GetHaStatus, _peer: Peer
+) -> Reply:
+    """Return how far replicas are, or how far this replica is."""
+    if not replication.role.current.is_master:
+        follower = calls.HaStatus(ha_client_runtime_info=_follower(replication))
+        return Reply(body=codec.dumps(follower))
+    replicas = replication.stream_server.facts
     status = calls.HaStatus(
-        master=True, master_commit_log_max_offset=message_log.store.end_position
+        master=True,
+        master_commit_log_max_offset=message_log.store.end_position,
+        in_sync_slave_nums=sum(replica.is_in_sync for replica in replicas),
+        ha_connection_info=[_connection(replica) for replica in replicas],
     )
     return Reply(body=codec.dumps(status))
+
+
+def _connection(replica: ConnectionFacts) -> calls.HaConnection:
+    return calls.HaConnection(
+        addr=replica.address,
+        slave_ack_offset=replica.report,
+        diff=replica.lag,
+        in_sync=replica.is_in_sync,
+        transferred_byte_in_second=replica.bytes_per_second,
+        transfer_from_where=replica.position,
+    )
+
+
+def _follower(replication: Replication) -> calls.HaClient:
+    facts = replication.stream_client.facts
+    return calls.HaClient(
+        master_addr=facts.master,
+        transferred_byte_in_second=facts.bytes_per_second,
+        max_offset=facts.end,
+        last_read_timestamp=facts.read_ms,
+        last_write_timestamp=facts.written_ms,
+        is_activated=facts.is_connected,
+    )
 
 
 def epochs(_call: calls.GetEpochs, _peer: Peer) -> Reply:

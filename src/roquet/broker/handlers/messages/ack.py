@@ -9,10 +9,12 @@ from typing import NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.acknowledging import when_safe
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, FieldError
-from roquet.net.router import Peer
+from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.ordered_pop import acknowledge, blocked_until, is_free
 from roquet.rules.consumption.pop import CheckpointKey, PopCheckpoint
 from roquet.wire.call import Reply
@@ -44,9 +46,10 @@ def ack(
     delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: Ack,
     _peer: Peer,
-) -> Reply:
+) -> HandlerReply:
     """Acknowledge a message: it is not redelivered."""
     handle = _handle(tables, control, call)
     _check_offset(message_log, call)
@@ -65,16 +68,17 @@ def ack(
     if not checkpoint.bit(call.offset):
         _refuse(ResponseCode.INVALID_PARAMETER, "the receipt handle's pop did not give this out")
     delivery.revive.settle(checkpoint, checkpoint.bit(call.offset))
-    return Reply()
+    return when_safe(message_log, replication, Reply())
 
 
 def batch_ack(
     message_log: MessageLog,
     delivery: DeliveryServices,
     tables: BrokerTables,
+    replication: Replication,
     call: BatchAck,
     _peer: Peer,
-) -> Reply:
+) -> HandlerReply:
     """Acknowledge messages of several pops; those that are too late are skipped."""
     body = decode_acks(call.body)
     if not body.acks:
@@ -90,7 +94,7 @@ def batch_ack(
         key = (acked.group, topic, acked.queue_id, acked.start, acked.pop_ms)
         if (checkpoint := delivery.revive.in_flight.find(key)) is not None:
             delivery.revive.settle(checkpoint, its_bits & checkpoint.delivered)
-    return Reply()
+    return when_safe(message_log, replication, Reply())
 
 
 def change_invisible(
@@ -98,9 +102,10 @@ def change_invisible(
     delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: ChangeInvisible,
     _peer: Peer,
-) -> ChangeInvisibleReply:
+) -> HandlerReply:
     """Change when a message is redelivered: a new checkpoint is stored, then the old one closed."""
     handle = _handle(tables, control, call)
     _check_offset(message_log, call)
@@ -134,9 +139,10 @@ def change_invisible(
     )
     delivery.revive.give(fresh)
     delivery.revive.settle(checkpoint, bit)
-    return ChangeInvisibleReply(
+    reply = ChangeInvisibleReply(
         pop_time=fresh.pop_ms, invisible_time=fresh.invisible_ms, revive_qid=fresh.revive_queue_id
     )
+    return when_safe(message_log, replication, reply)
 
 
 def _key(call: Ack | ChangeInvisible, handle: ReceiptHandle) -> CheckpointKey:

@@ -7,7 +7,9 @@ from msgspec.structs import replace
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.acknowledging import once_safe
 from roquet.broker.operations.sending import select_queue, send_refusal
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
 from roquet.model import properties as names
@@ -31,6 +33,7 @@ def reply(
     message_log: MessageLog,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: ReplyCall,
     peer: Peer,
 ) -> HandlerReply:
@@ -41,13 +44,15 @@ def reply(
         message_log.ingest.check_size(call.body)
     except (CallRefused, MessageIllegal) as error:
         return send_refusal(control, error)
-    return _reply(message_log, tables, control, replace(call, queue_id=queue_id), properties, peer)
+    call = replace(call, queue_id=queue_id)
+    return _reply(message_log, tables, control, replication, call, properties, peer)
 
 
 async def _reply(
     message_log: MessageLog,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: ReplyCall,
     properties: dict[str, str],
     peer: Peer,
@@ -63,6 +68,8 @@ async def _reply(
     )
     if fault is not None:
         return replace(answer, code=ResponseCode.SYSTEM_ERROR, remark=fault)
+    if stored is not None and replication.acknowledgements.is_needed:
+        return await once_safe(replication, stored, message_log.store.end_position)
     return stored or replace(answer, msg_id="0", queue_id=call.queue_id)
 
 

@@ -9,21 +9,29 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.sending import select_queue, send_refusal
+from roquet.broker.replication.acknowledgements import REMARKS
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
 from roquet.net.router import HandlerReply, Peer
+from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
 
 def send(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: SendCall, peer: Peer
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    replication: Replication,
+    call: SendCall,
+    peer: Peer,
 ) -> HandlerReply:
     """Store one message, or the messages of a batch that is sent under the same code."""
     try:
         queue_id = select_queue(tables, control, call)
         if call.batch:
-            return _batch(message_log, control, call, queue_id, peer)
+            return _batch(message_log, control, replication, call, queue_id, peer)
         stored = message_log.ingest.append(call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
@@ -38,23 +46,34 @@ def send(
     )
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
-    if config.sync_flush and stored.waits:
-        return _when_durable(message_log, reply, appended.position + appended.size)
+    if replication.acknowledgements.is_needed and stored.waits:
+        return _when_safe(replication, reply, appended.position + appended.size)
     return reply
 
 
 def send_batch(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: SendCall, peer: Peer
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    replication: Replication,
+    call: SendCall,
+    peer: Peer,
 ) -> HandlerReply:
     """Store several messages in one queue: all of them or none."""
     try:
-        return _batch(message_log, control, call, select_queue(tables, control, call), peer)
+        queue_id = select_queue(tables, control, call)
+        return _batch(message_log, control, replication, call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
 
 
 def _batch(
-    message_log: MessageLog, control: ControlPlane, call: SendCall, queue_id: int, peer: Peer
+    message_log: MessageLog,
+    control: ControlPlane,
+    replication: Replication,
+    call: SendCall,
+    queue_id: int,
+    peer: Peer,
 ) -> HandlerReply:
     stored = message_log.ingest.append_batch(call, queue_id, peer)
     appended, config = stored.appended, control.settings.config
@@ -65,20 +84,20 @@ def _batch(
         region=config.region,
         trace_on=config.trace_on,
     )
-    if config.sync_flush and stored.waits:
-        return _when_durable(message_log, reply, appended.end)
+    if replication.acknowledgements.is_needed and stored.waits:
+        return _when_safe(replication, reply, appended.end)
     return reply
 
 
-async def _when_durable(message_log: MessageLog, reply: SendReply, position: int) -> SendReply:
-    """The reply, once the message is on the disk; FLUSH_DISK_TIMEOUT when that takes too long.
+async def _when_safe(replication: Replication, reply: SendReply, position: int) -> SendReply:
+    """The reply, once disk and replicas have the message; another status when that takes too long.
 
     When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.
     """
     try:
-        if await message_log.flush.durable(position):
-            return reply
+        status = await replication.acknowledgements.status(position)
     except StoreFailed as error:
         return replace(reply, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
-    remark = "the message is stored, but not yet on the disk"
-    return replace(reply, code=ResponseCode.FLUSH_DISK_TIMEOUT, remark=remark)
+    if status is PutStatus.PUT_OK:
+        return reply
+    return replace(reply, code=ResponseCode(status), remark=REMARKS[status])

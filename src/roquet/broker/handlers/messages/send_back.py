@@ -9,6 +9,8 @@ from typing import NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.acknowledgements import REMARKS
+from roquet.broker.replication.replication import Replication
 from roquet.log_records import logger
 from roquet.model import names
 from roquet.model import properties as props
@@ -23,6 +25,7 @@ from roquet.rules.delay.retry import (
     times_after,
     tries_limit,
 )
+from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.store.store import AppendResult
 from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendBack
@@ -38,10 +41,11 @@ def send_back(
     message_log: MessageLog,
     delivery: DeliveryServices,
     control: ControlPlane,
+    replication: Replication,
     call: SendBack,
     _peer: Peer,
 ) -> HandlerReply:
-    """Store the message again; the reply comes when it is as durable as any message."""
+    """Store the message again; the reply comes when it is as safe as any message."""
     group = delivery.retry_topics.group(call.group)
     if not control.settings.config.writable:
         _refuse(
@@ -54,8 +58,8 @@ def send_back(
         appended = _stored(message_log, delivery, control, call, group)
     except (StoreError, MessageIllegal) as error:
         _refuse(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {error}")
-    if control.settings.config.sync_flush:
-        return _when_durable(message_log, appended.position + appended.size)
+    if replication.acknowledgements.is_needed:
+        return _when_safe(replication, appended.position + appended.size)
     return Reply()
 
 
@@ -127,10 +131,11 @@ def _queue(control: ControlPlane, topic: TopicConfig) -> int:
     return control.rng.randrange(count)
 
 
-async def _when_durable(message_log: MessageLog, position: int) -> Reply:
-    """The reply once the message is on the disk; a client that is refused tries again."""
-    if not await message_log.flush.durable(position):
-        _refuse(ResponseCode.SYSTEM_ERROR, "the message is stored, but not yet on the disk")
+async def _when_safe(replication: Replication, position: int) -> Reply:
+    """The reply once disk and replicas have the message; a client that is refused tries again."""
+    status = await replication.acknowledgements.status(position)
+    if status is not PutStatus.PUT_OK:
+        _refuse(ResponseCode.SYSTEM_ERROR, REMARKS[status])
     return Reply()
 
 

@@ -5,6 +5,8 @@ from typing import Final
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.acknowledging import once_safe
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, FieldError, MessageIllegal, StoreError, StoreFailed
@@ -28,6 +30,7 @@ def recall(
     delivery: DeliveryServices,
     tables: BrokerTables,
     control: ControlPlane,
+    replication: Replication,
     call: Recall,
     peer: Peer,
 ) -> HandlerReply:
@@ -42,9 +45,9 @@ def recall(
         remark = f"recall failed, execute error: {error}"
         return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=region)
     reply = RecallReply(msg_id=handle.unique_key, region=region)
-    return (
-        _when_durable(message_log, reply, position) if control.settings.config.sync_flush else reply
-    )
+    if replication.acknowledgements.is_needed:
+        return _when_safe(replication, reply, position)
+    return reply
 
 
 def checkpoint(delivery: DeliveryServices, _call: GetTimerCheckpoint, _peer: Peer) -> Reply:
@@ -128,11 +131,10 @@ def _note(
     return stored.position + stored.size
 
 
-async def _when_durable(message_log: MessageLog, reply: RecallReply, position: int) -> RecallReply:
-    """The reply once it is on the disk, or after the timeout, as in the genuine broker."""
+async def _when_safe(replication: Replication, reply: RecallReply, position: int) -> RecallReply:
+    """The reply once it is safe, or after the timeout, as in the genuine broker."""
     try:
-        await message_log.flush.durable(position)
+        return await once_safe(replication, reply, position)
     except StoreFailed as error:
         remark = f"recall failed, execute error: {error}"
         return RecallReply(code=ResponseCode.SYSTEM_ERROR, remark=remark, region=reply.region)
-    return reply

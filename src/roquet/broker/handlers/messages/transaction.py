@@ -8,6 +8,8 @@ from typing import Final, NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.acknowledging import once_safe, when_safe
+from roquet.broker.replication.replication import Replication
 from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
 from roquet.model import names
@@ -22,6 +24,7 @@ from roquet.rules.transaction import (
     is_too_late,
     mismatch,
 )
+from roquet.wire.call import Reply
 from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import parse_offset_message_id
@@ -37,7 +40,12 @@ PUT_AWAY: Final = frozenset({names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC})
 
 
 def end(
-    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    control: ControlPlane,
+    replication: Replication,
+    call: EndTransaction,
+    peer: Peer,
 ) -> HandlerReply:
     """Commit or roll back a half message; each ends only once."""
     if call.commit_or_rollback == UNKNOWN:
@@ -47,16 +55,24 @@ def end(
     try:
         _end(delivery, control, call, peer)
     except IndexBehind:
-        return _end_later(delivery, control, call, peer)
-    return None
+        return _end_later(message_log, delivery, control, replication, call, peer)
+    return when_safe(message_log, replication, Reply())
 
 
 async def _end_later(
-    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
-) -> None:
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    control: ControlPlane,
+    replication: Replication,
+    call: EndTransaction,
+    peer: Peer,
+) -> Reply:
     """End the transaction once the key index is up to date."""
     await delivery.transactions.queue.index()
     _end(delivery, control, call, peer)
+    if not replication.acknowledgements.is_needed:
+        return Reply()
+    return await once_safe(replication, Reply(), message_log.store.end_position)
 
 
 def _end(

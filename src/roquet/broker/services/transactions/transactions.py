@@ -224,6 +224,7 @@ class Transactions:
 
     def restore(self) -> None:
         """Read which half messages are ended, in a directory of this broker or a genuine one."""
+        self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
         self.halves, self._old_end = (
             EndedHalfMessages(self._progress(names.HALF_TOPIC, least, end)),

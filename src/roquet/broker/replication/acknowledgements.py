@@ -1,0 +1,155 @@
+"""Acknowledgements: when the sender of a stored message is answered.
+
+    append ──▶ on this disk, with synchronous flush ───┐
+       │                                               ├─▶ status ─▶ reply
+       └─────▶ reports of replicas ──▶ replicated ─────┘
+
+Replicas report how far their logs reach; the position that enough of them have is a watermark, so
+one report completes all sends that wait for it. A broker that waits for neither disk nor replica
+says so by `is_needed`.
+"""
+
+from typing import Final
+
+from roquet.broker.log.flush import Flush
+from roquet.broker.replication.role import RoleCell
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.model.errors import CallRefused
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.clock import Clock
+from roquet.rules.replication.acknowledgement import (
+    NOT_ENOUGH_REMARK,
+    AcknowledgementPolicy,
+    DeploymentMode,
+    PutStatus,
+    logs_needed,
+    put_status,
+    replicated_position,
+)
+from roquet.rules.replication.sync_state import in_sync_count
+from roquet.store.store import Store
+from roquet.wire.codes import ResponseCode
+
+REMARKS: Final = {
+    PutStatus.FLUSH_DISK_TIMEOUT: "the message is stored, but not yet on the disk",
+    PutStatus.FLUSH_SLAVE_TIMEOUT: (
+        "the message is stored, but too few replicas have acknowledged it in time (inSyncReplicas, "
+        "slaveTimeout)"
+    ),
+}
+"""Remarks of statuses that promise less than the settings ask for."""
+
+
+class Acknowledgements:
+    """Reports of replicas, and the senders that wait for them and for the disk."""
+
+    def __init__(
+        self,
+        store: Store,
+        flush: Flush,
+        settings: RuntimeSettings,
+        clock: Clock,
+        role: RoleCell,
+        mode: DeploymentMode = DeploymentMode.FIXED_ROLES,
+    ) -> None:
+        self._store = store
+        self._flush = flush
+        self._settings = settings
+        self._clock = clock
+        self._role = role
+        self._mode = mode
+        self._reports: dict[int, int] = {}
+        """Last report of each connected replica, by connection."""
+        self.is_needed = False
+        """Whether any sender waits: for the disk, or for replicas. Read with every send."""
+        self._policy = AcknowledgementPolicy()
+        self._mark = AsyncWatermark(clock=clock)
+        self.configure()
+        settings.subscribe(lambda _: self.configure())
+        role.on_change.append(lambda *_: self.configure())
+
+    def configure(self) -> None:
+        """Apply changed settings, or a changed role; those who wait go by them as well."""
+        config = self._settings.config
+        policy = AcknowledgementPolicy(
+            role=self._role.current.role,
+            mode=self._mode,
+            in_sync_replicas=config.in_sync_replicas,
+            min_in_sync_replicas=config.min_in_sync_replicas,
+            adapts=config.auto_in_sync_replicas,
+        )
+        self.is_needed = config.sync_flush or logs_needed(policy, in_sync=self.in_sync) != 1
+        if policy != self._policy:
+            before, self._policy = self._mark, policy
+            self._mark = AsyncWatermark(self._replicated_position(), clock=self._clock)
+            before.release()  # they wait again, for the new position
+
+    # -- replicas ----------------------------------------------------------------------------
+
+    def report(self, connection: int, log_end: int) -> None:
+        """Note how far the log of a connected replica reaches."""
+        self._reports[connection] = log_end
+        self._mark.advance(self._replicated_position())
+
+    def forget(self, connection: int) -> None:
+        """Forget a connection that has ended: what it has reported stays acknowledged."""
+        self._reports.pop(connection, None)
+
+    @property
+    def in_sync(self) -> int:
+        """Number of logs in sync, the master's among them."""
+        end, gap_max = self._store.end_position, self._settings.config.ha_gap_max
+        return in_sync_count(end, self._reports.values(), gap_max)
+
+    @property
+    def replicated(self) -> int:
+        """Position up to which as many logs as needed hold everything."""
+        return self._mark.value
+
+    @property
+    def waiting(self) -> int:
+        """Senders that wait for replicas."""
+        return self._mark.waiting
+
+    # -- senders -----------------------------------------------------------------------------
+
+    def check(self, *, waits: bool = True) -> None:
+        """Raise CallRefused when too few logs are in sync to store a message at all.
+
+        Where roles are fixed that is never so. `waits` is the message's property waitStoreMsgOK.
+        """
+        if logs_needed(self._policy, in_sync=self.in_sync, waits=waits) is None:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
+
+    async def status(self, position: int) -> PutStatus:
+        """Wait until the log in front of a position is as safe as the settings ask for.
+
+        Waits for the disk and for replicas side by side, each with its own timeout. Raises
+        StoreFailed once the disk has failed: whether the message survives is unknown.
+        """
+        began_ms, config = self._clock.monotonic_ms(), self._settings.config
+        if config.sync_flush:
+            self._flush.request()
+        replicated = await self._replicate(position, began_ms + config.slave_timeout)
+        on_disk = not config.sync_flush or await self._flush.durable(
+            position, began_ms + config.sync_flush_timeout
+        )
+        return put_status(on_disk=on_disk, replicated=replicated)
+
+    async def _replicate(self, position: int, deadline_ms: int) -> bool:
+        """Wait until enough logs hold everything in front of a position; False at the deadline."""
+        while self._needed() != 1:
+            mark = self._mark
+            if await mark.reach(position, deadline_ms):
+                return True
+            if mark is self._mark:
+                return False
+        return True
+
+    def _needed(self) -> int:
+        """Logs that have to hold a message which is stored already."""
+        needed = logs_needed(self._policy, in_sync=self.in_sync)
+        return self._policy.in_sync_replicas if needed is None else needed
+
+    def _replicated_position(self) -> int:
+        return replicated_position(self._needed(), self._store.end_position, self._reports)

@@ -1,0 +1,106 @@
+"""RoleGate: requests that a replica refuses, by code, with the answers of Apache's replicas.
+
+    send, batch, send back   2   busy: the client tries another broker
+    end, recall              11  replicas do not store messages
+    changes of tables        1   the next copy of the master's tables would undo them
+    pull                     2   unless slaveReadEnable
+
+A refused code gets another handler, so that requests to a master pay nothing. Apache's replicas
+carry out changes of tables, which the next copy then undoes. Source: Apache RocketMQ 5.5.0.
+"""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, NoReturn
+
+from roquet.broker.replication.role import RoleCell
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.model.errors import CallRefused
+from roquet.net.router import Peer, RequestHandler, Router
+from roquet.wire.call import Call
+from roquet.wire.codes import RequestCode, ResponseCode
+
+BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+"""Remark of Apache's replicas."""
+
+NO_RESET: Final = "Can not reset offset in slave broker"
+"""Remark of Apache's replicas."""
+
+NO_STORE: Final = "this broker is a replica and stores no message of its own: ask the master"
+
+NO_CHANGE: Final = (
+    "this broker is a replica, whose tables are copies of its master's: change them at the master"
+)
+
+_BUSY: Final = (ResponseCode.SYSTEM_BUSY, BUSY)
+_NOT_AVAILABLE: Final = (ResponseCode.SLAVE_NOT_AVAILABLE, NO_STORE)
+_NO_STORE: Final = (ResponseCode.SYSTEM_ERROR, NO_STORE)
+_NO_CHANGE: Final = (ResponseCode.SYSTEM_ERROR, NO_CHANGE)
+
+REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyType(
+    {
+        RequestCode.SEND_MESSAGE: _BUSY,
+        RequestCode.SEND_MESSAGE_V2: _BUSY,
+        RequestCode.SEND_BATCH_MESSAGE: _BUSY,
+        RequestCode.CONSUMER_SEND_MSG_BACK: _BUSY,
+        RequestCode.END_TRANSACTION: _NOT_AVAILABLE,
+        RequestCode.RECALL_MESSAGE: _NOT_AVAILABLE,
+        RequestCode.POP_MESSAGE: _NO_STORE,
+        RequestCode.ACK_MESSAGE: _NO_STORE,
+        RequestCode.BATCH_ACK_MESSAGE: _NO_STORE,
+        RequestCode.CHANGE_MESSAGE_INVISIBLETIME: _NO_STORE,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: _NO_STORE,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (ResponseCode.SYSTEM_ERROR, NO_RESET),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: _NO_CHANGE,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: _NO_CHANGE,
+        RequestCode.DELETE_TOPIC_IN_BROKER: _NO_CHANGE,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: _NO_CHANGE,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: _NO_CHANGE,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: _NO_CHANGE,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: _NO_CHANGE,
+        RequestCode.CLONE_GROUP_OFFSET: _NO_CHANGE,
+        RequestCode.SET_MESSAGE_REQUEST_MODE: _NO_CHANGE,
+    }
+)
+"""Code and remark of the answer to requests that are for a master alone."""
+
+READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
+"""Requests that a replica serves only with `slave_read`."""
+
+
+class RoleGate:
+    """Refuses requests while this broker is no active master."""
+
+    def __init__(self, router: Router, settings: RuntimeSettings, role: RoleCell) -> None:
+        self._router = router
+        self._settings = settings
+        self._role = role
+        self._is_open = True
+        self.follow_role()
+        settings.subscribe(lambda _: self._refuse_reads(), "slave_read")
+        role.on_change.append(lambda *_: None if role.current.is_active else self.follow_role())
+
+    def follow_role(self) -> None:
+        """Take requests if this broker is an active master, and refuse them otherwise.
+
+        A broker that becomes a replica refuses at once. One that becomes the master calls this when
+        it is ready.
+        """
+        self._is_open = self._role.current.is_active
+        for code, (answer, remark) in REFUSED.items():
+            self._router.override(code, None if self._is_open else _refusal(answer, remark))
+        self._refuse_reads()
+
+    def _refuse_reads(self) -> None:
+        may_read = self._is_open or self._settings.config.slave_read
+        for code in READS:
+            self._router.override(code, None if may_read else _refusal(*_BUSY))
+
+
+def _refusal(code: ResponseCode, remark: str) -> RequestHandler[Any]:
+    """A handler that refuses."""
+
+    def refuse(_call: Call[Any], _peer: Peer) -> NoReturn:
+        raise CallRefused(code, remark)
+
+    return refuse

@@ -1,0 +1,46 @@
+"""Stream facts: progress of the streams of a log, as operators see it, and why one ends."""
+
+import msgspec
+
+from roquet.model.errors import RoquetError
+
+
+class StreamError(RoquetError):
+    """A stream of the log cannot go on: the text says why, and what helps."""
+
+
+class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, as its master sees it."""
+
+    address: str
+    """HOST:PORT that it connects from."""
+    report: int
+    """Where its log ends, by its last report."""
+    lag: int
+    """Bytes that it has not reported."""
+    is_in_sync: bool
+    position: int
+    """Position that it is sent next."""
+    bytes_per_second: int
+
+
+class FollowerFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, as it sees itself."""
+
+    master: str | None
+    """HOST:PORT from which it gets the log; None: not known."""
+    end: int
+    """Where its log ends."""
+    read_ms: int
+    """Wall time of the last bytes from the master; 0 before the first."""
+    written_ms: int
+    """Wall time of its last report; 0 before the first."""
+    bytes_per_second: int
+    is_connected: bool
+
+
+def first_error(error: BaseException) -> BaseException:
+    """The first error of a group of errors, or the error itself."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,94 @@
+"""Epoch files survive a crash, and a damaged one is replaced by its copy."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from roquet.model.epoch import EpochEntry
+from roquet.model.errors import StoreError
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.epoch_file import FILE_NAME, EpochFile
+
+GENUINE = Path(__file__).parents[2] / "vectors/replication/epochFileCheckpoint.five-entries"
+ONE, TWO = (EpochEntry(1, 0),), (EpochEntry(1, 0), EpochEntry(2, 1075))
+PATH = Path("/data") / FILE_NAME
+BACKUP = PATH.with_name(FILE_NAME + ".bak")
+
+
+def test_a_genuine_file_is_read() -> None:
+    files = MemoryFiles()
+    files.replace(PATH, GENUINE.read_bytes())
+    epochs = EpochFile(PATH, files).load()
+    assert [(entry.epoch, entry.start) for entry in epochs] == [
+        (1, 0), (2, 1075), (3, 2574), (4, 3861), (5, 4921)
+    ]  # fmt: skip
+
+
+def test_without_a_file_there_are_no_epochs(tmp_path: Path) -> None:
+    assert EpochFile(tmp_path / FILE_NAME).load() == ()
+
+
+def test_the_former_epochs_stay_in_the_copy(tmp_path: Path) -> None:
+    file = EpochFile(tmp_path / FILE_NAME)
+    file.save(ONE)
+    file.save(TWO)
+    assert EpochFile(tmp_path / FILE_NAME).load() == TWO
+    assert EpochFile(tmp_path / (FILE_NAME + ".bak")).load() == ONE
+
+
+def test_an_empty_list_is_kept_and_leaves_no_copy() -> None:
+    files = MemoryFiles()
+    file = EpochFile(PATH, files)
+    file.save(ONE)
+    file.save(TWO)
+    file.save(())
+    assert EpochFile(PATH, files).load() == ()
+    assert BACKUP not in files.contents
+    files.remove(PATH)
+    assert EpochFile(PATH, files).load() == ()
+
+
+@pytest.mark.parametrize("damage", [b"", b"2\n17\n1-0\n2-1075\n", b"\xff"])
+def test_the_copy_is_taken_for_a_damaged_file(
+    damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFiles()
+    file = EpochFile(PATH, files)
+    file.save(ONE)
+    file.save(TWO)
+    files.replace(PATH, damage)
+    file = EpochFile(PATH, files)
+    assert file.load() == ONE
+    assert f"{PATH} is damaged" in caplog.text
+    file.save(TWO)
+    assert EpochFile(BACKUP, files).load() == ONE, "damage is not copied over the good copy"
+    assert EpochFile(PATH, files).load() == TWO
+
+
+def test_the_copy_is_taken_for_a_missing_file(caplog: pytest.LogCaptureFixture) -> None:
+    files = MemoryFiles()
+    file = EpochFile(PATH, files)
+    file.save(ONE)
+    file.save(TWO)
+    files.remove(PATH)
+    assert EpochFile(PATH, files).load() == ONE
+    assert f"{PATH} is missing" in caplog.text
+
+
+@pytest.mark.parametrize("copy", [b"torn", None])
+def test_without_a_good_copy_the_error_says_what_to_do(
+    copy: bytes | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = MemoryFiles()
+    files.replace(PATH, b"torn")
+    if copy is not None:
+        files.replace(BACKUP, copy)
+    with caplog.at_level(logging.WARNING), pytest.raises(StoreError, match="restore one of them"):
+        EpochFile(PATH, files).load()
+
+
+def test_a_file_that_cannot_be_opened_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StoreError, match=FILE_NAME):
+        EpochFile(tmp_path / FILE_NAME).load()

@@ -1,0 +1,61 @@
+"""A broker's id survives a restart, and so does its application for one."""
+
+from pathlib import Path
+
+import pytest
+
+from roquet.model.errors import FieldError, StoreError
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.identity_file import FILE_NAME, IdentityFile
+from roquet.wire.replication.broker_identity import BrokerIdentity
+
+GENUINE = Path(__file__).parents[2] / "vectors/replication/brokerIdentity"
+CONFIRMED = BrokerIdentity(cluster="C", broker_name="bc", broker_id=1)
+APPLIED = BrokerIdentity(
+    cluster="C", broker_name="bc", broker_id=1, check_code="127.0.0.1:10911;1700000000000"
+)
+
+
+def test_a_genuine_file_is_written_to_the_byte() -> None:
+    files, path = MemoryFiles(), Path("/data") / FILE_NAME
+    files.replace(path, GENUINE.read_bytes())
+    identity = IdentityFile(path, files).load()
+    assert identity is not None
+    IdentityFile(path, files).save(identity)
+    assert files.read(path) == GENUINE.read_bytes()
+
+
+def test_an_application_stands_beside_the_id_until_it_is_removed(tmp_path: Path) -> None:
+    file = IdentityFile(tmp_path / FILE_NAME)
+    application = file.application()
+    assert application.path.name == "brokerIdentity-temp"
+    assert (file.load(), application.load()) == (None, None)
+    application.save(APPLIED)
+    file.save(CONFIRMED)
+    assert (file.load(), application.load()) == (CONFIRMED, APPLIED)
+    application.remove()
+    application.remove()
+    assert (file.load(), application.load()) == (CONFIRMED, None)
+
+
+@pytest.mark.parametrize("content", [b"", b"C#bc", b"C#bc#x", b"C#b\xff#1"])
+def test_a_damaged_file_is_an_error_that_says_what_to_write(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / FILE_NAME
+    path.write_bytes(content)
+    with pytest.raises(StoreError, match="cluster#name#id"):
+        IdentityFile(path).load()
+
+
+def test_a_name_that_would_make_the_file_ambiguous_is_not_written(tmp_path: Path) -> None:
+    file = IdentityFile(tmp_path / FILE_NAME)
+    with pytest.raises(FieldError):
+        file.save(BrokerIdentity(cluster="C#D", broker_name="bc", broker_id=1))
+    assert file.load() is None
+
+
+def test_a_directory_that_fails_is_an_error_of_the_store(tmp_path: Path) -> None:
+    (tmp_path / FILE_NAME).mkdir()
+    with pytest.raises(StoreError):
+        IdentityFile(tmp_path / FILE_NAME).load()
+    with pytest.raises(StoreError):
+        IdentityFile(tmp_path / "missing" / FILE_NAME).remove()
