@@ -1,6 +1,7 @@
 """Election of a group's master: among members of the sync-state set, by epoch, position, priority.
 
-    a group's first election      whoever asks
+    a group without a set         whoever asks: it never had a master, or was removed
+    brokers of a later epoch      nobody: the state is older than the brokers
     the master is alive           it stays, unless an operator names another
     members of the set alive      the named one, or the best one
     none alive                    nobody; if an operator accepts losses, the best of all
@@ -24,17 +25,15 @@ PRIORITY_DEFAULT: Final = 2**31 - 1
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
-    """Last heartbeat of a broker that is alive.
-
-    Where acknowledgements do not wait for the whole set, it has to be younger than the end of the
-    lease: an older one may be from before the last message that was acknowledged.
-    """
+    """Last heartbeat of a broker that is alive."""
 
     epoch: int
     """Last epoch of its log."""
     end: int
     """Position of its log's end."""
     priority: int = PRIORITY_DEFAULT
+    heard_ms: int | None = None
+    """Time of the heartbeat on the clock of the lease; None counts as late enough."""
 
 
 class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +60,8 @@ class ElectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     lease: MasterLease | None
     now_ms: int
     """Time on the clock of the lease."""
+    epoch_known: int = 0
+    """Latest epoch that the controller has heard of, from any broker of the group's name."""
 
 
 class ElectionResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +72,8 @@ class ElectionResult(msgspec.Struct, frozen=True, kw_only=True):
     """Why nobody new was elected; MASTER_STILL_EXIST answers with the group's master."""
     is_unclean: bool = False
     """The winner was outside the set: it may lack messages that were acknowledged."""
+    retry_ms: int | None = None
+    """Time on the clock of the lease from which the election may succeed; None: not by waiting."""
 
 
 def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -> ElectionResult:
@@ -78,8 +81,14 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
 
     If the controller itself asked in vain, the group has no master from now on, its set stays, and
     so only a member of it can be elected later.
+
+    Where acknowledgements do not wait for the whole set, members are compared by heartbeats that
+    came after the end of the lease: an earlier one may be from before the last message that was
+    acknowledged.
     """
-    if group.master_epoch == 0:
+    if facts.epoch_known > group.master_epoch:
+        return _outdated(group, facts.epoch_known)
+    if not group.in_sync:
         return _first_election(group, request)
     winner, is_unclean = _best(group, request, facts.live, group.in_sync), False
     if winner is None and request.unclean:
@@ -90,9 +99,9 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
     if winner == group.master and not _has_restarted(group, request):
         remark = f"The old master {winner} is still alive"
         return ElectionResult(group=group, refusal=Refusal(RefusalCode.MASTER_STILL_EXIST, remark))
-    if not may_replace_master(group, facts.lease, winner, facts.now_ms):
-        remark = "Failed to elect a new master: the old one may still acknowledge messages"
-        return ElectionResult(group=group, refusal=Refusal(RefusalCode.ELECT_MASTER_FAILED, remark))
+    is_certain = request.designated or _are_comparable(group, facts)
+    if not is_certain or not may_replace_master(group, facts.lease, winner, facts.now_ms):
+        return _too_early(group, facts.lease)
     return ElectionResult(group=_led_by(group, winner), is_unclean=is_unclean)
 
 
@@ -105,8 +114,34 @@ def needs_election(group: ReplicaGroup, live: Collection[int]) -> bool:
     )
 
 
+def _outdated(group: ReplicaGroup, epoch: int) -> ElectionResult:
+    remark = (
+        f"brokers of this name are in epoch {epoch}, the controller's state in epoch"
+        f" {group.master_epoch}: the state was lost or is old; restore it, or clean the group"
+    )
+    return ElectionResult(group=group, refusal=Refusal(RefusalCode.ELECT_MASTER_FAILED, remark))
+
+
+def _too_early(group: ReplicaGroup, lease: MasterLease | None) -> ElectionResult:
+    remark = "Failed to elect a new master: the old one may still acknowledge messages"
+    return ElectionResult(
+        group=group,
+        refusal=Refusal(RefusalCode.ELECT_MASTER_FAILED, remark),
+        retry_ms=lease.until_ms if lease else None,
+    )
+
+
+def _are_comparable(group: ReplicaGroup, facts: ElectionFacts) -> bool:
+    """Whether heartbeats say which member has the most of what was acknowledged."""
+    lease = facts.lease
+    if lease is None or lease.waits_for_all:
+        return True
+    members = [facts.live[one] for one in group.in_sync if one in facts.live]
+    return all(one.heard_ms is None or one.heard_ms >= lease.until_ms for one in members)
+
+
 def _first_election(group: ReplicaGroup, request: ElectionRequest) -> ElectionResult:
-    """Elect whoever asks: no message was ever acknowledged.
+    """Elect whoever asks: no message was ever acknowledged, or an operator has given them up.
 
     Asked by itself, Apache's controller counts an election without a set, after which nobody can be
     elected any more.

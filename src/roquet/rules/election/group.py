@@ -3,12 +3,13 @@
     apply_broker_id   a new broker gets its id for good
     register_address  a broker says where it is
     alter_set         a master changes its sync-state set
-    clean_group       an operator removes brokers that are gone
+    clean_group       an operator removes brokers that are gone, or all of them
     elect             a master is elected (`rules.election.elect`)
 
 Each is a function of the group that returns the next one, or a Refusal with the response code of
-Apache's controller. Epoch and version of a group only grow, and once it had a master its set is
-never empty. Source: Apache RocketMQ 5.5.0, ReplicasInfoManager.
+Apache's controller. Epoch and version of a group only grow, even after an operator has removed all
+of its brokers, and while it has brokers and had a master its set is not empty. Source: Apache
+RocketMQ 5.5.0, ReplicasInfoManager.
 """
 
 from collections.abc import Collection, Mapping
@@ -69,6 +70,11 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: frozenset[int] = frozenset()
     set_version: int = 0
     """Number of changes of the set (syncStateSetEpoch)."""
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether an operator removed all brokers: epoch, version and next id are kept, no more."""
+        return not self.replicas
 
     @property
     def master_address(self) -> str | None:
@@ -136,7 +142,7 @@ def alter_set(
 
     The checks have the order of Apache's controller, which decides between several reasons.
     """
-    if group is None:
+    if group is None or group.is_removed:
         return Refusal(RefusalCode.ALTER_SYNC_STATE_SET_FAILED, "Broker metadata is not existed")
     if change.members == group.in_sync:
         return Refusal(RefusalCode.ALTER_SYNC_STATE_SET_FAILED, "the set has these members already")
@@ -182,22 +188,24 @@ def clean_group(
     live: Collection[int],
     *,
     even_living: bool = False,
-) -> ReplicaGroup | Refusal | None:
-    """Remove brokers that will not come back; without ids the whole group, which returns None.
+    epoch_known: int = 0,
+) -> ReplicaGroup | Refusal:
+    """Remove brokers that will not come back, or all of them, as without ids.
 
     Refused while one of them is alive, unless `even_living`. The last members of the set stay as
-    long as there are others: only they have all that was acknowledged. Apache's controller then
-    forgets the group, and begins again with epoch 1, which brokers with later epochs do not
-    follow; with `even_living` it removes the whole group whatever the ids.
+    long as there are others: only they have all that was acknowledged. A group without brokers
+    keeps its epoch, or `epoch_known` if brokers have told of a later one, so that the next master
+    leads in an epoch that brokers with old logs follow. Apache's controller forgets such a group
+    and begins again with epoch 1; with `even_living` it removes the whole group whatever the ids.
     """
-    if group is None:
+    if group is None or (group.is_removed and epoch_known <= group.master_epoch):
         return _not_cleaned("there is no such group")
     alive = sorted(set(ids or group.replicas) & set(live))
     if alive and not even_living:
         return _not_cleaned(f"brokers {alive} are still alive")
     left = {key: replica for key, replica in group.replicas.items() if key not in ids}
     if not ids or not left:
-        return None
+        return _without_brokers(group, epoch_known)
     in_sync = group.in_sync - set(ids)
     if group.in_sync and not in_sync:
         remark = "the other brokers lack messages that these have: elect one of the others first"
@@ -208,6 +216,17 @@ def clean_group(
     if group.master is not None and group.master not in left:
         cleaned = replace(cleaned, master=None, master_epoch=group.master_epoch + 1)
     return cleaned
+
+
+def _without_brokers(group: ReplicaGroup, epoch_known: int) -> ReplicaGroup:
+    return replace(
+        group,
+        replicas={},
+        master=None,
+        master_epoch=max(group.master_epoch, epoch_known),
+        in_sync=frozenset(),
+        set_version=group.set_version + 1,
+    )
 
 
 def _not_cleaned(remark: str) -> Refusal:

@@ -147,7 +147,9 @@ class AlterSyncStateSetReply(Reply, frozen=True, kw_only=True):
 class AlterSyncStateSet(Call[AlterSyncStateSetReply], frozen=True, kw_only=True):
     """Replace the sync-state set of the sender's group; the body is a SyncStateSet.
 
-    The body has the version that the sender knows, and the members that it wants.
+    The body has the version that the sender knows, and the members that it wants. A refusal with a
+    code of the controller (2000 and above) means that this request changed nothing; after any other
+    error, and without a reply, the change may have been made.
     """
 
     code: ClassVar = RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET

@@ -1,0 +1,1 @@
+"""The controller: elects masters of brokers that replicate, and keeps their sync-state sets."""

@@ -1,0 +1,112 @@
+"""ControllerServer: runs a controller: listens, serves its handlers, leads, elects masters.
+
+start   store ─▶ listen ─▶ first attempt to lead ─▶ loops
+stop    loops ─▶ answer what is in flight ─▶ resign
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from functools import partial
+from types import TracebackType
+from typing import Self
+
+from roquet.controller.config import ControllerConfig
+from roquet.controller.controller import Controller
+from roquet.controller.elections import Elections
+from roquet.controller.handlers import HANDLERS
+from roquet.controller.leadership import ACQUIRE_MS, Leadership
+from roquet.controller.liveness import Liveness
+from roquet.controller.open_store import open_store
+from roquet.controller.role_notices import RoleNotices
+from roquet.controller.state_store.interface import ControllerIdentity, StateStore
+from roquet.model.settings import join_address, parse_address
+from roquet.net.address import is_specific, routable_address
+from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.rules.election.lease import LeaseTerms
+
+
+class ControllerServer:
+    """A running controller: `async with ControllerServer(config) as server: server.address`."""
+
+    def __init__(
+        self,
+        config: ControllerConfig | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        *,
+        store: StateStore | None = None,
+    ) -> None:
+        self.config = config or ControllerConfig()
+        self.controller: Controller
+        self.address = ""
+        """`host:port` that brokers are told."""
+        self.port = 0
+        self._clock = clock
+        self._store = store
+        self._running = AsyncExitStack()
+
+    async def __aenter__(self) -> Self:
+        async with AsyncExitStack() as running:
+            await self._start(running)
+            self._running = running.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._running.aclose()
+
+    async def _start(self, running: AsyncExitStack) -> None:
+        config = self.config
+        store = self._store or open_store(config)
+        running.push_async_callback(store.close)
+        router = Router()
+        server = Server(router, host=config.host, port=config.port, clock=self._clock)
+        server.tls = config.tls.context() if config.tls else None
+        await running.enter_async_context(server)
+        self.port = server.port
+        self.address = advertised_address(config, server.port)
+        self.controller = controller = self._assemble(store)
+        running.push_async_callback(controller.notices.close)
+        for call, handler in HANDLERS.items():  # no request was read yet: nothing was awaited
+            router.add(call, partial(handler, controller))
+        await controller.leadership.step(self._clock.now_ms())
+        for work in (
+            every(ACQUIRE_MS, controller.leadership.step, self._clock),
+            controller.elections.serve(),
+        ):
+            running.push_async_callback(_stop, asyncio.create_task(work))
+
+    def _assemble(self, store: StateStore) -> Controller:
+        config, clock = self.config, self._clock
+        identity = ControllerIdentity(config.controller_id or self.address, self.address)
+        terms = LeaseTerms(length_ms=config.lease_ms)
+        leadership, liveness = Leadership(store, identity, clock, terms), Liveness()
+        notices = RoleNotices(clock)
+        controller = Controller(
+            config=config,
+            clock=clock,
+            liveness=liveness,
+            leadership=leadership,
+            elections=Elections(leadership, liveness, notices, clock),
+            notices=notices,
+        )
+        controller.configure(config)
+        return controller
+
+
+def advertised_address(config: ControllerConfig, port: int) -> str:
+    """HOST:PORT that brokers are told; `port` is the one that the controller listens on."""
+    if config.advertise is not None:
+        return join_address(*parse_address(config.advertise, "advertise", port=port))
+    host = config.host if is_specific(config.host) else routable_address()
+    return join_address(host, port)
+
+
+async def _stop(task: "asyncio.Task[None]") -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

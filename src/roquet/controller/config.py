@@ -1,0 +1,55 @@
+"""ControllerConfig: the settings of a controller."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from roquet.model.config_check import CheckedConfig, check_least
+from roquet.net.tls import ServerTls
+from roquet.rules.election.lease import LENGTH_MS
+
+PORT: Final = 9878
+"""Default port of a controller, as in Apache's documents."""
+
+SCAN_MS: Final = 5_000
+"""Ms between two looks for groups without a living master, if nothing asks for one before."""
+
+MEMORY_STORE: Final = "memory"
+"""Name of the store that keeps nothing."""
+
+LEASE_MS_MIN: Final = 100
+"""Shorter leases end before the next heartbeat of a broker comes."""
+
+
+class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
+    """Settings of a controller. Times are in ms."""
+
+    host: str = "0.0.0.0"
+    """The interface to listen on."""
+    port: int = PORT
+    """0 takes any free port."""
+    advertise: str | None = None
+    """HOST[:PORT] that brokers are told; None finds a routable address of this machine."""
+    store: str = MEMORY_STORE
+    """Where groups are kept: memory, file:DIR or etcd:HOST:PORT[,HOST:PORT…]."""
+    controllers: str = "DefaultControllerGroup"
+    """Name of the group of controllers, under which they share groups of brokers in etcd."""
+    controller_id: str | None = None
+    """Name of this one, different from all others of its group; None: its address."""
+    elect_unclean_master: bool = False
+    """Whether a broker outside the sync-state set is elected when no member of it lives, although
+    acknowledged messages are lost."""
+    notify_role_changes: bool = True
+    """Whether brokers are told of an election at once; they also ask every few seconds."""
+    scan_ms: int = SCAN_MS
+    """Ms between two looks for masters that died, if no connection ended before."""
+    lease_ms: int = LENGTH_MS
+    """Length of a master's lease: how long it goes on without this controller, and how long
+    another broker cannot be elected after it was lost, unless it waits for its whole set."""
+    tls: ServerTls | None = None
+    """None accepts connections without TLS."""
+    unused: Mapping[str, str] = {}
+    """Settings of Apache's controllers without effect here, as given; a query returns them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_least(self, {"scan_ms": 1, "lease_ms": LEASE_MS_MIN, "port": 0})

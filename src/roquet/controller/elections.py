@@ -1,0 +1,191 @@
+"""Elections: a group whose master is lost gets another one, as soon as the lease rules allow it.
+
+broker lost, or a scan ──▶ no living master? ──▶ elect ──▶ stored ──▶ brokers are told
+                                                   │
+                                                   └─ the lease runs: again when it is over
+"""
+
+import asyncio
+from typing import Final
+
+from roquet.controller.leader_state import LeaderState
+from roquet.controller.leadership import Leadership
+from roquet.controller.liveness import Liveness
+from roquet.controller.role_notices import RoleNotices
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused
+from roquet.net.clock import Clock
+from roquet.rules.election.elect import (
+    ElectionFacts,
+    ElectionRequest,
+    ElectionResult,
+    elect,
+    needs_election,
+)
+from roquet.rules.election.group import RefusalCode, ReplicaGroup
+
+log = logger(__name__)
+
+RETRY_MS: Final = 200
+"""Ms between two attempts where heartbeats are waited for, which come every second."""
+
+PAUSE_MS_MIN: Final = 20
+"""Shortest pause between two scans."""
+
+
+class Elections:
+    """Elections of this controller, while it leads."""
+
+    def __init__(
+        self, leadership: Leadership, liveness: Liveness, notices: RoleNotices, clock: Clock
+    ) -> None:
+        self.elects_unclean = False
+        """Whether a broker outside the set is elected rather than nobody."""
+        self.notifies = True
+        """Whether brokers are told of elections."""
+        self.scan_ms = 1_000
+        """Longest time between two scans."""
+        self._leadership = leadership
+        self._liveness = liveness
+        self._notices = notices
+        self._clock = clock
+        self._wanted = asyncio.Event()
+        self._outdated: dict[str, int] = {}
+        """Latest epoch for which it was logged that a group's state is older."""
+        liveness.on_loss = self.trigger
+        leadership.on_begin = self.trigger
+
+    def trigger(self) -> None:
+        """Scan at once."""
+        self._wanted.set()
+
+    async def serve(self) -> None:
+        """Scan whenever a broker was lost, an attempt is to be repeated, or the interval is over."""
+        while True:
+            self._wanted.clear()
+            pause_ms = await self.scan()
+            try:
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._wanted.wait()
+            except TimeoutError:
+                continue
+
+    async def scan(self) -> int:
+        """Elect masters where they are missing; returns the ms until the next scan is due."""
+        now_ms = self._clock.monotonic_ms()
+        self._liveness.expire(now_ms)
+        state = self._leadership.state
+        due = [now_ms + self.scan_ms]
+        if (expiry_ms := self._liveness.next_expiry_ms()) is not None:
+            due.append(expiry_ms)
+        if state is not None:
+            self._report_outdated(state)
+            for name in state.names:
+                due += await self._replace_lost_master(state, name)
+        return max(min(due) - self._clock.monotonic_ms(), PAUSE_MS_MIN)
+
+    def epoch_known(self, name: str) -> int:
+        """Latest epoch of a group that this controller has heard or read of."""
+        return max(self._liveness.epoch_known(name), self._leadership.epoch_known(name))
+
+    def _report_outdated(self, state: LeaderState) -> None:
+        """Log, once for each epoch, that brokers are in a later epoch than their group's state."""
+        for name in {*self._liveness.names, *state.names}:
+            group, epoch = state.group(name), self.epoch_known(name)
+            stored = group.master_epoch if group else 0
+            if epoch > max(stored, self._outdated.get(name, 0)):
+                self._outdated[name] = epoch
+                log.error(
+                    "group %s is in epoch %d, the stored state in epoch %d: it was lost or is old, "
+                    "nobody is elected; restore it, or see cleanBrokerMetadata",
+                    name, epoch, stored,
+                )  # fmt: skip
+
+    async def _replace_lost_master(self, state: LeaderState, name: str) -> list[int]:
+        """Elect if the group's master is lost; returns when to try again, or nothing."""
+        group = state.group(name)
+        if group is None or not needs_election(group, self._liveness.live(name)):
+            return []
+        try:
+            result = await self.elect(state, name, ElectionRequest())
+        except CallRefused as error:
+            log.warning("no election in group %s: %s", name, error)
+            return []
+        if result.retry_ms is None:
+            return []
+        return [max(result.retry_ms, self._clock.monotonic_ms() + RETRY_MS)]
+
+    async def elect(
+        self, state: LeaderState, name: str, request: ElectionRequest
+    ) -> ElectionResult:
+        """Elect a master, store the result and tell the brokers. Raises CallRefused.
+
+        A refusal by the rules is part of the result.
+        """
+        return await state.finish(self._elect(state, name, request))
+
+    async def elect_designated(
+        self, state: LeaderState, name: str, request: ElectionRequest
+    ) -> ElectionResult:
+        """Elect the broker that an operator names; waits until the master's lease is over.
+
+        Meanwhile the lease is not prolonged.
+        """
+        result = await self.elect(state, name, request)
+        if result.retry_ms is None:
+            return result
+        state.withhold(name, result.retry_ms + RETRY_MS)
+        await self._clock.sleep(result.retry_ms - self._clock.monotonic_ms())
+        return await self.elect(state, name, request)
+
+    async def _elect(
+        self, state: LeaderState, name: str, request: ElectionRequest
+    ) -> ElectionResult:
+        async with state.lock(name):
+            group = state.group(name)
+            if group is None or group.is_removed:
+                remark = f"there is no broker of the name {name}"
+                raise CallRefused(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
+            result = elect(group, self._request(state, name, request), self._facts(state, name))
+            self._report(name, group, result)
+            await state.save(name, result.group)
+        if result.refusal is None:
+            self._tell(name, result.group)
+        return result
+
+    def _request(self, state: LeaderState, name: str, request: ElectionRequest) -> ElectionRequest:
+        asker = request.asker
+        return ElectionRequest(
+            asker=asker,
+            designated=request.designated,
+            restarted=asker is not None and state.has_restarted(name, asker),
+            unclean=self.elects_unclean,
+        )
+
+    def _facts(self, state: LeaderState, name: str) -> ElectionFacts:
+        return ElectionFacts(
+            live=self._liveness.candidates(name),
+            lease=state.lease(name),
+            now_ms=self._clock.monotonic_ms(),
+            epoch_known=self.epoch_known(name),
+        )
+
+    def _report(self, name: str, group: ReplicaGroup, result: ElectionResult) -> None:
+        """Log an election."""
+        after = result.group
+        if result.refusal is None:
+            kind = "from outside its sync-state set: messages may be lost" * result.is_unclean
+            log.warning(
+                "group %s: broker %s leads in epoch %d %s",
+                name, after.master, after.master_epoch, kind,
+            )  # fmt: skip
+        elif after != group:
+            log.error("group %s has no master: no member of its set %s lives",
+                      name, sorted(after.in_sync))  # fmt: skip
+
+    def _tell(self, name: str, group: ReplicaGroup) -> None:
+        if self.notifies:
+            live = self._liveness.live(name)
+            self._notices.send(
+                group, [one.address for key, one in group.replicas.items() if key in live]
+            )

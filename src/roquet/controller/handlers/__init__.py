@@ -1,0 +1,40 @@
+"""Handlers of the controller, by call type."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from roquet.controller.controller import Controller
+from roquet.controller.handlers import (
+    cleaning,
+    election,
+    heartbeat,
+    metadata,
+    registration,
+    settings,
+    sync_state,
+)
+from roquet.net.router import HandlerReply, Peer
+from roquet.wire.call import Call
+from roquet.wire.calls import controller as calls
+from roquet.wire.calls.route import BrokerHeartbeat
+
+HANDLERS: Final[Mapping[type[Call[Any]], Callable[[Controller, Any, Peer], HandlerReply]]] = (
+    MappingProxyType(
+        {
+            BrokerHeartbeat: heartbeat.heartbeat,
+            calls.AlterSyncStateSet: sync_state.alter,
+            calls.ApplyBrokerId: registration.apply_id,
+            calls.CleanBrokerData: cleaning.clean,
+            calls.ElectMaster: election.elect_master,
+            calls.GetControllerMetadata: metadata.metadata,
+            calls.GetControllerSettings: settings.all_settings,
+            calls.GetNextBrokerId: registration.next_id,
+            calls.GetReplicaInfo: sync_state.replica_info,
+            calls.GetSyncStateData: sync_state.sync_state_data,
+            calls.RegisterWithController: registration.register,
+            calls.UpdateControllerSettings: settings.update,
+        }
+    )
+)
+"""The handler of each call."""

@@ -1,0 +1,38 @@
+"""Cleaning: an operator removes brokers that will not come back."""
+
+from roquet.controller.controller import Controller
+from roquet.controller.request_fields import broker_ids, check_texts
+from roquet.log_records import logger
+from roquet.net.router import Peer
+from roquet.rules.election.group import Refusal, ReplicaGroup, clean_group
+from roquet.wire.call import Reply
+from roquet.wire.calls.controller import CleanBrokerData
+
+log = logger(__name__)
+
+
+async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Reply:
+    """Remove brokers of a group, or all of them.
+
+    The group is then in the latest epoch that its brokers have told of, also if its state was lost:
+    they may apply for ids again and elect a master.
+    """
+    name, cluster = call.broker_name, call.cluster_name or ""
+    check_texts(brokerName=name)
+    ids = broker_ids(call.broker_controller_ids_to_clean or "")
+    epoch_known = controller.elections.epoch_known(name)
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        if group is None and epoch_known > 0:
+            group = ReplicaGroup(cluster=cluster, name=name, replicas={})
+        return clean_group(
+            group,
+            ids,
+            controller.liveness.live(name),
+            even_living=call.is_clean_living_broker,
+            epoch_known=epoch_known,
+        )
+
+    await controller.leadership.leader_state().update(name, decide)
+    log.warning("%s cleaned group %s of brokers %s", peer.address, name, sorted(ids) or "all")
+    return Reply()

@@ -1,0 +1,48 @@
+"""Elections that brokers and operators ask for."""
+
+from roquet.controller.controller import Controller
+from roquet.controller.request_fields import check_texts
+from roquet.model.errors import CallRefused
+from roquet.net.router import Peer
+from roquet.rules.election.elect import ElectionRequest
+from roquet.rules.election.group import RefusalCode, ReplicaGroup
+from roquet.wire.calls.admin.namesrv import BrokerMembers
+from roquet.wire.calls.controller import ElectMaster, ElectMasterBody, ElectMasterReply
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+
+
+async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -> ElectMasterReply:
+    """Elect a master; the reply names the new one, or with MASTER_STILL_EXIST the old one."""
+    check_texts(brokerName=call.broker_name)
+    state = controller.leadership.leader_state()
+    request = ElectionRequest(asker=call.broker_id, designated=call.designate_elect)
+    elect = controller.elections.elect_designated if call.designate_elect else None
+    result = await (elect or controller.elections.elect)(state, call.broker_name, request)
+    if result.refusal is None:
+        return _reply(result.group, ResponseCode.SUCCESS, None)
+    if result.refusal.code == RefusalCode.MASTER_STILL_EXIST:
+        code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        return _reply(result.group, code, result.refusal.remark)
+    raise CallRefused(result.refusal.code, result.refusal.remark)
+
+
+def _reply(group: ReplicaGroup, code: ResponseCode, remark: str | None) -> ElectMasterReply:
+    members = BrokerMembers(
+        cluster=group.cluster,
+        broker_name=group.name,
+        broker_addrs={key: replica.address for key, replica in sorted(group.replicas.items())},
+    )
+    body = ElectMasterBody(
+        broker_member_group=members if code == ResponseCode.SUCCESS else None,
+        sync_state_set=sorted(group.in_sync),
+    )
+    return ElectMasterReply(
+        code=code,
+        remark=remark,
+        master_broker_id=group.master,
+        master_address=group.master_address,
+        master_epoch=group.master_epoch,
+        sync_state_set_epoch=group.set_version,
+        body=codec.dumps(body),
+    )

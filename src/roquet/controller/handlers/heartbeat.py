@@ -1,0 +1,72 @@
+"""Heartbeats: brokers are alive, and masters of ours get their leases prolonged."""
+
+from collections.abc import Awaitable
+
+from roquet.controller.controller import Controller
+from roquet.controller.liveness import TIMEOUT_MS, LiveBroker
+from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.model.errors import CallRefused
+from roquet.net.router import Peer
+from roquet.rules.election.elect import PRIORITY_DEFAULT, Candidate
+from roquet.rules.election.lease import LeaseRequest
+from roquet.rules.liveness import SILENCE_MS_MAX, LastSeen
+from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
+from roquet.wire.codes import ResponseCode
+
+GREETING = "Heart beat success"
+"""Apache's remark."""
+
+
+def heartbeat(
+    controller: Controller, call: BrokerHeartbeat, peer: Peer
+) -> BrokerHeartbeatReply | Awaitable[BrokerHeartbeatReply]:
+    """Note a heartbeat. Only a lease needs a controller that leads."""
+    if call.broker_id is None:
+        remark = "a heartbeat to a controller has to have a brokerId"
+        raise CallRefused(ResponseCode.CONTROLLER_INVALID_REQUEST, remark)
+    check_broker_id(call.broker_id)
+    check_texts(brokerName=call.broker_name, brokerAddr=call.broker_addr)
+    now_ms = controller.clock.monotonic_ms()
+    broker = live_broker(call, peer, now_ms)
+    if not controller.liveness.note(call.broker_name, call.broker_id, broker):
+        remark = "too many brokers are alive: this one is not noted"
+        raise CallRefused(ResponseCode.SYSTEM_BUSY, remark)
+    state = controller.leadership.state
+    if call.releases_lease and state is not None:
+        state.release(call.broker_name, call.broker_id)
+    if call.lease_epoch is None:
+        return BrokerHeartbeatReply(remark=GREETING)
+    request = LeaseRequest(
+        broker_id=call.broker_id,
+        epoch=call.lease_epoch,
+        waits_for_all=bool(call.waits_for_all),
+    )
+    return _lease(controller, call.broker_name, request)
+
+
+def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
+    """A broker as its heartbeat describes it; absent fields have Apache's defaults."""
+    limit_ms = call.heartbeat_timeout_mills or TIMEOUT_MS
+    priority = call.election_priority
+    return LiveBroker(
+        address=call.broker_addr,
+        peer=peer,
+        seen=LastSeen(seen_ms=now_ms, limit_ms=min(max(limit_ms, 1), SILENCE_MS_MAX)),
+        candidate=Candidate(
+            epoch=-1 if call.epoch is None else call.epoch,
+            end=call.max_offset or 0,
+            priority=PRIORITY_DEFAULT if priority is None else priority,
+            heard_ms=now_ms,
+        ),
+    )
+
+
+async def _lease(controller: Controller, name: str, request: LeaseRequest) -> BrokerHeartbeatReply:
+    state = controller.leadership.leader_state()
+    group = state.group(name)
+    if group is not None and controller.elections.epoch_known(name) > group.master_epoch:
+        remark = f"the controller's state of group {name} is older than its brokers"
+        raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
+    await state.grant(name, request)
+    length_ms = controller.leadership.terms.length_ms
+    return BrokerHeartbeatReply(remark=GREETING, lease_millis=length_ms)
