@@ -73,7 +73,7 @@ class Failover:
         if not own.leads:
             return
         self._context.term.end()
-        self._context.transitions.stop_leading(own.broker_id, own.epoch)
+        await self._context.transitions.stop_leading(own.broker_id, own.epoch)
         self.standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
         await self.heartbeats.step()
         await self._context.client.hang_up()
@@ -86,7 +86,7 @@ class Failover:
         while True:
             try:
                 broker_id = await obtain_id(
-                    context.files, context.client, context.member, context.clock, context.rng
+                    context.identity, context.client, context.member, context.clock, context.rng
                 )
                 await context.client.register(broker_id)
             except RoquetError as error:
@@ -161,10 +161,10 @@ class Failover:
             case AdoptSet():
                 transitions.adopt(step)
             case StopLeading():
-                transitions.stop_leading(own.broker_id, own.epoch)
+                await transitions.stop_leading(own.broker_id, own.epoch)
                 log.error("the controller's answer cannot be true: %s", step.reason)
             case AskForElection():
-                transitions.stop_leading(own.broker_id, step.epoch)
+                await transitions.stop_leading(own.broker_id, step.epoch)
 
     async def _ask_for_election(self, step: AskForElection) -> None:
         """Ask for an election; a refusal is followed by the next question who leads."""

@@ -5,7 +5,6 @@ from typing import Protocol
 
 import msgspec
 
-from roquet.broker.replication.broker_id import IdentityFiles
 from roquet.broker.replication.controller_client import ControllerClient, GroupMember
 from roquet.broker.replication.master_term import MasterTermCell
 from roquet.net.clock import Clock
@@ -17,6 +16,7 @@ from roquet.rules.replication.role_change import (
     LeadGroup,
     ObeyedTerm,
 )
+from roquet.store.replication.identity_file import IdentityFile
 
 
 class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class Transitions(Protocol):
     def adopt(self, step: AdoptSet) -> None:
         """Take over the sync-state set."""
 
-    def stop_leading(self, broker_id: int, epoch: int) -> None:
+    async def stop_leading(self, broker_id: int, epoch: int) -> None:
         """Take no messages, and follow nobody."""
 
     def fence(self, *, is_fenced: bool) -> None:
@@ -75,7 +75,7 @@ class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
 
     member: GroupMember
     client: ControllerClient
-    files: IdentityFiles
+    identity: IdentityFile
     transitions: Transitions
     term: MasterTermCell
     settings: FailoverSettings

@@ -13,7 +13,11 @@ from typing import Final
 
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
-from roquet.rules.replication.acknowledgement import confirmed_position
+from roquet.rules.replication.acknowledgement import (
+    ALL_OF_THE_SET,
+    confirmed_position,
+    replicated_position,
+)
 from roquet.rules.replication.sync_state import (
     ReplicaReportFacts,
     SentFrame,
@@ -23,24 +27,35 @@ from roquet.rules.replication.sync_state import (
     members_in_time,
 )
 
-ALONE: Final = SyncState(members=frozenset(), version=0)
+NO_MEMBERS: Final = SyncState(members=frozenset(), version=0)
 
 
 class SyncSet:
     """Sync-state set of the master of one epoch; without members while this broker is none."""
 
     def __init__(
-        self, clock: Clock, end: Callable[[], int], on_confirmed: Callable[[int], object]
+        self,
+        clock: Clock,
+        end: Callable[[], int],
+        needed: Callable[[], int],
+        on_confirmed: Callable[[int | None], object],
     ) -> None:
+        """Begin without members.
+
+        `needed` is the number of logs that have to hold a message, or ALL_OF_THE_SET.
+        `on_confirmed` is called with the position up to which consumers may read; None: all.
+        """
         self._clock = clock
         self._end = end
+        self._needed = needed
         self._on_confirmed = on_confirmed
         self._reports: dict[int, ReplicaReportFacts] = {}
         self._caught_up: dict[int, int] = {}
         self._master = 0
         self._epoch_start = 0
         self._mark = AsyncWatermark(clock=clock)
-        self.state = ALONE
+        self._replicated = AsyncWatermark(clock=clock)
+        self.state = NO_MEMBERS
         self.changed = asyncio.Event()
         """Set when the members that there should be may have changed."""
 
@@ -51,47 +66,53 @@ class SyncSet:
         self.end_term()
         self._master, self._epoch_start, self.state = master, epoch_start, state
         self._mark = AsyncWatermark(epoch_start, clock=self._clock)
+        self._replicated = AsyncWatermark(epoch_start, clock=self._clock)
         self.confirm()
 
     def end_term(self) -> None:
         """Lead no more: acknowledgements that wait are not sent."""
-        self.state = ALONE
+        self.state = NO_MEMBERS
         self._reports.clear()
         self._caught_up.clear()
         self._mark.release()
+        self._replicated.release()
 
     # -- positions ----------------------------------------------------------------------------
 
     @property
     def confirmed(self) -> int:
         """Position up to which all members have the log."""
-        return self._mark.value
+        return self._end() if self.is_alone else self._mark.value
 
     @property
     def is_alone(self) -> bool:
-        """Whether nobody besides the master has to acknowledge."""
-        return len(self.state.acknowledging) <= 1
+        """Whether this broker leads, and nobody besides it has to acknowledge."""
+        return len(self.state.acknowledging) == 1
 
     async def reach(self, position: int, deadline_ms: int) -> bool:
-        """Wait until all members have the log up to a position.
+        """Wait until as many members as needed have the log up to a position.
 
         False when the deadline, a monotonic time, comes first, or this broker leads no more.
         """
         if self.is_alone:
             self.confirm()
-        mark = self._mark
-        return await mark.reach(position, deadline_ms) and mark is self._mark
+        mark = self._acknowledged
+        return await mark.reach(position, deadline_ms) and mark is self._acknowledged
+
+    @property
+    def _acknowledged(self) -> AsyncWatermark:
+        return self._mark if self._needed() == ALL_OF_THE_SET else self._replicated
 
     def confirm(self) -> None:
         """Compute the confirmed position again: the log has grown, or a report has come."""
         if not self.state.members:
             return
-        others = self.state.acknowledging - {self._master}
+        end, others = self._end(), self.state.acknowledging - {self._master}
         reports = {one: facts.report for one, facts in self._reports.items()}
-        position = confirmed_position(self._mark.value, self._end(), reports, others)
-        if position > self._mark.value:
-            self._mark.advance(position)
-        self._on_confirmed(position)
+        position = confirmed_position(self._mark.value, end, reports, others)
+        self._mark.advance(position)
+        self._replicated.advance(replicated_position(self._needed(), end, reports, others))
+        self._on_confirmed(None if self.is_alone else position)
 
     # -- replicas -----------------------------------------------------------------------------
 

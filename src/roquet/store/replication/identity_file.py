@@ -1,7 +1,7 @@
 """IdentityFile: a broker's id in its group, kept in brokerIdentity; an application in another file.
 
-    brokerIdentity         the id that the controller has confirmed
-    brokerIdentity-temp    the id that is being applied for, until it is confirmed
+brokerIdentity         the id that the controller has confirmed
+brokerIdentity-temp    the id that is being applied for, until it is confirmed
 """
 
 from pathlib import Path
