@@ -19,16 +19,17 @@ from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.servers import start, supervisor
+from roquet.cli.servers import controller, start, supervisor
 from roquet.cli.spark_jobs import commands, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
+from roquet.cli.terminal.plain_options import convert_plainly
 from roquet.model.errors import ConfigError, RoquetError, UsageError
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
-        "Servers": ("dev", "serve", "namesrv", "broker"),
+        "Servers": ("dev", "serve", "namesrv", "broker", "controller"),
         "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
         "Operation": ("topic", "group", "cluster", "dump", "check"),
         "Spark": ("spark",),
@@ -40,6 +41,18 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 
 class RootCommand(HelpfulGroup):
     """The root command; its help lists the commands in sections."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before the command's name."""
+        convert_plainly(self, ctx)
+        return super().parse_args(ctx, args)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """The command of a name; servers are started without libraries that they do not need."""
+        command = super().get_command(ctx, cmd_name)
+        if command is not None and cmd_name in SECTIONS["Servers"]:
+            convert_plainly(command, ctx)
+        return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's
         """Write a list for each section, in columns of one width."""
@@ -60,6 +73,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     start.dev,
     supervisor.serve,
     start.namesrv,
+    controller.controller,
     produce.produce,
     consume.consume,
     store_files.dump,

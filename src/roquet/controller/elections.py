@@ -29,8 +29,8 @@ log = logger(__name__)
 RETRY_MS: Final = 200
 """Ms between two attempts where heartbeats are waited for, which come every second."""
 
-PAUSE_MS_MIN: Final = 20
-"""Shortest pause between two scans."""
+PAUSE_MS_MIN: Final = 5
+"""Shortest pause between two scans, so that many losses at once cost one scan."""
 
 
 class Elections:
@@ -52,7 +52,7 @@ class Elections:
         self._wanted = asyncio.Event()
         self._outdated: dict[str, int] = {}
         """Latest epoch for which it was logged that a group's state is older."""
-        liveness.on_loss = self.trigger
+        liveness.on_change = self.trigger
         leadership.on_begin = self.trigger
 
     def trigger(self) -> None:
@@ -60,8 +60,9 @@ class Elections:
         self._wanted.set()
 
     async def serve(self) -> None:
-        """Scan whenever a broker was lost, an attempt is to be repeated, or the interval is over."""
+        """Scan when brokers come or go, an attempt is to be repeated, or the interval is over."""
         while True:
+            await self._clock.sleep(PAUSE_MS_MIN)
             self._wanted.clear()
             pause_ms = await self.scan()
             try:
@@ -82,7 +83,7 @@ class Elections:
             self._report_outdated(state)
             for name in state.names:
                 due += await self._replace_lost_master(state, name)
-        return max(min(due) - self._clock.monotonic_ms(), PAUSE_MS_MIN)
+        return max(min(due) - self._clock.monotonic_ms(), 0)
 
     def epoch_known(self, name: str) -> int:
         """Latest epoch of a group that this controller has heard or read of."""
@@ -174,9 +175,9 @@ class Elections:
         """Log an election."""
         after = result.group
         if result.refusal is None:
-            kind = "from outside its sync-state set: messages may be lost" * result.is_unclean
+            kind = ", from outside its set: messages may be lost" * result.is_unclean
             log.warning(
-                "group %s: broker %s leads in epoch %d %s",
+                "group %s: broker %s leads in epoch %d%s",
                 name, after.master, after.master_epoch, kind,
             )  # fmt: skip
         elif after != group:

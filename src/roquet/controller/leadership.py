@@ -57,8 +57,9 @@ class Leadership:
         return self.state
 
     def epoch_known(self, name: str) -> int:
-        """Latest epoch of a group in the terms before; 0 without any. It is later than the stored
-        one if the store has lost what was written to it.
+        """Latest epoch of a group in the terms before; 0 without any.
+
+        It is later than the stored one if the store has lost what was written to it.
         """
         return self._epochs.get(name, 0)
 

@@ -34,12 +34,12 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Liveness:
-    """Live brokers by broker name and id. `on_loss` is called when some were lost."""
+    """Live brokers by broker name and id. `on_change` is called when brokers come or are lost."""
 
     def __init__(self) -> None:
         self._brokers: defaultdict[str, dict[int, LiveBroker]] = defaultdict(dict)
         self._keys_of: dict[Peer, set[tuple[str, int]]] = {}
-        self.on_loss: Callable[[], object] = lambda: None
+        self.on_change: Callable[[], object] = lambda: None
 
     def note(self, name: str, broker_id: int, broker: LiveBroker) -> bool:
         """Note a heartbeat; False if there are too many brokers."""
@@ -49,6 +49,8 @@ class Liveness:
                 return False
             log.info("broker %s:%d at %s is alive", name, broker_id, broker.address)
         self._brokers[name][broker_id] = broker
+        if known is None or known.seen.limit_ms != broker.seen.limit_ms:
+            self.on_change()
         if known is not None and known.peer is not broker.peer:
             self._keys_of.get(known.peer, set()).discard((name, broker_id))
         if broker.peer not in self._keys_of:
@@ -110,4 +112,4 @@ class Liveness:
             if not self._brokers[name]:
                 del self._brokers[name]
         if keys:
-            self.on_loss()
+            self.on_change()

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -51,7 +52,10 @@ class HttpClient:
     async def close(self) -> None:
         """Close all connections."""
         while self._idle:
-            self._idle.pop().writer.close()
+            writer = self._idle.pop().writer
+            writer.close()
+            with suppress(OSError):
+                await writer.wait_closed()
 
     def _reusable(self) -> "_Connection | None":
         while self._idle:

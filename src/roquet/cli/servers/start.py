@@ -119,10 +119,15 @@ def namesrv(
 ) -> None:
     """Start a name server."""
     runtime.log_to_stderr(verbose=verbose)
-    if tls_cert is None and (tls_key or tls_client_ca):
-        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
-    tls = ServerTls(cert=tls_cert, key=tls_key, client_ca=tls_client_ca) if tls_cert else None
+    tls = server_tls(tls_cert, tls_key, tls_client_ca)
     runtime.run(_namesrv(NameServerConfig(host=host, port=port, directory=data, tls=tls)))
+
+
+def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+    """The TLS settings of a server from its options; None without a certificate."""
+    if cert is None and (key or client_ca):
+        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
+    return ServerTls(cert=cert, key=key, client_ca=client_ca) if cert else None
 
 
 def broker(  # noqa: PLR0913 - each is an option

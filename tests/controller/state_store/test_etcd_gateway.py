@@ -1,0 +1,88 @@
+"""Calls to several members of etcd, of which some do not answer."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from roquet.controller.state_store.etcd_gateway import (
+    EtcdGateway,
+    KeyValue,
+    RangeResponse,
+    encoded,
+    range_of,
+)
+from roquet.controller.state_store.interface import StateStoreError
+
+NOBODY = "127.0.0.1:1"
+EMPTY = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
+
+
+@asynccontextmanager
+async def member(answer: bytes) -> AsyncIterator[str]:
+    """Address of a member that answers each connection once."""
+    tasks: set[asyncio.Task[None] | None] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks.add(asyncio.current_task())
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"\r\n\r\n")
+        writer.write(answer)
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    server.close()
+    await asyncio.gather(*(task for task in tasks if task))
+
+
+async def ranged(gateway: EtcdGateway) -> RangeResponse:
+    return await gateway.call("/v3/kv/range", {}, RangeResponse)
+
+
+async def test_a_member_that_is_away_is_left_for_the_next_one() -> None:
+    async with member(EMPTY) as address:
+        gateway = EtcdGateway([NOBODY, address])
+        assert await ranged(gateway) == RangeResponse()
+        await gateway.close()
+
+
+async def test_without_any_member_nothing_was_written() -> None:
+    gateway = EtcdGateway([NOBODY, NOBODY])
+    with pytest.raises(StateStoreError, match="etcd does not answer: cannot connect") as failed:
+        await ranged(gateway)
+    assert failed.value.definite
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"HTTP/1.1 503 Unavailable\r\nContent-Length: 9\r\n\r\nno leader",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n{",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\n\r\n" + b'{"error":"x"',
+    ],
+)
+async def test_after_any_other_failure_the_result_is_unknown(answer: bytes) -> None:
+    async with member(answer) as address:
+        gateway = EtcdGateway([address])
+        with pytest.raises(StateStoreError, match=f"etcd at {address}") as failed:
+            await ranged(gateway)
+        assert not failed.value.definite
+        await gateway.close()
+
+
+async def test_after_a_failure_the_next_member_is_asked_first() -> None:
+    async with member(b"") as broken, member(EMPTY) as healthy:
+        gateway = EtcdGateway([broken, healthy])
+        with pytest.raises(StateStoreError):
+            await ranged(gateway)
+        assert await ranged(gateway) == RangeResponse()
+        await gateway.close()
+
+
+def test_keys_and_values_are_base64() -> None:
+    pair = KeyValue(key=encoded("/a/ü"), value=encoded("{}"))
+    assert (pair.name, pair.data) == ("/a/ü", b"{}")
+    assert range_of("/a/") == {"key": encoded("/a/"), "range_end": encoded("/a0")}

@@ -1,0 +1,329 @@
+"""A controller and brokers: groups begin, masters are lost and replaced, frames are Apache's."""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.controller.conftest import (
+    CONFIG,
+    LEASE_MS,
+    WAIT_MS,
+    broker,
+    controller,
+    sleep_ms,
+    stored,
+    trio,
+)
+
+from roquet.controller.app import ControllerServer, advertised_address
+from roquet.controller.config import ControllerConfig
+from roquet.controller.state_store.interface import StoredGroup
+from roquet.controller.state_store.memory import MemoryStore
+from roquet.model.errors import CallRefused, ConfigError
+from roquet.net.channel import Channel
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls import controller as calls
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import decode
+from roquet.wire.fastjson import codec
+from roquet.wire.frame import FrameReader
+
+FRAMES = Path(__file__).parents[1] / "vectors" / "replication" / "controller-frames.jsonl"
+CAPTURED: list[dict[str, Any]] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
+
+
+def captured(code: int, kind: str, number: int = 0) -> dict[str, Any]:
+    return [line for line in CAPTURED if (line["code"], line["kind"]) == (code, kind)][number]
+
+
+async def answered(stream: str) -> Any:
+    """The answer to a genuine frame: its command."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", CONFIG.port)
+    writer.write(bytes.fromhex(stream))
+    frames: list[bytes] = []
+    frame_reader = FrameReader()
+    while not frames:
+        frames += frame_reader.feed(await reader.read(4096))
+    writer.close()
+    return decode(frames[0])
+
+
+async def check_answer(code: int, request: int = 0, response: int = 0) -> None:
+    """Check that a genuine request gets the genuine answer."""
+    command = await answered(captured(code, "req", request)["hex"])
+    wanted = captured(code, "resp", response)
+    assert command.code == wanted["result"]
+    assert command.ext == (wanted["ext"] or {})
+    assert command.body.decode() == wanted["body"]
+
+
+@in_virtual_time
+async def test_genuine_requests_get_the_answers_of_apaches_controller() -> None:
+    settings = {"controllers": "g1", "controller_id": "n0", "advertise": "127.0.0.1:21878"}
+    async with controller(**settings) as server, broker(2) as two:
+        for code in (1005, 1012, 1013, 1003, 1002, 1004):
+            await check_answer(code)
+        async with broker(1) as one:
+            await one.beat()
+            await check_answer(1003, 0, 1)
+            await two.apply()
+            await two.beat()
+            group = stored(server)
+            assert group.replicas[1].address == "127.0.0.1:21941"
+            await check_answer(1001)
+            command = await answered(captured(1006, "req")["hex"])
+            text = captured(1006, "resp")["body"].replace("127.0.0.1:21951", two.address)
+            assert command.body.decode() == text
+
+
+@in_virtual_time
+async def test_a_heartbeat_is_answered_in_apaches_words_without_a_lease() -> None:
+    async with controller(), broker(1) as one:
+        reply = await one.beat()
+        assert (reply.code, reply.remark) == (ResponseCode.SUCCESS, "Heart beat success")
+        assert reply.lease_millis is None
+
+
+@in_virtual_time
+async def test_the_first_broker_leads_and_the_second_learns_it() -> None:
+    async with controller(), broker(1) as one, broker(2) as two:
+        await one.apply()
+        assert (await one.register()).master_broker_id is None
+        await one.beat()
+        reply = await one.elect()
+        assert (reply.master_broker_id, reply.master_epoch, reply.sync_state_set_epoch) == (1, 1, 1)
+        await two.apply()
+        assert (await two.register()).master_address == one.address
+        info = await two.replica_info()
+        assert (info.master_broker_id, info.master_epoch) == (1, 1)
+
+
+@in_virtual_time
+async def test_a_master_whose_connection_ends_is_replaced_at_once() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        await sleep_ms(5_000)
+        await two.beat(epoch=1, max_offset=100)
+        await three.beat(epoch=1, max_offset=200)
+        await one.channel.close()
+        await sleep_ms(100)
+        group = stored(server)
+        assert (group.master, group.master_epoch, group.in_sync) == (3, 2, {3})
+        for told in (two, three):
+            notice = told.notices[-1]
+            assert (notice.master_broker_id, notice.master_epoch) == (3, 2)
+            assert notice.master_address == three.address
+            body = codec.loads(notice.body, calls.SyncStateSet)
+            assert (body.sync_state_set, body.sync_state_set_epoch) == ([3], 3)
+        assert len(one.notices) == 1, "of its own election: now it is not alive"
+
+
+@in_virtual_time
+async def test_a_silent_master_is_replaced_when_its_time_is_over() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        await one.beat(heartbeat_timeout_mills=3_000)
+        await sleep_ms(2_900)
+        await two.beat(max_offset=7)
+        assert stored(server).master == 1
+        await sleep_ms(300)
+        assert stored(server).master == 2
+
+
+@in_virtual_time
+async def test_a_master_with_a_lease_is_replaced_only_when_it_has_certainly_stopped() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        reply = await one.beat(lease_epoch=1, waits_for_all=False)
+        assert reply.lease_millis == LEASE_MS
+        granted_ms = this_loop().clock.monotonic_ms()
+        await one.channel.close()
+        while stored(server).master == 1:
+            await two.beat(epoch=1, max_offset=100)
+            await three.beat(epoch=1, max_offset=200)
+            await sleep_ms(50)
+            assert this_loop().clock.monotonic_ms() - granted_ms < 3_000
+        assert this_loop().clock.monotonic_ms() - granted_ms >= WAIT_MS
+        assert stored(server).master == 3
+
+
+@in_virtual_time
+async def test_where_the_whole_set_is_waited_for_a_member_leads_before_the_lease_ends() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        await sleep_ms(5_000)
+        await one.beat(lease_epoch=1, waits_for_all=True)
+        await two.beat(epoch=1, max_offset=9)
+        await one.channel.close()
+        await sleep_ms(100)
+        assert stored(server).master == 2
+
+
+@in_virtual_time
+async def test_heartbeats_from_before_the_end_of_the_lease_decide_no_election() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        await two.beat(epoch=1, max_offset=100)
+        await three.beat(epoch=1, max_offset=50)
+        await one.beat(lease_epoch=1, waits_for_all=False)
+        await one.channel.close()
+        await sleep_ms(2_000)
+        assert stored(server).master == 1, "3 may have got more since"
+        await two.beat(epoch=1, max_offset=100)
+        await three.beat(epoch=1, max_offset=150)
+        await sleep_ms(300)
+        assert stored(server).master == 3
+
+
+@in_virtual_time
+async def test_a_lease_is_refused_to_everybody_but_the_master_of_the_epoch() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        for sender, epoch, code in ((two, 1, 2002), (one, 2, 2000)):
+            with pytest.raises(CallRefused) as refused:
+                await sender.beat(lease_epoch=epoch)
+            assert refused.value.code == code
+
+
+@in_virtual_time
+async def test_a_designated_broker_leads_once_the_masters_lease_is_over() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        await sleep_ms(5_000)
+        await one.beat(lease_epoch=1)
+        call = calls.ElectMaster(
+            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
+        )
+        began_ms = this_loop().clock.monotonic_ms()
+        reply = await two.channel.call(call)
+        assert this_loop().clock.monotonic_ms() - began_ms >= WAIT_MS
+        assert (reply.master_broker_id, stored(server).master) == (2, 2)
+
+
+@in_virtual_time
+async def test_a_lease_is_not_prolonged_while_a_designated_broker_waits_for_its_end() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        await sleep_ms(5_000)
+        await one.beat(lease_epoch=1)
+        call = calls.ElectMaster(
+            cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True
+        )
+        waiting = asyncio.create_task(two.channel.call(call))
+        await sleep_ms(500)
+        with pytest.raises(CallRefused, match="another broker is to be elected"):
+            await one.beat(lease_epoch=1)
+        assert (await waiting).master_broker_id == 2
+
+
+@in_virtual_time
+async def test_a_restarted_master_with_less_than_others_is_replaced() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        await one.beat(epoch=1, max_offset=500, lease_epoch=1, waits_for_all=True)
+        await two.beat(epoch=1, max_offset=500)
+        await three.beat(epoch=1, max_offset=400)
+        await one.beat(epoch=1, max_offset=300, releases_lease=True)
+        reply = await one.elect()
+        assert reply.code == ResponseCode.SUCCESS
+        assert (reply.master_broker_id, stored(server).master_epoch) == (2, 2)
+
+
+@in_virtual_time
+async def test_a_master_that_is_alive_stays_and_says_so() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        _, two, _ = await trio(stack)
+        reply = await two.elect()
+        assert reply.code == ResponseCode.CONTROLLER_MASTER_STILL_EXIST
+        assert (reply.master_broker_id, reply.master_epoch) == (1, 1)
+
+
+@in_virtual_time
+async def test_a_group_whose_state_was_lost_elects_nobody_until_it_is_cleaned(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controller() as server, broker(4) as old, broker(1) as new:
+        await old.beat(epoch=5)
+        await new.apply()
+        await new.beat()
+        with pytest.raises(CallRefused, match="epoch 5, the controller's state in epoch 0"):
+            await new.elect()
+        await sleep_ms(CONFIG.scan_ms * 3)
+        lines = [line for line in caplog.messages if "nobody is elected" in line]
+        assert len(lines) == 1, "one clear line"
+        await old.beat(epoch=5)
+        await new.beat()
+        clean = calls.CleanBrokerData(
+            cluster_name="C", broker_name="bc", is_clean_living_broker=True
+        )
+        await new.channel.call(clean)
+        with pytest.raises(CallRefused) as refused:
+            await new.replica_info()
+        assert refused.value.code == ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+        await old.apply()
+        await old.elect()
+        assert stored(server).master_epoch == 6, "epochs go on"
+
+
+class LosingStore(MemoryStore):
+    """A store that can lose what was written to it."""
+
+    has_lost = False
+
+    async def load(self, term: int) -> Mapping[str, StoredGroup]:
+        loaded = await super().load(term)
+        return {} if self.has_lost else loaded
+
+
+@in_virtual_time
+async def test_a_store_that_lost_a_known_group_does_not_begin_it_again() -> None:
+    store = LosingStore()
+    async with controller(store) as server, broker(1) as one, broker(2) as two:
+        await one.apply()
+        await one.beat()
+        await one.elect()
+        store.has_lost = True
+        server.controller.leadership.leader_state().end("for the test")
+        await sleep_ms(1_500)
+        await two.beat()
+        with pytest.raises(CallRefused) as refused:
+            await two.elect()
+        assert refused.value.code == ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
+        assert server.controller.elections.epoch_known("bc") == 1
+
+
+@in_virtual_time
+async def test_a_stopped_controller_can_be_started_again_on_its_port() -> None:
+    for _ in range(2):
+        async with controller():
+            channel = await Channel.connect("127.0.0.1", CONFIG.port, clock=this_loop().clock)
+            reply = await channel.call(calls.GetControllerMetadata())
+            assert reply.is_leader
+            assert reply.controller_leader_address == "127.0.0.1:9878"
+            await channel.close()
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({"advertise": "h:1"}, "h:1"),
+        ({"advertise": "h"}, "h:77"),
+        ({"host": "10.0.0.1"}, "10.0.0.1:77"),
+    ],
+)
+def test_brokers_are_told_an_address_of_this_machine(
+    settings: dict[str, str], address: str
+) -> None:
+    assert advertised_address(ControllerConfig(**settings), 77) == address  # type: ignore[arg-type]
+
+
+async def test_a_port_in_use_is_named() -> None:
+    config = ControllerConfig(host="127.0.0.1", port=0)
+    async with ControllerServer(config) as first:
+        with pytest.raises(ConfigError, match=f"port {first.port} is in use"):
+            async with ControllerServer(ControllerConfig(host="127.0.0.1", port=first.port)):
+                pass
