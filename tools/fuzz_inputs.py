@@ -364,6 +364,25 @@ def join_entries(r: Random) -> Case:
     return Case((buffer_of(r, entries_of(r)), *limits))
 
 
+def plain_records(r: Random) -> Case:
+    """Records of two queues as they lie in a log, perhaps damaged, and where to begin and end."""
+    start, offsets, raw = r.choice((0, 0, 7, 91)), [0, 2**63 - 2], bytearray()
+    position, topics = r.choice((0, 5_000, 2**50, -1, 2**62)), [topic_of(r), b"SCHEDULE_TOPIC_XXXX"]
+    for _ in range(r.randrange(6)):
+        flag, queue_id = r.choice((0, 0, 16, 32, 48, 4, 8, 12, 128)), r.randrange(2)
+        hosts = r.randbytes(20 if flag & 16 else 8), r.randbytes(20 if flag & 32 else 8)
+        raw += record.pack(
+            queue_id, 0, offsets[queue_id], min(position + len(raw), 2**63 - 1), flag, 5, hosts[0],
+            r.choice((0, -6, 2**40)), hosts[1], 0, 0, body_of(r), topics[r.random() < 0.03],
+            text_of(r)[:32_767],
+        )  # fmt: skip
+        offsets[queue_id] = min(offsets[queue_id] + r.choice((1, 1, 1, 1, 0, 2)), 2**63 - 1)
+    data = bytes(start) + bytes(raw)
+    view = buffer_of(r, damage(r, data) if r.random() < 0.3 else data)
+    limit = r.choice((len(view), len(view), r.randrange(len(view) + 1)))
+    return Case((view, start, limit, position, r.choice((9, 9, 9, 0, 1, 3, 2**40))))
+
+
 def join_properties(r: Random) -> Case:
     """Columns of values for names; some null or empty, some with a separator."""
     count, width = r.choice((0, 1, 2, 9)), r.choice((0, 1, 1, 2, 3))
@@ -458,6 +477,6 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
         property_positions, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
         join_entries, join_properties, batch_body, numbered_texts, record_positions, cut_slices,
-        split_texts,
+        split_texts, plain_records,
     )
 }  # fmt: skip

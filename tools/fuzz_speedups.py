@@ -33,6 +33,7 @@ from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import hasher, index
+from roquet.store.replication import plain_records
 from roquet.wire import compact
 from roquet.wire.records import batch, partial_decode, record
 from roquet.wire.records.speedups import extension
@@ -58,7 +59,7 @@ FORMS: Final[dict[str, Any]] = {
         property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
-        column_slices.cut_slices, properties.split_texts,
+        column_slices.cut_slices, properties.split_texts, plain_records.plain_records,
     )
 }  # fmt: skip
 """Functions that have a compiled form, by name."""

@@ -212,3 +212,15 @@ async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -
     assert not task.done()
     drain.set()
     assert answer(await task).body == b"0"
+
+
+def test_another_handler_may_serve_a_code_for_a_while(router: Router) -> None:
+    def refuse(_call: GetKV, _peer: Peer) -> HandlerReply:
+        raise CallRefused(ResponseCode.SYSTEM_BUSY, "not now")
+
+    call = request(GetKV(namespace="echo", key="k"))
+    for _ in range(2):
+        router.override(int(GetKV.code), refuse)
+        assert answer(router.dispatch(call, PEER)).remark == "not now"
+    router.override(int(GetKV.code), None)
+    assert answer(router.dispatch(call, PEER)).code == 0

@@ -4,7 +4,6 @@ store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ contro
 """
 
 import os
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -27,7 +26,7 @@ from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.acknowledgements import Acknowledgements
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
-from roquet.broker.replication.framing import ClassicMasterFraming, ClassicReplicaFraming
+from roquet.broker.replication.framing import classic_master
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream_client import StreamClient
@@ -136,15 +135,13 @@ def _replication(
     )
     acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
 
-    def framing(number: int, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
-        gap_max = settings.config.ha_gap_max
-        return ClassicMasterFraming(number, store, acknowledgements, gap_max)
-
     return Replication(
         role=role,
         acknowledgements=acknowledgements,
-        stream_server=StreamServer(store, settings, clock, role, framing),
-        stream_client=StreamClient(message_log, settings, clock, role, ClassicReplicaFraming),
+        stream_server=StreamServer(
+            store, settings, clock, role, classic_master(store, acknowledgements, settings)
+        ),
+        stream_client=StreamClient(message_log, settings, clock, role),
     )
 
 

@@ -21,10 +21,12 @@ import msgspec
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
+from roquet.model.topic import MASTER_ID
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net import loop
 from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.rules.replication.acknowledgement import BrokerRole
 
 T = TypeVar("T")
 
@@ -81,8 +83,20 @@ class Cluster:
 
     async def add_broker(self, **settings: Any) -> BrokerServer:
         """Add a broker; its name is the next of broker-a, broker-b and so on."""
-        name = f"broker-{_letters(len(self.brokers))}"
-        config = self._config({"broker_name": name, **settings})
+        name = f"broker-{_letters(len({broker.config.broker_name for broker in self.brokers}))}"
+        return await self._add(self._config({"broker_name": name, **settings}))
+
+    async def add_replica(self, of: int = 0, **settings: Any) -> BrokerServer:
+        """Add a replica of the broker with that index; its log follows the master's.
+
+        It finds the master by the name servers, or by `ha_master`.
+        """
+        name = self.brokers[of].config.broker_name
+        broker_id = sum(broker.config.broker_name == name for broker in self.brokers)
+        fields = {"broker_name": name, "broker_role": BrokerRole.SLAVE, "broker_id": broker_id}
+        return await self._add(self._config({**fields, **settings}))
+
+    async def _add(self, config: BrokerConfig) -> BrokerServer:
         broker = BrokerServer(config, self._clock)
         await broker.__aenter__()
         self.brokers.append(broker)
@@ -96,7 +110,11 @@ class Cluster:
     async def start_broker(self, index: int) -> BrokerServer:
         """Start a stopped broker again, on the same port and with its files."""
         stopped = self.brokers[index]
-        config = msgspec.structs.replace(stopped.config, port=stopped.port)
+        config = msgspec.structs.replace(
+            stopped.config,
+            port=stopped.port,
+            ha_port=stopped.broker.replication.stream_server.port,
+        )
         broker = BrokerServer(config, self._clock)
         await broker.__aenter__()
         self.brokers[index] = broker
@@ -127,7 +145,9 @@ class Cluster:
 
     def _config(self, settings: dict[str, Any]) -> BrokerConfig:
         fields = {**SMALL_BROKER, **self._settings, **settings}
-        directory = None if self._store == "memory" else self._store / fields["broker_name"]
+        name, number = fields["broker_name"], fields.get("broker_id", MASTER_ID)
+        name = name if number == MASTER_ID else f"{name}-{number}"
+        directory = None if self._store == "memory" else self._store / name
         servers = tuple(server.address for server in self.namesrvs)
         return BrokerConfig(**{"store_dir": directory, "name_servers": servers, **fields})
 

@@ -3,17 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.store.conftest import parts
 
-from roquet.model.errors import StoreError
 from roquet.store.store import Store
 from roquet.wire.records.record import encode_properties
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Fill, MakeDraft, ReadBodies, StoreDirectory
+    from tests.store.conftest import MakeDraft, StoreDirectory
     from tests.store.replication.conftest import Copy
 
 NOW = 1_700_000_000_000

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from roquet.broker.replication.acknowledgements import Acknowledgements
 from roquet.broker.replication.stream_facts import StreamError
+from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.rules.replication.sync_state import SentFrame, in_sync_count
 from roquet.rules.replication.transfer import LogBounds, transfer_start
 from roquet.store.store import Store
@@ -129,6 +130,17 @@ class ClassicMasterFraming:
     def close(self) -> None:
         """See MasterFraming."""
         self._acknowledgements.forget(self._number)
+
+
+def classic_master(
+    store: Store, acknowledgements: Acknowledgements, settings: RuntimeSettings
+) -> NewMasterFraming:
+    """Makes classic framings of a master's connections."""
+
+    def framing(number: int, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
+        return ClassicMasterFraming(number, store, acknowledgements, settings.config.ha_gap_max)
+
+    return framing
 
 
 class ClassicReplicaFraming:

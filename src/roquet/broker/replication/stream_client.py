@@ -14,7 +14,11 @@ from contextlib import suppress
 from typing import Final
 
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.framing import NewReplicaFraming, ReplicaFraming
+from roquet.broker.replication.framing import (
+    ClassicReplicaFraming,
+    NewReplicaFraming,
+    ReplicaFraming,
+)
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream_facts import FollowerFacts, StreamError, first_error
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -62,7 +66,7 @@ class StreamClient:
         settings: RuntimeSettings,
         clock: Clock,
         role: RoleCell,
-        framing: NewReplicaFraming,
+        framing: NewReplicaFraming = ClassicReplicaFraming,
         reconnect_ms: int = RECONNECT_MS,
     ) -> None:
         self._new_framing = framing
@@ -149,11 +153,11 @@ class StreamClient:
         if conversation.cancelled() or (failure := conversation.exception()) is None:
             return
         error = first_error(failure)
-        if not isinstance(error, RoquetError | OSError | TimeoutError):
+        if not isinstance(error, RoquetError | OSError):
             raise error
         self._complain(address, error)
 
-    def _complain(self, address: str, error: BaseException) -> None:
+    def _complain(self, address: str, error: RoquetError | OSError) -> None:
         """Log why there is no stream; the same reason once, until there was one again."""
         reason = str(error) if isinstance(error, RoquetError) else address_error(error)
         if reason != self._complaint:

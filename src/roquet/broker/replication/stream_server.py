@@ -67,6 +67,8 @@ class StreamServer:
         self.port = 0
         self._role = role
         self._connections: dict[int, ReplicaConnection] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """Of each connection; in order of arrival."""
         self._count = 0
         self._refused: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
         self._listener: asyncio.Server | None = None
@@ -76,7 +78,7 @@ class StreamServer:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
         try:
             self._listener = await asyncio.start_server(
-                self._serve, host, port, limit=REPORT_READ_SIZE, ssl=context
+                self._accept, host, port, limit=REPORT_READ_SIZE, ssl=context
             )
         except OSError as error:
             raise ConfigError(
@@ -89,7 +91,7 @@ class StreamServer:
         """Stop listening, and end all connections."""
         if self._listener is not None:
             self._listener.close()
-        tasks = [connection.task for connection in self._connections.values()]
+        tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -105,12 +107,13 @@ class StreamServer:
     def _follow_role(self) -> None:
         """End all connections when this broker no longer leads."""
         if not self._role.current.is_master:
-            self.disconnect()
+            for task in self._tasks:
+                task.cancel()
 
-    def disconnect(self) -> None:
-        """End all connections; replicas connect again if this broker still leads."""
-        for connection in self._connections.values():
-            connection.task.cancel()
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve one replica until it goes, is silent, or sends what cannot be true."""
@@ -173,9 +176,6 @@ class ReplicaConnection:
         self._sent = SentFrame(server.store.raw.end, self._read_ms)
         self.host, port = writer.get_extra_info("peername")[:2]
         self.address = join_address(self.host, port)
-        task = asyncio.current_task()
-        assert task is not None
-        self.task: asyncio.Task[None] = task
 
     @property
     def facts(self) -> ConnectionFacts:

@@ -107,21 +107,35 @@ class CommitLog:
 
         The first file stays, empty, unless it begins at 0: it says where the log goes on.
         """
-        dropped = self.segments.drop_from(end and max(end, self.begin + 1))
+        dropped = self.segments.drop_from(self._first_dropped(end))
         self.end = end
         self.tail = self.segments.file_at(end)
         self.capacity = 0
         return (self.tail is not None and self.tail.clear(end - self.tail.start)) or bool(dropped)
 
     def erase_head(self, position: int) -> None:
-        """Make the record that begins at a position none, durably: a recovery ends there."""
+        """Make the record that begins at a position none, durably: a recovery ends there.
+
+        Only its total and magic are zeroed: of more, a loss of power could keep the first part, and
+        lose a record behind it.
+        """
         file = self.segments.file_at(position)
         if file is None or position >= self.end:
             return
         view, at = file.view(), position - file.start
-        stop = min((at // SIZE_UNIT + 1) * SIZE_UNIT, file.size, self.end - file.start)
+        stop = min(at + TOTAL_AND_MAGIC.size, file.size, self.end - file.start)
         view[at:stop] = bytes(stop - at)
         self._pool.files.sync(file.path, view)
+
+    def drop_files(self, end: int) -> None:
+        """Delete the files that a truncation at `end` drops: each durably, the newest first."""
+        start, segments = self._first_dropped(end), self.segments
+        while segments.files and segments.files[-1].start >= start:
+            segments.drop_from(segments.files[-1].start)
+            self._pool.files.sync(segments.directory)
+
+    def _first_dropped(self, end: int) -> int:
+        return end and max(end, self.begin + 1)
 
     def rewrite(self, durable: int) -> None:
         """Make the next flush write all that is not known to be durable. Raises OSError."""

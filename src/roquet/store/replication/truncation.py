@@ -86,6 +86,7 @@ class Truncation:
             file_size = commit_log.segments.file_size
             following = (position // file_size + 1) * file_size
         commit_log.erase_head(following)
+        commit_log.drop_files(position)
         commit_log.truncate(position)
         commit_log.sync_tail()
         commit_log.last = last

@@ -802,6 +802,155 @@ def join_entries(entries, int64_t size_max, Py_ssize_t least):
     return count, total, starts, stops
 
 
+# -- records copied from another log -------------------------------------------------------------
+
+cdef struct PlainRow:
+    int64_t position
+    int64_t tag_code
+    int32_t size
+    int32_t group
+
+
+cdef struct PlainGroup:
+    int64_t first
+    int64_t count
+    uint8_t* out
+
+
+cdef bytes _TAGS_START = names.TAGS.encode() + b"\x01"
+cdef bytes _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+
+
+cdef list encoded_groups(
+    list topics, list queue_ids, PlainGroup* groups, const PlainRow* rows, Py_ssize_t count
+):
+    """Topic, queue id, first offset and encoded entries of each group of rows."""
+    cdef list encoded = []
+    cdef bytes entries
+    cdef PlainGroup* group
+    cdef Py_ssize_t index
+    for index in range(len(topics)):
+        entries = PyBytes_FromStringAndSize(NULL, groups[index].count * ENTRY_SIZE)
+        groups[index].out = <uint8_t*>PyBytes_AS_STRING(entries)
+        encoded.append((topics[index], queue_ids[index], groups[index].first, entries))
+    for index in range(count):
+        group = &groups[rows[index].group]
+        store8(group.out, <uint64_t>rows[index].position)
+        store4(group.out + 8, <uint32_t>rows[index].size)
+        store8(group.out + 12, <uint64_t>rows[index].tag_code)
+        group.out += ENTRY_SIZE
+    return encoded
+
+
+def plain_records(view, Py_ssize_t at, Py_ssize_t limit, int64_t position, Py_ssize_t count_max):
+    """Entries by queue, and the index's columns, of ordinary records that follow each other."""
+    cdef Py_buffer buffer
+    cdef const uint8_t* data
+    cdef const uint8_t* head
+    cdef const uint8_t* topic_at
+    cdef const uint8_t* known = NULL
+    cdef Py_ssize_t size, total, fixed, width, born_size, topic_size, text_size, known_size = -1
+    cdef Py_ssize_t room, count = 0
+    cdef uint32_t magic, sys_flag
+    cdef int32_t queue_id, known_id = 0, group = -1
+    cdef int64_t offset, code
+    cdef Span tag
+    cdef list positions = [], sizes = [], topics = [], texts = [], times = []
+    cdef list group_topics = [], group_ids = []
+    cdef dict numbers = {}
+    cdef bytes row_memory, group_memory, name, topic = b""
+    cdef PlainRow* rows
+    cdef PlainGroup* groups
+    tag.at, tag.size = NULL, 0
+    if at < 0 or not 0 <= position <= POSITION_MAX:
+        return NotImplemented
+    PyObject_GetBuffer(view, &buffer, PyBUF_SIMPLE)
+    try:
+        if limit > buffer.len:
+            return NotImplemented
+        data = <const uint8_t*>buffer.buf
+        room = max(0, min(count_max, max(0, limit - at) // RECORD_SIZE_MIN))
+        row_memory = PyBytes_FromStringAndSize(NULL, room * <Py_ssize_t>sizeof(PlainRow))
+        group_memory = PyBytes_FromStringAndSize(NULL, room * <Py_ssize_t>sizeof(PlainGroup))
+        rows = <PlainRow*>PyBytes_AS_STRING(row_memory)
+        groups = <PlainGroup*>PyBytes_AS_STRING(group_memory)
+        while count < room and limit - at >= RECORD_SIZE_MIN:
+            head = data + at
+            total, magic, sys_flag = <int32_t>load4(head), load4(head + 4), load4(head + 36)
+            if (
+                <int64_t>load8(head + 28) != position or not RECORD_SIZE_MIN <= total <= limit - at
+                or (magic != MAGIC_V1 and magic != MAGIC_V2)
+            ):
+                break
+            if sys_flag & 4 or sys_flag & 128:  # prepared, rolled back or a batch: no entry
+                break
+            born_size, width = 20 if sys_flag & 16 else 8, 1 if magic == MAGIC_V1 else 2
+            fixed = RECORD_FIXED + born_size + (20 if sys_flag & 32 else 8)
+            if fixed + width + 2 > total:
+                break
+            size = <int32_t>load4(head + fixed - 4)
+            if not 0 <= size <= total - fixed - width - 2:
+                break
+            topic_at = head + fixed + size
+            topic_size = topic_at[0] if width == 1 else <Py_ssize_t>(topic_at[0] << 8 | topic_at[1])
+            topic_at += width
+            text_size = total - fixed - size - width - topic_size - 2
+            if (
+                text_size < 0
+                or <Py_ssize_t>(topic_at[topic_size] << 8 | topic_at[topic_size + 1]) != text_size
+                or is_name(topic_at, topic_size, _SCHEDULE_TOPIC)
+            ):
+                break
+            body = PyBytes_FromStringAndSize(<char*>head + fixed, size)
+            if <uint32_t>crc32(body) & 0x7FFFFFFF != load4(head + 8):
+                break
+            code = 0
+            if find_value(topic_at + topic_size + 2, text_size, _TAGS_START, &tag):
+                if not is_ascii(tag.at, tag.size):
+                    break
+                code = ascii_hash(tag.at, tag.size, 0)
+            queue_id, offset = <int32_t>load4(head + 12), <int64_t>load8(head + 20)
+            if (
+                group < 0 or queue_id != known_id or topic_size != known_size
+                or memcmp(known, topic_at, topic_size) != 0
+            ):
+                name = PyBytes_FromStringAndSize(NULL, 4 + topic_size)
+                memcpy(PyBytes_AS_STRING(name), head + 12, 4)
+                memcpy(PyBytes_AS_STRING(name) + 4, topic_at, topic_size)
+                number = numbers.get(name)
+                if number is None:
+                    group = <int32_t>len(group_topics)
+                    topic = PyBytes_FromStringAndSize(<char*>topic_at, topic_size)
+                    numbers[name] = group
+                    group_topics.append(topic)
+                    group_ids.append(queue_id)
+                    groups[group].first, groups[group].count = offset, 0
+                else:
+                    group = <int32_t>number
+                    topic = <bytes>group_topics[group]
+                known, known_size, known_id = topic_at, topic_size, queue_id
+            if (
+                offset < groups[group].first
+                or <uint64_t>offset - <uint64_t>groups[group].first != <uint64_t>groups[group].count
+            ):
+                break
+            groups[group].count += 1
+            rows[count].position, rows[count].size = position, <int32_t>total
+            rows[count].tag_code, rows[count].group = code, group
+            positions.append(position)
+            sizes.append(total)
+            topics.append(topic)
+            texts.append(PyBytes_FromStringAndSize(<char*>topic_at + topic_size + 2, text_size))
+            times.append(<int64_t>load8(head + 48 + born_size))
+            count += 1
+            at += total
+            position += total
+        encoded = encoded_groups(group_topics, group_ids, groups, rows, count)
+    finally:
+        PyBuffer_Release(&buffer)
+    return count, position, encoded, (positions, sizes, topics, texts, times)
+
+
 # -- batches of a client -------------------------------------------------------------------------
 
 def encode_items(list items):

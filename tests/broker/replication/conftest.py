@@ -1,0 +1,91 @@
+"""Parts of a broker for replication, without the rest of it, in virtual time."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from roquet.broker.filtering.filter_cache import FilterCache
+from roquet.broker.ingest.append import BrokerOrigin, Ingest
+from roquet.broker.log.flush import Flush
+from roquet.broker.log.long_polling import LongPolling
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.framing import classic_master
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream_client import StreamClient
+from roquet.broker.replication.stream_server import StreamServer
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode
+from roquet.store.config import StoreConfig
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Draft, Store
+from roquet.testing.clock import this_loop
+
+ORIGIN = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=1, seed=1)
+
+
+class ReplicationParts:
+    """The parts of one broker that replicate its log. Made while a virtual loop runs."""
+
+    def __init__(
+        self,
+        role: Role | None = None,
+        mode: DeploymentMode = DeploymentMode.FIXED_ROLES,
+        files: MemoryFiles | None = None,
+        **settings: Any,
+    ) -> None:
+        self.clock = clock = this_loop().clock
+        config = BrokerConfig(**settings)
+        layout = StoreConfig(log_file_size=config.log_file_size, queue_file_entries=1_000)
+        self.store = store = Store.open(None, layout, files=files, now_ms=clock.now_ms())
+        self.settings = RuntimeSettings(config)
+        self.flush = Flush(store, self.settings, clock)
+        self.arrivals = LongPolling(clock)
+        self.role = RoleCell(role or Role(role=config.broker_role, broker_id=config.broker_id))
+        self.acknowledgements = Acknowledgements(
+            store, self.flush, self.settings, clock, self.role, mode
+        )
+        framing = classic_master(store, self.acknowledgements, self.settings)
+        self.server = StreamServer(store, self.settings, clock, self.role, framing)
+        self.log = MessageLog(
+            store=store,
+            ingest=Ingest(store, config, clock, ORIGIN, self.arrivals.arrived),
+            flush=self.flush,
+            arrivals=self.arrivals,
+            filters=FilterCache(),
+            memory=1 << 30,
+        )
+        self.client = StreamClient(self.log, self.settings, clock, self.role)
+
+    def append(self, count: int = 1, size: int = 10) -> int:
+        """Append messages; gives where the log ends then."""
+        for _ in range(count):
+            draft = Draft("orders", 0, b"x" * size, b"", 0, store_host=ORIGIN.store_host)
+            self.store.append(draft, self.clock.now_ms())
+        return self.store.end_position
+
+    def close(self) -> None:
+        self.flush.close()
+        self.store.close(self.clock.now_ms())
+
+
+MakeParts = Callable[..., ReplicationParts]
+
+
+@pytest.fixture
+def parts() -> Iterator[MakeParts]:
+    made: list[ReplicationParts] = []
+
+    def make(*arguments: Any, **settings: Any) -> ReplicationParts:
+        made.append(ReplicationParts(*arguments, **settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+SYNC: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+"""Settings of a master that waits for one replica."""

@@ -1,0 +1,175 @@
+"""By name: HAServerTest of Apache RocketMQ (in-sync count, one and many waiting requests)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.replication.conftest import SYNC, MakeParts, ReplicationParts
+
+from roquet.broker.replication.role import Role
+from roquet.model.errors import CallRefused, StoreFailed
+from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode, PutStatus
+from roquet.testing.clock import in_virtual_time, this_loop
+
+THREE: dict[str, Any] = {**SYNC, "in_sync_replicas": 3}
+
+
+async def status_after_ms(parts: ReplicationParts, position: int) -> tuple[PutStatus, int]:
+    """A status, and how long it took."""
+    began_ms = parts.clock.monotonic_ms()
+    status = await parts.acknowledgements.status(position)
+    return status, parts.clock.monotonic_ms() - began_ms
+
+
+def test_who_waits_for_nobody_pays_for_nothing(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        assert not parts().acknowledgements.is_needed
+        assert not parts(broker_role=BrokerRole.SYNC_MASTER).acknowledgements.is_needed
+        assert not parts(in_sync_replicas=2).acknowledgements.is_needed, "an ASYNC_MASTER"
+        assert parts(sync_flush=True).acknowledgements.is_needed
+        assert parts(**SYNC).acknowledgements.is_needed
+
+    run()
+
+
+def test_as_many_logs_as_needed_have_to_hold_a_message(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**THREE)
+        acknowledgements, end = made.acknowledgements, made.append()
+        waiting = asyncio.create_task(status_after_ms(made, end))
+        await made.clock.sleep(100)
+        acknowledgements.report(1, end)
+        await made.clock.sleep(100)
+        assert (waiting.done(), acknowledgements.waiting) == (False, 1)
+        acknowledgements.report(2, end - 1)
+        acknowledgements.report(2, end)
+        assert await waiting == (PutStatus.PUT_OK, 200)
+        assert acknowledgements.replicated == end
+
+    run()
+
+
+def test_too_few_reports_in_time_are_a_timeout(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC, slave_timeout=700)
+        made.acknowledgements.report(1, made.append())
+        assert await status_after_ms(made, made.append()) == (PutStatus.FLUSH_SLAVE_TIMEOUT, 700)
+
+    run()
+
+
+def test_a_connection_that_has_ended_acknowledges_nothing_more(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**THREE, slave_timeout=100)
+        acknowledgements, end = made.acknowledgements, made.append()
+        acknowledgements.report(1, end)
+        acknowledgements.forget(1)
+        acknowledgements.report(2, end)
+        assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
+        acknowledgements.forget(7)
+
+    run()
+
+
+def test_disk_and_replicas_are_waited_for_side_by_side(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC, sync_flush=True, sync_flush_timeout=1_000, slave_timeout=1_500)
+        end = made.append()
+        assert await status_after_ms(made, end) == (PutStatus.FLUSH_SLAVE_TIMEOUT, 1_500), (
+            "the replicas' failure wins"
+        )
+        made.acknowledgements.report(1, end)
+        assert await status_after_ms(made, end) == (PutStatus.FLUSH_DISK_TIMEOUT, 1_000)
+        flushing = asyncio.create_task(made.flush.serve())
+        assert await status_after_ms(made, end) == (PutStatus.PUT_OK, 0)
+        flushing.cancel()
+
+    run()
+
+
+def test_a_failed_disk_leaves_open_whether_the_message_survives(
+    parts: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(sync_flush=True)
+        end = made.append()
+        made.store.fail("the disk is gone")
+        with pytest.raises(StoreFailed, match="the disk is gone"):
+            await made.acknowledgements.status(end)
+
+    run()
+
+
+def test_a_changed_setting_holds_for_those_who_wait(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**THREE)
+        end = made.append()
+        made.acknowledgements.report(1, end)
+        waiting = asyncio.create_task(status_after_ms(made, end))
+        await made.clock.sleep(500)
+        made.settings.change({"inSyncReplicas": "4"}, 0)
+        await made.clock.sleep(500)
+        assert not waiting.done()
+        made.settings.change({"inSyncReplicas": "2"}, 0)
+        assert await waiting == (PutStatus.PUT_OK, 1_000)
+        made.settings.change({"inSyncReplicas": "3"}, 0)
+        assert made.acknowledgements.replicated == 0, "one replica has it, and two have to now"
+
+    run()
+
+
+def test_a_broker_that_is_no_master_any_more_waits_for_no_replica(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC)
+        waiting = asyncio.create_task(status_after_ms(made, made.append()))
+        await made.clock.sleep(10)
+        made.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+        assert await waiting == (PutStatus.PUT_OK, 10)
+        assert not made.acknowledgements.is_needed
+
+    run()
+
+
+def test_logs_in_sync_are_counted_by_their_gap(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC, ha_gap_max=1_000)
+        end = made.append(100)
+        assert made.acknowledgements.in_sync == 1
+        for connection, report in enumerate((end, end - 999, end - 1_000)):
+            made.acknowledgements.report(connection, report)
+        assert made.acknowledgements.in_sync == 3
+        made.settings.change({"haMaxGapNotInSync": "1001"}, 0)
+        assert made.acknowledgements.in_sync == 4
+
+    run()
+
+
+def test_too_few_logs_in_sync_refuse_messages_where_roles_may_change(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        parts(**SYNC).acknowledgements.check()
+        made = parts(mode=DeploymentMode.ACTING_MASTER, **SYNC, slave_timeout=50)
+        acknowledgements, end = made.acknowledgements, made.append()
+        assert acknowledgements.is_needed
+        with pytest.raises(CallRefused, match="in-sync replicas not enough") as refused:
+            acknowledgements.check()
+        assert refused.value.code == 1
+        acknowledgements.check(waits=False)
+        assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
+        acknowledgements.report(1, end)
+        acknowledgements.check()
+        made.settings.change({"enableAutoInSyncReplicas": "true", "minInSyncReplicas": "1"}, 0)
+        acknowledgements.forget(1)
+        acknowledgements.check()
+        assert this_loop()
+
+    run()
