@@ -115,7 +115,9 @@ class Group:
 
     def master(self) -> int | None:
         """Number of the only broker that takes messages; None without one."""
-        leading = [n for n, b in self.brokers.items() if b.broker.replication.role.current.is_active]
+        leading = [
+            n for n, b in self.brokers.items() if b.broker.replication.role.current.is_active
+        ]
         return leading[0] if len(leading) == 1 else None
 
     def members(self) -> frozenset[int]:
@@ -218,5 +220,6 @@ async def group(count: int = 3, **settings: Any) -> AsyncIterator[Group]:
     await running.start_controller()
     for number in range(1, count + 1):
         await running.start_broker(number)
+        identity = Path("/data/brokerIdentity")
+        await running.until(lambda: identity in running.files[number].contents)  # noqa: B023
     yield running
-
