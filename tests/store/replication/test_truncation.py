@@ -1,4 +1,4 @@
-"""A log is cut with its queues and its index, and a crash on the way leaves the old or the cut one."""
+"""A log is cut with its queues and its index; a crash on the way leaves the old or the cut one."""
 
 import logging
 from collections.abc import Callable

@@ -26,7 +26,8 @@ def has_blank_at(commit_log: CommitLog, position: int) -> bool:
 def whole_end(commit_log: CommitLog) -> int:
     """The position behind the last whole record or blank; the log's end unless that is torn."""
     stop, end = commit_log.dispatched, commit_log.end
-    for _, position, record in commit_log.walk(stop, end, 0, check_crc=False):
+    for _, position, record in commit_log.walk(stop, end, end, check_crc=False):
+        if position + record[0] > end:  # its last bytes are still zeros
+            break
         stop = position + record[0]
-    is_at_file = end % commit_log.segments.file_size == 0
-    return end if is_at_file and (stop == end or commit_log.is_blank_at(stop, 0)) else stop
+    return commit_log.behind_blank(stop, end)

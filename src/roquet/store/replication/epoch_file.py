@@ -1,8 +1,8 @@
 """EpochFile: the epochs of a replicated log, kept in epochFileCheckpoint and its `.bak`.
 
 Apache's broker copies the file to `.bak` and then overwrites it in place, and never writes an empty
-list: a log that was cut to its beginning gets its old epochs back at the next start. Here a new file
-replaces the old one whole, and an empty list is one (`0`, `0`), without a `.bak`.
+list: a log that was cut to its beginning gets its old epochs back at the next start. Here a new
+file replaces the old one whole, and an empty list is one (`0`, `0`), without a `.bak`.
 """
 
 from collections.abc import Sequence

@@ -1,0 +1,37 @@
+"""Boundaries: the positions of a log at which no record is divided."""
+
+from typing import TYPE_CHECKING
+
+from roquet.store.replication.boundaries import has_blank_at, is_boundary, whole_end
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Fill, StoreDirectory
+
+
+def test_records_blanks_and_files_begin_at_boundaries(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store, opened = store_dir.open_parts()
+    results = fill(store, 60)
+    blank = max(r.position + r.size for r in results if r.position < 8192)
+    starts = {r.position for r in results} | {blank, 8192, store.end_position}
+    found = {at for at in range(store.end_position + 1) if is_boundary(opened.log, at)}
+    assert found == starts
+    assert has_blank_at(opened.log, blank)
+    assert not has_blank_at(opened.log, 0)
+    assert not has_blank_at(opened.log, store.end_position)
+
+
+def test_the_begin_of_a_torn_record_is_a_boundary(
+    new_store_dir: type["StoreDirectory"], fill: "Fill"
+) -> None:
+    master = new_store_dir().open()
+    results = fill(master, 3)
+    replica, opened = new_store_dir().open_parts()
+    stop = results[2].position
+    replica.raw.append(0, master.raw.read(0, stop + 50))
+    assert whole_end(opened.log) == stop
+    assert is_boundary(opened.log, stop)
+    assert not is_boundary(opened.log, stop + 1)
+    replica.raw.truncate(stop)
+    assert replica.raw.end == stop
