@@ -29,6 +29,9 @@ log = logger(__name__)
 RETRY_MS: Final = 200
 """Ms between two attempts where heartbeats are waited for, which come every second."""
 
+FAILED_MS: Final = 1_000
+"""Ms between two attempts to store an election."""
+
 PAUSE_MS_MIN: Final = 5
 """Shortest pause between two scans, so that many losses at once cost one scan."""
 
@@ -111,7 +114,7 @@ class Elections:
             result = await self.elect(state, name, ElectionRequest())
         except CallRefused as error:
             log.warning("no election in group %s: %s", name, error)
-            return []
+            return [self._clock.monotonic_ms() + FAILED_MS]
         if result.retry_ms is None:
             return []
         return [max(result.retry_ms, self._clock.monotonic_ms() + RETRY_MS)]

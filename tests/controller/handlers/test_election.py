@@ -1,0 +1,53 @@
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.controller.conftest import broker, controller, sleep_ms, trio
+
+from roquet.model.errors import CallRefused
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.admin.namesrv import BrokerMembers
+from roquet.wire.calls.controller import ElectMaster, ElectMasterBody
+from roquet.wire.fastjson import codec
+
+
+@in_virtual_time
+async def test_the_winner_is_named_with_all_members_of_the_group() -> None:
+    async with controller(), broker(1) as one:
+        await one.apply()
+        reply = await one.elect()
+        members = BrokerMembers(cluster="C", broker_name="bc", broker_addrs={1: one.address})
+        assert codec.loads(reply.body, ElectMasterBody) == ElectMasterBody(
+            broker_member_group=members, sync_state_set=[1]
+        )
+
+
+@in_virtual_time
+async def test_a_master_that_stays_is_named_with_its_set() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        reply = await two.elect()
+        assert reply.code == 2011
+        assert reply.master_address == one.address
+        body = codec.loads(reply.body, ElectMasterBody)
+        assert (body.broker_member_group, body.sync_state_set) == (None, [1, 2, 3])
+
+
+@in_virtual_time
+async def test_an_unknown_group_has_to_be_registered() -> None:
+    async with controller(), broker(1) as one:
+        with pytest.raises(CallRefused) as refused:
+            await one.elect()
+        assert refused.value.code == 2010
+
+
+@in_virtual_time
+async def test_a_designated_broker_that_is_dead_is_not_elected() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, _, three = await trio(stack)
+        await three.channel.close()
+        await sleep_ms(50)
+        with pytest.raises(CallRefused) as refused:
+            await one.channel.call(
+                ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
+            )
+        assert refused.value.code == 2012

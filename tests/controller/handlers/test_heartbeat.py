@@ -1,0 +1,54 @@
+import pytest
+from tests.controller.conftest import broker, controller
+from tests.namesrv.conftest import FakePeer
+
+from roquet.controller import liveness
+from roquet.controller.handlers.heartbeat import live_broker
+from roquet.model.errors import CallRefused
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.route import BrokerHeartbeat
+
+
+def call(**fields: object) -> BrokerHeartbeat:
+    given = {"cluster_name": "C", "broker_addr": "h:1", "broker_name": "bc", **fields}
+    return BrokerHeartbeat(**given)  # type: ignore[arg-type]
+
+
+def test_absent_fields_have_apaches_defaults() -> None:
+    broker = live_broker(call(broker_id=1), FakePeer(), 77)
+    assert broker.seen.limit_ms == 10_000
+    candidate = broker.candidate
+    assert (candidate.epoch, candidate.end, candidate.priority) == (-1, 0, 2**31 - 1)
+    assert candidate.heard_ms == 77
+
+
+@pytest.mark.parametrize(("said_ms", "limit_ms"), [(-5, 1), (1, 1), (10**15, 120_000)])
+def test_a_time_out_has_bounds(said_ms: int, limit_ms: int) -> None:
+    heartbeat = call(broker_id=1, heartbeat_timeout_mills=said_ms)
+    assert live_broker(heartbeat, FakePeer(), 0).seen.limit_ms == limit_ms
+
+
+@in_virtual_time
+async def test_a_heartbeat_without_an_id_or_with_a_wrong_one_is_refused() -> None:
+    async with controller() as server, broker(1) as one:
+        for broker_id in (None, 0, -3):
+            with pytest.raises(CallRefused) as refused:
+                await one.channel.call(call(broker_id=broker_id))
+            assert refused.value.code == 2005
+        assert server.controller.liveness.count == 0
+
+
+@in_virtual_time
+async def test_too_many_brokers_are_not_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(liveness, "BROKERS_MAX", 0)
+    async with controller(), broker(1) as one:
+        with pytest.raises(CallRefused, match="too many brokers"):
+            await one.beat()
+
+
+@in_virtual_time
+async def test_a_master_of_an_unknown_group_gets_no_lease() -> None:
+    async with controller(), broker(1) as one:
+        with pytest.raises(CallRefused) as refused:
+            await one.beat(lease_epoch=1)
+        assert refused.value.code == 2008

@@ -1,0 +1,101 @@
+"""Elections that the controller runs by itself."""
+
+from contextlib import AsyncExitStack
+
+import pytest
+from tests.controller.conftest import broker, controller, sleep_ms, stored, trio
+
+from roquet.controller.state_store.interface import StateStoreError
+from roquet.controller.state_store.memory import MemoryStore
+from roquet.rules.election.elect import ElectionRequest
+from roquet.rules.election.group import ReplicaGroup
+from roquet.testing.clock import in_virtual_time
+
+
+@in_virtual_time
+async def test_nobody_is_elected_from_outside_the_set_unless_it_is_allowed() -> None:
+    for unclean, master in ((False, None), (True, 2)):
+        async with controller(elect_unclean_master=unclean) as server, AsyncExitStack() as stack:
+            one, _, _ = await trio(stack)
+            await one.alter(1, 2, 1)
+            await one.channel.close()
+            await sleep_ms(100)
+            group = stored(server)
+            assert (group.master, group.master_epoch) == (master, 2)
+            assert group.in_sync == ({2} if unclean else {1})
+
+
+@in_virtual_time
+async def test_without_notices_brokers_have_to_ask() -> None:
+    async with controller(notify_role_changes=False) as server, AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        await one.channel.close()
+        await sleep_ms(100)
+        assert stored(server).master in {2, 3}
+        assert two.notices == []
+
+
+@in_virtual_time
+async def test_a_lone_master_that_is_lost_stays_the_master() -> None:
+    async with controller() as server:
+        async with broker(1) as one:
+            await one.apply()
+            await one.beat()
+            await one.elect()
+        await sleep_ms(10_000)
+        assert (stored(server).master, stored(server).master_epoch) == (1, 1)
+
+
+class FailingStore(MemoryStore):
+    is_away = False
+
+    async def save(self, term: int, name: str, group: ReplicaGroup, revision: int) -> int:
+        if self.is_away:
+            raise StateStoreError("the disk is full", definite=True)
+        return await super().save(term, name, group, revision)
+
+
+@in_virtual_time
+async def test_an_election_that_could_not_be_stored_is_repeated(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FailingStore()
+    async with controller(store) as server, AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        store.is_away = True
+        await one.channel.close()
+        await sleep_ms(1_000)
+        assert stored(server).master == 1
+        assert any("no election in group bc" in line for line in caplog.messages)
+        store.is_away = False
+        for _ in range(10):
+            await two.beat(max_offset=5)
+            await three.beat()
+            await sleep_ms(1_000)
+        assert stored(server).master == 2
+
+
+@in_virtual_time
+async def test_the_brokers_own_wish_is_no_restart() -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        await trio(stack)
+        elections = server.controller.elections
+        state = server.controller.leadership.leader_state()
+        result = await elections.elect(state, "bc", ElectionRequest(asker=1, restarted=True))
+        assert result.refusal is not None
+        assert result.group.master == 1
+
+
+@in_virtual_time
+async def test_an_epoch_that_is_later_than_the_state_is_logged_once_for_each_epoch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controller(), broker(1) as one:
+        for epoch in (3, 3, 4, 3):
+            await one.beat(epoch=epoch)
+            await sleep_ms(6_000)
+        lines = [line for line in caplog.messages if "nobody is elected" in line]
+        assert [line.split(",")[0] for line in lines] == [
+            "group bc is in epoch 3",
+            "group bc is in epoch 4",
+        ]

@@ -1,0 +1,33 @@
+from pathlib import Path
+
+import pytest
+
+from roquet.controller.config import ControllerConfig
+from roquet.controller.open_store import open_store
+from roquet.controller.state_store.etcd import EtcdStore
+from roquet.controller.state_store.file import FileStore
+from roquet.controller.state_store.memory import MemoryStore
+from roquet.model.errors import ConfigError
+
+
+async def test_each_kind_of_store_has_a_name(tmp_path: Path) -> None:
+    for text, kind in (
+        ("memory", MemoryStore),
+        (f"file:{tmp_path}", FileStore),
+        ("etcd:h:1,[::1]:2", EtcdStore),
+    ):
+        store = open_store(ControllerConfig(store=text))
+        assert type(store) is kind
+        await store.close()
+
+
+@pytest.mark.parametrize("text", ["", "file", "file:", "etcd", "etcd:", "etcd:h", "zookeeper:h:1"])
+def test_any_other_name_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="store: "):
+        open_store(ControllerConfig(store=text))
+
+
+@pytest.mark.parametrize("group", ["", "a/b", "a\n"])
+def test_a_name_of_controllers_that_is_no_part_of_a_key_is_refused(group: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be a part of etcd's keys"):
+        open_store(ControllerConfig(store="etcd:h:1", controllers=group))
