@@ -25,6 +25,7 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.replication.machine_boot import machine_boot_id, note_boot
+from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
 from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
@@ -216,8 +217,14 @@ class BrokerServer:
             self.broker.replication.role,
         )
         topics.on_change.append(control.registration.request)
+        self.broker.replication.role.on_change.append(self._register_role)
         control.settings.subscribe(lambda _: control.registration.request())
         return registration
+
+    def _register_role(self, before: Role, role: Role) -> None:
+        """Register under the id that belongs to the new role."""
+        if (before.broker_id, before.role) != (role.broker_id, role.role):
+            self.broker.control.registration.request()
 
 
 class _Loops:

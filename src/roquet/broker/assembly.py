@@ -130,9 +130,7 @@ def _replication(
     if config.controller_mode:
         return _with_controller(environment, message_log, settings)
     store = message_log.store
-    role = RoleCell(
-        Role(role=config.broker_role, broker_id=config.broker_id, master_stream=config.ha_master)
-    )
+    role = RoleCell(Role(role=config.broker_role, broker_id=config.broker_id))
     acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
 
     return Replication(

@@ -105,6 +105,7 @@ def _subscribe_to_settings(broker: Broker) -> None:
     settings.subscribe(lambda config: delivery.timer.configure(config.retention), "retention")
     settings.subscribe(_warn_of_long_delays, "retention")
     settings.subscribe(partial(_follow_setting, broker.replication.role), "ha_master")
+    _follow_setting(broker.replication.role, settings.config)
     settings.subscribe(
         lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
     )

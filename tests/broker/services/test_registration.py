@@ -2,11 +2,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 
+from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.services.registration import (
     PAUSE_MS,
     REGISTERED_WAIT_MS,
+    BrokerAddresses,
     NameServerRegistration,
     RegistrationTrigger,
 )
@@ -16,9 +19,12 @@ from roquet.model.topic import DataVersion, TopicConfig, TopicTable
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire import registration
 from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply, UnregisterBroker
+
+ADDRESSES = BrokerAddresses(broker="10.0.0.5:10911", stream="10.0.0.5:10912")
 
 TABLE = TopicTable(
     topic_config_table={"orders": TopicConfig(topic_name="orders")},
@@ -33,6 +39,7 @@ class NameServer:
         self.registered: list[RegisterBroker] = []
         self.unregistered: list[UnregisterBroker] = []
         self._news = asyncio.Event()
+        self.reply = RegisterBrokerReply()
         self.router = Router()
         self.router.add(RegisterBroker, self._register)
         self.router.add(UnregisterBroker, self._unregister)
@@ -52,7 +59,7 @@ class NameServer:
     def _register(self, call: RegisterBroker, _peer: Peer) -> RegisterBrokerReply:
         self.registered.append(call)
         self._news.set()
-        return RegisterBrokerReply()
+        return self.reply
 
     def _unregister(self, call: UnregisterBroker, _peer: Peer) -> None:
         self.unregistered.append(call)
@@ -72,14 +79,16 @@ def registration_at(
     *addresses: str,
     news: RegistrationTrigger | None = None,
     settings: RuntimeSettings | None = None,
+    role: RoleCell | None = None,
 ) -> NameServerRegistration:
     config = BrokerConfig(broker_name="b", cluster_name="c", name_servers=addresses)
     return NameServerRegistration(
         settings or RuntimeSettings(config),
         SYSTEM_CLOCK,
-        "10.0.0.5:10911",
+        ADDRESSES,
         lambda: TABLE,
         news or RegistrationTrigger(),
+        role or RoleCell(Role()),
     )
 
 
@@ -90,7 +99,7 @@ async def test_every_name_server_gets_all_topics(name_servers: list[NameServer])
         (call,) = server.registered
         body = registration.decode(call.body, compressed=call.compressed)
         assert (call.broker_name, call.cluster_name, call.broker_id) == ("b", "c", 0)
-        assert call.broker_addr == "10.0.0.5:10911"
+        assert (call.broker_addr, call.ha_server_addr) == ("10.0.0.5:10911", "10.0.0.5:10912")
         assert call.body_crc32 == registration.checksum(call.body)
         assert body.topic_config_serialize_wrapper.topic_config_table == TABLE.topic_config_table
         assert body.topic_config_serialize_wrapper.data_version == TABLE.data_version
@@ -131,7 +140,7 @@ async def test_a_change_does_not_wait_long_for_an_unreachable_name_server() -> N
     clock, news = this_loop().clock, RegistrationTrigger()
     config = BrokerConfig(name_servers=("127.0.0.1:9",))
     settings = RuntimeSettings(config)
-    ours = NameServerRegistration(settings, clock, "10.0.0.5:10911", lambda: TABLE, news)
+    ours = NameServerRegistration(settings, clock, ADDRESSES, lambda: TABLE, news, RoleCell(Role()))
     news.request()
     await news.wait_registered()
     assert clock.monotonic_ms() == REGISTERED_WAIT_MS, "nobody tells anything as yet"
@@ -188,7 +197,12 @@ async def test_a_restarted_name_server_is_registered_with_soon() -> None:
     await other.server.start()
     config = BrokerConfig(broker_name="b", name_servers=(first.address, other.address))
     ours = NameServerRegistration(
-        RuntimeSettings(config), clock, "10.0.0.5:10911", lambda: TABLE, RegistrationTrigger()
+        RuntimeSettings(config),
+        clock,
+        ADDRESSES,
+        lambda: TABLE,
+        RegistrationTrigger(),
+        RoleCell(Role()),
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())
@@ -220,9 +234,10 @@ async def test_a_name_server_that_is_not_named_any_more_is_left_alone() -> None:
     ours = NameServerRegistration(
         settings,
         clock,
-        "10.0.0.5:10911",
+        ADDRESSES,
         lambda: TABLE,
         RegistrationTrigger(),
+        RoleCell(Role()),
     )
     await ours.step()
     serving = asyncio.create_task(ours.serve())
@@ -264,9 +279,10 @@ async def test_registration_is_repeated_at_intervals(name_servers: list[NameServ
     ours = NameServerRegistration(
         RuntimeSettings(config),
         SYSTEM_CLOCK,
-        "10.0.0.5:10911",
+        ADDRESSES,
         lambda: TABLE,
         RegistrationTrigger(),
+        RoleCell(Role()),
     )
     serving = asyncio.create_task(ours.serve())
     await server.told(3)
@@ -302,3 +318,72 @@ async def test_registered_permissions_are_limited_by_those_of_the_broker(
     assert body.topic_config_serialize_wrapper.topic_config_table["orders"].perm == 4
     assert TABLE.topic_config_table["orders"].perm == 6
     await ours.unregister()
+
+
+REPLICA = Role(role=BrokerRole.SLAVE, broker_id=2)
+
+
+async def test_a_replica_learns_who_leads_from_the_name_servers(
+    name_servers: list[NameServer],
+) -> None:
+    role = RoleCell(REPLICA)
+    ours = registration_at(*(server.address for server in name_servers), role=role)
+    await ours.step()
+    assert role.current == REPLICA, "none knows a master"
+    name_servers[1].reply = RegisterBrokerReply(
+        master_addr="10.0.0.4:10911", ha_server_addr="10.0.0.4:10912"
+    )
+    await ours.step()
+    assert (role.current.master, role.current.master_stream) == ("10.0.0.4:10911", "10.0.0.4:10912")
+    assert name_servers[0].registered[-1].broker_id == 2
+    name_servers[1].reply = RegisterBrokerReply()
+    await ours.step()
+    assert role.current.master is None, "its tables are copied from nobody now"
+    assert role.current.master_stream == "10.0.0.4:10912", "the stream ends by itself"
+    await ours.unregister()
+    assert name_servers[0].unregistered[-1].broker_id == 2
+
+
+async def test_a_fixed_address_of_the_stream_is_kept(name_servers: list[NameServer]) -> None:
+    config = BrokerConfig(name_servers=(name_servers[0].address,), ha_master="10.0.0.9:7")
+    role = RoleCell(REPLICA)
+    ours = registration_at(settings=RuntimeSettings(config), role=role)
+    name_servers[0].reply = RegisterBrokerReply(
+        master_addr="10.0.0.4:10911", ha_server_addr="10.0.0.4:10912"
+    )
+    await ours.step()
+    assert (role.current.master, role.current.master_stream) == ("10.0.0.4:10911", "10.0.0.9:7")
+    await ours.unregister()
+
+
+async def test_neither_a_master_nor_a_follower_by_election_is_told_whom_to_follow(
+    name_servers: list[NameServer],
+) -> None:
+    name_servers[0].reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="h:1")
+    for role in (Role(), msgspec.structs.replace(REPLICA, epoch=3)):
+        cell = RoleCell(role)
+        ours = registration_at(name_servers[0].address, role=cell)
+        await ours.step()
+        assert cell.current == role
+        await ours.unregister()
+
+
+@in_virtual_time
+async def test_a_replica_without_a_master_asks_every_5_seconds() -> None:
+    server = NameServer()
+    await server.server.start()
+    role = RoleCell(REPLICA)
+    config = BrokerConfig(name_servers=(server.address,))
+    ours = NameServerRegistration(
+        RuntimeSettings(config), this_loop().clock, ADDRESSES, lambda: TABLE,
+        RegistrationTrigger(), role,
+    )  # fmt: skip
+    serving = asyncio.create_task(ours.serve())
+    await asyncio.sleep(21)
+    assert len(server.registered) == 4
+    server.reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="10.0.0.4:2")
+    await asyncio.sleep(60)
+    assert len(server.registered) <= 7
+    serving.cancel()
+    await ours.unregister()
+    await server.server.stop()

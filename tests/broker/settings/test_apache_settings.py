@@ -35,9 +35,9 @@ def test_every_setting_without_effect_has_a_reason() -> None:
     ("key", "good", "bad", "why"),
     [
         ("enableLmq", "TRUE", "1", "neither true nor false"),
-        ("haListenPort", "-1", "", "not a number"),
+        ("forwardTimeout", "-1", "", "not a number"),
         ("logicalDiskSpaceCleanForciblyThreshold", "0.5", "half", "not a number"),
-        ("haListenPort", "7", "\u0667", "not a number"),
+        ("forwardTimeout", "7", "\u0667", "not a number"),
     ],
 )
 def test_a_value_is_of_the_kind_of_the_default(key: str, good: str, bad: str, why: str) -> None:
@@ -48,4 +48,4 @@ def test_a_value_is_of_the_kind_of_the_default(key: str, good: str, bad: str, wh
 
 def test_a_text_or_a_key_without_a_default_takes_any_value() -> None:
     check_unused_setting("storeType", "defaultRocksDB")
-    check_unused_setting("haMasterAddress", "10.0.0.1:10912")
+    check_unused_setting("brokerIP2", "10.0.0.1:10912")

@@ -39,6 +39,7 @@ IN_FORCE = {
     "services/transactions/checks.py:TransactionChecks._policy": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions._write": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions.end": "reads Transactions.config",
+    "startup.py:_follow_setting": "is a subscriber",
     "startup.py:_retention_fault": "checks a change",
     "startup.py:_subscribe_to_settings": "is a subscriber",
     "startup.py:_warn_of_long_delays": "is a subscriber",

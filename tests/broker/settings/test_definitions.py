@@ -26,7 +26,7 @@ def test_a_key_is_looked_up_in_either_format() -> None:
         name, parse = setting_of(key, key)
         assert (name, parse(text, key)) == ("retention", 2 * 3_600_000)
     assert setting_of("delete-hour", "f")[0] == OWN_NAMES["deleteWhen"] == "delete_hour"
-    assert setting_of("brokerId", "f")[0] is None
+    assert setting_of("aclEnable", "f")[0] is None
     with pytest.raises(ConfigError, match=r"^f line 3: unknown here .* did you mean 'retention'"):
         setting_of("retentoin", "f line 3")
 
@@ -34,14 +34,11 @@ def test_a_key_is_looked_up_in_either_format() -> None:
 @pytest.mark.parametrize(
     ("key", "good", "bad"),
     [
-        ("brokerId", "0", "1"),
-        ("brokerRole", "ASYNC_MASTER", "SLAVE"),
-        ("brokerRole", "ASYNC_MASTER", "SYNC_MASTER"),
         ("aclEnable", "false", "true"),
         ("authorizationEnabled", "false", "yes"),
     ],
 )
-def test_settings_that_need_replicas_are_refused(key: str, good: str, bad: str) -> None:
+def test_settings_that_need_users_are_refused(key: str, good: str, bad: str) -> None:
     FIXED[key].check(good, key)
     with pytest.raises(ConfigError, match=f"{key}: only {good} works"):
         FIXED[key].check(bad, key)

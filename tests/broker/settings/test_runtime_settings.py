@@ -62,10 +62,18 @@ def test_an_equal_value_is_no_change(wanted: dict[str, str]) -> None:
         ("storePathCommitLog=/x", ResponseCode.INVALID_PARAMETER, "it cannot change while"),
         ("fileReservedTime=long", ResponseCode.INVALID_PARAMETER, "fileReservedTime: 'long' is"),
         ("brokerPermission=99", ResponseCode.INVALID_PARAMETER, "brokerPermission: '99'"),
-        ("brokerRole=SLAVE", ResponseCode.INVALID_PARAMETER, "only ASYNC_MASTER works"),
+        (
+            "brokerRole=SLAVE",
+            ResponseCode.INVALID_PARAMETER,
+            "it cannot change while the broker runs",
+        ),
         ("serverSelectorThreads=many", ResponseCode.INVALID_PARAMETER, "'many' is not a number"),
         ("enableLmq=perhaps", ResponseCode.INVALID_PARAMETER, "neither true nor false"),
-        ("haListenPort=1\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
+        (
+            "forwardTimeout=1\nlistenPort=1",
+            ResponseCode.INVALID_PARAMETER,
+            "a value is one line",
+        ),
         ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "open to everybody"),
         ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "only false works"),
         ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),
@@ -88,24 +96,24 @@ def test_a_setting_without_effect_is_saved_and_reported_with_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "broker.conf"
-    path.write_text("brokerName = b1\nslaveReadEnable = true\n")
+    path.write_text("brokerName = b1\nskipPreOnline = true\n")
     live = RuntimeSettings(load(path, {}))
     told: list[BrokerConfig] = []
     live.subscribe(told.append)
     caplog.clear()
     with caplog.at_level(logging.WARNING):
-        assert live.change({"haListenPort": "10999", "slaveReadEnable": "true"}, NOW)
-        assert live.change({"haListenPort": "11000"}, NOW)
+        assert live.change({"forwardTimeout": "10999", "skipPreOnline": "true"}, NOW)
+        assert live.change({"forwardTimeout": "11000"}, NOW)
     assert [record.getMessage() for record in caplog.records] == [
-        "haListenPort=10999 has no effect here. "
-        "This broker keeps no replicas and asks no controller."
+        "forwardTimeout=10999 has no effect here. "
+        "Roles are fixed by brokerRole: there is neither a controller nor an acting master."
     ]
     assert live.version.counter == len(told) == 2
-    assert path.read_text() == "brokerName = b1\nslaveReadEnable = true\nhaListenPort=11000\n"
+    assert path.read_text() == "brokerName = b1\nskipPreOnline = true\nforwardTimeout=11000\n"
     assert load(path, {}) == live.config
     found = dict(all_settings(live.config))
-    assert (found["haListenPort"], found["slaveReadEnable"]) == ("11000", "true")
-    assert not live.change({"haListenPort": "11000", "appendCkAsync": "false"}, NOW)
+    assert (found["forwardTimeout"], found["skipPreOnline"]) == ("11000", "true")
+    assert not live.change({"forwardTimeout": "11000", "appendCkAsync": "false"}, NOW)
 
 
 def test_settings_that_a_subscriber_rejects_do_not_take_effect(tmp_path: Path) -> None:

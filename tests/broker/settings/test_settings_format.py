@@ -7,6 +7,7 @@ import pytest
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import FIXED, SETTINGS, apache_keys
 from roquet.broker.settings.settings_format import all_settings, apache_text, own_text
+from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 
 ODD: dict[str, Any] = {
     "name_servers": ("10.0.0.1:9876", "10.0.0.2:9876"),
@@ -19,6 +20,10 @@ ODD: dict[str, Any] = {
     "free_min": 1024,
     "default_pop_share_queues": 3,
     "register_interval": 20_000,
+    "broker_role": BrokerRole.SLAVE,
+    "broker_id": 2,
+    "ha_master": "10.0.0.1:10912",
+    "replica_ack": ReplicaAck.FLUSHED,
 }
 
 
@@ -51,9 +56,9 @@ def test_a_description_lists_each_setting_once_by_apaches_name() -> None:
     found = dict(pairs)
     assert len(pairs) == len(found)
     assert found.keys() | MACHINES >= apache_keys()
-    assert (found["haListenPort"], found["enableCalcFilterBitMap"]) == ("10912", "false")
-    again = dict(all_settings(msgspec.structs.replace(config, unused={"haListenPort": "1"})))
-    assert again == found | {"haListenPort": "1"}
+    assert (found["forwardTimeout"], found["haListenPort"]) == ("3000", "0")
+    again = dict(all_settings(msgspec.structs.replace(config, unused={"forwardTimeout": "1"})))
+    assert again == found | {"forwardTimeout": "1"}
     assert found.items() >= {k: f.value for k, f in FIXED.items() if f.value}.items()
     assert found["brokerConfigPath"] == "/etc/broker.conf"
     assert (found["fileReservedTime"], found["deleteWhen"], found["free_min"]) == ("72", "04", "5")

@@ -20,6 +20,9 @@ def value_of(key: str, text: str) -> object:
         (("queue_file_entries", "300"), ("mappedFileSizeConsumeQueue", "6000")),
         (("log_file_size", "1MiB"), ("mapedFileSizeCommitLog", "1048576")),
         (("register_interval", "30s"), ("registerNameServerPeriod", "30000")),
+        (("ha_heartbeat_interval", "5s"), ("haSendHeartbeatInterval", "5000")),
+        (("ha_batch_size", "32KiB"), ("haTransferBatchSize", "32768")),
+        (("broker_role", "SLAVE"), ("brokerRole", "SLAVE")),
     ],
 )
 def test_both_spellings_mean_the_same(ours: tuple[str, str], genuine: tuple[str, str]) -> None:
@@ -35,6 +38,11 @@ def test_both_spellings_mean_the_same(ours: tuple[str, str], genuine: tuple[str,
         ("flushIntervalCommitLog =", "'' is not a whole number"),
         ("flushDiskType = FAST", "'FAST' is neither ASYNC_FLUSH nor SYNC_FLUSH"),
         ("listenPort = 70000", "70000 is no port"),
+        ("brokerRole = MASTER", "'MASTER' is none of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
+        ("brokerId = -1", "brokerId: -1"),
+        ("haMasterAddress = 10.0.0.1", "'10.0.0.1' is not HOST:PORT"),
+        ("haTransferBatchSize = 5000000", "is over 4194304, which no replica reads"),
+        ("replica_ack = stored", "'stored' is none of appended, flushed"),
         ("deleteWhen = 25", "'25' is no hour"),
         ("deleteWhen = 04;05", "'04;05' is not a whole number"),
         ("diskMaxUsedSpaceRatio = 120", "120 is no percentage"),
@@ -56,3 +64,7 @@ def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None
     with pytest.raises(ConfigError, match=complaint) as caught:
         value_of(key.strip(), text.strip())
     assert str(caught.value).startswith(key.strip())
+
+
+def test_no_address_of_a_master_is_none() -> None:
+    assert value_of("haMasterAddress", "") is None

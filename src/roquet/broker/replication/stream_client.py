@@ -51,7 +51,7 @@ FULL_PAUSE_MS: Final = 1_000
 """Ms between two tries to append while the disk is full."""
 
 TICK_MS: Final = 1_000
-"""Ms between two looks for a heartbeat that is due or a master that is silent."""
+"""Longest time in ms between two looks for a heartbeat that is due or a silent master."""
 
 UNSENT_MAX: Final = 4 * 1024
 """Bytes of reports that the master has not read: later reports say the same and more."""
@@ -260,7 +260,8 @@ class StreamClient:
         """Report after silence, and end the connection to a silent master."""
         while True:
             config = self._settings.config
-            await self._clock.sleep(min(TICK_MS, config.ha_heartbeat_interval))
+            due_ms = self._written_ms + config.ha_heartbeat_interval - self._clock.monotonic_ms()
+            await self._clock.sleep(max(min(due_ms, TICK_MS), 1))
             now_ms = self._clock.monotonic_ms()
             if (silence_ms := now_ms - self._read_ms) >= config.ha_housekeeping_interval:
                 raise StreamError(f"it was silent for {silence_ms} ms")

@@ -41,7 +41,7 @@ CONNECTIONS_MAX: Final = 64
 """Replicas at once: a group has a few, and each may hold `WRITE_SIZE` of memory."""
 
 TICK_MS: Final = 1_000
-"""Ms between two looks for a heartbeat that is due or a replica that is silent."""
+"""Longest time in ms between two looks for a heartbeat that is due or a silent replica."""
 
 HOSTS_REMEMBERED: Final = 256
 """Hosts whose refusal was logged: each is logged once until the reason changes."""
@@ -260,10 +260,12 @@ class ReplicaConnection:
         """Send a heartbeat after silence, and end the connection of a silent replica."""
         while True:
             config = self._server.settings.config
-            await self._clock.sleep(min(TICK_MS, config.ha_heartbeat_interval))
+            due_ms = self._written_ms + config.ha_heartbeat_interval - self._clock.monotonic_ms()
+            await self._clock.sleep(max(min(due_ms, TICK_MS), 1))
             now_ms = self._clock.monotonic_ms()
             if now_ms - self._read_ms >= config.ha_housekeeping_interval:
                 raise StreamError(f"it was silent for {now_ms - self._read_ms} ms")
-            if self._is_started and now_ms - self._written_ms >= config.ha_heartbeat_interval:
+            if now_ms - self._written_ms >= config.ha_heartbeat_interval:
                 self._written_ms = now_ms
-                self._writer.write(self.framing.header(self._position, 0))
+                if self._is_started:
+                    self._writer.write(self.framing.header(self._position, 0))

@@ -34,6 +34,9 @@ AGAIN_MS: Final = 1_000
 """Ms between two tries to reach a name server that is away: until it knows us, its clients do
 not."""
 
+SEEK_MS: Final = 5_000
+"""Ms between two registrations of a replica whose master is not known: the answer names it."""
+
 PAUSE_MS: Final = 20
 """Ms between two registrations of changes: a burst of new topics takes two registrations."""
 
@@ -120,7 +123,7 @@ class NameServerRegistration:
     async def _register_changes(self) -> None:
         while True:
             try:
-                async with asyncio.timeout(self._settings.config.register_interval / 1000):
+                async with asyncio.timeout(self._interval_ms() / 1000):
                     await self._trigger.changed.wait()
             except TimeoutError:
                 pass
@@ -131,6 +134,16 @@ class NameServerRegistration:
                 await self._clock.sleep(AGAIN_MS)
                 self._trigger.request()
             await self._clock.sleep(PAUSE_MS)
+
+    def _interval_ms(self) -> int:
+        """Ms until everything is registered again."""
+        interval_ms = self._settings.config.register_interval
+        return min(interval_ms, SEEK_MS) if self._seeks_master() else interval_ms
+
+    def _seeks_master(self) -> bool:
+        """Whether this is a replica that learns from name servers who leads, and does not know."""
+        role = self._role.current
+        return not role.is_master and not role.epoch and role.master is None
 
     async def _call_again(self) -> None:
         """Retry name servers that are away, in a task of its own."""

@@ -270,8 +270,6 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         100 * 1024 * 1024
     )
     """Bytes of the log for one replica in a second, with `ha_flow_control`."""
-    total_replicas: Annotated[int, setting(COUNT, "totalReplicas")] = 1
-    """Brokers of this name, the master among them."""
     in_sync_replicas: Annotated[int, setting(COUNT, "inSyncReplicas")] = 1
     """Logs that have to hold a message before a SYNC_MASTER answers its sender, its own among them:
     1 waits for no replica."""

@@ -47,9 +47,9 @@ async def test_every_setting_that_apaches_broker_reports_is_reported(
     values, _ = described(broker, peer)
     assert len(values) > 480
     assert values["brokerIP1"] == values["brokerIP2"] == "127.0.0.1"
-    change(broker, peer, "haListenPort=1\nfetchNamesrvAddrInterval=5")
+    change(broker, peer, "forwardTimeout=1\nfetchNamesrvAddrInterval=5")
     after, _ = described(broker, peer)
-    assert after == values | {"haListenPort": "1", "fetchNamesrvAddrInterval": "5"}
+    assert after == values | {"forwardTimeout": "1", "fetchNamesrvAddrInterval": "5"}
 
 
 async def test_a_smaller_limit_counts_from_the_next_message_on(

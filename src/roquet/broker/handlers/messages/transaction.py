@@ -3,12 +3,13 @@
 An end is mostly one-way: a refusal is only logged, and the next check asks again.
 """
 
+from collections.abc import Awaitable
 from typing import Final, NoReturn
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.acknowledging import once_safe, when_safe
+from roquet.broker.operations.acknowledging import once_safe
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
@@ -56,7 +57,7 @@ def end(
         _end(delivery, control, call, peer)
     except IndexBehind:
         return _end_later(message_log, delivery, control, replication, call, peer)
-    return when_safe(message_log, replication, Reply())
+    return _noted(message_log, replication)
 
 
 async def _end_later(
@@ -66,13 +67,20 @@ async def _end_later(
     replication: Replication,
     call: EndTransaction,
     peer: Peer,
-) -> Reply:
+) -> Reply | None:
     """End the transaction once the key index is up to date."""
     await delivery.transactions.queue.index()
     _end(delivery, control, call, peer)
+    if (noted := _noted(message_log, replication)) is not None:
+        return await noted
+    return None
+
+
+def _noted(message_log: MessageLog, replication: Replication) -> Awaitable[Reply] | None:
+    """A wait until the message that was delivered is safe; None where nobody waits."""
     if not replication.acknowledgements.is_needed:
-        return Reply()
-    return await once_safe(replication, Reply(), message_log.store.end_position)
+        return None
+    return once_safe(replication, Reply(), message_log.store.end_position)
 
 
 def _end(

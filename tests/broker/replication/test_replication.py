@@ -1,0 +1,30 @@
+from tests.broker.replication.conftest import MakeParts
+
+from roquet.broker.broker import Broker
+from roquet.broker.replication.replication import Replication
+from roquet.testing.clock import in_virtual_time
+
+
+def test_it_is_a_part_that_handlers_can_name(broker: Broker) -> None:
+    def handler(replication: Replication, _call: object, _peer: object) -> None:
+        assert replication is broker.replication
+
+    assert broker.bind(handler)(None, None) is None  # type: ignore[arg-type, func-returns-value]
+    assert broker.replication.role.current.is_master
+    assert len(broker.replication.stream_server) == 0
+
+
+def test_its_parts_share_one_role(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        part = Replication(
+            role=made.role,
+            acknowledgements=made.acknowledgements,
+            stream_server=made.server,
+            stream_client=made.client,
+        )
+        assert part.stream_client.facts.master is None
+        assert part.role.current.is_active
+
+    run()
