@@ -28,22 +28,19 @@ PAUSE_MS: Final = 1_000
 """Longest random pause in ms between two tries, as of Apache's brokers."""
 
 
-def check_identity(identity: BrokerIdentity, member: GroupMember) -> None:
-    """ConfigError for the identity of another cluster or group: the directory is another's."""
-    if (identity.cluster, identity.broker_name) != (member.cluster, member.name):
-        raise ConfigError(
-            f"the directory belongs to broker {identity.broker_id} of {identity.broker_name} in "
-            f"cluster {identity.cluster}, not to {member.name} in {member.cluster}: set brokerName "
-            "and brokerClusterName as they were, or use another directory"
-        )
+def known_id(file: IdentityFile, cluster: str, name: str) -> int | None:
+    """Id that a controller has confirmed; None without one.
 
-
-def known_id(file: IdentityFile, member: GroupMember) -> int | None:
-    """Id that a controller has confirmed; None without one. ConfigError for another group's."""
+    Raises ConfigError for the identity of another cluster or group, StoreError for a damaged one.
+    """
     identity, application = file.load(), file.application().load()
     for found in (identity, application):
-        if found is not None:
-            check_identity(found, member)
+        if found is not None and (found.cluster, found.broker_name) != (cluster, name):
+            raise ConfigError(
+                f"{file.path} belongs to broker {found.broker_id} of {found.broker_name} in "
+                f"cluster {found.cluster}, not to {name} in {cluster}: set brokerName and "
+                "brokerClusterName as they were, or use another directory"
+            )
     return None if identity is None else identity.broker_id
 
 
@@ -51,7 +48,7 @@ async def obtain_id(
     file: IdentityFile, client: ControllerClient, member: GroupMember, clock: Clock, rng: Random
 ) -> int:
     """The broker's id, applied for unless it is known. Raises CallError and ConfigError."""
-    if (broker_id := known_id(file, member)) is not None:
+    if (broker_id := known_id(file, member.cluster, member.name)) is not None:
         return broker_id
     for left in reversed(range(TRIES_MAX)):
         application = file.application().load() or await _begin(file, client, member, clock)
@@ -71,6 +68,22 @@ async def obtain_id(
         log.info("this is broker %d of %s", identity.broker_id, member.name)
         return identity.broker_id
     raise AssertionError("the last try returns or raises")
+
+
+async def register(
+    broker_id: int, client: ControllerClient, member: GroupMember, clock: Clock
+) -> None:
+    """Report the broker's address; a controller that forgot the id is asked for it again.
+
+    An operator may have removed the group. Raises CallError.
+    """
+    try:
+        await client.register(broker_id)
+    except CallRefused as error:
+        if error.code != ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED:
+            raise
+        await client.apply_id(broker_id, check_code(member.address, clock.now_ms()))
+        await client.register(broker_id)
 
 
 async def _begin(

@@ -10,12 +10,15 @@ class ConfirmedView:
     def __init__(self, store: Store, arrivals: LongPolling) -> None:
         self._store = store
         self._arrivals = arrivals
+        self.position: int | None = None
+        """Consumers see messages that end before it; None: all."""
         self.show(store.confirmed_at_open)
 
     def show(self, position: int | None) -> None:
         """Show the messages that end before a position, or all of them."""
         if position is not None:
             self._arrivals.hold(self._position)
+        self.position = position
         self._store.set_confirmed(position)
         self._arrivals.show(position)
 

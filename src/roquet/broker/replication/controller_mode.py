@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.broker_id import known_id
 from roquet.broker.replication.confirmed_view import ConfirmedView
 from roquet.broker.replication.controller_client import ControllerClient, GroupMember
 from roquet.broker.replication.epoch_framing import (
@@ -64,8 +65,9 @@ class ControllerMode:
         clock: Clock,
         files: ReplicationFiles,
     ) -> None:
-        """Begin fenced. Raises StoreError for a damaged epoch file."""
+        """Begin fenced. Raises StoreError for a damaged file, ConfigError for another's identity."""
         config, store = settings.config, message_log.store
+        known_id(files.identity, config.cluster_name, config.broker_name)
         self._settings = settings
         self._clock = clock
         self._files = files
@@ -94,6 +96,7 @@ class ControllerMode:
             broker_id=lambda: self.role.current.broker_id,
             from_last_file=config.sync_from_last_file,
             is_learner=config.async_learner,
+            confirmed=lambda: self.view.position or 0,
             on_cut=self.view.cut,
             on_confirmed=lambda position, at_master: self.transitions.confirmed(
                 position, at_master
@@ -165,4 +168,5 @@ def failover_settings(config: BrokerConfig) -> FailoverSettings:
         heartbeat_timeout_ms=config.controller_heartbeat_timeout,
         priority=config.election_priority,
         waits_for_all=config.all_ack_in_sync_set,
+        is_learner=config.async_learner,
     )

@@ -148,6 +148,8 @@ class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: Callable[[], int]
     from_last_file: bool
     is_learner: bool
+    confirmed: Callable[[], int]
+    """Position up to which messages were confirmed here."""
     on_cut: Callable[[], object]
     """Called after the log was cut."""
     on_confirmed: Callable[[int, int], object]
@@ -212,15 +214,24 @@ class EpochReplicaFraming:
         point = self._consistent_point(master)
         raw, epochs = self._replica.store.raw, self._replica.epochs
         if point < raw.end:
-            log.warning(
-                "the log is cut from %d to %d: the master of epoch %d never had the rest, which "
-                "was not confirmed",
-                raw.end, point, last_epoch(master.epochs),
-            )  # fmt: skip
+            self._report_cut(point, last_epoch(master.epochs))
             raw.truncate(point)
             self._replica.on_cut()
         epochs.truncate(point)
         self.is_ready = True
+
+    def _report_cut(self, point: int, epoch: int) -> None:
+        end, confirmed = self._replica.store.raw.end, self._replica.confirmed()
+        if point < confirmed:
+            log.error(
+                "messages from position %d to %d are lost: they were confirmed, but the master of "
+                "epoch %d was elected without them (an unclean election)",
+                point, confirmed, epoch,
+            )  # fmt: skip
+        log.warning(
+            "the log is cut from %d to %d: the master of epoch %d never had the rest",
+            end, point, epoch,
+        )  # fmt: skip
 
     def _consistent_point(self, master: MasterHandshake) -> int:
         raw = self._replica.store.raw

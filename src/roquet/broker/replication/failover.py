@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from roquet.broker.replication.broker_id import obtain_id
+from roquet.broker.replication.broker_id import obtain_id, register
 from roquet.broker.replication.failover_context import FailoverContext, GroupStanding
 from roquet.broker.replication.lease_heartbeats import LeaseHeartbeats
 from roquet.log_records import logger
@@ -88,7 +88,7 @@ class Failover:
                 broker_id = await obtain_id(
                     context.identity, context.client, context.member, context.clock, context.rng
                 )
-                await context.client.register(broker_id)
+                await register(broker_id, context.client, context.member, context.clock)
             except RoquetError as error:
                 self._complain(error)
                 await context.clock.sleep(RETRY_MS)
@@ -170,7 +170,8 @@ class Failover:
         """Ask for an election; a refusal is followed by the next question who leads."""
         context, standing = self._context, self.standing
         is_log_whole = context.transitions.may_be_elected
-        if not standing.may_be_elected(is_log_whole=is_log_whole):
+        may_lead = standing.may_be_elected(is_log_whole=is_log_whole)
+        if not may_lead or context.settings.is_learner:
             return
         await self.heartbeats.step()  # the controller compares those that it has heard of
         still_leads = await context.client.elect(standing.own.broker_id)

@@ -67,6 +67,8 @@ class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lower is elected first among equals (brokerElectionPriority)."""
     waits_for_all: bool
     """Whether acknowledgements wait for the whole set (allAckInSyncStateSet)."""
+    is_learner: bool = False
+    """Whether this broker never asks to be elected (asyncLearner)."""
     lease: LeaseTerms = LeaseTerms()
 
 

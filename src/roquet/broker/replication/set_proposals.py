@@ -90,10 +90,16 @@ class SetProposals:
             if self._term() == term:
                 self._failed(wanted, error)
             return False
-        if self._term() == term:
-            self._unanswered_ms, self._complained = None, False
-            self._set.adopt(frozenset(answer.sync_state_set), answer.sync_state_set_epoch)
-            log.info("in sync are %s", sorted(self._set.state.members))
+        if self._term() != term:
+            return True
+        members = frozenset(answer.sync_state_set)
+        if master not in members:
+            text = f"the controller answers with a set {sorted(members)} without its master"
+            self._failed(wanted, CallError(text, definite=False))
+            return False
+        self._unanswered_ms, self._complained = None, False
+        self._set.adopt(members, answer.sync_state_set_epoch)
+        log.info("in sync are %s", sorted(self._set.state.members))
         return True
 
     def _failed(self, wanted: frozenset[int], error: CallError) -> None:
