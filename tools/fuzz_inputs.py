@@ -4,8 +4,10 @@
 pass: lengths that disagree, columns whose offsets decrease, arrays that are not aligned.
 """
 
+import json
 import struct
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, NamedTuple
@@ -15,8 +17,13 @@ import numpy as np
 import pyarrow as pa
 
 from roquet.broker.ingest import property_normalizer
+from roquet.rules import sql92
 from roquet.store.key_index import hasher
-from roquet.wire.records import batch, record
+from roquet.wire import command
+from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.send import Send, SendReply
+from roquet.wire.header_codec import HEADER_CODECS
+from roquet.wire.records import batch, partial_decode, record
 
 EDGES: Final = (
     0, 1, -1, 2, 22, 91, 127, 128, 255, 32_767, 32_768, 65_535, 2**31 - 1, -(2**31), 2**31,
@@ -299,6 +306,59 @@ def pack_pairs(r: Random) -> Case:
     return Case((damage(r, b"".join(parts)),), msgspec.msgpack.decode)
 
 
+def decode(r: Random) -> Case:
+    """A frame in either form, as written by us or by Java, often damaged."""
+    names = ("a", "topic", "b", "n", "queueId", r.choice(NAMES))
+    ext = {r.choice(names): r.choice(WORDS[:9] + WORDS[11:]) for _ in range(r.randrange(5))}
+    fields = {name: value for name, value in ext.items() if name and value}
+    code, opaque = r.choice((10, 310, -1, 3_442, number(r))), number(r)
+    flag, remark = r.choice((0, 0, 1, 2)), r.choice((None, None, "FOUND", "é"))
+    body, kind = body_of(r), r.randrange(2)
+    if kind == 0 and r.random() < 0.7:
+        header = {
+            "code": code, "extFields": ext, "flag": flag, "language": r.choice(("JAVA", "GO", "X")),
+            "opaque": opaque, "serializeTypeCurrentRPC": "JSON", "version": number(r),
+        }  # fmt: skip
+        items = [item for item in header.items() if r.random() < 0.95]
+        raw = json.dumps(dict(items), separators=(",", ":") if r.random() < 0.9 else None).encode()
+        frame = len(raw).to_bytes(4, "big") + raw + body
+    else:
+        written = command.Command(
+            code & 0x7FFF, r.randrange(14), 513, opaque & 0x7FFF_FFFF, flag, remark, fields, body,
+            kind,
+        )  # fmt: skip
+        frame = command.encode(written)[4:]
+    return Case((damage(r, frame) if r.random() < 0.5 else frame,))
+
+
+def encode_frame(r: Random) -> Case:
+    """The frame of a call or a reply, with texts and numbers of which some do not fit."""
+    text = r.choice((*WORDS, "a\x01b\x02", '"', "\\", "\x7f", "x" * r.choice((255, 4_000, 70_000))))
+    odd: Any = r.choice((0, 0, True, None, 1.0))
+    value = r.choice((
+        Send(producer_group="g", topic=text, queue_id=number(r), born_timestamp=number(r, 64),
+             properties=r.choice(WORDS), batch=r.random() < 0.5,
+             broker_name=r.choice((None, text))),
+        SendReply(msg_id=text, queue_id=number(r), transaction_id=r.choice((None, text))),
+        PullReply(next_begin_offset=number(r, 64), min_offset=0, max_offset=r.choice(EDGES)),
+        Pull(consumer_group=text, topic="t", queue_id=odd,
+             queue_offset=number(r, 64), max_msg_nums=32, sys_flag=3, commit_offset=0,
+             suspend_timeout_millis=0, sub_version=0),
+    ))  # fmt: skip
+    body = r.choice((b"", body_of(r), memoryview(body_of(r)), None))
+    return Case((
+        value, HEADER_CODECS[type(value)], r.randrange(2), number(r), r.randrange(4), number(r),
+        r.choice((3, 3, 13, 14, -1, 256)), r.choice((513, number(r))),
+        r.choice((None, "", "FOUND", text)), body,
+    ))  # fmt: skip
+
+
+def offset_message_ids(r: Random) -> Case:
+    """Ids of positions, some of which do not fit."""
+    host = r.randbytes(r.choice((0, 8, 20)))
+    return Case((host, [number(r, 64) for _ in range(r.randrange(5))]))
+
+
 def property_finder(r: Random) -> Case:
     """A name, looked for in several texts."""
     texts = [text_of(r) for _ in range(3)]
@@ -313,6 +373,62 @@ def property_positions(r: Random) -> Case:
     if r.random() < 0.2:
         edges = [r.choice((0, 1, -1, len(raw) - 91, len(raw), 2**40, 2**62)) for _ in range(3)]
     return Case((raw, edges, topic_of(r)))
+
+
+def _number_text(r: Random) -> str:
+    """Digits, perhaps with signs, points and other characters."""
+    if r.random() < 0.3:
+        return str(abs(r.choice(EDGES)))
+    return "".join(
+        r.choices(
+            "0123456789.-+e \u0665", (9,) * 10 + (6, 2, 1, 1, 1, 1), k=r.choice((1, 3, 9, 17))
+        )
+    )
+
+
+def expression_of(r: Random, depth: int = 3) -> str:  # noqa: PLR0911 - kinds of expressions
+    """A filter expression on two properties."""
+    name, word, number = (
+        r.choice("ab"),
+        r.choice(("x", "red", "\ufffd", "é")),
+        r.choice(("0", "5", "- 5", "99.5", "2147483648", "999999999999999", "1e300")),
+    )
+    match r.randrange(8 if depth else 5):
+        case 0:
+            return f"{name} {r.choice(('=', '<>', '<', '<=', '>', '>='))} {number}"
+        case 1:
+            return f"{name} {r.choice(('', 'NOT '))}BETWEEN - 9 AND {r.choice(('5', '99'))}"
+        case 2:
+            return f"{name} {r.choice(('=', 'CONTAINS', 'STARTSWITH', 'NOT ENDSWITH'))} '{word}'"
+        case 3:
+            return f"{name} {r.choice(('', 'NOT '))}IN ('{word}', 'true')"
+        case 4:
+            return f"{name} IS {r.choice(('', 'NOT '))}NULL"
+        case 5:
+            return f"NOT ({expression_of(r, depth - 1)})"
+        case _:
+            both = (expression_of(r, depth - 1) for _ in "12")
+            return f"({r.choice((' AND ', ' OR ')).join(both)})"
+
+
+def record_matcher(r: Random) -> Case:
+    """An expression, and the properties of several records; the places may be wrong."""
+    node = sql92.parse(expression_of(r))
+    texts = [
+        f"a\x01{_number_text(r)}\x02b\x01{r.choice(WORDS)}\x02".encode("utf-8", "surrogatepass")
+        if r.random() < 0.7
+        else text_of(r)
+        for _ in range(r.randrange(5))
+    ]
+    edges = list(accumulate(map(len, texts), initial=0))
+    block, begins, most = damage(r, b"".join(texts)), edges[:-1], r.choice((0, 1, 9))
+    if r.random() < 0.2:
+        begins = [r.choice((0, 1, -1, len(block), 2**40)) for _ in range(r.randrange(4))]
+    matches = sql92.matcher(node, partial_decode.property_finder)
+    return Case(
+        (sql92.conditions_of(node), matches),
+        lambda matching: matching(block, begins, edges, most),
+    )
 
 
 def plain_facts(r: Random) -> Case:
@@ -381,6 +497,18 @@ def plain_records(r: Random) -> Case:
     view = buffer_of(r, damage(r, data) if r.random() < 0.3 else data)
     limit = r.choice((len(view), len(view), r.randrange(len(view) + 1)))
     return Case((view, start, limit, position, r.choice((9, 9, 9, 0, 1, 3, 2**40))))
+
+
+def join_ranges(r: Random) -> Case:
+    """Ranges of a view; some begin or end outside of it, or have no bytes."""
+    view, begin = buffer_of(r, r.randbytes(100)), r.choice((0, 0, 1 << 30, number(r, 64)))
+    starts = [begin + r.randrange(90) for _ in range(r.randrange(1, 5))]
+    stops = [start + r.randrange(10) for start in starts]
+    if r.random() < 0.2:
+        r.choice((starts, stops))[0] = begin + r.choice((-1, 101, 50, *EDGES))
+    if r.random() < 0.05:
+        stops.append(begin)
+    return Case((view, begin, starts, stops))
 
 
 def join_properties(r: Random) -> Case:
@@ -475,8 +603,8 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
     call.__name__: call
     for call in (
         item_columns, encode_items, pack, pack_batch, pack_pairs, whole_records, property_finder,
-        property_positions, plain_facts, plain_batch, key_hashes, link_entries, entry_columns,
-        join_entries, join_properties, batch_body, numbered_texts, record_positions, cut_slices,
-        split_texts, plain_records,
+        property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
+        entry_columns, decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
+        offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts, plain_records,
     )
 }  # fmt: skip

@@ -29,13 +29,15 @@ import pyarrow as pa
 import wheels
 from fuzz_inputs import CALLS, Case
 from roquet.arrow import column_slices, encode, properties, record_scan
+from roquet.broker.filtering import record_matcher
 from roquet.broker.ingest import property_normalizer
 from roquet.spark.sink import property_columns
+from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import hasher, index
 from roquet.store.replication import plain_records
-from roquet.wire import compact
-from roquet.wire.records import batch, partial_decode, record
+from roquet.wire import command, compact, fields
+from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -54,8 +56,10 @@ ENVIRONMENT: Final = {
 FORMS: Final[dict[str, Any]] = {
     form.__name__: form
     for form in (
-        batch.item_columns, batch.encode_items, compact.pack_pairs, record.pack, record.pack_batch,
-        record.whole_records, partial_decode.property_finder, partial_decode.property_positions,
+        batch.item_columns, batch.encode_items, compact.pack_pairs, command.decode,
+        fields.encode_frame, log.join_ranges, message_id.offset_message_ids, record.pack,
+        record.pack_batch, record.whole_records, partial_decode.property_finder,
+        partial_decode.property_positions, record_matcher.record_matcher,
         property_normalizer.plain_facts, property_normalizer.plain_batch, hasher.key_hashes,
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,

@@ -6,8 +6,14 @@ import pytest
 
 from roquet.admin.client import AdminClient
 from roquet.client.config import ClientConfig
+from roquet.model.topic import DataVersion, TopicConfig
+from roquet.net.address import split_address
+from roquet.net.channel import Channel
 from roquet.testing.clock import this_loop
 from roquet.testing.cluster import Cluster, cluster
+from roquet.wire.calls.bodies import RegisterBrokerBody, TopicsOfBroker
+from roquet.wire.calls.route import RegisterBroker
+from roquet.wire.fastjson import codec
 
 
 class ClusterWithAdmin:
@@ -18,6 +24,24 @@ class ClusterWithAdmin:
         self.admin = admin
         self.namesrv = running.namesrv_addr
         self.clock = this_loop().clock
+
+    async def add_replica(self, name: str, address: str, *topics: str) -> Channel:
+        """Register a replica with id 1 of a broker name; the connection keeps it registered."""
+        host, port = split_address(self.namesrv)
+        channel = await Channel.connect(host, port, clock=self.clock)
+        table = {topic: TopicConfig(topic_name=topic) for topic in ("any", "other", *topics)}
+        wrapper = TopicsOfBroker(topic_config_table=table, data_version=DataVersion())
+        await channel.call(
+            RegisterBroker(
+                broker_name=name,
+                broker_addr=address,
+                cluster_name="DefaultCluster",
+                broker_id=1,
+                enable_acting_master=False,
+                body=codec.dumps(RegisterBrokerBody(topic_config_serialize_wrapper=wrapper)),
+            )
+        )
+        return channel
 
     async def settle(self) -> None:
         """Wait until the name server knows of changes."""

@@ -57,3 +57,29 @@ async def test_a_wrong_setting_changes_nothing(open_cluster: OpenCluster) -> Non
         assert (await brokers.settings(it.admin, "broker-a"))["autoCreateTopicEnable"] == "false"
         with pytest.raises(UsageError, match="there is no broker 'broker-x'"):
             await brokers.settings(it.admin, "broker-x")
+
+
+@in_virtual_time
+async def test_a_replica_is_named_by_its_id(open_cluster: OpenCluster) -> None:
+    async with open_cluster() as it:
+        first, second = it.running.broker_addrs
+        async with await it.add_replica("broker-a", second), await it.add_replica("z", first):
+            found = await brokers.statuses(it.admin)
+            assert [(one.broker, one.broker_id, one.address) for one in found] == [
+                ("broker-a", 0, first),
+                ("broker-a", 1, second),
+                ("broker-b", 0, second),
+                ("z", 1, first),
+            ]
+            for name, expected in {
+                "broker-a": "broker-a",
+                "broker-a#0": "broker-a",
+                "broker-a#1": "broker-b",
+                "z#1": "broker-a",
+            }.items():
+                settings = await brokers.settings(it.admin, name)
+                assert settings["brokerName"] == expected
+            with pytest.raises(UsageError, match="the master of 'z' is away; its replicas are z#1"):
+                await brokers.settings(it.admin, "z")
+            with pytest.raises(UsageError, match="there is no broker 'broker-a#7'"):
+                await brokers.settings(it.admin, "broker-a#7")

@@ -87,3 +87,30 @@ async def test_an_unknown_topic_is_refused_with_a_similar_name(
         assert (await it.admin.known_route("orders")).queue_datas
         with pytest.raises(UsageError, match=r"a topic 'ordesr'; did you mean 'orders'\?"):
             await it.admin.known_route("ordesr")
+
+
+@in_virtual_time
+async def test_questions_go_to_a_replica_and_changes_to_a_leader_alone(
+    open_cluster: OpenCluster,
+) -> None:
+    async with open_cluster() as it:
+        first, second = it.running.broker_addrs
+        async with await it.add_replica("broker-z", second, "orders"):
+            leaders = {"broker-a": first, "broker-b": second}
+            assert await it.admin.brokers() == {**leaders, "broker-z": second}
+            assert await it.admin.leaders() == leaders
+            with pytest.raises(
+                RoquetError,
+                match="made on broker-a, broker-b, but not everywhere: "
+                "broker-z: the master of broker-z is away, and its replicas take no changes",
+            ):
+                await groups.create(it.admin, "g", {})
+            with pytest.raises(ConnectFailed, match="the master of broker-z is away"):
+                await topics.delete(it.admin, "orders")
+
+
+@in_virtual_time
+async def test_replicas_of_a_broker_get_no_changes(open_cluster: OpenCluster) -> None:
+    async with open_cluster() as it, await it.add_replica("broker-a", "127.0.0.1:1"):
+        done = await topics.create(it.admin, "orders", topics.TopicSettings())
+        assert done == ["broker-a", "broker-b"]

@@ -327,6 +327,10 @@ class FakeCluster:
         self.unready = 0
         self.other_brokers: list[BrokerData] = []
         """Brokers without queues that every route names as well."""
+        self.replicas: dict[str, dict[int, FakeBroker]] = {}
+        """Replicas of brokers, by id."""
+        self.masterless: set[str] = set()
+        """Names whose master no route names."""
         router = Router()
         router.add(GetRoute, self.route)
         self.server = Server(router, host="127.0.0.1", clock=this_loop().clock)
@@ -349,9 +353,7 @@ class FakeCluster:
                 for name, count in queues.items()
             ],
             broker_datas=[
-                BrokerData(
-                    cluster="c", broker_name=name, broker_addrs={0: self.brokers[name].address}
-                )
+                BrokerData(cluster="c", broker_name=name, broker_addrs=self.addresses(name))
                 for name in queues
             ]
             + self.other_brokers,
@@ -363,6 +365,28 @@ class FakeCluster:
         broker = self.brokers[name] = FakeBroker(name)
         await broker.server.start()
         return broker
+
+    def addresses(self, name: str) -> dict[int, str]:
+        """The addresses of a broker name in routes."""
+        master = {} if name in self.masterless else {0: self.brokers[name].address}
+        return master | {i: each.address for i, each in self.replicas.get(name, {}).items()}
+
+    async def add_replica(self, name: str, broker_id: int = 1) -> FakeBroker:
+        """Add a replica of a broker; it holds nothing yet."""
+        replica = self.replicas.setdefault(name, {})[broker_id] = FakeBroker(name)
+        await replica.server.start()
+        return replica
+
+    async def lose_master(self, name: str) -> None:
+        """Stop a master, and remove its address from all routes."""
+        await self.brokers[name].server.stop(0)
+        self.masterless.add(name)
+
+    def promote(self, name: str, broker_id: int = 1) -> FakeBroker:
+        """Make a replica the master."""
+        master = self.brokers[name] = self.replicas[name].pop(broker_id)
+        self.masterless.discard(name)
+        return master
 
     async def kill(self, name: str) -> None:
         """Stop a broker, and remove it from all routes."""
@@ -381,7 +405,8 @@ async def fake_cluster(**topics: dict[str, int]) -> AsyncIterator[FakeCluster]:
     try:
         yield cluster
     finally:
-        for broker in cluster.brokers.values():
+        replicas = [each for group in cluster.replicas.values() for each in group.values()]
+        for broker in [*cluster.brokers.values(), *replicas]:
             await broker.server.stop(0)
         await cluster.server.stop(0)
 

@@ -10,10 +10,12 @@ from tests.client.conftest import FakeClusters, VirtualConfig
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumeType
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.codes import ResponseCode
 from roquet.wire.records.record import encode_properties
 
 
@@ -303,3 +305,40 @@ async def test_the_log_names_joins_gained_queues_and_leaves(
     ]
     assert "group g: this member has given away t@a:2-3; it has 2 now" in logged
     assert logged[-1] == f"{one.client_id} has left group g"
+
+
+@in_virtual_time
+async def test_no_message_is_lost_or_skipped_while_replica_and_master_take_turns(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        master, replica = cluster.brokers["a"], await cluster.add_replica("a")
+        seen: list[bytes] = []
+        consumer = consumer_of(
+            virtual, cluster.address, read_from=ReadFrom.REPLICA, save_period_ms=1_000
+        )
+
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+
+        await consumer.start()
+        running = asyncio.create_task(consumer.run(handle))
+        sent = [b"%d" % number for number in range(60)]
+        for number, body in enumerate(sent):
+            master.put("t", 0, body)
+            if number >= 10:  # the replica is ten messages behind
+                replica.put("t", 0, sent[number - 10])
+            if number == 30:
+                replica.pull_faults.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not yet"))
+            await asyncio.sleep(1)
+        assert seen == sent
+        assert any(pull.queue_offset for pull in replica.pulls)
+        assert master.committed["g", "t", 0] >= 58
+        assert not replica.committed
+        replica.put("t", 0, *sent[50:], b"last")
+        await cluster.lose_master("a")
+        await asyncio.sleep(40)
+        assert seen == [*sent, b"last"]
+        assert replica.committed["g", "t", 0] == 61
+        await consumer.close()
+        await running

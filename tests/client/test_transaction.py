@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
 import msgspec
 import pytest
+from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client import (
     Message,
@@ -32,10 +34,10 @@ from roquet.model.errors import (
 from roquet.net.channel import Security
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
-from roquet.net.router import Router
+from roquet.net.router import Peer, Router
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.cluster import Cluster, cluster
-from roquet.wire.calls.send import Send
+from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.property_text import decode_properties
@@ -377,3 +379,41 @@ def test_wrong_transaction_settings_are_refused() -> None:
         TransactionProducer("h:1", group="pg", check=check, topics="orders")
     with pytest.raises(UsageError):
         TransactionProducer("h:1", group="pg", check=check, topics=["no spaces"])
+
+
+@in_virtual_time
+async def test_a_half_message_waits_for_the_next_master_within_the_timeout(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        replica = await cluster.add_replica("a")
+        for broker in (cluster.brokers["a"], replica):
+            broker.handlers[Send] = partial(send_with_position, broker)
+        config = virtual(ProducerConfig)
+        async with TransactionProducer(
+            cluster.address, group="pg", check=check, config=config
+        ) as producer:
+            async with producer.transaction("t", b"first") as transaction:
+                transaction.unknown()
+            assert not replica.sends
+            await cluster.lose_master("a")
+            async with asyncio.TaskGroup() as group:
+                group.create_task(promoted(cluster, 2))
+                async with producer.transaction("t", b"second") as transaction:
+                    transaction.unknown()
+            assert [call.body for call in replica.sends] == [b"second"]
+            await replica.server.stop(0)
+            with pytest.raises(ConnectFailed):
+                async with producer.transaction("t", b"third"):
+                    pass
+
+
+async def send_with_position(broker: FakeBroker, call: Send, peer: Peer) -> SendReply:
+    """Store a message; the reply has a message id as real brokers make it."""
+    reply = await broker.send(call, peer)
+    return msgspec.structs.replace(reply, msg_id="7F00000100002A9F" + "0" * 16)
+
+
+async def promoted(cluster: FakeCluster, seconds: float) -> None:
+    await asyncio.sleep(seconds)
+    cluster.promote("a")

@@ -83,3 +83,13 @@ def test_progress_is_kept_by_queue_number() -> None:
 def test_an_empty_table_is_the_first_edition() -> None:
     assert TopicTable().data_version == DataVersion(timestamp=0, counter=0)
     assert TopicTable() == msgspec.json.decode(b"{}", type=TopicTable)
+
+
+def test_versions_are_ordered_by_epoch_then_by_changes_then_by_time() -> None:
+    oldest_last = [
+        DataVersion(state_version=1, counter=0, timestamp=0),
+        DataVersion(state_version=0, counter=6, timestamp=800),
+        DataVersion(state_version=0, counter=5, timestamp=901),
+        DataVersion(state_version=0, counter=5, timestamp=900),
+    ]
+    assert sorted(oldest_last, key=lambda version: version.order) == oldest_last[::-1]

@@ -64,7 +64,13 @@ class FakePeer:
 
 
 def registration(
-    name: str = "a", broker_id: int = 0, *, port: int = 10911, edition: int = 1, **topics: int
+    name: str = "a",
+    broker_id: int = 0,
+    *,
+    port: int = 10911,
+    edition: int = 1,
+    acting: bool | None = None,
+    **topics: int,
 ) -> RegisterBroker:
     """A broker's registration; each keyword is a topic and its number of queues."""
     table = {
@@ -83,6 +89,7 @@ def registration(
         broker_addr=f"10.0.0.{broker_id}:{port}",
         cluster_name="c",
         ha_server_addr=f"10.0.0.{broker_id}:10912",
+        enable_acting_master=acting,
         body=codec.dumps(body),
     )
 

@@ -1,12 +1,14 @@
 import logging
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from tests.namesrv.conftest import FakePeer, MovedClock
 
 from roquet.namesrv.handlers import registration
 from roquet.namesrv.state import NameServerState
-from roquet.wire.calls.route import RegisterBroker
+from roquet.rules.lowest_broker_id import LowestIdChange
+from roquet.wire.calls.route import RegisterBroker, RegisterBrokerReply
 
 Registers = Callable[..., RegisterBroker]
 
@@ -56,7 +58,34 @@ def test_an_outdated_claim_to_a_seat_is_noted_and_changes_nothing(
     with caplog.at_level(logging.WARNING):
         registration.register(state, of_broker("a", port=7, edition=4), dial())
     assert state.brokers.registrations[("a", 0)].address == "10.0.0.0:10911"
-    assert "newer topics" in caplog.text
+    assert "newer state version" in caplog.text
+
+
+def test_a_former_master_that_claims_its_id_is_a_follower_no_more(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
+) -> None:
+    registration.register(state, of_broker("a", 0, edition=5), peer)
+    registration.register(state, of_broker("a", 1), peer)
+    claim = msgspec.structs.replace(of_broker("a", 0, edition=4), broker_addr="10.0.0.1:10911")
+    reply = registration.register(state, claim, peer)
+    assert isinstance(reply, RegisterBrokerReply)
+    assert (reply.code, reply.master_addr, reply.ha_server_addr) == (0, None, None)
+    assert list(state.brokers.registrations) == [("a", 0)]
+
+
+def test_listeners_hear_of_the_member_with_the_lowest_id(
+    state: NameServerState, peer: FakePeer, dial: type[FakePeer], of_broker: Registers
+) -> None:
+    heard: list[LowestIdChange] = []
+    state.brokers.listeners.append(heard.append)
+    registration.register(state, of_broker("a", 1, acting=True), peer)
+    leader = dial()
+    registration.register(state, of_broker("a", 0, acting=True), leader)
+    leader.hang_up()
+    assert [(change.broker_id, change.told) for change in heard] == [
+        (0, ("10.0.0.1:10911",)),
+        (1, ("10.0.0.1:10911",)),
+    ]
 
 
 def test_removing_an_unknown_broker_does_nothing(state: NameServerState) -> None:

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from roquet.model.queue import MessageQueue
-from roquet.model.route import QueueData, TopicRoute
+from roquet.model.route import TopicRoute
 from roquet.model.topic import DataVersion, TopicConfig
 from roquet.rules import routing
 from roquet.rules.routing import BrokerRegistration, BrokerRegistrations, RegistrationVerdict
@@ -19,14 +19,22 @@ def queues(**counts: int) -> dict[str, TopicConfig]:
 
 
 def broker(
-    name: str, broker_id: int = 0, *, port: int = 10911, edition: int = 1, **topics: int
+    name: str,
+    broker_id: int = 0,
+    *,
+    port: int = 10911,
+    edition: int = 1,
+    epoch: int = 0,
+    acting: bool | None = False,
+    **topics: int,
 ) -> BrokerRegistration:
     return BrokerRegistration(
         cluster="c",
         broker_name=name,
         broker_id=broker_id,
         address=f"10.0.0.{broker_id}:{port}",
-        version=DataVersion(state_version=edition, counter=edition),
+        enable_acting_master=acting,
+        version=DataVersion(state_version=epoch, counter=edition),
         topics=queues(**topics),
     )
 
@@ -115,17 +123,16 @@ def test_a_broker_that_moved_replaces_its_old_address_and_topics() -> None:
 @pytest.mark.parametrize(
     ("old", "new", "verdict"),
     [
-        ((0, 5, 900), (0, 4, 900), RegistrationVerdict.OUTDATED),
-        ((0, 5, 900), (0, 5, 899), RegistrationVerdict.OUTDATED),
-        ((0, 5, 900), (0, 4, 901), RegistrationVerdict.OUTDATED),
         ((1, 5, 900), (0, 6, 901), RegistrationVerdict.OUTDATED),
+        ((0, 5, 900), (0, 4, 900), RegistrationVerdict.TAKEN),
+        ((0, 5, 900), (0, 5, 899), RegistrationVerdict.TAKEN),
         ((0, 5, 900), (0, 5, 900), RegistrationVerdict.TAKEN),
         ((0, 5, 900), (0, 5, 901), RegistrationVerdict.TAKEN),
         ((0, 5, 900), (0, 6, 800), RegistrationVerdict.TAKEN),
         ((0, 5, 900), (1, 0, 0), RegistrationVerdict.TAKEN),
     ],
 )
-def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
+def test_the_larger_state_version_alone_decides_between_two_addresses_with_one_id(
     old: tuple[int, int, int], new: tuple[int, int, int], verdict: RegistrationVerdict
 ) -> None:
     def edition(state: int, counter: int, timestamp: int) -> DataVersion:
@@ -138,16 +145,95 @@ def test_an_edition_is_older_by_leadership_then_by_changes_then_by_time(
     assert routing.judge(known(sitting), same_address) is RegistrationVerdict.TAKEN
 
 
-def test_the_newer_topics_win_between_two_addresses_with_one_key() -> None:
-    state = known(broker("a", edition=5, orders=4, x=1))
-    assert (
-        routing.judge(state, broker("a", port=7, edition=4, x=1, y=1))
-        is RegistrationVerdict.OUTDATED
+def test_the_master_of_the_later_epoch_stays_and_the_former_one_has_no_address_any_more() -> None:
+    state = known(broker("a", epoch=5, orders=4, x=1), broker("a", 1, orders=4, x=1))
+    former = replace(broker("a", epoch=4, x=1, y=1), address=state["a", 1].address)
+    assert routing.judge(state, former) is RegistrationVerdict.OUTDATED
+    assert list(routing.without_address(state, former)) == [("a", 0)]
+    same_epoch = broker("a", port=7, epoch=5, x=1, y=1)
+    assert routing.judge(state, same_epoch) is RegistrationVerdict.TAKEN
+    assert routing.judge(state, broker("a", epoch=4, x=1)) is RegistrationVerdict.TAKEN
+
+
+def test_a_master_of_a_later_epoch_keeps_the_topics_that_it_does_not_know_yet() -> None:
+    before = known(broker("a", 0, epoch=1, orders=4, young=2), broker("a", 1, orders=4))
+    after = routing.merge(
+        before, replace(broker("a", 0, epoch=2, orders=8), address="10.0.0.1:10911")
     )
-    assert (
-        routing.judge(state, broker("a", port=7, edition=5, x=1, y=1)) is RegistrationVerdict.TAKEN
-    )
-    assert routing.judge(state, broker("a", edition=4, x=1, y=1)) is RegistrationVerdict.TAKEN
+    assert {i: r.address for (_, i), r in after.items()} == {0: "10.0.0.1:10911"}
+    assert [q.read_queue_nums for q in route_of(after, "orders").queue_datas] == [8]
+    assert [q.read_queue_nums for q in route_of(after, "young").queue_datas] == [2]
+
+
+def test_a_promoted_follower_keeps_the_topics_of_the_leader_that_was_lost() -> None:
+    state = known(broker("a", 0, orders=4, young=2), broker("a", 1, orders=4))
+    left = routing.without(state, [("a", 0)])
+    assert routing.topics(left) == ["orders", "young"]
+    promoted = replace(broker("a", 0, orders=4, new=1), address=state["a", 1].address)
+    after = routing.merge(left, promoted)
+    assert list(after) == [("a", 0)]
+    assert routing.topics(after) == ["new", "orders", "young"]
+    whole = routing.merge(left, promoted, whole=True)
+    assert routing.topics(whole) == ["new", "orders"]
+
+
+def test_a_leader_that_becomes_a_follower_hands_its_topics_on() -> None:
+    state = known(broker("a", 0, orders=4, young=2), broker("a", 1, orders=4))
+    demoted = replace(broker("a", 2, orders=4), address=state["a", 0].address)
+    after = routing.merge(state, demoted)
+    assert sorted(after) == [("a", 1), ("a", 2)]
+    assert routing.topics(after) == ["orders", "young"]
+    alone = routing.merge(known(broker("a", 0, orders=4, young=2)), demoted)
+    assert routing.topics(alone) == ["orders", "young"]
+
+
+def test_a_follower_of_rocketmq_4_brings_no_topics_and_keeps_those_of_its_leader() -> None:
+    follower = broker("a", 1, acting=None, orders=9, own=1)
+    assert routing.topics(known(follower)) == []
+    state = known(follower, broker("a", 0, orders=4, x=1))
+    assert [q.read_queue_nums for q in route_of(state, "orders").queue_datas] == [4]
+    left = routing.without(state, [("a", 0)])
+    assert routing.topics(left) == ["orders", "x"]
+    again = routing.merge(left, replace(follower, version=DataVersion(counter=9)), whole=True)
+    assert routing.topics(again) == ["orders", "x"]
+
+
+def test_the_follower_with_the_lowest_id_brings_the_topics_while_there_is_no_leader() -> None:
+    state = known(broker("a", 2, orders=2, x=1), broker("a", 1, orders=1, y=1))
+    assert [q.read_queue_nums for q in route_of(state, "orders").queue_datas] == [1]
+    assert routing.topics(state) == ["orders", "x", "y"]
+
+
+def test_a_follower_that_acts_as_the_master_cannot_be_written() -> None:
+    state = known(broker("a", 0, acting=True, t=1, x=1), broker("a", 1, acting=True, t=1, x=1))
+    assert perms(state, "t") == {"a": 6}
+    left = routing.without(state, [("a", 0)])
+    assert perms(left, "t") == {"a": 4}
+    assert perms(routing.merge(left, state["a", 0]), "t") == {"a": 6}
+    other = known(broker("a", 0, t=1, x=1), broker("a", 1, t=1, x=1))
+    assert perms(routing.without(other, [("a", 0)]), "t") == {"a": 6}
+
+
+def test_a_follower_that_acts_as_the_master_is_shown_in_its_place_if_the_settings_say_so() -> None:
+    members = "rmq_sys_SYNC_BROKER_MEMBER_a"
+
+    def member(broker_id: int, *, acting: bool = False) -> BrokerRegistration:
+        return replace(broker("a", broker_id, acting=acting), topics=queues(**{members: 1, "t": 1}))
+
+    acting = known(member(1, acting=True), member(2, acting=True))
+
+    def addresses(state: BrokerRegistrations, topic: str, shows: bool) -> list[int]:
+        route = routing.route(state, topic, shows_acting_master=shows)
+        assert route is not None
+        return sorted(route.broker_datas[0].broker_addrs)
+
+    assert addresses(acting, "t", True) == [0, 2]
+    assert addresses(acting, "t", False) == [1, 2]
+    assert addresses(acting, members, True) == [1, 2]
+    others = known(member(1), member(2))
+    assert addresses(others, "t", True) == [1, 2]
+    led = known(member(0, acting=True), member(1, acting=True))
+    assert addresses(led, "t", True) == [0, 1]
 
 
 def test_one_topic_of_an_unknown_broker_is_not_enough() -> None:
@@ -222,36 +308,6 @@ def two_brokers() -> BrokerRegistrations:
         )
         for name, broker_id in (("a", 0), ("a", 1), ("b", 0))
     }
-
-
-def test_write_permission_is_taken_from_all_of_one_name_and_given_back() -> None:
-    known = two_brokers()
-    assert (routing.topic_count(known, "a"), routing.topic_count(known, "z")) == (2, 0)
-    wiped = routing.with_write_permission(known, "a", may_write=False)
-    assert perms(wiped, "t") == {"a": 4, "b": 6}
-    assert {wiped["a", i].topics["u"].perm for i in (0, 1)} == {4}
-    assert routing.with_write_permission(wiped, "a", may_write=True) == known
-
-
-def test_operators_changes_stay_until_the_broker_has_other_topics() -> None:
-    known = two_brokers()
-    wiped = routing.with_write_permission(known, "a", may_write=False)
-    same = known["a", 0]
-    for whole in (False, True):
-        assert perms(routing.merge(wiped, same, whole=whole), "t")["a"] == 4
-        newer = msgspec.structs.replace(same, version=DataVersion(counter=2))
-        assert perms(routing.merge(wiped, newer, whole=whole), "t")["a"] == 6
-
-
-def test_a_topic_is_forgotten_and_registered_by_hand() -> None:
-    known = two_brokers()
-    assert perms(routing.without_topic(known, "t", "cluster-a"), "t") == {"b": 6}
-    assert perms(routing.without_topic(known, "t"), "t") == {}
-    assert routing.without_topic(known, "none") == known
-    data = QueueData(broker_name="b", read_queue_nums=3, write_queue_nums=2, perm=4)
-    assert perms(routing.with_topic(known, "new", [data]), "new") == {"b": 4}
-    stranger = msgspec.structs.replace(data, broker_name="z")
-    assert routing.with_topic(known, "new", [data, stranger]) == known
 
 
 def test_topics_are_found_by_cluster_and_by_flag() -> None:

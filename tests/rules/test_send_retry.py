@@ -10,6 +10,7 @@ from roquet.rules.send_retry import (
     Retry,
     is_retryable,
     is_transient,
+    may_be_failover,
     needs_fresh_route,
     retry_of,
 )
@@ -95,3 +96,11 @@ def test_a_failure_of_the_network_is_transient_for_every_caller(
     error: CallError, transient: frozenset[int]
 ) -> None:
     assert is_transient(error, transient)
+
+
+def test_a_broker_with_replicas_may_be_the_master_no_more() -> None:
+    doubted = {c for c in ResponseCode if needs_fresh_route(CallRefused(c), has_replicas=True)}
+    assert doubted == send_retry.TRANSIENT | send_retry.STALE_ROUTE
+    assert all(may_be_failover(CallRefused(code)) for code in send_retry.TRANSIENT)
+    assert all(may_be_failover(error) for error in NETWORK)
+    assert not may_be_failover(CallRefused(ResponseCode.MESSAGE_ILLEGAL))

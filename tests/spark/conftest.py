@@ -48,6 +48,43 @@ class CannedQueue:
         del self.records[:count], self.positions[:count]
 
 
+class CannedReplica:
+    """A replica of one broker, with queues of its own."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.queues = {0: CannedQueue(), 1: CannedQueue()}
+        self.failures: deque[CallError] = deque()
+        self.calls: list[Any] = []
+        self.asked_ahead: list[Any] = []
+        self.pull_max = 32
+        self.empty_code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        """The code of replies about messages that it does not have."""
+
+    def copy(self, cluster: "CannedCluster", broker: str, count: int) -> None:
+        """Hold the same messages as the master, the first ones of each queue."""
+        for queue_id, queue in self.queues.items():
+            master = cluster.queues[broker, queue_id]
+            queue.first = master.first
+            queue.records = master.records[:count]
+            queue.positions = master.positions[:count]
+
+    def answer(self, call: Any) -> Reply:
+        """The reply to a call."""
+        self.calls.append(call)
+        if self.failures:
+            raise self.failures.popleft()
+        assert isinstance(call, Pull), "a replica is asked for messages alone"
+        queue = self.queues[call.queue_id]
+        edges: Any = {"min_offset": queue.first, "max_offset": queue.end}
+        at = call.queue_offset
+        records = queue.records[at - queue.first :] if at >= queue.first else []
+        records = records[: min(self.pull_max, call.max_msg_nums)]
+        if not records:
+            return PullReply(code=self.empty_code, next_begin_offset=at, **edges)
+        return PullReply(next_begin_offset=at + len(records), body=b"".join(records), **edges)
+
+
 class CannedCluster:
     """A topic of two queues on each broker; `failures` are failures that the next calls meet."""
 
@@ -67,7 +104,18 @@ class CannedCluster:
         """Topic ids of the brokers that report them."""
         self.broker_ids: dict[str, int] = {}
         """Broker ids of followers."""
+        self.replicas: dict[str, CannedReplica] = {}
+        """The replica of a broker, which has id 1."""
         self.position = 0
+
+    def add_replica(self, broker: str) -> CannedReplica:
+        """Add an empty replica of a broker."""
+        replica = self.replicas[broker] = CannedReplica(f"{broker}-copy:10911")
+        return replica
+
+    def pulls(self) -> list[Pull]:
+        """The pulls that masters got."""
+        return [call for call in self.calls if isinstance(call, Pull)]
 
     def send(self, broker: str, queue_id: int, *bodies: bytes, **properties: str) -> None:
         """Append messages to a queue."""
@@ -100,7 +148,8 @@ class CannedCluster:
                 BrokerData(
                     cluster="c",
                     broker_name=name,
-                    broker_addrs={self.broker_ids.get(name, 0): address},
+                    broker_addrs={self.broker_ids.get(name, 0): address}
+                    | ({1: self.replicas[name].address} if name in self.replicas else {}),
                 )
                 for name, address in self.addresses.items()
             ],
@@ -188,6 +237,9 @@ class CannedChannel:
 
     def call(self, call: Call[Any], _timeout_ms: int) -> Any:
         assert self.is_open
+        for replica in self.cluster.replicas.values():
+            if replica.address == self.address:
+                return replica.answer(call)
         self.cluster.calls.append(call)
         if self.cluster.failures:
             raise self.cluster.failures.popleft()
@@ -200,6 +252,10 @@ class CannedChannel:
 
     def ask_ahead(self, call: Call[Any]) -> None:
         assert self.is_open
+        for replica in self.cluster.replicas.values():
+            if replica.address == self.address:
+                replica.asked_ahead.append(call)
+                return
         self.cluster.asked_ahead.append(call)
 
     def close(self) -> None:

@@ -5,6 +5,7 @@ import pickle
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark.offset_spec import AtTime, TimeAgo
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.schema import DEFAULT, TYPES
@@ -40,6 +41,7 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
             "sharegroup": "true",
             "decompress": "false",
             "timeout": "5s",
+            "readfrom": "Replica",
         },
         {},
     )
@@ -60,6 +62,7 @@ def test_every_option_with_lower_case_names_as_spark_hands_them_over() -> None:
         share_group=True,
         decompress=False,
         timeout_ms=5000,
+        read_from=ReadFrom.REPLICA,
     )
 
 
@@ -133,6 +136,7 @@ def test_settings_travel_to_workers() -> None:
         ({"namesrv": "nowhere"}, "namesrv"),
         ({"topic": " "}, "'topic' is empty"),
         ({"timeout": "5"}, "timeout"),
+        ({"readFrom": "suggested"}, "readFrom: 'suggested' is neither master nor replica"),
     ],
 )
 def test_unusable_options_are_named(more: dict[str, str], text: str) -> None:

@@ -16,6 +16,8 @@ from roquet.wire.command import JSON, ROCKETMQ, Command, decode, encode, java_te
 from roquet.wire.compact import TRUNCATED
 from roquet.wire.frame import HEADER_READ_MAX, FrameReader, join_frame
 
+pytestmark = pytest.mark.usefixtures("form")
+
 VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]

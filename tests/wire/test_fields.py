@@ -27,6 +27,8 @@ from roquet.wire.fields import decode_call, decode_reply, encode_call, encode_re
 from roquet.wire.frame import FrameReader, join_frame
 from roquet.wire.header_codec import HEADER_CODECS, HeaderField
 
+pytestmark = pytest.mark.usefixtures("form")
+
 VECTORS = Path(__file__).parents[1] / "vectors"
 
 

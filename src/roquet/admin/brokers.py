@@ -7,6 +7,7 @@ import msgspec
 from roquet.admin.client import AdminClient
 from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
+from roquet.model.topic import MASTER_ID
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
@@ -83,19 +84,34 @@ async def statuses(admin: AdminClient) -> list[BrokerStatus]:
 
 
 async def settings(admin: AdminClient, broker: str) -> dict[str, str]:
-    """All settings of a broker by RocketMQ's own keys, sorted."""
+    """All settings of a broker by RocketMQ's own keys, sorted.
+
+    `broker` is a name, for its leader, or a name and an id: `broker-a#1`.
+    """
     reply = await admin.ask(await _address(admin, broker), GetSettings())
     return dict(sorted(read_unescaped(reply.body.decode("utf-8", "replace")).items()))
 
 
 async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str]) -> None:
-    """Change settings of a running broker. Raises CallRefused with the reason when it refuses."""
+    """Change settings of a running broker, named as for `settings`.
+
+    Raises CallRefused with the reason when it refuses.
+    """
     body = escape_properties(changes).encode()
     await admin.ask(await _address(admin, broker), UpdateSettings(body=body))
 
 
 async def _address(admin: AdminClient, broker: str) -> str:
-    known = await admin.brokers()
-    if broker not in known:
-        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(known))}")
-    return known[broker]
+    table = (await admin.cluster()).broker_addr_table
+    addresses = {
+        key: address
+        for name, data in sorted(table.items())
+        for broker_id, address in data.broker_addrs.items()
+        for key in ((name,) if broker_id == MASTER_ID else ()) + (f"{name}#{broker_id}",)
+    }
+    if broker in table and broker not in addresses:
+        ids = ", ".join(f"{broker}#{broker_id}" for broker_id in sorted(table[broker].broker_addrs))
+        raise UsageError(f"the master of {broker!r} is away; its replicas are {ids}")
+    if broker not in addresses:
+        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(table))}")
+    return addresses[broker]

@@ -9,7 +9,7 @@ from typing import Final, Self
 from roquet.client.config import ClientConfig, config_or_default, resolve_name_servers
 from roquet.client.connection.routes import NameServers
 from roquet.client.connection.security import connection_security
-from roquet.model.errors import CallError, CallRefused, RoquetError, UsageError
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.route import BrokerData, ClusterInfo, TopicRoute
 from roquet.model.settings import suggest
@@ -57,8 +57,19 @@ class AdminClient:
         await self._pool.close()
 
     async def brokers(self) -> Mapping[str, str]:
-        """Leader addresses by broker name, sorted. Raises RoquetError when there is no broker."""
+        """Addresses by broker name, sorted: the leader's, else that of the lowest broker id.
+
+        For questions; changes go to `leaders`. Raises RoquetError when there is no broker.
+        """
         return leader_addresses((await self.cluster()).broker_addr_table.values())
+
+    async def leaders(self) -> Mapping[str, str]:
+        """Leader addresses by broker name, without those whose leader is away.
+
+        Raises RoquetError when there is no broker.
+        """
+        brokers = (await self.cluster()).broker_addr_table.values()
+        return {broker.broker_name: broker.leader for broker in brokers if broker.leader}
 
     async def cluster(self) -> ClusterInfo:
         """All brokers by name and by cluster. Raises RoquetError when there is no broker."""
@@ -121,18 +132,18 @@ class AdminClient:
         failed = {name: outcome for name, outcome in named if isinstance(outcome, CallError)}
         return {n: o for n, o in named if not isinstance(o, CallError)}, failed
 
-    async def change_each(
-        self, calls: Mapping[str, Call[Reply]], brokers: Mapping[str, str], done: str
-    ) -> list[str]:
-        """Send each broker its own call, all at once; returns the broker names.
+    async def change_each(self, calls: Mapping[str, Call[Reply]], done: str) -> list[str]:
+        """Send each broker's leader its own call, all at once; returns the broker names.
 
-        Raises RoquetError when some failed: it says where the change was `done` (a participle for
-        the text, as "created"). When all failed, raises the first error.
+        Followers take no changes: they copy those of their leader. Raises RoquetError when some
+        failed: it says where the change was `done` (a participle for the text, as "created"). When
+        all failed, raises the first error.
         """
+        leaders = await self.leaders()
 
         async def attempt(broker: str) -> CallError | None:
             try:
-                await self.ask(brokers[broker], calls[broker])
+                await self.ask(known_leader(leaders, broker), calls[broker])
             except CallError as error:
                 return error
             return None
@@ -153,6 +164,13 @@ def leader_addresses(brokers: Iterable[BrokerData]) -> dict[str, str]:
     """Addresses by broker name, sorted: the leader's, else that of the lowest broker id."""
     addresses = {broker.broker_name: broker.any_address for broker in brokers}
     return {name: address for name, address in sorted(addresses.items()) if address}
+
+
+def known_leader(leaders: Mapping[str, str], broker: str) -> str:
+    """The address of a broker's leader. Raises ConnectFailed while the leader is away."""
+    if broker not in leaders:
+        raise ConnectFailed(f"the master of {broker} is away, and its replicas take no changes")
+    return leaders[broker]
 
 
 def failures_text(failed: Mapping[str, CallError]) -> str:

@@ -164,7 +164,7 @@ async def create(admin: AdminClient, name: str, changes: Mapping[str, object]) -
         broker: CreateGroup(body=codec.dumps(replace(known.get(broker, defaults), **changes)))
         for broker in brokers
     }
-    return await admin.change_each(calls, brokers, "made")
+    return await admin.change_each(calls, "made")
 
 
 async def delete(admin: AdminClient, name: str) -> list[str]:
@@ -172,7 +172,7 @@ async def delete(admin: AdminClient, name: str) -> list[str]:
     check_group(name)
     brokers = await admin.brokers()
     call = DeleteGroup(group_name=name, clean_offset=True)
-    return await admin.change_each(dict.fromkeys(brokers, call), brokers, "deleted")
+    return await admin.change_each(dict.fromkeys(brokers, call), "deleted")
 
 
 async def _names(admin: AdminClient, brokers: Mapping[str, str]) -> list[str]:

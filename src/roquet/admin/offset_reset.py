@@ -8,7 +8,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from roquet.admin import groups
-from roquet.admin.client import AdminClient, leader_addresses
+from roquet.admin.client import AdminClient, known_leader, leader_addresses
 from roquet.model import names
 from roquet.model.errors import CallRefused, RoquetError, UsageError
 from roquet.model.queue import MessageQueue
@@ -115,14 +115,14 @@ async def reset(admin: AdminClient, group: str, resets: Sequence[QueueReset]) ->
     were reset, when one fails.
     """
     online = await is_online(admin, group)
-    brokers = await admin.brokers()
+    leaders = await admin.leaders()
     whole = await _brokers_moved_whole(admin, resets) if online else set()
     done: set[MessageQueue] = set()
     for change in resets:
         if change.queue in done:
             continue
         try:
-            address = brokers[change.queue.broker_name]
+            address = known_leader(leaders, change.queue.broker_name)
             if online:
                 is_whole = change.queue.broker_name in whole
                 done |= await _reset_online(

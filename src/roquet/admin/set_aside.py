@@ -10,10 +10,10 @@ from typing import Final
 
 import msgspec
 
-from roquet.admin.client import AdminClient
+from roquet.admin.client import AdminClient, known_leader
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed
 from roquet.model.message import StoredMessage
 from roquet.model.queue import MessageQueue
 from roquet.wire.calls.transaction import ResumeCheck
@@ -71,12 +71,14 @@ async def retry(
     admin: AdminClient, messages: Sequence[SetAsideMessage]
 ) -> list[tuple[SetAsideMessage, str]]:
     """Give messages back to their services; returns those that failed, with the reason."""
-    addresses = await admin.brokers()
+    leaders = await admin.leaders()
     failed: list[tuple[SetAsideMessage, str]] = []
     for message in messages:
         call = ResumeCheck(topic=TOPIC, msg_id=message.message_id)
-        _, errors = await admin.ask_each({message.broker: addresses[message.broker]}, call)
-        failed += [(message, str(error)) for error in errors.values()]
+        try:
+            await admin.ask(known_leader(leaders, message.broker), call)
+        except CallError as error:
+            failed.append((message, str(error)))
     return failed
 
 

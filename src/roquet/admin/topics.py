@@ -184,7 +184,7 @@ async def create(
         order=bool(settings.order),
         attributes=settings.attributes,
     )
-    done = await admin.change_each(dict.fromkeys(addresses, call), addresses, "created")
+    done = await admin.change_each(dict.fromkeys(addresses, call), "created")
     await _wait_until_registered(admin, dict.fromkeys(done, call))
     return done
 
@@ -206,7 +206,7 @@ async def update(
         raise next(iter(silent.values()))
     known = _decode_each(answers, TopicConfig)
     calls = {broker: _change_call(known[broker], settings) for broker in addresses}
-    done = await admin.change_each(calls, addresses, "changed")
+    done = await admin.change_each(calls, "changed")
     await _wait_until_registered(admin, calls)
     return done
 
@@ -215,9 +215,7 @@ async def delete(admin: AdminClient, name: str) -> list[str]:
     """Delete a topic with its messages from its brokers and from all name servers."""
     route = await admin.known_route(name)
     addresses = leader_addresses(route.broker_datas)
-    done = await admin.change_each(
-        dict.fromkeys(addresses, DeleteTopic(topic=name)), addresses, "deleted"
-    )
+    done = await admin.change_each(dict.fromkeys(addresses, DeleteTopic(topic=name)), "deleted")
     _, failed = await admin.ask_name_servers(ForgetTopic(topic=name))
     wrong = {n: e for n, e in failed.items() if not _is_unknown_topic(e)}
     if wrong:

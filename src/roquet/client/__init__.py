@@ -43,6 +43,7 @@ from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus, SendReceipt, SendStatus
 from roquet.model.subscription import MessageModel
 from roquet.net.tls import Tls
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "PullResult",
     "PullStatus",
     "PushConsumer",
+    "ReadFrom",
     "ReceivedMessage",
     "RecordError",
     "RemoteProtocolError",

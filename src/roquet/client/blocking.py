@@ -52,6 +52,7 @@ from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, SendReceipt
 from roquet.model.subscription import ALL
+from roquet.rules.replication.read_from import ReadFrom
 
 __all__ = [
     "CallError",
@@ -71,6 +72,7 @@ __all__ = [
     "ProducerConfig",
     "PullConsumer",
     "PushConsumer",
+    "ReadFrom",
     "ReceivedMessage",
     "RecordError",
     "RemoteProtocolError",

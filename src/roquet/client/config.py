@@ -26,6 +26,7 @@ from roquet.rules.consumption.flow_control import (
     SPAN_MAX,
     FlowLimits,
 )
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.wire.records.compression import Compression
 
 NAMESRV_VARIABLE: Final = "NAMESRV_ADDR"
@@ -224,6 +225,9 @@ class ConsumerConfig(ClientConfig, frozen=True, kw_only=True):
     """Where a group starts to read that has no committed offset."""
     consume_timestamp_ms: int | None = None
     """The time for TIMESTAMP; None is half an hour before the start, as in Java."""
+    read_from: ReadFrom = ReadFrom.SUGGESTED
+    """Which broker of a name is read: MASTER, REPLICA, or the one that the last reply SUGGESTED.
+    Each falls back on another one that is alive; offsets are committed at the master."""
     message_model: MessageModel = MessageModel.CLUSTERING
     """CLUSTERING: the group's members share the messages. BROADCASTING: each member gets all."""
     strategy: str | Strategy = "AVG"

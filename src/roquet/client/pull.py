@@ -104,9 +104,10 @@ class PullConsumer(RebalancedConsumer):
         await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.latest_topic_id(queue)
-        reply = await self._puller.pull(
+        pulled = await self._puller.pull(
             queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
         )
+        reply = pulled.reply
         messages = [
             record.to_message(message, broker=queue.broker_name)
             for message in record.decode_many(reply.body)

@@ -22,6 +22,7 @@ from roquet.client.producer import Producer
 from roquet.client.reading.request_reply import with_system_properties
 from roquet.client.sending.delivery import (
     RETRY_PAUSE_MS,
+    RETRY_PAUSE_MS_MAX,
     MessageDelivery,
     OutgoingBatch,
 )
@@ -244,16 +245,23 @@ class TransactionProducer(Producer):
 
     async def _send_half(self, prepared: PreparedMessage, deadline_ms: int) -> SendReceipt:
         outgoing, clock = OutgoingBatch((prepared,), prepared), self._config.clock
-        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
-        for left in range(self._config.retry_times, -1, -1):
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+        left_tries = self._config.retry_times
+        while True:
             try:
                 return (await self._once.send(outgoing, deadline_ms, None, self._turn))[0]
             except CallError as error:
-                is_last = not left or deadline_ms <= clock.monotonic_ms()
+                left_ms = deadline_ms - clock.monotonic_ms()
+                is_failover = self._delivery.may_get_new_master(prepared.topic, error)
+                is_last = left_ms <= 0 or not (left_tries or is_failover)
                 if is_last or not error.definite or not is_retryable(error):
                     raise
-            await clock.sleep(next(pauses_ms))
-        raise AssertionError("the last try returns or raises")
+            if is_failover:
+                await self._delivery.refresh_route(prepared.topic, left_ms)
+            else:
+                left_tries -= 1
+            left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
+            await clock.sleep(min(next(pauses_ms), left_ms))
 
     async def end(self, transaction: Transaction) -> None:
         """Tell the broker a transaction's state; CallRefused if the message cannot be delivered."""

@@ -13,8 +13,10 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
 from roquet.namesrv.live_brokers import LiveBrokers
+from roquet.namesrv.lowest_id_notices import LowestIdNotices
 from roquet.namesrv.state import NameServerState
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.store.filesystem.files import RealFiles
@@ -52,6 +54,9 @@ class NameServer:
 
     async def __aenter__(self) -> Self:
         router = Router()
+        notices = LowestIdNotices(self.state, ChannelPool(clock=self.state.clock))
+        self._running.push_async_callback(notices.close)
+        self.state.brokers.listeners.append(notices.send)
         for call, handler in HANDLERS.items():
             router.add(call, partial(handler, self.state))
         config, clock = self.config, self.state.clock

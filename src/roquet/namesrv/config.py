@@ -29,6 +29,11 @@ class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Whether a route includes the order setting of its topic."""
     all_topics: bool = True
     """Whether clients may list all topics."""
+    show_acting_master: bool = False
+    """Whether a follower that stands in for its leader is shown to clients in the leader's place,
+    for reads. The brokers decide whether they do (enableSlaveActingMaster)."""
+    notify_lowest_id: bool = False
+    """Whether brokers are notified at once when another member of their name has the lowest id."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
     unused: Mapping[str, str] = {}

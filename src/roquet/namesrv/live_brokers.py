@@ -1,11 +1,12 @@
 """Live brokers: their registrations, connections and last signs of life."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules import liveness, routing
 from roquet.rules.liveness import LastSeen
+from roquet.rules.lowest_broker_id import LowestIdChange, after_loss, after_registration
 from roquet.rules.routing import (
     BrokerKey,
     BrokerRegistration,
@@ -23,6 +24,8 @@ class LiveBrokers:
         self.registrations: BrokerRegistrations = {}
         self._signs: dict[BrokerKey, LastSeen] = {}
         self._peers: dict[BrokerKey, Peer] = {}
+        self.listeners: list[Callable[[LowestIdChange], object]] = []
+        """Called when another member of a broker name has the lowest id."""
 
     def take(
         self, new: BrokerRegistration, peer: Peer, sign: LastSeen, *, whole: bool
@@ -36,11 +39,14 @@ class LiveBrokers:
             log.warning(
                 "%s at %s is not registered: %s", new.broker_key, new.address, verdict.value
             )
+            if verdict is RegistrationVerdict.OUTDATED:
+                self._keep(routing.without_address(self.registrations, new))
             return verdict
         if new.broker_key not in self.registrations:
             log.info("broker %s (id %d) joins at %s", *new.broker_key, new.address)
-        self.registrations = routing.merge(self.registrations, new, whole=whole)
-        self._signs = {s: sign for s, sign in self._signs.items() if s in self.registrations}
+        before = self.registrations
+        self._keep(routing.merge(before, new, whole=whole))
+        self._report(after_registration(before, self.registrations, new))
         self._signs[new.broker_key] = sign
         if self._peers.get(new.broker_key) is not peer:
             self._peers[new.broker_key] = peer
@@ -70,9 +76,19 @@ class LiveBrokers:
             if registration is None:
                 continue
             log.info("broker %s (id %d) at %s %s", *broker_key, registration.address, reason)
-            self.registrations = routing.without(self.registrations, [broker_key])
-            self._signs.pop(broker_key, None)
-            self._peers.pop(broker_key, None)
+            self._keep(routing.without(self.registrations, [broker_key]))
+            self._report(after_loss(self.registrations, registration))
+
+    def _keep(self, registrations: BrokerRegistrations) -> None:
+        """Replace the registrations; signs and connections of others are forgotten."""
+        self.registrations = registrations
+        self._signs = {key: sign for key, sign in self._signs.items() if key in registrations}
+        self._peers = {key: peer for key, peer in self._peers.items() if key in registrations}
+
+    def _report(self, change: LowestIdChange | None) -> None:
+        if change is not None:
+            for listener in self.listeners:
+                listener(change)
 
     def _lost(self, peer: Peer) -> None:
         """Forget the brokers of a closed connection, unless they registered over a newer one."""

@@ -4,6 +4,8 @@
                     OTHER_BROKER ────────────────▶ another broker
                     STALE_QUEUE ─────────────────▶ a queue of a fresh route
                     any other refusal ───────────▶ raised
+    with replicas:  network failure, TRANSIENT ──▶ the next master, by a fresh route, until the
+                                                   deadline
 
 Source: `DefaultMQProducer.retryResponseCodes` of Apache RocketMQ 5, and GO_AWAY of its remoting
 client. This layer does not import `wire.codes.ResponseCode`: a test compares the numbers.
@@ -70,6 +72,21 @@ def is_retryable(error: CallError) -> bool:
     return retry_of(error) in {Retry.ANY_BROKER, Retry.OTHER_BROKER}
 
 
-def needs_fresh_route(error: CallError) -> bool:
-    """Whether the route may be outdated: the broker is gone, or does not know topic or queue."""
+def may_be_failover(error: CallError) -> bool:
+    """Whether a broker that has replicas may be the master no more, or not yet.
+
+    A fresh route names the master, or will soon. A replica refuses sends as a busy master does
+    (SYSTEM_BUSY, SERVICE_NOT_AVAILABLE), and a new master with too few replicas in sync by
+    SYSTEM_ERROR.
+    """
+    return is_transient(error)
+
+
+def needs_fresh_route(error: CallError, *, has_replicas: bool = False) -> bool:
+    """Whether the route may be outdated.
+
+    The broker is gone, does not know topic or queue, or may not be the master of its replicas.
+    """
+    if has_replicas and may_be_failover(error):
+        return True
     return not isinstance(error, CallRefused) or error.code in STALE_ROUTE

@@ -15,6 +15,7 @@ from roquet.model.settings import (
     parse_int,
     parse_millis,
 )
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
 from roquet.spark.kafka_names import OPTIONS, hint
 from roquet.spark.offset_spec import OffsetSpec
@@ -64,6 +65,8 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Read with the group's name even when it has members."""
     decompress: bool = True
     timeout_ms: int = TIMEOUT_MS
+    read_from: ReadFrom = ReadFrom.MASTER
+    """REPLICA: tasks read what replicas have from them, and the rest from the master."""
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
@@ -189,6 +192,14 @@ def _text(text: str, name: str) -> str:
     return text.strip()
 
 
+def _read_from(text: str, name: str) -> ReadFrom:
+    choices = {each.value: each for each in (ReadFrom.MASTER, ReadFrom.REPLICA)}
+    chosen = choices.get(text.strip().lower())
+    if chosen is None:
+        raise ConfigError(f"{name}: {text.strip()!r} is neither master nor replica")
+    return chosen
+
+
 def _positive(text: str, name: str) -> int:
     return parse_int(text, name, least=1)
 
@@ -229,6 +240,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
         "shareGroup": ("share_group", parse_bool),
         "decompress": ("decompress", parse_bool),
         "timeout": ("timeout_ms", parse_millis),
+        "readFrom": ("read_from", _read_from),
     }
 )
 """The field and the parser of every option."""

@@ -3,6 +3,8 @@
     store              the facade: append, read, search, flush, delete, close
     check, dump        a directory examined, and files shown, without opening the store
     ───────────────────────────────────────────────────────────────────────────────
+    replication/       the log copied as bytes, dispatched and cut; files of epochs and identity
+    ───────────────────────────────────────────────────────────────────────────────
     recovery/          open a directory after a stop or a crash; the scrub of the older log
     reading/           records by offset, by time, by position and by key
     writer             a message becomes a record and a queue entry

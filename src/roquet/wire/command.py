@@ -32,6 +32,7 @@ from roquet.wire.frame import (
     header_end,
     join_frame,
 )
+from roquet.wire.records.speedups import compiled
 
 JSON: Final = int(SerializeType.JSON)
 ROCKETMQ: Final = int(SerializeType.ROCKETMQ)
@@ -124,6 +125,7 @@ class _JsonHeader(msgspec.Struct):
 _decode_json_header = msgspec.json.Decoder(_JsonHeader, strict=False).decode
 
 
+@compiled
 def decode(frame: bytes) -> Command:
     """Decode one frame, given without its length word."""
     kind = frame[0] if frame else JSON

@@ -29,7 +29,8 @@ from roquet.wire.command import (
 )
 from roquet.wire.compact import PackedFields, encode_compact, write_pairs
 from roquet.wire.fastjson.coercion import integer_of, truth_of
-from roquet.wire.header_codec import HEADER_CODECS, HeaderField
+from roquet.wire.header_codec import HEADER_CODECS, HeaderCodec, HeaderField
+from roquet.wire.records.speedups import compiled
 
 AnyCall = Call[Any]
 CallT = TypeVar("CallT", bound=AnyCall)
@@ -75,24 +76,51 @@ def encode_call(
 ) -> bytes:
     """Encode the whole frame of a request."""
     flag = FLAG_ONEWAY if oneway else 0
-    code = int(call.code)
-    if serialize_type == JSON:
-        identity = sender(language, version)
-        return encode_json(code, flag, opaque, identity, None, _json_pairs(call), call.body)
-    peer = language, version
-    return encode_compact(code, flag, opaque, peer, None, _compact_pairs(call), call.body)
+    codec = HEADER_CODECS[type(call)]
+    return encode_frame(
+        call,
+        codec,
+        serialize_type,
+        int(call.code),
+        flag,
+        opaque,
+        language,
+        version,
+        None,
+        call.body,
+    )
 
 
 def encode_reply(
     reply: Reply, command: Command, *, language: int = PYTHON, version: int = VERSION
 ) -> bytes:
     """Encode the whole frame of the response to `command`, in the format of the request."""
-    code, remark, body, opaque = reply.code, reply.remark, reply.body, command.opaque
-    if command.serialize_type == JSON:
+    codec = HEADER_CODECS[type(reply)]
+    return encode_frame(
+        reply, codec, command.serialize_type, reply.code, FLAG_RESPONSE, command.opaque,
+        language, version, reply.remark, reply.body,
+    )  # fmt: skip
+
+
+@compiled
+def encode_frame(  # noqa: PLR0913, PLR0917 - the parts of a frame
+    value: AnyCall | Reply,
+    codec: HeaderCodec,
+    serialize_type: int,
+    code: int,
+    flag: int,
+    opaque: int,
+    language: int,
+    version: int,
+    remark: str | None,
+    body: bytes,
+) -> bytes:
+    """Encode the whole frame of a call or reply, with the codec of its class."""
+    if serialize_type == JSON:
         identity = sender(language, version)
-        return encode_json(code, FLAG_RESPONSE, opaque, identity, remark, _json_pairs(reply), body)
-    peer, pairs = (language, version), _compact_pairs(reply)
-    return encode_compact(code, FLAG_RESPONSE, opaque, peer, remark, pairs, body)
+        return encode_json(code, flag, opaque, identity, remark, _json_pairs(value, codec), body)
+    peer, pairs = (language, version), _compact_pairs(value, codec)
+    return encode_compact(code, flag, opaque, peer, remark, pairs, body)
 
 
 def to_ext(value: AnyCall | Reply) -> dict[str, str]:
@@ -102,18 +130,18 @@ def to_ext(value: AnyCall | Reply) -> dict[str, str]:
     return {name: java_text(item) for name, item in pairs if item is not None}
 
 
-def _json_pairs(value: AnyCall | Reply) -> bytes:
+def _json_pairs(value: AnyCall | Reply, codec: HeaderCodec) -> bytes:
     """Inside of the JSON object of a value's fields."""
     try:
-        return HEADER_CODECS[type(value)].to_json(value)
+        return codec.to_json(value)
     except UnicodeEncodeError:  # a lone surrogate, which Java's strings can hold
         return json_pairs(to_ext(value))
 
 
-def _compact_pairs(value: AnyCall | Reply) -> bytes:
+def _compact_pairs(value: AnyCall | Reply, codec: HeaderCodec) -> bytes:
     """Pairs of a value's fields in the compact form."""
     try:
-        return HEADER_CODECS[type(value)].to_compact(value)
+        return codec.to_compact(value)
     except (UnicodeEncodeError, OverflowError):  # as above, or a text of 64 KiB or more
         return write_pairs(to_ext(value))
 

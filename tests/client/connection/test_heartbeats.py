@@ -157,3 +157,57 @@ async def test_an_invalid_address_does_not_end_the_heartbeats(
         await asyncio.sleep(61)
         assert len(cluster.brokers["a"].heartbeats) >= before + 2
         assert caplog.text.count("is not an address") == 1
+
+
+@in_virtual_time
+async def test_consumers_send_heartbeats_to_replicas_and_producers_to_masters_alone(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        replica = await cluster.add_replica("a")
+        producer = Session(cluster.address, virtual(ClientConfig))
+        data = HeartbeatData(client_id="p", producer_data_set=[ProducerData(group_name="g")])
+        producer.start(lambda: data)
+        await producer.routes.refresh("t")
+        await asyncio.sleep(1)
+        assert {beat.client_id for beat in cluster.brokers["a"].heartbeats} == {"p"}
+        assert not replica.heartbeats
+        async with session_of(virtual, cluster.address) as session:
+            await session.routes.refresh("t")
+            await asyncio.sleep(1)
+            assert {beat.client_id for beat in replica.heartbeats} == {session.identity.client_id}
+            await session.membership.leave(consumer="g")
+            assert [left.consumer_group for left in replica.left] == ["g"]
+        await producer.close()
+
+
+@in_virtual_time
+async def test_a_new_replica_gets_the_heartbeats_of_consumers_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        session_of(virtual, cluster.address) as session,
+    ):
+        await session.routes.refresh("t")
+        await asyncio.sleep(5)
+        replica = await cluster.add_replica("a")
+        await session.routes.refresh("t")
+        await asyncio.sleep(1)
+        assert replica.heartbeats
+
+
+@in_virtual_time
+async def test_members_come_from_a_replica_while_the_master_is_away(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 1}) as cluster,
+        session_of(virtual, cluster.address) as session,
+    ):
+        await cluster.add_replica("a")
+        await session.routes.refresh("t")
+        await asyncio.sleep(1)
+        await cluster.lose_master("a")
+        await session.routes.refresh("t")
+        assert await session.membership.members("g", "t") == [session.identity.client_id]

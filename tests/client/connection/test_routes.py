@@ -214,3 +214,43 @@ async def test_an_unreadable_route_keeps_the_old_one_and_delays_no_other(
         await asyncio.sleep(31)
         assert len(routes.readable("t") or ()) == 2
         keeping.cancel()
+
+
+@in_virtual_time
+async def test_a_broker_name_has_a_leader_and_followers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        for broker_id in (2, 1):
+            await cluster.add_replica("a", broker_id)
+        await routes.refresh("t")
+        leader, first, second = (cluster.addresses("a")[broker_id] for broker_id in range(3))
+        assert routes.addresses("a") == {0: leader, 1: first, 2: second}
+        assert (routes.leader("a"), routes.followers("a")) == (leader, [first, second])
+        assert routes.any_member("a") == leader
+        await cluster.lose_master("a")
+        await routes.refresh("t")
+        assert routes.writable("t") is None, "followers take no messages"
+        assert routes.readable("t") == [MessageQueue("t", "a", 0)]
+        assert (routes.any_member("a"), routes.followers("a")) == (first, [first, second])
+        with pytest.raises(ConnectFailed, match="no address of broker a"):
+            routes.leader("a")
+        with pytest.raises(ConnectFailed, match="no address of broker z"):
+            routes.any_member("z")
+
+
+@in_virtual_time
+async def test_the_latest_route_says_where_a_broker_is(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}, u={"a": 1}) as cluster:
+        routes = routes_of(virtual, cluster.address)
+        await cluster.add_replica("a")
+        await routes.refresh("t")
+        await routes.refresh("u")
+        cluster.promote("a")
+        del cluster.topics["u"]
+        for topic in ("t", "u", "t"):
+            await routes.refresh(topic)
+            assert routes.leader("a") == cluster.brokers["a"].address, "not that of u's old route"

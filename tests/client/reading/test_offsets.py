@@ -5,17 +5,18 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.session import Session
 from roquet.client.reading.offsets import GroupOffsets
-from roquet.model.errors import ConnectFailed
+from roquet.model.errors import CallRefused, ConnectFailed
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
 from roquet.testing.clock import in_virtual_time
-from roquet.wire.calls.offset import OffsetByTime, OffsetReply
+from roquet.wire.calls.offset import OffsetByTime, OffsetReply, UpdateOffset
+from roquet.wire.codes import ResponseCode
 
 QUEUE = MessageQueue("t", "a", 0)
 RETRY = MessageQueue("%RETRY%g", "a", 0)
@@ -156,3 +157,82 @@ async def test_a_recreated_topic_starts_at_its_first_offset(
         broker.topic_ids.clear()
         await offsets.start_offset(QUEUE)
         assert offsets.topic_ids == {}, "a broker that gives no ids"
+
+
+async def without_master(cluster: FakeCluster, *, is_in_route: bool) -> FakeBroker:
+    """Stop the master of "a"; return its replica."""
+    replica = await cluster.add_replica("a")
+    if is_in_route:
+        await cluster.brokers["a"].server.stop(0)
+    else:
+        await cluster.lose_master("a")
+    return replica
+
+
+@pytest.mark.parametrize("is_in_route", [True, False])
+def test_a_replica_keeps_offsets_while_the_master_is_away(
+    fakes: FakeClusters, virtual: VirtualConfig, is_in_route: bool
+) -> None:
+    @in_virtual_time
+    async def kept() -> None:
+        async with fakes(t={"a": 1}) as cluster:
+            replica = await without_master(cluster, is_in_route=is_in_route)
+            async with offsets_of(virtual, cluster) as offsets:
+                await offsets.commit(QUEUE, 12)
+                assert replica.committed == {("g", "t", 0): 12}
+                assert await offsets.committed(QUEUE) == 12
+                await offsets.commit_nowait(QUEUE, 13)
+                assert await offsets.committed(QUEUE) == 13
+
+    kept()
+
+
+@in_virtual_time
+async def test_offsets_are_kept_at_the_master_while_it_is_there(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        replica = await cluster.add_replica("a")
+        async with offsets_of(virtual, cluster) as offsets:
+            assert await offsets.committed(QUEUE) is None, "the master knows that there is none"
+            await offsets.commit(QUEUE, 12)
+            await offsets.commit_nowait(QUEUE, 13)
+            assert await offsets.committed(QUEUE) == 13
+            assert not replica.commits
+
+
+@in_virtual_time
+async def test_a_replica_that_knows_no_offset_does_not_start_a_group_elsewhere(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster:
+        await without_master(cluster, is_in_route=True)
+        async with offsets_of(virtual, cluster) as offsets:
+            with pytest.raises(ConnectFailed):
+                await offsets.start_offset(QUEUE)
+
+
+@in_virtual_time
+async def test_a_commit_that_the_master_refuses_goes_nowhere_else(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    def refuse(call: UpdateOffset, peer: Peer) -> None:
+        raise CallRefused(ResponseCode.NO_PERMISSION, "no")
+
+    async with fakes(t={"a": 1}) as cluster:
+        replica = await cluster.add_replica("a")
+        cluster.brokers["a"].handlers[UpdateOffset] = refuse
+        async with offsets_of(virtual, cluster) as offsets:
+            with pytest.raises(CallRefused):
+                await offsets.commit(QUEUE, 12)
+        assert not replica.commits
+
+
+@in_virtual_time
+async def test_without_any_broker_a_commit_fails(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with fakes(t={"a": 1}) as cluster, offsets_of(virtual, cluster) as offsets:
+        await cluster.brokers["a"].server.stop(0)
+        with pytest.raises(ConnectFailed):
+            await offsets.commit_nowait(QUEUE, 12)

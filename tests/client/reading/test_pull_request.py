@@ -1,19 +1,32 @@
-"""One pull of one queue."""
+"""One pull of one queue, from the master or a replica."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
-from tests.client.conftest import FakeClusters, VirtualConfig
+from tests.client.conftest import FakeBroker, FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.session import Session
-from roquet.client.reading.pull_request import Puller, SubscriptionFilter, check_filters
-from roquet.model.errors import CallRefused, UsageError
+from roquet.client.reading.pull_request import (
+    PulledFrom,
+    Puller,
+    SubscriptionFilter,
+    check_filters,
+)
+from roquet.model.errors import CallRefused, ConnectFailed, UsageError
+from roquet.model.flags import PullFlag
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import HeartbeatData
 from roquet.net.router import Peer
+from roquet.rules.replication.read_from import AVOID_MS, ReadFrom
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import CheckClientBody
 from roquet.wire.calls.heartbeat import CheckSubscription
+from roquet.wire.calls.pull import PullReply
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
 QUEUE = MessageQueue("t", "a", 0)
@@ -123,3 +136,224 @@ async def test_a_pull_names_its_filter(fakes: FakeClusters, virtual: VirtualConf
         assert (held.subscription, held.expression_type, held.sub_version) == ("TagA", "TAG", 7)
         assert this_loop().clock.monotonic_ms() == 700
         await session.close()
+
+
+class Reader:
+    """A puller of one queue, and the brokers that it reads."""
+
+    def __init__(self, puller: Puller, cluster: FakeCluster, session: Session) -> None:
+        self.puller = puller
+        self.cluster = cluster
+        self.session = session
+        self.filter = SubscriptionFilter.by_tags("t", "*", 1)
+
+    @property
+    def master(self) -> FakeBroker:
+        return self.cluster.brokers["a"]
+
+    @property
+    def replica(self) -> FakeBroker:
+        return self.cluster.replicas["a"][1]
+
+    def put(self, *bodies: bytes) -> None:
+        """Store messages at both."""
+        self.master.put("t", 0, *bodies)
+        self.replica.put("t", 0, *bodies)
+
+    async def pull(
+        self, offset: int, *, suspend_ms: int = 0, progress: int | None = None
+    ) -> PulledFrom:
+        return await self.puller.pull(
+            QUEUE, offset, self.filter, count=1, suspend_ms=suspend_ms, progress=progress
+        )
+
+    async def pull_from(self, offset: int) -> tuple[int | None, int]:
+        """The broker id that answers, and the next offset."""
+        pulled = await self.pull(offset)
+        return pulled.broker_id, pulled.reply.next_begin_offset
+
+
+@asynccontextmanager
+async def reader_of(
+    fakes: FakeClusters, virtual: VirtualConfig, **settings: Any
+) -> AsyncIterator[Reader]:
+    async with fakes(t={"a": 1}) as cluster:
+        await cluster.add_replica("a")
+        config: ConsumerConfig = virtual(ConsumerConfig, **settings)
+        session = Session(cluster.address, config)
+        session.start(lambda: HeartbeatData(client_id="me"))
+        try:
+            await session.routes.refresh("t")
+            yield Reader(Puller(session, config, "g", saves_progress=True), cluster, session)
+        finally:
+            await session.close()
+
+
+def suggestion(broker_id: int, next_offset: int = 0) -> PullReply:
+    return PullReply(
+        code=ResponseCode.PULL_NOT_FOUND,
+        suggest_which_broker_id=broker_id,
+        next_begin_offset=next_offset,
+        min_offset=0,
+        max_offset=next_offset,
+    )
+
+
+@in_virtual_time
+async def test_a_pull_goes_to_the_broker_that_the_last_reply_suggested(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual) as reader:
+        reader.put(b"x", b"y")
+        reader.master.pull_answers.append(suggestion(1))
+        assert await reader.pull_from(0) == (0, 0)
+        assert await reader.pull_from(0) == (1, 1)
+        assert await reader.pull_from(1) == (0, 2), "the replica suggests its master"
+
+
+@in_virtual_time
+async def test_a_suggested_broker_that_is_missing_is_replaced_by_another(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual) as reader:
+        reader.put(b"x")
+        reader.master.pull_answers.append(suggestion(3))
+        assert await reader.pull_from(0) == (0, 0)
+        assert await reader.pull_from(0) == (0, 1)
+
+
+@in_virtual_time
+async def test_a_replica_is_preferred_while_it_has_messages(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        reader.put(b"x", b"y")
+        reader.master.put("t", 0, b"only there")
+        assert [await reader.pull_from(offset) for offset in range(3)] == [(1, 1), (1, 2), (0, 3)]
+        asked = len(reader.replica.pulls)
+        assert await reader.pull_from(0) == (0, 1), "a replica that lacked messages is left alone"
+        await this_loop().clock.sleep(AVOID_MS)
+        assert await reader.pull_from(0) == (1, 1)
+        assert len(reader.replica.pulls) == asked + 1
+
+
+@pytest.mark.parametrize(
+    ("code", "next_offset"),
+    [
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 1),
+        (ResponseCode.PULL_OFFSET_MOVED, 0),
+        (ResponseCode.PULL_OFFSET_MOVED, 9),
+        (ResponseCode.PULL_NOT_FOUND, 1),
+    ],
+)
+def test_a_replica_that_lacks_messages_moves_no_reader(
+    fakes: FakeClusters, virtual: VirtualConfig, code: ResponseCode, next_offset: int
+) -> None:
+    @in_virtual_time
+    async def pulled() -> None:
+        async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+            reader.master.put("t", 0, b"x", b"y")
+            answer = PullReply(
+                code=code, next_begin_offset=next_offset, min_offset=next_offset, max_offset=9
+            )
+            reader.replica.pull_answers += [answer, answer]
+            assert await reader.pull_from(1) == (0, 2)
+            await reader.cluster.lose_master("a")
+            await reader.session.routes.refresh("t")
+            reply = (await reader.pull(1)).reply
+            assert (reply.code, reply.next_begin_offset) == (ResponseCode.PULL_NOT_FOUND, 1)
+
+    pulled()
+
+
+@in_virtual_time
+async def test_messages_that_a_replica_filtered_are_passed(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        reader.replica.pull_answers.append(
+            PullReply(
+                code=ResponseCode.PULL_RETRY_IMMEDIATELY,
+                next_begin_offset=8,
+                min_offset=0,
+                max_offset=9,
+            )
+        )
+        assert await reader.pull_from(1) == (1, 8)
+
+
+@in_virtual_time
+async def test_a_replica_that_does_not_know_the_topic_yet_sends_the_reader_to_its_master(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        reader.put(b"x")
+        reader.replica.pull_faults.append(CallRefused(ResponseCode.TOPIC_NOT_EXIST, "not yet"))
+        assert await reader.pull_from(0) == (0, 1)
+
+
+@in_virtual_time
+async def test_a_dead_replica_sends_the_reader_to_its_master_and_a_dead_master_to_its_replica(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        reader.put(b"x")
+        await reader.replica.server.stop(0)
+        assert await reader.pull_from(0) == (0, 1)
+    async with reader_of(fakes, virtual, read_from=ReadFrom.MASTER) as reader:
+        reader.put(b"x")
+        assert await reader.pull_from(0) == (0, 1)
+        await reader.master.server.stop(0)
+        assert await reader.pull_from(0) == (1, 1)
+
+
+@in_virtual_time
+async def test_the_first_failure_is_raised_when_no_member_answers(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual) as reader:
+        master = reader.master.address
+        await reader.master.server.stop(0)
+        await reader.replica.server.stop(0)
+        with pytest.raises(ConnectFailed, match=master):
+            await reader.pull(0)
+
+
+@in_virtual_time
+async def test_a_refusal_of_the_master_is_final(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual) as reader:
+        reader.put(b"x")
+        reader.master.pull_faults.append(CallRefused(ResponseCode.NO_PERMISSION, "no"))
+        with pytest.raises(CallRefused, match="no"):
+            await reader.pull(0)
+        assert not reader.replica.pulls
+
+
+@in_virtual_time
+async def test_an_offset_is_committed_by_a_pull_from_the_master_alone(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        reader.put(b"x")
+        assert (await reader.pull(0, progress=5)).broker_id == 1
+        flags = PullFlag(reader.replica.pulls[0].sys_flag)
+        assert PullFlag.COMMIT_OFFSET not in flags
+        assert reader.replica.pulls[0].commit_offset == 0
+        assert (await reader.pull(1, progress=5)).broker_id == 0
+        assert reader.master.committed == {("g", "t", 0): 5}
+
+
+@in_virtual_time
+async def test_only_a_broker_that_cannot_be_behind_is_asked_to_wait(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with reader_of(fakes, virtual, read_from=ReadFrom.REPLICA) as reader:
+        assert (await reader.pull(0, suspend_ms=9_000)).broker_id == 0
+        assert [pull.suspend_timeout_millis for pull in reader.replica.pulls] == [0]
+        assert [pull.suspend_timeout_millis for pull in reader.master.pulls] == [9_000]
+        await reader.cluster.lose_master("a")
+        await reader.session.routes.refresh("t")
+        assert (await reader.pull(0, suspend_ms=9_000)).broker_id is None
+        assert reader.replica.pulls[-1].suspend_timeout_millis == 9_000

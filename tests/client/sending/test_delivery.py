@@ -1,5 +1,6 @@
 """A batch is sent to a queue, and retried on that or another one."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -391,3 +392,117 @@ def test_a_batch_that_is_stored_as_one_has_one_id() -> None:
 def test_stored_but_less_durable_is_a_receipt(code: ResponseCode, status: SendStatus) -> None:
     (receipt,) = receipts_of(SendReply(code=code, msg_id="A"), b"1")
     assert (receipt.status, receipt.ok) == (status, False)
+
+
+async def promoted_after(cluster: FakeCluster, seconds: float) -> None:
+    """Lose the master of "a" now; its replica becomes the master after a while."""
+    await cluster.lose_master("a")
+    await asyncio.sleep(seconds)
+    cluster.promote("a")
+
+
+@pytest.mark.parametrize("order_hash", [None, 1])
+def test_a_send_finds_the_new_master_while_its_time_lasts(
+    fakes: FakeClusters, virtual: VirtualConfig, order_hash: int | None
+) -> None:
+    @in_virtual_time
+    async def sent() -> None:
+        async with (
+            fakes(t={"a": 2}) as cluster,
+            delivery_of(virtual, cluster.address) as delivery,
+        ):
+            replica = await cluster.add_replica("a")
+            await delivery.send(outgoing(b"x", order_hash=order_hash))
+            failover = asyncio.create_task(promoted_after(cluster, 2))
+            await asyncio.sleep(0)
+            await delivery.send(outgoing(b"y", order_hash=order_hash))
+            assert len(replica.sends) == 1
+            assert 2_000 <= this_loop().clock.monotonic_ms() <= 2_600
+            await failover
+
+    sent()
+
+
+@in_virtual_time
+async def test_a_send_that_a_former_master_refuses_asks_for_the_route_at_once(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        await cluster.add_replica("a")
+        await delivery.send(outgoing(b"x"))
+        former = cluster.brokers["a"]
+        former.faults += [busy()] * 100
+        replica = cluster.promote("a")
+        cluster.replicas["a"][2] = former
+        await delivery.send(outgoing(b"y"))
+        assert (len(former.sends), len(replica.sends)) == (2, 1)
+        assert this_loop().clock.monotonic_ms() <= 200
+
+
+@in_virtual_time
+async def test_a_new_master_may_refuse_sends_for_a_while(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        replica = await cluster.add_replica("a")
+        await delivery.send(outgoing(b"x"))
+        await cluster.lose_master("a")
+        cluster.promote("a")
+        replica.faults += [busy(ResponseCode.SYSTEM_ERROR)] * 4
+        (receipt,) = await delivery.send(outgoing(b"y"))
+        assert receipt.tries == 6
+
+
+@in_virtual_time
+async def test_a_send_fails_at_its_deadline_when_there_is_no_new_master(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        await cluster.add_replica("a")
+        await delivery.send(outgoing(b"x", order_hash=1))
+        await cluster.lose_master("a")
+        with pytest.raises(ConnectFailed):
+            await delivery.send(outgoing(b"y", order_hash=1))
+        assert this_loop().clock.monotonic_ms() == 3_000
+
+
+@in_virtual_time
+async def test_without_retries_no_master_is_waited_for(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 2}) as cluster,
+        delivery_of(virtual, cluster.address, retry_times=0) as delivery,
+    ):
+        await cluster.add_replica("a")
+        await delivery.send(outgoing(b"x"))
+        await cluster.brokers["a"].server.stop(0)
+        with pytest.raises(ConnectFailed):
+            await delivery.send(outgoing(b"y"))
+        assert this_loop().clock.monotonic_ms() < 100
+
+
+@in_virtual_time
+async def test_brokers_that_all_wait_for_a_master_are_tried_with_pauses(
+    fakes: FakeClusters, virtual: VirtualConfig
+) -> None:
+    async with (
+        fakes(t={"a": 1, "b": 1}) as cluster,
+        delivery_of(virtual, cluster.address) as delivery,
+    ):
+        for name in "ab":
+            await cluster.add_replica(name)
+            cluster.brokers[name].faults += [busy()] * 100
+        with pytest.raises(CallRefused):
+            await delivery.send(outgoing(b"x"))
+        assert this_loop().clock.monotonic_ms() == 3_000
+        assert sum(len(broker.sends) for broker in cluster.brokers.values()) < 12

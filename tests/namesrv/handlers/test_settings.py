@@ -32,6 +32,8 @@ def test_settings_are_told_under_their_genuine_names(
         "orderMessageEnable": "false",
         "enableAllTopicList": "true",
         "deleteTopicWithBrokerRegistration": "false",
+        "supportActingMaster": "false",
+        "notifyMinBrokerIdChanged": "false",
         "configBlackList": "configBlackList;configStorePath;kvConfigPath",
     }
 

@@ -6,7 +6,7 @@ from tests.namesrv.conftest import FakePeer
 
 from roquet.model.errors import CallRefused
 from roquet.model.route import QueueData, TopicRoute
-from roquet.namesrv.handlers import registration, topics
+from roquet.namesrv.handlers import registration, settings, topics
 from roquet.namesrv.state import NameServerState
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
@@ -203,3 +203,18 @@ def test_topics_of_units_are_told_by_their_flags(
     assert listed(subscribed) == ["both", "listened"]
     others = topics.others_subscribed(state, admin.OthersSubscribedTopics(), peer)
     assert listed(others) == ["listened"]
+
+
+def test_a_follower_that_acts_as_the_master_is_shown_as_one_when_a_setting_says_so(
+    state: NameServerState, peer: FakePeer, of_broker: Registers
+) -> None:
+    registration.register(state, of_broker("a", 1, acting=True), peer)
+    true_ids = route_of(state, "orders", peer)
+    change = admin.UpdateNameServerSettings(body=b"supportActingMaster=true")
+    settings.update(state, change, peer)
+    shown = route_of(state, "orders", peer)
+    assert [route.broker_datas[0].broker_addrs for route in (true_ids, shown)] == [
+        {1: "10.0.0.1:10911"},
+        {0: "10.0.0.1:10911"},
+    ]
+    assert (shown.read_queues("orders") != [], shown.write_queues("orders")) == (True, [])

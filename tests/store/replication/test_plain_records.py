@@ -39,7 +39,7 @@ def scan(data: bytes, count_max: int = 99) -> tuple[int, int, list[EntryGroup], 
 @pytest.mark.usefixtures("form")
 class TestBothForms:
     def test_records_are_grouped_by_queue(self) -> None:
-        rows = [
+        rows: list[dict[str, Any]] = [
             {"offset": 5}, {"offset": 0, "queue_id": 1}, {"offset": 6, "properties": {}},
             {"offset": 9, "topic": b"U" * 130, "sys_flag": 16}, {"offset": 7, "sys_flag": 8 | 32},
         ]  # fmt: skip

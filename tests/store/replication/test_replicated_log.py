@@ -502,11 +502,11 @@ def test_damaged_bytes_are_passed_once_a_record_follows(
     data[hole.position + 88] ^= 1  # its body: the checksum disagrees
     data[results[11].position : results[11].position + 8] = bytes(8)
     stop = results[12].position
-    replica.raw.append(0, data[: stop + 5])
+    replica.raw.append(0, bytes(data[: stop + 5]))
     for _ in range(2):
         replica.raw.dispatch()
         assert replica.raw.dispatched == hole.position
-    replica.raw.append(stop + 5, data[stop + 5 :])
+    replica.raw.append(stop + 5, bytes(data[stop + 5 :]))
     replica.raw.dispatch()
     assert replica.raw.dispatched == master.raw.end
     assert replica.bounds("T", 0) == (0, 30)
@@ -527,10 +527,10 @@ def test_damage_up_to_the_end_of_a_file_is_passed_with_it(
     data = bytearray(master.raw.read(0, 1 << 20))
     first = [r for r in results if r.position < 8192][-2]
     data[first.position :] = bytes(8192 - first.position)
-    replica.raw.append(0, data[:-1])
+    replica.raw.append(0, bytes(data[:-1]))
     replica.raw.dispatch()
     assert replica.raw.dispatched == first.position
-    replica.raw.append(8191, data[-1:])
+    replica.raw.append(8191, bytes(data[-1:]))
     replica.raw.append(8192, master.raw.read(8192, 1 << 20))
     replica.raw.dispatch()
     assert replica.raw.dispatched == master.raw.end

@@ -14,10 +14,13 @@ from roquet.model.errors import RecordError
 from roquet.wire.records.message_id import (
     month_start_ms,
     offset_message_id,
+    offset_message_ids,
     parse_offset_message_id,
     unique_key,
     unique_key_origin,
 )
+
+pytestmark = pytest.mark.usefixtures("form")
 
 VECTORS = Path(__file__).parents[2] / "vectors" / "records.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
@@ -85,3 +88,10 @@ def test_milliseconds_are_counted_from_the_first_of_the_month() -> None:
     start = datetime(2024, 2, 1, tzinfo=UTC)
     assert month_start_ms(int(now.timestamp() * 1000)) == int(start.timestamp() * 1000)
     assert month_start_ms(int(start.timestamp() * 1000)) == int(start.timestamp() * 1000)
+
+
+@given(st.sampled_from([8, 20]), st.lists(st.integers(0, 2**63 - 1), max_size=5))
+def test_ids_of_several_positions_are_joined_by_commas(size: int, positions: list[int]) -> None:
+    host = bytes(range(200, 200 + size))
+    expected = ",".join(offset_message_id(host, position) for position in positions)
+    assert offset_message_ids(host, positions) == expected

@@ -5,11 +5,12 @@ small cache of the last used ones is enough.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NoReturn
 
 import msgspec
 
+from roquet.broker.filtering.record_matcher import RecordMatcher, record_matcher
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused
@@ -39,8 +40,8 @@ class CompiledFilter(msgspec.Struct, frozen=True, gc=False):
     """A compiled expression."""
 
     expression: str
-    matches: Callable[[bytes], bool]
-    """Whether a message with these properties, as they are stored, matches."""
+    matching: RecordMatcher
+    """The records of a block that match."""
     terms: int
     """Names and values in the expression: a measure of the cost of one message."""
 
@@ -129,7 +130,8 @@ def _compiled(expression: str, *, genuine: bool) -> CompiledFilter | sql92.Expre
     except sql92.ExpressionError as error:
         return error
     matches = sql92.matcher(node, property_finder)
-    return CompiledFilter(expression, matches, sql92.term_count(node))
+    matching = record_matcher(sql92.conditions_of(node), matches)
+    return CompiledFilter(expression, matching, sql92.term_count(node))
 
 
 def _unparsed(reason: str) -> NoReturn:

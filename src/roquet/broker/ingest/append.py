@@ -31,7 +31,12 @@ from roquet.wire.java_hash import hash_code
 from roquet.wire.recall_handle import RecallHandle
 from roquet.wire.records.batch import decode_columns
 from roquet.wire.records.host_bytes import HOST_SIZES
-from roquet.wire.records.message_id import month_start_ms, unique_key
+from roquet.wire.records.message_id import (
+    month_start_ms,
+    offset_message_id,
+    offset_message_ids,
+    unique_key,
+)
 from roquet.wire.records.partial_decode import property_value
 from roquet.wire.records.property_text import decode_properties, decode_text
 from roquet.wire.records.record import Record
@@ -62,8 +67,6 @@ FROM_CLIENTS: Final = ~int(
     | SysFlag.TRANSACTION_ROLLBACK
 )
 """All bits except those that tell how the broker stored a message: a client may not set them."""
-
-POSITION: Final = struct.Struct(">q")
 
 _MIDDLE: Final = names.NAME_VALUE_SEPARATOR.encode()
 _END: Final = names.PROPERTY_SEPARATOR.encode()
@@ -274,13 +277,11 @@ class Ingest:
 
     def message_id(self, position: int) -> str:
         """The offset message id of the message at a position."""
-        return (self._store_host + POSITION.pack(position)).hex().upper()
+        return offset_message_id(self._store_host, position)
 
     def message_ids(self, positions: Sequence[int]) -> str:
         """The offset message ids of several messages, joined by commas."""
-        host = self._store_host
-        raw = host.join([b"", *map(POSITION.pack, positions)])
-        return raw.hex(",", len(host) + POSITION.size).upper()
+        return offset_message_ids(self._store_host, positions)
 
     def _diverted(
         self, draft: Draft, call: SendCall, normalized: NormalizedProperties, now_ms: int

@@ -13,5 +13,9 @@ GroupArgument = Annotated[
     str, typer.Argument(help="The consumer group's name.", autocompletion=completion.groups)
 ]
 BrokerArgument = Annotated[
-    str, typer.Argument(help="The broker's name.", autocompletion=completion.brokers)
+    str,
+    typer.Argument(
+        help="The broker's name, for its master, or a replica's name and id, as broker-a#1.",
+        autocompletion=completion.brokers,
+    ),
 ]

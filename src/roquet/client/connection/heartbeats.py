@@ -126,7 +126,7 @@ class Membership:
         for broker in brokers:
             try:
                 reply = await self._pool.call(
-                    self._routes.leader(broker.broker_name),
+                    self._routes.any_member(broker.broker_name),
                     GetConsumers(consumer_group=group),
                     self._config.timeout_ms,
                 )
@@ -170,7 +170,7 @@ class Membership:
 
     def _trigger_for_new_brokers(self) -> None:
         """Trigger a heartbeat when there is a broker that has got none."""
-        if self._addresses(followers=False) - self._known:
+        if self._addresses(followers=bool(self._data().consumer_data_set)) - self._known:
             self.trigger()
 
     def _addresses(self, *, followers: bool) -> set[str]:

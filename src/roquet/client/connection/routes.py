@@ -5,7 +5,7 @@ s, and soon after a call failed that a stale route may have caused.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,6 +16,7 @@ from roquet.model.errors import CallError, CallRefused, ConnectFailed, RoquetErr
 from roquet.model.names import AUTO_CREATE_TOPIC
 from roquet.model.queue import MessageQueue
 from roquet.model.route import BrokerData, TopicRoute
+from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.wire.call import Call, R
 from roquet.wire.calls.route import GetRoute
@@ -96,6 +97,22 @@ class Routes:
         if broker is None or broker.leader is None:
             raise ConnectFailed(f"no address of broker {broker_name} is known")
         return broker.leader
+
+    def addresses(self, broker_name: str) -> Mapping[int, str]:
+        """The addresses of a broker name by id: the leader has id 0; empty if none is known."""
+        broker = self._brokers.get(broker_name)
+        return broker.broker_addrs if broker else {}
+
+    def any_member(self, broker_name: str) -> str:
+        """The leader's address, else that of the lowest id; ConnectFailed if none is known."""
+        if not (addresses := self.addresses(broker_name)):
+            raise ConnectFailed(f"no address of broker {broker_name} is known")
+        return addresses[min(addresses)]
+
+    def followers(self, broker_name: str) -> Sequence[str]:
+        """The addresses of a broker's followers, by their ids."""
+        members = sorted(self.addresses(broker_name).items())
+        return [address for broker_id, address in members if broker_id != MASTER_ID]
 
     def brokers_of(self, topic: str) -> Sequence[BrokerData]:
         """The known brokers of a topic."""
@@ -209,6 +226,8 @@ class Routes:
         return _sorted(codec.loads(reply.body, TopicRoute))
 
     def _store(self, topic: str, route: TopicRoute) -> None:
+        # Routes of other topics may be older: what this one says of its brokers counts.
+        self._brokers |= {broker.broker_name: broker for broker in route.broker_datas}
         if self._routes.get(topic) == route:
             return
         self._routes[topic] = route
@@ -216,7 +235,8 @@ class Routes:
             self._writable[topic] = queues
         else:
             self._writable.pop(topic, None)
-        self._brokers = {b.broker_name: b for r in self._routes.values() for b in r.broker_datas}
+        named = {b.broker_name for r in self._routes.values() for b in r.broker_datas}
+        self._brokers = {name: b for name, b in self._brokers.items() if name in named}
         for callback in self._changed:
             callback(topic)
 

@@ -4,7 +4,8 @@ from typing import Final
 
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.session import Session
-from roquet.model.errors import CallRefused
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused
 from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 from roquet.rules.topic_id import is_other_topic
@@ -18,6 +19,8 @@ from roquet.wire.calls.offset import (
     UpdateOffset,
 )
 from roquet.wire.codes import ResponseCode
+
+log = logger(__name__)
 
 HALF_AN_HOUR_MS: Final = 30 * 60_000
 """How far back TIMESTAMP starts by default, as in Java."""
@@ -38,7 +41,11 @@ class GroupOffsets:
         self._since_ms = config.clock.now_ms() - HALF_AN_HOUR_MS if since_ms is None else since_ms
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's offset as committed at the broker; None when there is none."""
+        """The group's offset as committed at the broker; None when there is none.
+
+        While the master is away, that of a replica, which may be older. The master's failure when
+        no replica knows one: the master may, and a start elsewhere would skip messages.
+        """
         call = QueryOffset(consumer_group=self._group, topic=queue.topic, queue_id=queue.queue_id)
         try:
             return await self._offset(queue, call)
@@ -46,15 +53,28 @@ class GroupOffsets:
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
+        except CallError as failure:
+            return self._noted(queue, await self._ask_follower(queue, call, failure))
 
     async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Commit an offset, and wait for the broker's acknowledgement."""
-        await self._ask(queue, self._update(queue, offset))
+        """Commit an offset, and wait for the acknowledgement; at a replica without a master."""
+        call = self._update(queue, offset)
+        try:
+            await self._ask(queue, call)
+        except CallRefused:
+            raise
+        except CallError as failure:
+            await self._ask_follower(queue, call, failure)
 
     async def commit_nowait(self, queue: MessageQueue, offset: int) -> None:
         """Commit an offset without waiting for an acknowledgement."""
-        address = self._session.routes.leader(queue.broker_name)
-        await self._session.pool.oneway(address, self._update(queue, offset))
+        routes, call = self._session.routes, self._update(queue, offset)
+        try:
+            await self._session.pool.oneway(routes.leader(queue.broker_name), call)
+        except CallError:
+            if not (followers := routes.followers(queue.broker_name)):
+                raise
+            await self._session.pool.oneway(followers[0], call)
 
     def flush(self) -> None:
         """Do nothing: brokers write offsets to disk by themselves."""
@@ -128,10 +148,22 @@ class GroupOffsets:
         )
 
     async def _offset(self, queue: MessageQueue, call: Call[OffsetReply]) -> int:
-        reply = await self._ask(queue, call)
+        return self._noted(queue, await self._ask(queue, call))
+
+    def _noted(self, queue: MessageQueue, reply: OffsetReply) -> int:
+        """The offset of a reply whose topic id is noted."""
         self._latest_topic_ids[queue] = reply.topic_id
         return reply.offset
 
     async def _ask(self, queue: MessageQueue, call: Call[R]) -> R:
         address = self._session.routes.leader(queue.broker_name)
         return await self._session.pool.call(address, call, self._config.timeout_ms)
+
+    async def _ask_follower(self, queue: MessageQueue, call: Call[R], failure: CallError) -> R:
+        """The reply of a follower after the leader's failure, which is raised if none answers."""
+        for address in self._session.routes.followers(queue.broker_name):
+            try:
+                return await self._session.pool.call(address, call, self._config.timeout_ms)
+            except CallError as error:
+                log.info("%s at %s: %s", queue, address, error)
+        raise failure

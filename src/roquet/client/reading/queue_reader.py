@@ -16,6 +16,7 @@ from roquet.client.reading.retry import FailurePolicy
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
+from roquet.model.topic import MASTER_ID
 from roquet.rules.consumption.progress import ConsumeWindow
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
@@ -187,7 +188,7 @@ class QueueReader:
     async def _pull(self) -> PullReply:
         window = self.window
         progress = window.committable if self._puller.saves_progress else None
-        reply = await self._puller.pull(
+        pulled = await self._puller.pull(
             self.queue,
             window.next_offset,
             self.message_filter,
@@ -196,9 +197,9 @@ class QueueReader:
             progress=progress,
             topic_id=self.topic_id,
         )
-        if progress:
+        if progress and pulled.broker_id == MASTER_ID:
             self.saved = progress
-        return reply
+        return pulled.reply
 
     def _take(self, reply: PullReply) -> bool:
         """Put the reply's messages into the inbox; whether to pull again at once."""

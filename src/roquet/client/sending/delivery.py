@@ -2,10 +2,14 @@
 
 A batch with a fixed queue (by an order key, or by a selector that chose it) is retried on that
 queue or fails: a retry never overtakes, and its receipt or error names that queue. Other batches go
-to another broker, if there is one. A message keeps its unique key in every attempt.
+to another broker, if there is one. A message keeps its unique key in every attempt. A broker with
+replicas may get a new master, which is waited for until the deadline.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Sequence, Set
+from contextlib import suppress
+from itertools import count
 from typing import Final, Protocol
 
 import msgspec
@@ -16,18 +20,27 @@ from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.key_order import KeyOrder
 from roquet.client.sending.outstanding_sends import OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
-from roquet.model.errors import CallError, ConnectFailed
+from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt, SendStatus
 from roquet.rules.backoff import backoff_ms
 from roquet.rules.queue_selection import by_hash, next_queue
-from roquet.rules.send_retry import Retry, is_retryable, needs_fresh_route, retry_of
+from roquet.rules.send_retry import (
+    Retry,
+    is_retryable,
+    may_be_failover,
+    needs_fresh_route,
+    retry_of,
+)
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.batch import encode_batch
 
 RETRY_PAUSE_MS: Final = 100
 """Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
+
+RETRY_PAUSE_MS_MAX: Final = 500
+"""Longest pause between two attempts: a new master is found within it."""
 
 SEND_STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -190,25 +203,59 @@ class MessageDelivery:
         turn: RoundRobin | None,
         error: CallError,
     ) -> Sequence[SendReceipt]:
-        """Retry after the first attempt failed."""
+        """Retry after the first attempt failed.
+
+        Attempts at a broker whose master may be changing are not counted: they go on, each with a
+        fresh route, until the deadline.
+        """
         clock = self._config.clock
-        pauses_ms = backoff_ms(RETRY_PAUSE_MS)
-        for tries in range(1, self._config.retry_times + 1):
+        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+        left_tries = self._config.retry_times
+        in_failover: set[str] = set()
+        for tries in count(1):
             left_ms = deadline_ms - clock.monotonic_ms()
+            is_failover = self._is_failover(error, queue.broker_name, in_failover)
             if left_ms <= 0 or not (
-                is_retryable(error) or await self._has_stale_queue(error, outgoing, queue)
+                (left_tries or is_failover)
+                and (is_retryable(error) or await self._has_stale_queue(error, outgoing, queue))
             ):
                 raise _with_attempts(error, outgoing, queue, tries)
             failed = queue
+            if is_failover:
+                await self.refresh_route(outgoing.topic, left_ms)
+            else:
+                left_tries -= 1
             if not outgoing.lead.is_bound:
                 queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
-            if queue.broker_name == failed.broker_name:
+            if queue.broker_name in {failed.broker_name} | in_failover:
+                left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
                 await clock.sleep(min(next(pauses_ms), left_ms))
+            if is_failover:
+                in_failover.add(failed.broker_name)
             try:
                 return await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError as next_error:
                 error = next_error
-        raise _with_attempts(error, outgoing, queue, self._config.retry_times + 1)
+        raise AssertionError("the loop ends by a return or an error")
+
+    def _is_failover(self, error: CallError, broker_name: str, in_failover: Set[str]) -> bool:
+        """Whether an attempt failed at a broker that may get a new master, and may be retried."""
+        has_replicas = broker_name in in_failover or self._has_replicas(broker_name)
+        return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
+
+    def may_get_new_master(self, topic: str, error: CallError) -> bool:
+        """Whether a send failed as it does while a broker of the topic changes its master."""
+        brokers = self._session.routes.brokers_of(topic)
+        has_replicas = any(self._has_replicas(broker.broker_name) for broker in brokers)
+        return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
+
+    def _has_replicas(self, broker_name: str) -> bool:
+        return bool(self._session.routes.followers(broker_name))
+
+    async def refresh_route(self, topic: str, left_ms: int) -> None:
+        """Refresh the topic's route, which may name a new master; without one the old one stays."""
+        with suppress(RoquetError, TimeoutError):
+            await asyncio.wait_for(self._session.routes.refresh(topic), left_ms / 1000)
 
     async def _has_stale_queue(
         self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
@@ -267,7 +314,8 @@ class MessageDelivery:
             address = session.routes.leader(queue.broker_name)
             reply = await session.pool.call(address, self._call(outgoing, queue), timeout_ms)
         except CallError as error:
-            if needs_fresh_route(error):
+            has_replicas = self._has_replicas(queue.broker_name)
+            if needs_fresh_route(error, has_replicas=has_replicas):
                 session.routes.invalidate()
             if config.fault_tolerance:
                 self.tolerance.record_failure(queue, config.clock.monotonic_ms() - began_ms, error)

@@ -76,10 +76,11 @@ def _taken(
         limit_ms=call.heartbeat_timeout_millis or SILENCE_MS_MAX,
     )
     whole = state.config.whole_registrations
-    if state.brokers.take(new, peer, sign, whole=whole) is RegistrationVerdict.INCOMPLETE:
+    verdict = state.brokers.take(new, peer, sign, whole=whole)
+    if verdict is RegistrationVerdict.INCOMPLETE:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, "register broker failed")
     leader = state.brokers.registrations.get((new.broker_name, MASTER_ID))
-    follows = leader is not None and new.broker_id != MASTER_ID
+    follows = verdict is RegistrationVerdict.TAKEN and new.broker_id != MASTER_ID
     return calls.RegisterBrokerReply(
         master_addr=leader.address if leader and follows else None,
         ha_server_addr=leader.ha_address if leader and follows else None,
@@ -133,7 +134,7 @@ def _registration(call: calls.RegisterBroker, body: RegisterBrokerBody) -> Broke
         broker_id=call.broker_id,
         address=call.broker_addr,
         ha_address=call.ha_server_addr,
-        enable_acting_master=bool(call.enable_acting_master),
+        enable_acting_master=call.enable_acting_master,
         version=wrapper.data_version,
         topics=wrapper.topic_config_table,
         filter_servers=tuple(body.filter_server_list),

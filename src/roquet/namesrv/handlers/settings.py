@@ -27,10 +27,20 @@ KEYS: Final = {
     "orderMessageEnable": "order_messages",
     "enableAllTopicList": "all_topics",
     "deleteTopicWithBrokerRegistration": "whole_registrations",
+    "supportActingMaster": "show_acting_master",
+    "notifyMinBrokerIdChanged": "notify_lowest_id",
 }
 """Apache's keys of our settings."""
 
-CHANGEABLE: Final = frozenset({"order_messages", "all_topics", "whole_registrations"})
+CHANGEABLE: Final = frozenset(
+    {
+        "order_messages",
+        "all_topics",
+        "whole_registrations",
+        "show_acting_master",
+        "notify_lowest_id",
+    }
+)
 """Settings that are read at each use; the others are read at the start."""
 
 BLACK_LIST: Final = ("configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome")
@@ -48,7 +58,6 @@ UNUSED: Final[Mapping[str, str]] = MappingProxyType(
         "enableShutdownGracefully": "false",
         "enableTopicList": "true",
         "needWaitForService": "false",
-        "notifyMinBrokerIdChanged": "false",
         "productEnvName": "center",
         "returnOrderTopicConfigToBroker": "true",
         "serverAsyncSemaphoreValue": "64",
@@ -63,7 +72,6 @@ UNUSED: Final[Mapping[str, str]] = MappingProxyType(
         "serverSocketSndBufSize": "0",
         "serverWorkerThreads": "1",
         "shutdownWaitTimeSeconds": "30",
-        "supportActingMaster": "false",
         "unRegisterBrokerQueueCapacity": "3000",
         "useEpollNativeSelector": "false",
         "waitSecondsForService": "45",

@@ -6,7 +6,7 @@ from roquet.model.route import TopicRoute
 from roquet.namesrv.kv_store import ORDER_NAMESPACE
 from roquet.namesrv.state import NameServerState
 from roquet.net.router import Peer
-from roquet.rules import routing
+from roquet.rules import route_changes, routing
 from roquet.wire.call import Reply
 from roquet.wire.calls import route as calls
 from roquet.wire.calls.admin import namesrv as admin
@@ -21,7 +21,12 @@ log = logger(__name__)
 def route(state: NameServerState, call: calls.GetRoute, peer: Peer) -> Reply:
     """The route of a topic, in the JSON dialect that the client can read."""
     order = state.kv_store.get(ORDER_NAMESPACE, call.topic) if state.config.order_messages else None
-    topic_route = routing.route(state.brokers.registrations, call.topic, order)
+    topic_route = routing.route(
+        state.brokers.registrations,
+        call.topic,
+        order,
+        shows_acting_master=state.config.show_acting_master,
+    )
     if topic_route is None:
         raise CallRefused(
             ResponseCode.TOPIC_NOT_EXIST,
@@ -99,17 +104,17 @@ def _permit(state: NameServerState, broker_name: str, peer: Peer, *, may_write: 
     who = "everybody" if may_write else "nobody"
     log.info("%s has it that %s may write to %s", peer.address, who, broker_name)
     known = state.brokers.registrations
-    state.brokers.registrations = routing.with_write_permission(
+    state.brokers.registrations = route_changes.with_write_permission(
         known, broker_name, may_write=may_write
     )
-    return routing.topic_count(known, broker_name)
+    return route_changes.topic_count(known, broker_name)
 
 
 def forget(state: NameServerState, call: admin.ForgetTopic, peer: Peer) -> Reply:
     """Remove the route of a topic until a broker registers it again."""
     log.info("%s forgets topic %s", peer.address, call.topic)
     known = state.brokers.registrations
-    state.brokers.registrations = routing.without_topic(known, call.topic, call.cluster_name)
+    state.brokers.registrations = route_changes.without_topic(known, call.topic, call.cluster_name)
     return Reply()
 
 
@@ -121,7 +126,7 @@ def register(state: NameServerState, call: admin.RegisterTopic, peer: Peer) -> R
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"TopicRouteData: {error}") from error
     log.info("%s registers topic %s on %d brokers", peer.address, call.topic, len(queues))
     known = state.brokers.registrations
-    state.brokers.registrations = routing.with_topic(known, call.topic, queues)
+    state.brokers.registrations = route_changes.with_topic(known, call.topic, queues)
     return Reply()
 
 

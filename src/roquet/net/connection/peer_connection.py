@@ -309,9 +309,10 @@ class PeerConnection(asyncio.Protocol):
                 event, begun_ms
             ):
                 break
-        if answers:
-            self._write(answers)
-        self._postpone_rest(rest)
+        else:
+            self._end_turn(answers)
+            return
+        self._end_turn(answers, rest)
 
     def _is_over(self, event: ConnectionEvent, begun_ms: int) -> bool:
         """Whether other connections have their turn after this request."""
@@ -334,8 +335,11 @@ class PeerConnection(asyncio.Protocol):
         self._serve_later(answer, command)
         return None
 
-    def _postpone_rest(self, rest: Iterable[ConnectionEvent]) -> None:
-        if postponed := deque(rest):
+    def _end_turn(self, answers: list[bytes], rest: Iterable[ConnectionEvent] = ()) -> None:
+        """Write the replies, and postpone the rest of the events."""
+        if answers:
+            self._write(answers)
+        if rest and (postponed := deque(rest)):
             self._postponed = postponed
             if self._full is None:
                 self._schedule()

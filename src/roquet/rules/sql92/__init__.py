@@ -10,6 +10,7 @@ not match.
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from roquet.rules.sql92.conditions import Conditions, conditions_of
 from roquet.rules.sql92.evaluate import (
     Predicate,
     PropertyGetter,
@@ -26,6 +27,7 @@ __all__ = [
     "DEPTH_MAX",
     "SIZE_MAX",
     "TERMS_MAX",
+    "Conditions",
     "ExpressionError",
     "Node",
     "NotComparable",
@@ -33,6 +35,7 @@ __all__ = [
     "PropertyGetter",
     "PropertyLookup",
     "PropertyMap",
+    "conditions_of",
     "matcher",
     "of_mapping",
     "parse",

@@ -128,15 +128,15 @@ class NumberLiteral:
         return order(left, right)
 
 
-_READ_INT: Final = whole_reader(INT_MAX)
-_READ_LONG: Final = whole_reader(LONG_MAX)
+READ_INT: Final = whole_reader(INT_MAX)
+READ_LONG: Final = whole_reader(LONG_MAX)
 
 
 def number_of(node: Node) -> NumberLiteral | None:
     """Number that a node stands for in every message; None if there is none."""
     match node:
         case WholeLiteral(value):
-            return NumberLiteral(value, _READ_INT if value <= INT_MAX else _READ_LONG)
+            return NumberLiteral(value, READ_INT if value <= INT_MAX else READ_LONG)
         case DecimalLiteral(value):
             return NumberLiteral(value, read_nan_as_infinity)
         case Negative(of):

@@ -25,9 +25,11 @@ from roquet.model.errors import (
 from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
 from roquet.model.settings import suggest
+from roquet.model.topic import MASTER_ID
 from roquet.net.blocking import BlockingChannel
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
+from roquet.rules.replication.read_from import ReadFrom
 from roquet.rules.send_retry import NOT_DONE, is_transient
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
@@ -97,6 +99,7 @@ class ClusterClient:
         channels: dict[str, BlockingChannel] | None = None,
         *,
         leaders_only: bool = False,
+        replicas: Mapping[str, Mapping[int, str]] | None = None,
     ) -> None:
         """`channels` are connections for a further thread: those of the process serve one thread.
 
@@ -107,6 +110,7 @@ class ClusterClient:
         self._leaders_only = leaders_only or bool(addresses)
         self.settings = settings
         self._addresses = dict(addresses or {})
+        self._replicas = dict(replicas or {})
         self._is_planned = bool(addresses)
         self._seen: set[str] = set()
         """Topics whose route was found at least once."""
@@ -126,6 +130,11 @@ class ClusterClient:
     def addresses(self) -> Mapping[str, str]:
         """Known addresses by broker name."""
         return self._addresses
+
+    @property
+    def replicas(self) -> Mapping[str, Mapping[int, str]]:
+        """Known replicas by broker name: addresses by id. Empty unless the read may use them."""
+        return self._replicas if self.settings.read_from is ReadFrom.REPLICA else {}
 
     def topics(self) -> tuple[str, ...]:
         """The named topics of the read, or those that its pattern matches now."""
@@ -155,6 +164,11 @@ class ClusterClient:
             address = data.leader if self._leaders_only else data.any_address
             if address:
                 self._addresses[data.broker_name] = address
+            self._replicas[data.broker_name] = {
+                broker_id: replica
+                for broker_id, replica in data.broker_addrs.items()
+                if broker_id != MASTER_ID
+            }
         return route
 
     def ask(self, broker: str, call: Call[R]) -> R:
@@ -163,10 +177,17 @@ class ClusterClient:
 
     def ask_ahead(self, broker: str, call: Call[Any]) -> None:
         """Send a call ahead of the `ask` that follows; a failure shows there."""
-        address = self._addresses.get(broker)
-        channel = self._channels.get(address) if address else None
-        if channel is not None:
+        if address := self._addresses.get(broker):
+            self.ask_ahead_at(address, call)
+
+    def ask_ahead_at(self, address: str, call: Call[Any]) -> None:
+        """Send a call ahead of the `ask_at` that follows; a failure shows there."""
+        if (channel := self._channels.get(address)) is not None:
             channel.ask_ahead(call)
+
+    def ask_at(self, address: str, call: Call[R]) -> R:
+        """The reply of the broker at an address, without retries."""
+        return _call(self._channels, address, call)
 
     def earliest(self) -> QueueOffsets:
         """The offset of the first message of each queue."""

@@ -82,6 +82,11 @@ class OffsetWatcher:
         """Known addresses by broker name."""
         return self._cluster.addresses
 
+    @property
+    def replicas(self) -> Mapping[str, Mapping[int, str]]:
+        """Known replicas by broker name: addresses by id. Empty unless the read may use them."""
+        return self._cluster.replicas
+
     def observe(self, before: QueueOffsets) -> ObservedOffsets:
         """Offsets of the queues in the routes and of those in `before`."""
         self._refresh_routes()

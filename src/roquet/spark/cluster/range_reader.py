@@ -17,6 +17,7 @@ from roquet.model.errors import CallRefused, RecordError
 from roquet.model.flags import PullFlag
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.cluster.pull_sources import PullSources
 from roquet.spark.cluster.queue_cursors import QueueCursor, QueueCursors, group_ranges
 from roquet.spark.cluster.record_filter import RecordFilter
 from roquet.spark.queue_offsets import OffsetRange, queue_text
@@ -50,11 +51,13 @@ class RangeReader:
         self._cluster = cluster
         self._columns = columns
         self._filter = RecordFilter(cluster.settings)
+        self._sources = PullSources(cluster)
 
     def batches(self, ranges: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
         """The messages of the ranges."""
         for group in group_ranges(ranges):
-            for block in _GroupReader(self._cluster, group, self._filter).records():
+            group_reader = _GroupReader(self._cluster, self._sources, group, self._filter)
+            for block in group_reader.records():
                 records = self._filter.apply(block)
                 if len(records):
                     yield self._rows_of(records)
@@ -77,9 +80,14 @@ class _GroupReader:
     """Reads ranges in different queues of one broker."""
 
     def __init__(
-        self, cluster: ClusterClient, ranges: Sequence[OffsetRange], record_filter: RecordFilter
+        self,
+        cluster: ClusterClient,
+        sources: PullSources,
+        ranges: Sequence[OffsetRange],
+        record_filter: RecordFilter,
     ) -> None:
         self._cluster = cluster
+        self._sources = sources
         self._takes_all = record_filter.takes_all
         self._expression, self._kind = record_filter.expression
         self._broker = ranges[0].broker
@@ -101,7 +109,7 @@ class _GroupReader:
         """The messages of one pull for all queues."""
         call = self._call(cursor.range, cursor.at, others)
         try:
-            reply = self._cluster.ask(self._broker, call)
+            reply = self._sources.pull(self._broker, call)
         except CallRefused as error:
             if not _is_another_topic(call, error):
                 raise
@@ -135,17 +143,34 @@ class _GroupReader:
         cursor = self._cursors.leading()
         if cursor is not None:
             others = self._cursors.other_offsets(cursor) if self._takes_all else {}
-            self._cluster.ask_ahead(self._broker, self._call(cursor.range, cursor.at, others))
+            call = self._call(cursor.range, cursor.at, others)
+            self._sources.pull_ahead(self._broker, call)
 
     # -- one queue ---------------------------------------------------------------------------
 
     def _alone(self, cursor: QueueCursor) -> Iterator[RecordColumns]:
         """The messages of one queue, of as many pulls as fill a batch."""
-        offset_range, first = cursor.range, cursor.at
+        first = cursor.at
+        self._sources.begin_block()
+        block = self._gathered(cursor)
+        records = self._checked(block, cursor.range, first, min(cursor.at, cursor.range.end))
+        if records is None:
+            cursor.at = first  # the master is read next
+            return
+        if len(records):
+            cursor.position = int(records.positions[-1])
+        self._cursors.count_single_pull()
+        self._look_ahead()
+        yield records
+
+    def _gathered(self, cursor: QueueCursor) -> bytes | memoryview:
+        """The bytes of pulls from the cursor on, which moves it."""
+        offset_range = cursor.range
         gathered, size = list[bytes | memoryview](), 0
         while size < BATCH_BYTES and cursor.left:
             if gathered:
-                self._cluster.ask_ahead(self._broker, self._call(offset_range, cursor.at, {}))
+                call = self._call(offset_range, cursor.at, {})
+                self._sources.pull_ahead(self._broker, call)
                 # Copied, since the next pull reuses the buffer of this one.
                 gathered[-1] = bytes(gathered[-1])
             reply = self._pull(offset_range, cursor.at)
@@ -154,13 +179,26 @@ class _GroupReader:
             cursor.at = offset_range.end if reply is None else reply.next_begin_offset
             gathered.append(b"" if reply is None else reply.body)
             size += len(gathered[-1])
-        block = gathered[0] if len(gathered) == 1 else b"".join(gathered)
-        records = self._ordered(block, offset_range, first, min(cursor.at, offset_range.end))
-        if len(records):
-            cursor.position = int(records.positions[-1])
-        self._cursors.count_single_pull()
-        self._look_ahead()
-        yield records
+        return gathered[0] if len(gathered) == 1 else b"".join(gathered)
+
+    def _checked(
+        self, block: bytes | memoryview, offset_range: OffsetRange, first: int, stop: int
+    ) -> RecordColumns | None:
+        """The records of a block in [first, stop); lost ones are reported.
+
+        None when a replica gave damaged messages or left some out: the master may have them.
+        """
+        try:
+            records = self._ordered(block, offset_range, first, stop)
+        except RecordError:
+            if self._sources.leave_replicas(self._broker):
+                return None
+            raise
+        if gaps := self._gaps(records, first, stop):
+            if self._sources.leave_replicas(self._broker):
+                return None
+            self._lost(offset_range, gaps)
+        return records
 
     def _pull(self, offset_range: OffsetRange, at: int) -> PullReply | None:
         """A reply that goes beyond `at`; None when there was none within the timeout.
@@ -171,7 +209,7 @@ class _GroupReader:
         deadline = SYSTEM_CLOCK.monotonic_ms() + self._cluster.settings.timeout_ms
         while True:
             try:
-                reply = self._cluster.ask(self._broker, call)
+                reply = self._sources.pull(self._broker, call)
             except CallRefused as error:
                 if not _is_another_topic(call, error):
                     raise
@@ -192,18 +230,22 @@ class _GroupReader:
     def _ordered(
         self, block: bytes | memoryview, offset_range: OffsetRange, first: int, stop: int
     ) -> RecordColumns:
-        """The records of a block in [first, stop); without a filter, gaps are reported as lost."""
+        """The records of a block in [first, stop). RecordError unless they are in order."""
         records = self._parsed(block)
         offsets = records.queue_offsets
         if (np.diff(offsets) <= 0).any():
             name = queue_text(offset_range.queue)
             raise RecordError(f"{name} gave messages out of order between {first} and {stop}")
         begin, end = (int(row) for row in np.searchsorted(offsets, (first, stop)))
-        if self._takes_all and end - begin < stop - first:
-            edges = np.concatenate(([first - 1], offsets[begin:end], [stop]))
-            rows = np.flatnonzero(np.diff(edges) > 1)
-            self._lost(offset_range, [(int(edges[row]) + 1, int(edges[row + 1])) for row in rows])
         return records if end - begin == len(records) else records.between(begin, end)
+
+    def _gaps(self, records: RecordColumns, first: int, stop: int) -> Sequence[tuple[int, int]]:
+        """Missing offsets of [first, stop) as half-open ranges; none with a filter."""
+        if not self._takes_all or len(records) == stop - first:
+            return []
+        edges = np.concatenate(([first - 1], records.queue_offsets, [stop]))
+        rows = np.flatnonzero(np.diff(edges) > 1)
+        return [(int(edges[row]) + 1, int(edges[row + 1])) for row in rows]
 
     def _lost(self, offset_range: OffsetRange, gaps: Sequence[tuple[int, int]]) -> None:
         """Report lost messages of a queue; gaps are half-open ranges of offsets."""

@@ -28,7 +28,7 @@ class BatchReader(DataSourceReader):
         """The ranges of the read, distributed over tasks."""
         cluster = ClusterClient(self._settings)
         ranges = plan.with_topic_ids(self._ranges(cluster), cluster.topic_ids)
-        return plan_tasks(self._settings, ranges, cluster.addresses)
+        return plan_tasks(self._settings, ranges, cluster.addresses, cluster.replicas)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""

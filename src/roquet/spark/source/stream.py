@@ -134,7 +134,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         ranges = plan.with_topic_ids(
             queue_offsets.ranges(before, after), queue_offsets.topic_ids_of_checkpoint(end)
         )
-        return plan_tasks(self._settings, ranges, self._watcher.addresses)
+        watcher = self._watcher
+        return plan_tasks(self._settings, ranges, watcher.addresses, watcher.replicas)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from os import cpu_count
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
@@ -18,13 +19,22 @@ if TYPE_CHECKING:
 class ReadTask(InputPartition):
     """Ranges of queues, and their brokers' addresses at planning time."""
 
-    def __init__(self, ranges: Sequence[OffsetRange], addresses: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        ranges: Sequence[OffsetRange],
+        addresses: Mapping[str, str],
+        replicas: Mapping[str, Mapping[int, str]] = MappingProxyType({}),
+    ) -> None:
         super().__init__(tuple(ranges))
         self.addresses = dict(addresses)
+        self.replicas = {broker: dict(members) for broker, members in replicas.items()}
 
 
 def plan_tasks(
-    settings: SourceOptions, ranges: Sequence[OffsetRange], addresses: Mapping[str, str]
+    settings: SourceOptions,
+    ranges: Sequence[OffsetRange],
+    addresses: Mapping[str, str],
+    replicas: Mapping[str, Mapping[int, str]] = MappingProxyType({}),
 ) -> list[ReadTask]:
     """The ranges distributed over tasks, at most one for each core or `max_partitions`.
 
@@ -33,7 +43,7 @@ def plan_tasks(
     most = settings.max_partitions or max(settings.min_partitions, cpu_count() or 1)
     rows, rows_max = sum(map(len, ranges)), settings.max_records_per_partition
     count = plan.partition_count(rows, settings.min_partitions, most, rows_max)
-    return [ReadTask(part, addresses) for part in plan.pack(ranges, count)]
+    return [ReadTask(part, addresses, replicas) for part in plan.pack(ranges, count)]
 
 
 def read_task(
@@ -45,7 +55,7 @@ def read_task(
     from roquet.spark.cluster.range_reader import RangeReader
 
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
-        cluster = ClusterClient(settings, partition.addresses)
+        cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
         try:
             yield from RangeReader(cluster, columns).batches(partition.value)
         except CallRefused:

@@ -31,6 +31,7 @@ from roquet.wire.records.record import (
     TOTAL_AND_MAGIC,
     stored_ms_at,
 )
+from roquet.wire.records.speedups import compiled
 
 BLANK_SIZE: Final = 8
 """Bytes left behind every record: enough for the head of a blank."""
@@ -93,7 +94,8 @@ class CommitLog:
     @property
     def begin(self) -> int:
         """The first position that the log still holds."""
-        return self.segments.begin
+        files = self.segments.files  # as Segments.begin does: every read asks several times
+        return files[0].start if files else 0
 
     @property
     def dispatched(self) -> int:
@@ -150,7 +152,7 @@ class CommitLog:
             files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
-    def write(self, position: int, data: bytes | memoryview) -> None:
+    def write(self, position: int, data: bytes) -> None:
         """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
@@ -162,7 +164,7 @@ class CommitLog:
         if len(data) < WRITE_PAST_MAP_MIN or not self._write_past(tail, at, data):
             view[at : at + len(data)] = data
 
-    def _write_past(self, tail: MappedFile, at: int, data: bytes | memoryview) -> bool:
+    def _write_past(self, tail: MappedFile, at: int, data: bytes) -> bool:
         """Write without touching new pages of the map, each of which costs more than its bytes."""
         if not SEES_WRITES:
             return False
@@ -236,7 +238,7 @@ class CommitLog:
         assert at + size <= tail.size, "bytes stay in one file"
         self._extend(tail, at, at + size)
         self.tail, self.capacity = tail, 0
-        self.write(end, data)
+        self.write(end, bytes(data))
         if self.raw_from is None:
             self.raw_from = end
         self.end = end + size
@@ -275,17 +277,16 @@ class CommitLog:
         at = position - file.start
         return file.view()[at : min(at + size_max, file.size, self.end - file.start)].toreadonly()
 
-    def view_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> list[memoryview]:
-        """The bytes of several ranges, which mostly lie in one file."""
+    def read_ranges(self, starts: Sequence[int], stops: Sequence[int]) -> memoryview:
+        """The bytes of several ranges, joined; of one range, as they lie in the log."""
         if len(starts) == 1:
-            return [self.view_range(starts[0], stops[0])]
-        file = self._file_of(starts, stops)
-        if file is None:
-            return list(map(self.view_range, starts, stops))
-        cut, base = file.view().__getitem__, file.start
-        if base:
-            starts, stops = [at - base for at in starts], [at - base for at in stops]
-        return list(map(cut, map(slice, starts, stops)))
+            return self.view_range(starts[0], stops[0])
+        file = self.segments.file_at(starts[0])
+        assert file is not None, f"the log does not hold {starts[0]}"
+        joined = join_ranges(file.view(), file.start, starts, stops)
+        if joined is None:  # they lie in two files
+            joined = b"".join(map(self.view_range, starts, stops))
+        return memoryview(joined)
 
     def has_all(self, positions: Sequence[int], sizes: Sequence[int]) -> bool:
         """Whether `record` would find each of these; False also when they lie in two files."""
@@ -394,6 +395,18 @@ class CommitLog:
             if decode_partly(view, at, file.size, file.start + at, check_crc=True):
                 return file.start + at
         return None
+
+
+@compiled
+def join_ranges(
+    view: memoryview, begin: int, starts: Sequence[int], stops: Sequence[int]
+) -> bytes | None:
+    """The bytes of the ranges, of a view that begins at `begin`; None if one is not all in it."""
+    if min(starts) < begin or max(stops) > begin + len(view):
+        return None
+    return b"".join(
+        [view[start - begin : stop - begin] for start, stop in zip(starts, stops, strict=True)]
+    )
 
 
 def _find_magic(view: memoryview, start: int, end: int) -> int:

@@ -77,8 +77,12 @@ class UnindexedBuffer:
             for row in zip(*facts, strict=True):
                 self.add(*row)
             return
-        for column, more in zip(self._columns, facts, strict=True):
-            column.extend(more)  # type: ignore[arg-type]
+        positions, sizes, topics, texts, times = facts
+        self._positions += positions
+        self._sizes += sizes
+        self._topics += topics
+        self._texts += texts
+        self._times += times
         if len(self._positions) > BUFFERED_MAX:
             self._forget()
 

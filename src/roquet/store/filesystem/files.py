@@ -57,7 +57,7 @@ class Files(Protocol):
     def maps_max(self) -> int:
         """How many maps may be held at once."""
 
-    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
+    def write(self, path: Path, start: int, data: bytes) -> None:
         """Write bytes to allocated blocks, without a map."""
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
@@ -162,7 +162,7 @@ class RealFiles:
             return MAPS_MAX
         return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
 
-    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
+    def write(self, path: Path, start: int, data: bytes) -> None:
         """See Files."""
         handle = os.open(path, os.O_WRONLY | _O_BINARY)
         try:
@@ -304,7 +304,7 @@ def _write(path: Path, data: bytes) -> None:
         os.close(handle)
 
 
-def _write_all(handle: int, data: bytes | memoryview) -> None:
+def _write_all(handle: int, data: bytes) -> None:
     """Write all bytes: the system may take a part at a time."""
     left = memoryview(data)
     while left:

@@ -67,7 +67,7 @@ class MemoryFiles:
         """See Files: without descriptors there is no limit."""
         return MAPS_MAX
 
-    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
+    def write(self, path: Path, start: int, data: bytes) -> None:
         """See Files."""
         content = self.contents.get(path)
         if content is None:

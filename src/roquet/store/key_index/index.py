@@ -323,7 +323,7 @@ class KeyIndex:
                 return
 
     def mark_at(self, position: int, indexed: int) -> IndexMark:
-        """What is left of the index after it is cut at a position."""
+        """How far the index will be once it is cut at a position."""
         for file in reversed(self.files):
             if (count := file.first_at(position)) > 1:
                 seconds = file.entry(count - 1)[2]
@@ -331,7 +331,7 @@ class KeyIndex:
         return IndexMark(indexed, 0, 0, 0)
 
     def mark(self, indexed: int) -> IndexMark:
-        """What the index holds now."""
+        """How far the index is now."""
         newest = self.files[-1] if self.files else None
         name, count = (newest.name, newest.next) if newest else (0, 0)
         return IndexMark(indexed, name, count, self.end_ms)

@@ -32,7 +32,7 @@ QUERY_MAX: Final = 10_000
 
 
 class Slice(msgspec.Struct, frozen=True, gc=False):
-    """Records of one queue: each part holds whole, adjacent records."""
+    """Records of one queue: each part holds whole records, adjacent ones as they lie in the log."""
 
     parts: list[memoryview]
     count: int
@@ -154,6 +154,11 @@ class RecordReader:
         stop = min(end, offset + scan)
         if offset < queue.checked_from:
             self._repair.ensure(queue, offset, stop)
+        if wanted is None and offset >= self._trusted_from(queue):
+            extents = queue.extents(offset, stop - offset, limits[1], least=1)
+            if extents.count == stop - offset:
+                part = self._log.read_ranges(extents.starts, extents.stops)
+                return Slice([part], extents.count, extents.size, stop)
         return self._collect(EntryScan(queue, offset, stop, wanted), limits)
 
     def block(self, topic: str, queue_id: int, offset: int, limits: tuple[int, int]) -> RecordBlock:
@@ -168,13 +173,13 @@ class RecordReader:
         fit = max(bisect_right(edges, limits[1]) - 1, 1)
         if offset >= self._trusted_from(queue) and edges[fit] < FILLER_SIZE:
             extents = queue.extents(offset, fit)
-            data = b"".join(self._log.view_ranges(extents.starts, extents.stops))
+            data = bytes(self._log.read_ranges(extents.starts, extents.stops))
             return RecordBlock(data, edges[: fit + 1], offset + fit)
         if self._repair_entries(queue, range(offset, offset + fit)):
             return self.block(topic, queue_id, offset, limits)
         positions, sizes = self._readable(queue, offset, positions[:fit], sizes[:fit])
         starts, stops = merge_adjacent(positions, sizes) if positions else ([], [])
-        data = b"".join(self._log.view_ranges(starts, stops)) if starts else b""
+        data = bytes(self._log.read_ranges(starts, stops)) if starts else b""
         return RecordBlock(data, list(accumulate(sizes, initial=0)), offset + fit)
 
     def _readable(
@@ -221,7 +226,7 @@ class RecordReader:
         return min(max(offset, queue.min_offset(self._log.begin)), end)
 
     def _collect(self, rows: EntryScan, limits: tuple[int, int]) -> Slice:
-        """Join the records of entries; adjacent records become one part."""
+        """Join the records of entries in one part."""
         (count_max, bytes_max), queue, pieces = limits, rows.queue, LogExtents()
         sure_from = self._trusted_from(queue)
         while rows.offset < rows.stop and (left := count_max - pieces.count) > 0:
@@ -250,7 +255,7 @@ class RecordReader:
                 positions, sizes = positions[:fit], sizes[:fit]
             if positions:
                 pieces.add_records(positions, sizes)
-        parts = self._log.view_ranges(pieces.starts, pieces.stops) if pieces.count else []
+        parts = [self._log.read_ranges(pieces.starts, pieces.stops)] if pieces.count else []
         return Slice(parts, pieces.count, pieces.size, rows.offset)
 
     def read_together(

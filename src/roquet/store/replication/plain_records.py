@@ -47,6 +47,7 @@ def plain_records(
     """
     groups: dict[tuple[bytes, int], tuple[int, list[bytes]]] = {}
     facts: RecordFacts = [], [], [], [], []
+    positions, sizes, topics, texts, times = facts
     count = 0
     while count < count_max:
         record = decode_partly(view, at, limit, position, True)
@@ -59,9 +60,11 @@ def plain_records(
         if offset != first + len(entries):
             break
         entries.append(ENTRY.pack(position, size, tag_code(properties)))
-        row = position, size, topic, properties, stored_ms
-        for column, value in zip(facts, row, strict=True):
-            column.append(value)  # type: ignore[arg-type]
+        positions.append(position)
+        sizes.append(size)
+        topics.append(topic)
+        texts.append(properties)
+        times.append(stored_ms)
         count, at, position = count + 1, at + size, position + size
     rows = [(*name, first, b"".join(entries)) for name, (first, entries) in groups.items()]
     return count, position, rows, facts

@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, binding=True
 # cython: allow_none_for_extension_args=False
-"""Compiled forms of the inner loops of batches, of the key index and of reads and of Arrow
+"""Compiled forms of the inner loops of batches, of the key index, of reads, of filters and of Arrow
 columns.
 
 Each function does what the Python function of the same name does; see `speedups`. Fields of records
@@ -27,18 +27,22 @@ from cpython.bytes cimport (
 )
 from cpython.list cimport PyList_New, PyList_SET_ITEM
 from cpython.ref cimport Py_INCREF
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
+from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from zlib import crc32
 
+from msgspec import Raw
+
 from roquet.model import properties as names
+from roquet.wire.codes import Language, RequestCode
 from roquet.wire.java_hash import hash_code as _hash_code
 
 cdef extern from "Python.h":
     void PyObject_GC_Track(object)
     void PyObject_GC_UnTrack(object)
+    const char* PyUnicode_AsUTF8AndSize(object, Py_ssize_t*) except NULL
 
 cdef enum:
     BATCH_HEAD = 20             # total, magic, crc, flag, length of the body
@@ -51,6 +55,9 @@ cdef enum:
     SECONDS_MAX = 0x7FFFFFFF
     PAIRS_MAX = 1024            # of a compact header
     FILLER_SIZE = 0x7FFFFFFF    # of an entry without a record
+    HEADER_READ_MAX = 2560 * 1024
+    COMPACT_FIXED = 21          # bytes of a compact header without its remark and its pairs
+    HEADER_BUFFER = 4096        # bytes of a header that is written here; Python writes longer ones
 
 cdef int64_t POSITION_MAX = 1 << 50
 
@@ -306,6 +313,41 @@ def pack_batch(
     return records, entries
 
 
+# -- message ids ---------------------------------------------------------------------------------
+
+cdef inline uint8_t* write_hex(uint8_t* out, const uint8_t* at, Py_ssize_t size) noexcept:
+    """Write bytes as hexadecimal digits in upper case; gives where the next ones begin."""
+    cdef const uint8_t* digits = b"0123456789ABCDEF"
+    cdef Py_ssize_t index
+    for index in range(size):
+        out[0], out[1] = digits[at[index] >> 4], digits[at[index] & 15]
+        out += 2
+    return out
+
+
+def offset_message_ids(bytes store_host, positions):
+    """Ids of a host and several positions, joined by commas."""
+    # Copied: the conversion of an odd number could change a list.
+    cdef tuple places = tuple(positions)
+    cdef Py_ssize_t host_size = PyBytes_GET_SIZE(store_host), size = 2 * host_size + 17
+    cdef uint8_t[8] position
+    cdef bytes ids
+    cdef uint8_t* out
+    if not places or len(places) > INT32_MAX // size:
+        return NotImplemented
+    ids = PyBytes_FromStringAndSize(NULL, len(places) * size)
+    out = <uint8_t*>PyBytes_AS_STRING(ids)
+    for place in places:
+        if type(place) is not int:
+            return NotImplemented
+        store8(position, <int64_t>place)
+        out = write_hex(out, chars(store_host), host_size)
+        out = write_hex(out, position, 8)
+        out[0] = 44
+        out += 1
+    return PyUnicode_DecodeASCII(PyBytes_AS_STRING(ids), len(places) * size - 1, NULL)
+
+
 # -- records -------------------------------------------------------------------------------------
 
 cdef inline uint64_t load8(const uint8_t* at) noexcept nogil:
@@ -527,6 +569,27 @@ def plain_batch(texts, bytes shared, bytes added):
     return (stored, codes, waits) if stored else NotImplemented
 
 
+cdef bint find_value(
+    const uint8_t* at, Py_ssize_t length, bytes name, Py_ssize_t least, Span* value
+) noexcept:
+    """Find the last value of at least `least` bytes; the name ends with its separator.
+
+    False without one, and if it is empty.
+    """
+    cdef const uint8_t* end = at + length
+    cdef const uint8_t* stop
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(name)
+    value.at, value.size = at, 0
+    while at < end:
+        stop = <const uint8_t*>memchr(at, 2, end - at)
+        if stop == NULL:
+            stop = end
+        if stop - at >= size + least and memcmp(at, chars(name), size) == 0:
+            value.at, value.size = at + size, stop - at - size
+        at = stop + 1
+    return value.size > 0
+
+
 cdef class PropertyFinder:
     """Finder of one property's value in encoded properties."""
 
@@ -536,22 +599,10 @@ cdef class PropertyFinder:
         self.start = name.encode() + b"\x01"
 
     def __call__(self, bytes properties):
-        cdef const uint8_t* at = chars(properties)
-        cdef const uint8_t* end = at + PyBytes_GET_SIZE(properties)
-        cdef const uint8_t* stop
-        cdef const uint8_t* value = NULL
-        cdef const uint8_t* start = chars(self.start)
-        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.start), value_size = 0
-        while at < end:
-            stop = <const uint8_t*>memchr(at, 2, end - at)
-            if stop == NULL:
-                stop = end
-            if stop - at > size and at[0] == start[0] and memcmp(at, start, size) == 0:
-                value, value_size = at + size, stop - at - size
-            at = stop + 1
-        if value == NULL:
+        cdef Span value
+        if not find_value(chars(properties), PyBytes_GET_SIZE(properties), self.start, 1, &value):
             return None
-        return PyUnicode_DecodeUTF8(<char*>value, value_size, "replace")
+        return PyUnicode_DecodeUTF8(<char*>value.at, value.size, "replace")
 
 
 def property_finder(name):
@@ -577,6 +628,172 @@ def property_positions(bytes block, edges, bytes topic):
             return NotImplemented
         begins.append(at + fixed + <int32_t>load4(chars(block) + at + fixed - 4) + topic_size)
     return begins
+
+
+# -- expressions ---------------------------------------------------------------------------------
+
+cdef enum:
+    IS_FALSE, IS_UNKNOWN, IS_TRUE
+    IS_UNUSUAL                  # a value that is left to the Python form, perhaps an error
+
+cdef enum:
+    EQUALS, IS_IN, STARTS_WITH, ENDS_WITH, CONTAINS, IS_INT, IS_LONG, IS_DOUBLE
+
+cdef tuple _KINDS = ("=", "IN", "STARTSWITH", "ENDSWITH", "CONTAINS", "INT", "LONG", "DOUBLE")
+cdef tuple _OUTCOMES = (False, None, True)
+
+cdef enum:
+    INT_DIGITS_MAX = 9          # of a number that is certainly an int
+    DIGITS_MAX = 15             # of a number that a double holds exactly
+
+cdef double[16] POWERS = [
+    1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14, 1e15,
+]
+
+
+cdef bint read_number(Span* text, int kind, double* number) noexcept:
+    """Read digits, maybe with a minus sign and a point; False for a text that is not so plain.
+
+    The digits and the power of ten are exact, so their quotient is rounded once, as in Python.
+    """
+    cdef const uint8_t* end = text.at + text.size
+    cdef bint is_negative = text.at[0] == c"-"
+    cdef const uint8_t* at = text.at + is_negative
+    cdef const uint8_t* fraction = NULL
+    cdef int64_t whole = 0
+    cdef Py_ssize_t digits = end - at
+    if digits > DIGITS_MAX + 1:
+        return False
+    while at < end:
+        if c"0" <= at[0] <= c"9":
+            whole = whole * 10 + at[0] - c"0"
+        elif at[0] == c"." and kind == IS_DOUBLE and fraction == NULL:
+            fraction = at + 1
+            digits -= 1
+        else:
+            return False
+        at += 1
+    if not 0 < digits <= (INT_DIGITS_MAX if kind == IS_INT else DIGITS_MAX):
+        return False
+    number[0] = <double>(-whole if is_negative else whole)
+    if fraction != NULL:
+        number[0] /= POWERS[end - fraction]
+    return True
+
+
+cdef class Condition:
+    """Conditions on properties; this base alone leaves each message to the Python form."""
+
+    cdef int outcome(self, const uint8_t* at, Py_ssize_t length) except -1:
+        return IS_UNUSUAL
+
+
+cdef class PropertyCondition(Condition):
+    """A condition on the value of one property."""
+
+    cdef bytes start
+    cdef int kind
+    cdef bytes text             # of a comparison with one text
+    cdef str sought             # the same one
+    cdef frozenset texts        # of IN
+    cdef double low, high       # of a comparison with numbers
+    cdef int absent, fails, holds
+
+    def __cinit__(self, condition):
+        self.start = condition.name.encode() + b"\x01"
+        self.kind = _KINDS.index(condition.kind)
+        if self.kind == IS_IN:
+            self.texts = frozenset(condition.operand)
+        elif self.kind < IS_INT:
+            self.text = condition.operand
+            self.sought = self.text.decode()
+        else:
+            self.low, self.high = condition.operand
+        self.absent, self.fails, self.holds = map(_OUTCOMES.index, condition.outcomes)
+
+    cdef int outcome(self, const uint8_t* at, Py_ssize_t length) except -1:
+        cdef Span value
+        cdef double number
+        cdef bint is_met
+        if not find_value(at, length, self.start, 1, &value):
+            return self.absent
+        if self.kind >= IS_INT:
+            if not read_number(&value, self.kind, &number):
+                return IS_UNUSUAL
+            is_met = self.low <= number <= self.high
+        elif self.kind == IS_IN:
+            is_met = PyBytes_FromStringAndSize(<char*>value.at, value.size) in self.texts
+        else:
+            is_met = self.is_text(&value)
+        return self.holds if is_met else self.fails
+
+    cdef int is_text(self, Span* value) except -1:
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(self.text)
+        if size > value.size or (size < value.size and self.kind == EQUALS):
+            return False
+        if self.kind == CONTAINS:
+            return self.sought in PyUnicode_DecodeUTF8(<char*>value.at, value.size, "replace")
+        if self.kind == ENDS_WITH:
+            return memcmp(value.at + value.size - size, chars(self.text), size) == 0
+        return memcmp(value.at, chars(self.text), size) == 0
+
+
+cdef class Connective(Condition):
+    """AND or OR: the first part with the deciding outcome decides."""
+
+    cdef tuple parts
+    cdef int deciding
+
+    def __cinit__(self, connective):
+        self.parts = tuple([condition_of(part) for part in connective.parts])
+        self.deciding = IS_FALSE if connective.is_and else IS_TRUE
+
+    cdef int outcome(self, const uint8_t* at, Py_ssize_t length) except -1:
+        cdef int result = IS_TRUE if self.deciding == IS_FALSE else IS_FALSE, one
+        for part in self.parts:
+            one = (<Condition>part).outcome(at, length)
+            if one == self.deciding or one == IS_UNUSUAL:
+                return one
+            if one == IS_UNKNOWN:
+                result = one
+        return result
+
+
+cdef Condition condition_of(condition):
+    return Connective(condition) if hasattr(condition, "parts") else PropertyCondition(condition)
+
+
+cdef class RecordMatcher:
+    """Indices of the first records of a block that match."""
+
+    cdef Condition condition
+    cdef object matches
+
+    def __cinit__(self, conditions, matches):
+        self.condition, self.matches = condition_of(conditions), matches
+
+    def __call__(self, bytes block, begins, edges, Py_ssize_t most):
+        cdef tuple starts = tuple(begins), ends = tuple(edges)[1:]
+        cdef Py_ssize_t size = PyBytes_GET_SIZE(block), index, begin, end
+        cdef list found = []
+        cdef int one
+        for index in range(min(len(starts), len(ends))):
+            if len(found) >= most:
+                break
+            begin, end, one = starts[index], ends[index], IS_UNUSUAL
+            if 0 <= begin <= end <= size:
+                one = self.condition.outcome(chars(block) + begin, end - begin)
+            if one == IS_UNUSUAL:
+                # Places of damaged records may be negative, and mean what they mean in Python.
+                one = IS_TRUE if self.matches(block[starts[index] : ends[index]]) else IS_FALSE
+            if one == IS_TRUE:
+                found.append(index)
+        return found
+
+
+def record_matcher(conditions, matches):
+    """Matcher of an expression; one without conditions is left to the Python form."""
+    return NotImplemented if conditions is None else RecordMatcher(conditions, matches)
 
 
 # -- headers -------------------------------------------------------------------------------------
@@ -631,27 +848,437 @@ def pack_pairs(bytes pairs):
     return packed[: out - begin]
 
 
+# -- frames --------------------------------------------------------------------------------------
+
+cdef object _Command = None
+cdef object _PackedFields = None
+cdef dict _LANGUAGES = {language.name.encode(): language for language in Language}
+cdef list _LANGUAGE_BY_CODE = list(Language)
+cdef list _LANGUAGE_NAMES = [language.name.encode() for language in Language]
+cdef object _OTHER = Language.OTHER
+cdef dict _TRUNCATED = {int(code) & 0xFFFF: int(code) for code in RequestCode if code > 0xFFFF}
+
+
+cdef int import_types() except -1:
+    """Import the types of commands, whose modules import this one."""
+    global _Command, _PackedFields
+    from roquet.wire.command import Command
+    from roquet.wire.compact import PackedFields
+
+    _Command, _PackedFields = Command, PackedFields
+    return 0
+
+
+def decode(bytes frame):
+    """The command of an ordinary frame, given without its length word."""
+    cdef const uint8_t* at = chars(frame)
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(frame), end
+    if size < 4:
+        return NotImplemented
+    if _Command is None:
+        import_types()
+    end = 4 + (load4(at) & 0xFFFFFF)
+    if end > size or end > HEADER_READ_MAX:
+        return NotImplemented
+    if at[0] == 0:
+        return json_command(at, at + 4, at + end, at + size)
+    return compact_command(at, at + end, at + size) if at[0] == 1 else NotImplemented
+
+
+cdef object compact_command(const uint8_t* at, const uint8_t* end, const uint8_t* stop):
+    """The command of a compact header without a remark that ends with its pairs."""
+    cdef Py_ssize_t size = end - at - 4 - COMPACT_FIXED
+    cdef int32_t code, flag = <int32_t>load4(at + 13) if size >= 0 else 0
+    if size < 0 or load4(at + 17) != 0 or load4(at + 21) != <uint32_t>size:
+        return NotImplemented
+    pairs = PyBytes_FromStringAndSize(<char*>at + 4 + COMPACT_FIXED, size)
+    packed = pack_pairs(pairs)
+    if packed is NotImplemented:
+        return NotImplemented
+    code = <int16_t>(at[4] << 8 | at[5])
+    if not flag & 1:
+        number = _TRUNCATED.get(code, code)
+    else:
+        number = code
+    return _Command(
+        number, _LANGUAGE_BY_CODE[at[6]] if at[6] < len(_LANGUAGE_BY_CODE) else _OTHER,
+        <int16_t>(at[7] << 8 | at[8]), <int32_t>load4(at + 9), flag, None,
+        _PackedFields(pairs, packed), PyBytes_FromStringAndSize(<char*>end, stop - end), 1,
+    )
+
+
+cdef enum:
+    CODE, VERSION, OPAQUE, FLAG, LANGUAGE, REMARK, FIELDS, IGNORED, OTHER_KEY
+
+
+cdef int key_of(const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    """The number of a header's key."""
+    if size == 4:
+        return CODE if memcmp(at, b"code", 4) == 0 else (
+            FLAG if memcmp(at, b"flag", 4) == 0 else OTHER_KEY
+        )
+    if size == 6:
+        return OPAQUE if memcmp(at, b"opaque", 6) == 0 else (
+            REMARK if memcmp(at, b"remark", 6) == 0 else OTHER_KEY
+        )
+    if size == 7 and memcmp(at, b"version", 7) == 0:
+        return VERSION
+    if size == 8 and memcmp(at, b"language", 8) == 0:
+        return LANGUAGE
+    if size == 9 and memcmp(at, b"extFields", 9) == 0:
+        return FIELDS
+    if size == 23 and memcmp(at, b"serializeTypeCurrentRPC", 23) == 0:
+        return IGNORED
+    return OTHER_KEY
+
+
+cdef object json_command(
+    const uint8_t* begin, const uint8_t* at, const uint8_t* end, const uint8_t* stop
+):
+    """The command of a JSON header as Java and our clients write it: ASCII, without spaces."""
+    cdef int64_t[4] numbers
+    cdef Span[3] texts
+    cdef const uint8_t* start
+    cdef int key, seen = 0
+    memset(numbers, 0, sizeof(numbers))
+    memset(texts, 0, sizeof(texts))
+    if end - at < 2 or at[0] != c"{":
+        return NotImplemented
+    while at[0] != c"}":
+        at += 1                             # behind the brace or a comma
+        start = at + 1
+        at = text_end(at, end, False)
+        if at == NULL or at == end or at[0] != c":":
+            return NotImplemented
+        key = key_of(start, at - start - 1)
+        if key == OTHER_KEY or seen & 1 << key:
+            return NotImplemented
+        seen |= 1 << key
+        start = at + 1
+        if key < LANGUAGE:
+            at = read_number(start, end, &numbers[key])
+        elif key == FIELDS:
+            at = object_end(start, end)
+        else:
+            at = text_end(start, end, False)
+        if at == NULL or at == end or (at[0] != c"," and at[0] != c"}"):
+            return NotImplemented
+        if LANGUAGE <= key <= FIELDS:
+            texts[key - LANGUAGE] = Span(start, at - start)
+    if at + 1 != end:
+        return NotImplemented
+    language, remark, fields = _LANGUAGE_BY_CODE[0], None, b"{}"
+    if seen & 1 << LANGUAGE:
+        language = _LANGUAGES.get(
+            PyBytes_FromStringAndSize(<char*>texts[0].at + 1, texts[0].size - 2), _OTHER
+        )
+    if seen & 1 << REMARK:
+        remark = PyUnicode_DecodeASCII(<char*>texts[1].at + 1, texts[1].size - 2, NULL)
+    if seen & 1 << FIELDS:
+        fields = PyBytes_FromStringAndSize(<char*>texts[2].at, texts[2].size)
+    return _Command(
+        numbers[CODE], language, numbers[VERSION], numbers[OPAQUE], numbers[FLAG], remark,
+        Raw(fields), PyBytes_FromStringAndSize(<char*>end, stop - end), 0,
+    )
+
+
+cdef const uint8_t* read_number(
+    const uint8_t* at, const uint8_t* end, int64_t* number
+) noexcept nogil:
+    """Read a whole number of at most 10 digits; gives what follows, or NULL."""
+    cdef bint is_negative = at < end and at[0] == c"-"
+    cdef const uint8_t* start
+    cdef int64_t value = 0
+    at += is_negative
+    start = at
+    while at < end and c"0" <= at[0] <= c"9" and at - start < 11:
+        value = 10 * value + at[0] - c"0"
+        at += 1
+    if at == start or at - start > 10 or (start[0] == c"0" and (at - start > 1 or is_negative)):
+        return NULL
+    number[0] = -value if is_negative else value
+    return at
+
+
+cdef Py_ssize_t escape_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """Characters of an escape in a JSON text; 0 for a surrogate and for what is none."""
+    cdef Py_ssize_t index
+    if end - at < 2:
+        return 0
+    if at[1] != c"u":
+        return 2 if memchr(b'"\\/bfnrt', at[1], 8) != NULL else 0
+    if end - at < 6 or ((at[2] | 32) == c"d" and at[3] >= c"8"):
+        return 0
+    for index in range(2, 6):
+        if not (c"0" <= at[index] <= c"9" or c"a" <= (at[index] | 32) <= c"f"):
+            return 0
+    return 6
+
+
+cdef const uint8_t* text_end(
+    const uint8_t* at, const uint8_t* end, bint may_escape
+) noexcept nogil:
+    """What follows a JSON text of ASCII; NULL for another value."""
+    cdef Py_ssize_t size
+    if at == end or at[0] != c'"':
+        return NULL
+    at += 1
+    while at < end and at[0] != c'"':
+        size = 1
+        if at[0] == c"\\":
+            size = escape_size(at, end) if may_escape else 0
+        elif at[0] < 32 or at[0] > 126:
+            size = 0
+        if size == 0:
+            return NULL
+        at += size
+    return at + 1 if at < end else NULL
+
+
+cdef const uint8_t* object_end(const uint8_t* at, const uint8_t* end) noexcept nogil:
+    """What follows a JSON object of texts, without spaces; NULL for another value."""
+    if end - at < 2 or at[0] != c"{":
+        return NULL
+    if at[1] == c"}":
+        return at + 2
+    while at[0] != c"}":
+        at = text_end(at + 1, end, True)
+        if at == NULL or at == end or at[0] != c":":
+            return NULL
+        at = text_end(at + 1, end, True)
+        if at == NULL or at == end or (at[0] != c"," and at[0] != c"}"):
+            return NULL
+    return at + 1
+
+
+cdef struct Out:
+    uint8_t* at
+    uint8_t* end
+
+
+cdef inline bint put(Out* out, const void* data, Py_ssize_t size) noexcept:
+    """Append bytes; False when there is no room."""
+    if size > out.end - out.at:
+        return False
+    memcpy(out.at, data, size)
+    out.at += size
+    return True
+
+
+cdef inline bint put_number(Out* out, int64_t number) noexcept:
+    """Append a number in decimal digits."""
+    cdef uint8_t[20] digits
+    cdef int first = 20
+    cdef uint64_t left = 0 - <uint64_t>number if number < 0 else <uint64_t>number
+    while first == 20 or left:
+        first -= 1
+        digits[first] = <uint8_t>(48 + left % 10)
+        left //= 10
+    if number < 0:
+        first -= 1
+        digits[first] = 45
+    return put(out, &digits[first], 20 - first)
+
+
+cdef bint put_quoted(Out* out, const uint8_t* at, Py_ssize_t size, uint8_t last) noexcept:
+    """Append a JSON text; False for characters above `last` and for those with short escapes."""
+    cdef const uint8_t* end = at + size
+    if not put(out, b'"', 1):
+        return False
+    while at < end:
+        if out.end - out.at < 6:
+            return False
+        if at[0] == 1 or at[0] == 2:        # the separators of properties
+            memcpy(out.at, b"\\u0000", 6)
+            out.at[5] += at[0]
+            out.at += 6
+        elif at[0] < 32 or at[0] == 34 or at[0] == 92 or at[0] == 127 or at[0] > last:
+            return False
+        else:
+            out.at[0] = at[0]
+            out.at += 1
+        at += 1
+    return put(out, b'"', 1)
+
+
+cdef bint put_value(Out* out, object value, object kind, bint is_json) except -1:
+    """Append the value of a field: as a JSON text, or with its length; False for an odd one."""
+    cdef Py_ssize_t size
+    cdef const char* text
+    cdef uint8_t* start
+    if kind is str:
+        if type(value) is not str:
+            return False
+        try:
+            text = PyUnicode_AsUTF8AndSize(value, &size)
+        except UnicodeEncodeError:
+            return False
+        if is_json:
+            return put_quoted(out, <const uint8_t*>text, size, 255)
+    if is_json:
+        if not put(out, b'"', 1):
+            return False
+    else:
+        if out.end - out.at < 4:
+            return False
+        out.at += 4
+    start = out.at
+    if kind is str:
+        if not put(out, text, size):
+            return False
+    elif kind is bool:
+        if value is True:
+            text, size = b"true", 4
+        elif value is False:
+            text, size = b"false", 5
+        else:
+            return False
+        if not put(out, text, size):
+            return False
+    elif not isinstance(value, int) or not put_number(out, value):
+        return False
+    if is_json:
+        return put(out, b'"', 1)
+    store4(start - 4, <uint32_t>(out.at - start))
+    return True
+
+
+cdef bint put_fields(Out* out, object value, tuple layout, bint is_json) except -1:
+    """Append the fields of a call or reply, without absent ones."""
+    cdef bint is_first = True
+    cdef tuple field
+    cdef bytes name
+    for field in layout:
+        item = getattr(value, field[0])
+        if item is None:
+            if not field[3]:
+                return False
+            continue
+        name = <bytes>field[1]
+        if is_json:
+            if not put(out, b',"' if not is_first else b'"', 1 + (not is_first)):
+                return False
+        else:
+            if out.end - out.at < 2:
+                return False
+            store2(out.at, <uint32_t>PyBytes_GET_SIZE(name))
+            out.at += 2
+        if not put(out, chars(name), PyBytes_GET_SIZE(name)):
+            return False
+        if is_json and not put(out, b'":', 2):
+            return False
+        if not put_value(out, item, field[2], is_json):
+            return False
+        is_first = False
+    return True
+
+
+cdef bint put_json(
+    Out* out, object value, tuple layout, int64_t code, int64_t flag, int64_t opaque,
+    object language, int64_t version, object remark,
+) except -1:
+    cdef bytes name = <bytes>_LANGUAGE_NAMES[language]
+    cdef uint8_t* start
+    cdef Py_ssize_t size
+    cdef const char* text
+    if not (
+        put(out, b'{"code":', 8) and put_number(out, code)
+        and put(out, b',"flag":', 8) and put_number(out, flag)
+        and put(out, b',"opaque":', 10) and put_number(out, opaque)
+        and put(out, b',"language":"', 13) and put(out, chars(name), PyBytes_GET_SIZE(name))
+        and put(out, b'","version":', 12) and put_number(out, version)
+    ):
+        return False
+    if remark is not None:
+        text = PyUnicode_AsUTF8AndSize(remark, &size)
+        if not put(out, b',"remark":', 10) or not put_quoted(out, <const uint8_t*>text, size, 126):
+            return False
+    if not put(out, b',"extFields":{', 14):
+        return False
+    start = out.at
+    if not put_fields(out, value, layout, True):
+        return False
+    if out.at == start:
+        out.at = start - 14
+        return put(out, b"}", 1)
+    return put(out, b"}}", 2)
+
+
+cdef bint put_compact(
+    Out* out, object value, tuple layout, int32_t code, int32_t flag, int32_t opaque,
+    uint8_t language, int16_t version, object remark,
+) except -1:
+    cdef uint8_t* at = out.at
+    cdef uint8_t* start
+    cdef Py_ssize_t size = 0
+    cdef const char* text
+    out.at += 17
+    store2(at, <uint32_t>code)
+    at[2] = language
+    store2(at + 3, <uint32_t>version)
+    store4(at + 5, <uint32_t>opaque)
+    store4(at + 9, <uint32_t>flag)
+    if remark:
+        text = PyUnicode_AsUTF8AndSize(remark, &size)
+        if not put(out, text, size):
+            return False
+    store4(at + 13, <uint32_t>size)
+    if out.end - out.at < 4:
+        return False
+    start = out.at
+    out.at += 4
+    if not put_fields(out, value, layout, False):
+        return False
+    store4(start, <uint32_t>(out.at - start - 4))
+    return True
+
+
+def encode_frame(
+    value, codec, serialize_type, code, flag, opaque, language, version, remark, body
+):
+    """The frame of a call or reply whose header is short and has ordinary texts."""
+    cdef uint8_t[HEADER_BUFFER] header
+    cdef Out out
+    cdef Py_buffer view
+    cdef Py_ssize_t size
+    cdef bint is_json = serialize_type == 0, is_whole
+    cdef bytes frame
+    cdef uint8_t* at
+    out.at, out.end = header, header + HEADER_BUFFER
+    try:
+        if is_json:
+            is_whole = put_json(
+                &out, value, codec.layout, code, flag, opaque, language, version, remark
+            )
+        else:
+            is_whole = put_compact(
+                &out, value, codec.layout, code, flag, opaque, language, version, remark
+            )
+    except (OverflowError, TypeError, ValueError, IndexError):
+        return NotImplemented
+    if not is_whole:
+        return NotImplemented
+    size = out.at - header
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        if view.len > INT32_MAX - HEADER_BUFFER - 4:
+            return NotImplemented
+        frame = PyBytes_FromStringAndSize(NULL, 8 + size + view.len)
+        at = <uint8_t*>PyBytes_AS_STRING(frame)
+        store4(at, <uint32_t>(4 + size + view.len))
+        store4(at + 4, <uint32_t>(size | (0 if is_json else 1 << 24)))
+        memcpy(at + 8, header, size)
+        memcpy(at + 8 + size, view.buf, view.len)
+        return frame
+    finally:
+        PyBuffer_Release(&view)
+
+
 # -- the key index -------------------------------------------------------------------------------
 
 cdef inline int32_t positive(int32_t code) noexcept nogil:
     """A hash as index files store it; the least number has no absolute value and becomes 0."""
     return code if code >= 0 else <int32_t>(<uint32_t>-<int64_t>code & 0x7FFFFFFF)
-
-
-cdef bint find_value(const uint8_t* at, Py_ssize_t length, bytes name, Span* span):
-    """Find the value of the last property with a name; the name ends with its separator."""
-    cdef const uint8_t* end = at + length
-    cdef const uint8_t* stop
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(name)
-    span.size = 0
-    while at < end:
-        stop = <const uint8_t*>memchr(at, 2, end - at)
-        if stop == NULL:
-            stop = end
-        if stop - at >= size and memcmp(at, chars(name), size) == 0:
-            span.at, span.size = at + size, stop - at - size
-        at = stop + 1
-    return span.size > 0
 
 
 def key_hashes(topics, texts, hash_of):
@@ -674,7 +1301,7 @@ def key_hashes(topics, texts, hash_of):
             known, is_plain = topic, is_ascii(chars(topic), PyBytes_GET_SIZE(topic))
             begun = ascii_hash(chars(topic), PyBytes_GET_SIZE(topic), 0) * <uint32_t>31 + 35
         for name in (_UNIQUE_START, _KEYS_START):
-            if not find_value(chars(text), PyBytes_GET_SIZE(text), <bytes>name, &span):
+            if not find_value(chars(text), PyBytes_GET_SIZE(text), <bytes>name, 0, &span):
                 continue
             at, end = span.at, span.at + span.size
             while at < end:
@@ -949,6 +1576,48 @@ def plain_records(view, Py_ssize_t at, Py_ssize_t limit, int64_t position, Py_ss
     finally:
         PyBuffer_Release(&buffer)
     return count, position, encoded, (positions, sizes, topics, texts, times)
+
+
+cdef inline int64_t position_of(number) except? -2:
+    """A position in the log; -1 for another number or value."""
+    if type(number) is not int:
+        return -1
+    try:
+        return number
+    except OverflowError:
+        return -1
+
+
+def join_ranges(view, begin, starts, stops):
+    """The bytes of the ranges, of a view that begins at `begin`; None if one is not all in it."""
+    cdef Py_buffer log
+    # Copied: their sizes are summed up first, and must still be the same when they are joined.
+    cdef tuple firsts = tuple(starts), ends = tuple(stops)
+    cdef Py_ssize_t count = len(firsts), index
+    cdef int64_t first, start, stop, size = 0
+    cdef bytes joined
+    cdef uint8_t* at
+    first = position_of(begin)
+    if not count or len(ends) != count or not 0 <= first <= POSITION_MAX:
+        return NotImplemented
+    PyObject_GetBuffer(view, &log, PyBUF_SIMPLE)
+    try:
+        for index in range(count):
+            start, stop = position_of(firsts[index]), position_of(ends[index])
+            if start < 0 or stop < start or size > INT32_MAX:
+                return NotImplemented
+            if start < first or stop > first + log.len:
+                return None
+            size += stop - start
+        joined = PyBytes_FromStringAndSize(NULL, size)
+        at = <uint8_t*>PyBytes_AS_STRING(joined)
+        for index in range(count):
+            start, stop = firsts[index], ends[index]
+            memcpy(at, <const uint8_t*>log.buf + (start - first), stop - start)
+            at += stop - start
+    finally:
+        PyBuffer_Release(&log)
+    return joined
 
 
 # -- batches of a client -------------------------------------------------------------------------

@@ -6,12 +6,14 @@
 Both are written in upper-case hex: 32 characters with IPv4, 56 with IPv6.
 """
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from struct import Struct
 from typing import Final
 
 from roquet.model.errors import RecordError
+from roquet.wire.records.speedups import compiled
 
 ID_LENGTHS: Final = (32, 56)
 """Characters of an id of either kind, with an IPv4 and with an IPv6 address."""
@@ -23,6 +25,12 @@ _MADE: Final = Struct(">HIIH")
 def offset_message_id(store_host: bytes, position: int) -> str:
     """The broker's id: its raw host (ip and port) and a position in its log."""
     return (store_host + _POSITION.pack(position)).hex().upper()
+
+
+@compiled
+def offset_message_ids(store_host: bytes, positions: Sequence[int]) -> str:
+    """The broker's ids of several positions, joined by commas."""
+    return ",".join([offset_message_id(store_host, position) for position in positions])
 
 
 def parse_offset_message_id(text: str) -> tuple[bytes, int]:

@@ -20,7 +20,7 @@ from roquet.model.subscription import MessageModel, Subscription
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.router import HandlerReply, Peer
 from roquet.rules.consumption.initial_offset import is_in_page_cache
-from roquet.rules.consumption.pull import OffsetCorrected, OffsetFound, pull_outcome, reply_limits
+from roquet.rules.consumption.pull import FOUND, OffsetCorrected, pull_outcome, reply_limits
 from roquet.store.reading.reader import Slice
 from roquet.wire.calls.bodies import MultiQueueOffsets
 from roquet.wire.calls.pull import Pull, PullReply
@@ -66,8 +66,6 @@ def pull(
     if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
     wanted = _wanted(message_log, tables, control, call)
-    if peer.language != PYTHON:
-        call = _with_transfer_limits(message_log, control, call)
     if (
         tables.offset_resets.pending
         and (moved := _reset_reply(message_log, tables, call)) is not None
@@ -81,27 +79,30 @@ def pull(
         )
     if isinstance(wanted, CompiledFilter):
         return _filtered_pull(message_log, tables, coordination, control, call, wanted, peer)
-    reply = _current_reply(message_log, tables, control, call, wanted)
+    limits = _limits(message_log, control, call, peer)
+    reply = _current_reply(message_log, tables, control, call, wanted, limits)
     if reply.code == NOT_FOUND and call.sys_flag & SUSPEND and call.suspend_timeout_millis > 0:
         coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
-        return _hold(message_log, tables, control, call, wanted)
+        return _hold(message_log, tables, control, call, wanted, limits)
     return reply
 
 
-def _with_transfer_limits(message_log: MessageLog, control: ControlPlane, call: Pull) -> Pull:
-    """The pull, limited to what the transfer limits allow clients of other languages.
+def _limits(
+    message_log: MessageLog, control: ControlPlane, call: Pull, peer: Peer
+) -> tuple[int, int]:
+    """Messages and bytes of the reply: what the client asks for, within our limits.
 
-    Programs rely on these limits: Java clients ask for what fits in one reply.
+    Clients of other languages get what the transfer limits allow, since programs rely on them: Java
+    clients ask for what fits in one reply.
     """
+    if peer.language == PYTHON:
+        return reply_limits(call.max_msg_nums, call.max_msg_bytes)
     config = control.settings.config
     count, size = config.pull_count_memory, config.pull_bytes_memory
     if _is_cold(message_log, control, call):
         count, size = config.pull_count_disk, config.pull_bytes_disk
     requested = reply_limits(call.max_msg_nums, call.max_msg_bytes or size)
-    allowed = min(requested[0], count), min(requested[1], size)
-    if reply_limits(call.max_msg_nums, call.max_msg_bytes) == allowed:
-        return call
-    return msgspec.structs.replace(call, max_msg_nums=allowed[0], max_msg_bytes=allowed[1])
+    return reply_limits(min(requested[0], count), min(requested[1], size))
 
 
 def _is_cold(message_log: MessageLog, control: ControlPlane, call: Pull) -> bool:
@@ -123,6 +124,7 @@ async def _hold(
     control: ControlPlane,
     call: Pull,
     wanted: TagCodes,
+    limits: tuple[int, int],
 ) -> PullReply:
     """The reply once there is a new message, or at the deadline."""
     next_offset = call.queue_offset + 1
@@ -132,7 +134,7 @@ async def _hold(
             call.topic, call.queue_id, next_offset, wanted, deadline_ms
         )
     return _changed(message_log, tables, control, call) or _current_reply(
-        message_log, tables, control, call, wanted
+        message_log, tables, control, call, wanted, limits
     )
 
 
@@ -193,19 +195,20 @@ def _current_reply(
     control: ControlPlane,
     call: Pull,
     wanted: TagCodes,
+    limits: tuple[int, int],
 ) -> PullReply:
     """The reply with what a queue holds now."""
-    offset = call.queue_offset
-    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
-    if isinstance(pull_outcome(offset, minimum, maximum), OffsetFound):
-        return _matching_reply(message_log, tables, control, call, wanted, minimum, maximum)
-    return _out_of_range_reply(tables, control, call, offset, minimum, maximum)
+    bounds = message_log.store.bounds(call.topic, call.queue_id)
+    if pull_outcome(call.queue_offset, *bounds) is FOUND:
+        return _matching_reply(message_log, tables, control, call, wanted, limits, bounds)
+    return _out_of_range_reply(tables, control, call, call.queue_offset, bounds)
 
 
 def _out_of_range_reply(
-    tables: BrokerTables, control: ControlPlane, call: Pull, offset: int, minimum: int, maximum: int
+    tables: BrokerTables, control: ControlPlane, call: Pull, offset: int, bounds: tuple[int, int]
 ) -> PullReply:
-    """The reply for an offset outside the queue."""
+    """The reply for an offset outside the queue, which holds [least, next)."""
+    minimum, maximum = bounds
     committed = tables.offsets.get(call.consumer_group, call.topic, call.queue_id)
     match pull_outcome(offset, minimum, maximum, committed):
         case OffsetCorrected(offset, reason):
@@ -228,11 +231,11 @@ def _matching_reply(
     control: ControlPlane,
     call: Pull,
     wanted: TagCodes,
-    minimum: int,
-    maximum: int,
+    limits: tuple[int, int],
+    bounds: tuple[int, int],
 ) -> PullReply:
     """The reply with the next records that match the tags."""
-    count, size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
+    count, size = limits
     together = (
         _multi_queue_slice(message_log, tables, call, size)
         if call.body and wanted is None
@@ -247,11 +250,11 @@ def _matching_reply(
         wanted=wanted,
         scan_max=SCAN_MAX,
     )
-    return _slice_reply(control, call, messages, minimum, maximum)
+    return _slice_reply(control, call, messages, bounds)
 
 
 def _slice_reply(
-    control: ControlPlane, call: Pull, messages: Slice, minimum: int, maximum: int
+    control: ControlPlane, call: Pull, messages: Slice, bounds: tuple[int, int]
 ) -> PullReply:
     """The reply with a slice of records and the next offset."""
     if messages.count:
@@ -263,8 +266,8 @@ def _slice_reply(
         code=SUCCESS if messages.count else RETRY,
         remark="FOUND" if messages.count else NO_MATCH,
         next_begin_offset=messages.next_offset,
-        min_offset=minimum,
-        max_offset=maximum,
+        min_offset=bounds[0],
+        max_offset=bounds[1],
         body=_body(messages.parts),
     )
 
@@ -282,8 +285,9 @@ async def _filtered_pull(
     peer: Peer,
 ) -> PullReply:
     """The reply with records that match an expression; waits for one that matches."""
+    limits = _limits(message_log, control, call, peer)
     at = call.queue_offset
-    reply = await _filtered_reply(message_log, tables, control, call, wanted, at)
+    reply = await _filtered_reply(message_log, tables, control, call, wanted, limits, at)
     if reply.code != NOT_FOUND or not call.sys_flag & SUSPEND or call.suspend_timeout_millis <= 0:
         return reply
     coordination.handover.seen(call.consumer_group, call.topic, call.queue_id, peer)
@@ -298,7 +302,7 @@ async def _filtered_pull(
             came = control.clock.monotonic_ms() < deadline_ms
         if (changed := _changed(message_log, tables, control, call)) is not None:
             return changed
-        reply = await _filtered_reply(message_log, tables, control, call, wanted, at)
+        reply = await _filtered_reply(message_log, tables, control, call, wanted, limits, at)
     if (
         reply.code == NOT_FOUND and at > call.queue_offset
     ):  # only other messages came, and need no second scan
@@ -312,16 +316,16 @@ async def _filtered_reply(
     control: ControlPlane,
     call: Pull,
     wanted: CompiledFilter,
+    limits: tuple[int, int],
     offset: int,
 ) -> PullReply:
     """The reply with the next records that match an expression now."""
-    minimum, maximum = message_log.store.bounds(call.topic, call.queue_id)
-    if not isinstance(pull_outcome(offset, minimum, maximum), OffsetFound):
-        return _out_of_range_reply(tables, control, call, offset, minimum, maximum)
+    bounds = message_log.store.bounds(call.topic, call.queue_id)
+    if pull_outcome(offset, *bounds) is not FOUND:
+        return _out_of_range_reply(tables, control, call, offset, bounds)
     place = call.topic, call.queue_id, offset
-    size = reply_limits(call.max_msg_nums, call.max_msg_bytes)
-    messages = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, size)
-    return _slice_reply(control, call, messages, minimum, maximum)
+    messages = await scan(message_log.store, message_log.filters.scan_lock, place, wanted, limits)
+    return _slice_reply(control, call, messages, bounds)
 
 
 def _multi_queue_slice(

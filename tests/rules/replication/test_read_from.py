@@ -1,0 +1,119 @@
+"""Which broker of a name is read, and replies that a replica may give."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.rules.replication import read_from
+from roquet.rules.replication.read_from import (
+    AVOID_MS,
+    PulledOffsets,
+    ReadFrom,
+    ReadSource,
+    after_answer,
+    after_failure,
+    has_messages,
+    next_broker_id,
+    usable_ids,
+)
+from roquet.wire.codes import ResponseCode
+
+NEW = ReadSource()
+
+
+def choice(
+    how: ReadFrom, source: ReadSource, ids: set[int], now_ms: int = 0, turn: int = 0
+) -> int | None:
+    return next_broker_id(how, source, usable_ids(source, ids, now_ms), turn)
+
+
+IDS = st.sets(st.integers(0, 4))
+
+
+def test_the_numbers_are_those_of_the_wire() -> None:
+    assert ResponseCode(read_from.FOUND) is ResponseCode.SUCCESS
+    assert ResponseCode(read_from.FILTERED) is ResponseCode.PULL_RETRY_IMMEDIATELY
+
+
+@pytest.mark.parametrize(
+    ("how", "suggested", "ids", "expected"),
+    [
+        (ReadFrom.MASTER, 1, {0, 1, 2}, 0),
+        (ReadFrom.MASTER, 0, {1, 2}, 1),
+        (ReadFrom.SUGGESTED, 0, {0, 1, 2}, 0),
+        (ReadFrom.SUGGESTED, 1, {0, 1, 2}, 1),
+        (ReadFrom.SUGGESTED, 1, {0, 2}, 2),
+        (ReadFrom.SUGGESTED, 1, {0, 3}, 0),
+        (ReadFrom.SUGGESTED, 0, {3, 2}, 2),
+        (ReadFrom.REPLICA, 0, {0, 2}, 2),
+        (ReadFrom.REPLICA, 0, {0}, 0),
+        (ReadFrom.REPLICA, 0, set(), None),
+    ],
+)
+def test_a_missing_broker_is_replaced_by_the_next_id_and_then_by_any(
+    how: ReadFrom, suggested: int, ids: set[int], expected: int | None
+) -> None:
+    assert choice(how, ReadSource(suggested_id=suggested), ids) == expected
+
+
+def test_readers_are_distributed_over_replicas() -> None:
+    chosen = [choice(ReadFrom.REPLICA, NEW, {0, 1, 2}, turn=turn) for turn in range(4)]
+    assert chosen == [1, 2, 1, 2]
+
+
+def test_a_broker_that_failed_is_left_alone_for_a_while() -> None:
+    failed = after_failure(ReadSource(suggested_id=1), 1, 100)
+    assert failed.suggested_id == 0
+    replica = [
+        choice(ReadFrom.REPLICA, failed, {0, 1}, now_ms)
+        for now_ms in (100, 99 + AVOID_MS, 100 + AVOID_MS)
+    ]
+    assert replica == [0, 0, 1]
+
+
+def test_a_master_that_failed_is_replaced_by_a_replica() -> None:
+    failed = after_failure(NEW, 0, 0)
+    assert choice(ReadFrom.MASTER, failed, {0, 1}, 1) == 1
+
+
+def test_when_all_failed_the_first_choice_is_tried_again() -> None:
+    failed = after_failure(after_failure(NEW, 0, 0), 1, 0)
+    assert choice(ReadFrom.MASTER, failed, {0, 1}, 1) == 0
+    assert choice(ReadFrom.REPLICA, failed, {0, 1}, 1) == 1
+
+
+def test_an_answer_brings_a_suggestion_and_forgives_its_broker() -> None:
+    source = after_answer(after_failure(after_failure(NEW, 0, 0), 1, 0), 0, 1)
+    assert source == ReadSource(suggested_id=1, avoided={1: AVOID_MS})
+
+
+@given(st.sampled_from(ReadFrom), st.integers(0, 4), IDS, IDS, st.integers(0, 9))
+def test_the_choice_has_an_address_and_is_not_avoided_without_need(
+    how: ReadFrom, suggested: int, ids: set[int], avoided: set[int], turn: int
+) -> None:
+    source = ReadSource(suggested_id=suggested, avoided=dict.fromkeys(avoided, 1))
+    chosen = choice(how, source, ids, turn=turn)
+    assert (chosen in ids) if ids else (chosen is None)
+    assert chosen not in avoided or ids <= avoided
+
+
+@pytest.mark.parametrize(
+    ("code", "asked", "next_offset", "expected"),
+    [
+        (ResponseCode.SUCCESS, 5, 7, True),
+        (ResponseCode.SUCCESS, 5, 5, False),
+        (ResponseCode.SUCCESS, 4, 7, False),  # older than its first message
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 5, 9, True),  # all filtered
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 5, 11, False),
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 10, 10, False),  # nothing new here
+        (ResponseCode.PULL_RETRY_IMMEDIATELY, 2, 5, False),  # moved to its first message
+        (ResponseCode.PULL_NOT_FOUND, 10, 10, False),
+        (ResponseCode.PULL_OFFSET_MOVED, 20, 10, False),
+        (ResponseCode.PULL_OFFSET_MOVED, 2, 5, False),
+    ],
+)
+def test_only_messages_that_a_replica_has_move_a_reader(
+    code: int, asked: int, next_offset: int, expected: bool
+) -> None:
+    offsets = PulledOffsets(asked=asked, next=next_offset, first=5, end=10)
+    assert has_messages(code, offsets) is expected
