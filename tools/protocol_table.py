@@ -15,6 +15,7 @@ from typing import Any
 
 from roquet.broker.handlers import HANDLERS, NOT_SERVED
 from roquet.broker.handlers.unserved import UNSERVED
+from roquet.controller.handlers import HANDLERS as CONTROLLERS
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.wire import calls
 from roquet.wire.call import Call
@@ -35,7 +36,16 @@ Every request of Apache RocketMQ 5.5.0 by its code. What nobody answers here get
 |---|---|---|---|
 """
 
-FIRST = ("conversation", "broker/handlers", "namesrv", "broker", "client", "interop", "")
+FIRST = (
+    "conversation",
+    "broker/handlers",
+    "namesrv",
+    "controller",
+    "broker",
+    "client",
+    "interop",
+    "",
+)
 """Rooms of the tests, those first that show most of a request."""
 
 NOT_SHOWN = ("wire", "typing")
@@ -49,7 +59,7 @@ def kinds() -> dict[RequestCode, list[Kind]]:
     for module in pkgutil.walk_packages(calls.__path__, "roquet.wire.calls."):
         importlib.import_module(module.name)
     found: dict[RequestCode, list[Kind]] = {}
-    for kind in (*HANDLERS, *NAME_SERVERS, *NOT_SERVED):
+    for kind in (*HANDLERS, *NAME_SERVERS, *CONTROLLERS, *NOT_SERVED):
         if kind not in found.setdefault(kind.code, []):
             found[kind.code].append(kind)
     return found
@@ -61,6 +71,8 @@ def answered_by(kind: Kind) -> Iterator[str]:
         yield "broker"
     if kind in NAME_SERVERS:
         yield "name server"
+    if kind in CONTROLLERS:
+        yield "controller"
     if kind in NOT_SERVED or kind in FORWARDED_CALLS:
         yield "client"
 

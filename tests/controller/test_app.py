@@ -64,7 +64,7 @@ async def check_answer(code: int, request: int = 0, response: int = 0) -> None:
 @in_virtual_time
 async def test_genuine_requests_get_the_answers_of_apaches_controller() -> None:
     settings = {"controllers": "g1", "controller_id": "n0", "advertise": "127.0.0.1:21878"}
-    async with controller(**settings) as server, broker(2) as two:
+    async with controller(None, **settings) as server, broker(2) as two:
         for code in (1005, 1012, 1013, 1003, 1002, 1004):
             await check_answer(code)
         async with broker(1) as one:
@@ -112,7 +112,7 @@ async def test_a_master_whose_connection_ends_is_replaced_at_once() -> None:
         await one.channel.close()
         await sleep_ms(100)
         group = stored(server)
-        assert (group.master, group.master_epoch, group.in_sync) == (3, 2, {3})
+        assert (group.master, group.master_epoch, group.in_sync) == (3, 2, frozenset({3}))
         for told in (two, three):
             notice = told.notices[-1]
             assert (notice.master_broker_id, notice.master_epoch) == (3, 2)

@@ -151,8 +151,8 @@ class Elections:
                 remark = f"there is no broker of the name {name}"
                 raise CallRefused(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
             result = elect(group, self._request(state, name, request), self._facts(state, name))
-            self._report(name, group, result)
             await state.save(name, result.group)
+        self._report(name, group, result)
         if result.refusal is None:
             self._tell(name, result.group)
         return result

@@ -31,6 +31,18 @@ async def test_one_of_two_controllers_leads_and_both_know_it() -> None:
     assert (await one.acquire(A)).peers == (A, B)
 
 
+async def test_going_on_to_lead_or_to_wait_writes_nothing() -> None:
+    etcd = FakeEtcd()
+    one, two = etcd_store(etcd), etcd_store(etcd)
+    for _ in range(2):
+        await one.acquire(A)
+        await two.acquire(B)
+    before = etcd.revision
+    await one.acquire(A)
+    await two.acquire(B)
+    assert etcd.revision == before
+
+
 async def test_when_the_leader_resigns_the_other_leads_with_its_groups() -> None:
     etcd = FakeEtcd()
     one, two = etcd_store(etcd), etcd_store(etcd)

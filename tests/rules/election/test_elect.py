@@ -147,3 +147,46 @@ def test_a_group_needs_an_election_when_its_master_alone_is_dead() -> None:
     assert not needs_election(TRIO, {1, 2})
     assert not needs_election(TRIO, {9}), "nobody of the group is alive"
     assert not needs_election(replace(TRIO, master=None), {2})
+
+
+def test_nobody_is_elected_while_brokers_are_in_a_later_epoch_than_the_state() -> None:
+    for group in (TRIO, group_of(1)):
+        request = ElectionRequest(asker=1)
+        later = ElectionFacts(live={2: SAME}, lease=None, now_ms=0, epoch_known=5)
+        result = elect(group, request, later)
+        assert (result.group, refused(result)) == (group, RefusalCode.ELECT_MASTER_FAILED)
+        assert result.retry_ms is None
+    same = ElectionFacts(live={2: SAME}, lease=None, now_ms=0, epoch_known=4)
+    assert elect(TRIO, ElectionRequest(), same).group.master == 2
+
+
+def test_an_election_that_waits_for_the_lease_says_for_how_long() -> None:
+    lease = MasterLease(holder=1, until_ms=500)
+    early = elect(TRIO, ElectionRequest(), facts({2: SAME}, lease))
+    assert (early.group, early.retry_ms) == (TRIO, 500)
+
+
+def test_members_are_compared_by_what_they_said_after_the_lease() -> None:
+    lease = MasterLease(holder=1, until_ms=50)
+    old, new = replace(SAME, heard_ms=49), replace(SAME, end=800, heard_ms=50)
+    waiting = elect(TRIO, ElectionRequest(), facts({2: old, 3: new}, lease))
+    assert (waiting.group, waiting.retry_ms) == (TRIO, 50)
+    known = elect(TRIO, ElectionRequest(), facts({2: replace(old, heard_ms=51), 3: new}, lease))
+    assert known.group.master == 2
+    by_name = ElectionRequest(asker=3, designated=True)
+    assert elect(TRIO, by_name, facts({2: old, 3: new}, lease)).group.master == 3
+    for_all = replace(lease, waits_for_all=True)
+    assert elect(TRIO, ElectionRequest(), facts({2: old, 3: new}, for_all)).group.master == 2
+
+
+def test_a_group_whose_brokers_were_removed_goes_on_in_the_next_epoch() -> None:
+    group = replace(group_of(3), master_epoch=4, set_version=6)
+    result = asked(group, {}, asker=3)
+    assert (result.group.master, result.group.master_epoch) == (3, 5)
+
+
+def test_a_removed_master_that_may_still_acknowledge_is_waited_for() -> None:
+    group = replace(group_of(3), master_epoch=4, set_version=6)
+    lease = MasterLease(holder=1, until_ms=500)
+    early = elect(group, ElectionRequest(asker=3), facts({}, lease))
+    assert (early.group, early.retry_ms) == (group, 500)

@@ -134,9 +134,35 @@ def test_the_last_members_of_the_set_are_not_removed_while_there_are_others() ->
 
 
 def test_a_whole_group_is_removed() -> None:
-    assert clean_group(TRIO, (), ()) is None
-    assert clean_group(TRIO, {1, 2, 3}, ()) is None
-    assert clean_group(TRIO, (), {1}, even_living=True) is None
+    removed = replace(
+        TRIO, replicas={}, master=None, in_sync=frozenset(), set_version=TRIO.set_version + 1
+    )
+    assert clean_group(TRIO, (), ()) == removed
+    assert clean_group(TRIO, {1, 2, 3}, ()) == removed
+    assert clean_group(TRIO, (), {1}, even_living=True) == removed
+    assert removed.is_removed
+    assert not TRIO.is_removed
+
+
+def test_a_removed_group_keeps_its_epoch_or_takes_a_later_one_of_its_brokers() -> None:
+    removed = clean_group(TRIO, (), ())
+    assert isinstance(removed, ReplicaGroup)
+    assert (removed.master_epoch, removed.next_id) == (4, 4)
+    assert code_of(clean_group(removed, (), ())) == RefusalCode.INVALID_CLEAN_BROKER_METADATA
+    later = clean_group(removed, (), {7}, epoch_known=9)
+    assert isinstance(later, ReplicaGroup)
+    assert later.master_epoch == 9
+
+
+def test_a_removed_group_has_no_set_to_change_and_no_broker_to_register() -> None:
+    removed = clean_group(TRIO, (), ())
+    assert isinstance(removed, ReplicaGroup)
+    assert code_of(alter_set(removed, WISH, {1})) == RefusalCode.ALTER_SYNC_STATE_SET_FAILED
+    refusal = register_address(removed, 1, "h:1")
+    assert code_of(refusal) == RefusalCode.BROKER_NEED_TO_BE_REGISTERED
+    again = apply_broker_id(removed, "C", "bc", 2, "h:2;18")
+    assert isinstance(again, ReplicaGroup)
+    assert (sorted(again.replicas), again.next_id, again.master_epoch) == ([2], 4, 4)
 
 
 def test_brokers_that_are_alive_are_removed_only_on_demand() -> None:

@@ -11,7 +11,7 @@ from roquet.wire.codes import RequestCode as Code
 
 DEAD: Final = "no Apache RocketMQ answers it either: a number without a handler"
 REPLICAS: Final = "asked of brokers that keep replicas of one another: this one keeps none"
-CONTROLLER: Final = "asked of a controller, or by one: there is none here"
+CONTROLLER: Final = "asked of a controller, or by one, and this is a broker: see roquet controller"
 ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"
 LITE: Final = "about lite topics, of which Roquet has none"

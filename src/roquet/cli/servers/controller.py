@@ -1,14 +1,13 @@
 """roquet controller: elects masters of brokers that replicate, alone or inside a name server."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
-import msgspec
 import typer
 
 from roquet.cli.process import runtime
+from roquet.cli.servers.controller_settings import DEFAULT_STORE, configured, load_settings
 from roquet.cli.servers.start import (
-    ALL_INTERFACES,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
@@ -16,13 +15,7 @@ from roquet.cli.servers.start import (
     server_tls,
 )
 from roquet.cli.terminal import output
-from roquet.controller.config import MEMORY_STORE, PORT, ControllerConfig
-
-if TYPE_CHECKING:
-    from roquet.net.tls import ServerTls
-
-DEFAULT_STORE = "file:roquet-controller"
-"""Directory of a controller's state, below the working directory."""
+from roquet.controller.config import PORT, ControllerConfig
 
 
 def controller(  # noqa: PLR0913 - each is an option
@@ -59,31 +52,8 @@ def controller(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=verbose)
     options = {"store": store, "port": port, "host": host, "advertise": advertise}
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
-    runtime.run(_controller(configured(_loaded(config), options, tls)))
-
-
-def configured(
-    loaded: ControllerConfig, options: dict[str, Any], tls: "ServerTls | None"
-) -> ControllerConfig:
-    """The settings of a file with those of options, which win; a store that survives a restart."""
-    chosen = {name: value for name, value in options.items() if value is not None}
-    if loaded.store == MEMORY_STORE:
-        chosen.setdefault("store", DEFAULT_STORE)
-    return msgspec.structs.replace(loaded, **chosen, tls=tls)
-
-
-def _loaded(path: Path | None) -> ControllerConfig:
-    from roquet.controller.settings import read_settings
-    from roquet.model.errors import ConfigError, FieldError
-    from roquet.wire.properties_file import read_properties
-
-    if path is None:
-        return ControllerConfig(host=ALL_INTERFACES)
-    try:
-        values = read_properties(path.read_text("utf-8"))
-    except (OSError, UnicodeDecodeError, FieldError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
-    return read_settings(values, str(path))
+    loaded = load_settings(config) if config else ControllerConfig()
+    runtime.run(_controller(configured(loaded, options, tls)))
 
 
 async def _controller(config: ControllerConfig) -> None:

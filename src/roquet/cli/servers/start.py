@@ -24,6 +24,7 @@ from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
     from roquet.broker.app import BrokerServer
+    from roquet.controller.config import ControllerConfig
 
 log = logger(__name__)
 
@@ -104,23 +105,45 @@ def dev(
     runtime.run(_dev(names, config))
 
 
-def namesrv(
+def namesrv(  # noqa: PLR0913 - each is an option
     *,
-    port: Annotated[int, typer.Option(help="0 takes any free one.")] = NAMESRV_PORT,
-    host: HostOption = ALL_INTERFACES,
+    port: Annotated[
+        int | None, typer.Option(help=f"0 takes any free one; {NAMESRV_PORT} if nothing says it.")
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="A namesrv.conf, with Apache's keys."),
+    ] = None,
+    controller: Annotated[
+        str | None,
+        typer.Option(
+            "--controller",
+            metavar="STORE",
+            help="Run a controller, too, with its state in file:DIR, etcd:HOST:PORT[,...].",
+        ),
+    ] = None,
+    controller_port: Annotated[
+        int | None, typer.Option(metavar="N", help="The controller's port, 9878 by default.")
     ] = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Start a name server."""
+    """Start a name server, and a controller in the same process if that is asked for."""
+    from roquet.cli.servers.name_server_settings import name_server_settings
+
     runtime.log_to_stderr(verbose=verbose)
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
-    runtime.run(_namesrv(NameServerConfig(host=host, port=port, directory=data, tls=tls)))
+    options = {"port": port, "host": host, "directory": data, "tls": tls}
+    embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
+    settings = name_server_settings(config, options, embedded)
+    runtime.run(_namesrv(settings.namesrv, settings.controller))
 
 
 def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
@@ -201,13 +224,27 @@ def _warn_of_refusal(server: "BrokerServer") -> None:
         output.echo(f"no messages are taken: {refusal}", err=True)
 
 
-async def _namesrv(config: NameServerConfig) -> None:
+async def _namesrv(config: NameServerConfig, controller: "ControllerConfig | None") -> None:
     from roquet.namesrv.app import NameServer
 
     stop = runtime.stop_signal()
-    async with NameServer(config) as server:
-        output.echo(f"name server ready at {server.address}")
+    async with AsyncExitStack() as servers:
+        names = await servers.enter_async_context(NameServer(config))
+        output.echo(f"name server ready at {names.address}")
+        if controller is not None:
+            output.echo(f"controller ready at {await _embedded(servers, controller)}")
         await stop.wait()
+
+
+async def _embedded(servers: AsyncExitStack, config: "ControllerConfig") -> str:
+    """Start a controller in this process; returns its address."""
+    from roquet.controller.app import ControllerServer
+
+    try:
+        server = await servers.enter_async_context(ControllerServer(config))
+    except ConfigError as error:  # here the name server has --port
+        raise ConfigError(str(error).replace("--port", "--controller-port")) from None
+    return server.address
 
 
 async def _broker(config: BrokerConfig) -> None:

@@ -59,7 +59,7 @@ class EtcdStore:
         self, identity: ControllerIdentity, *, in_new_term: bool = False
     ) -> LeadershipView:
         """See StateStore."""
-        await self._renew()
+        await self._renew(identity)
         view = await self._campaign(identity)
         if view.term is None or not in_new_term:
             return view
@@ -69,15 +69,17 @@ class EtcdStore:
         return await self._campaign(identity)
 
     async def _campaign(self, identity: ControllerIdentity) -> LeadershipView:
-        """Create the leader's key unless there is one, and read it."""
+        """Create the leader's key unless there is one, and read it.
+
+        Where there is one nothing is written: etcd keeps every revision until it is compacted.
+        """
         value = msgspec.json.encode(identity).decode()
-        member = self._put(self._members + identity.controller_id, value, self._lease_id)
         members = {"request_range": range_of(self._members)}
         leader = {"request_range": {"key": encoded(self._leader_key)}}
         result = await self._transaction(
             [_created(self._leader_key, 0)],
-            [self._put(self._leader_key, value, self._lease_id), member, leader, members],
-            [member, leader, members],
+            [self._put(self._leader_key, value, self._lease_id), leader, members],
+            [leader, members],
         )
         found, peers = (part.response_range.kvs for part in result.responses[-2:])
         if not found:  # never, as etcd promises
@@ -134,17 +136,18 @@ class EtcdStore:
         finally:
             await self._gateway.close()
 
-    async def _renew(self) -> None:
-        """Renew the etcd lease; a lost one is replaced by a new one, without any key."""
+    async def _renew(self, identity: ControllerIdentity) -> None:
+        """Renew the etcd lease; a lost one is replaced by a new one with the member's key."""
         if self._lease_id:
             request = {"ID": str(self._lease_id)}
             renewed = await self._gateway.call("/v3/lease/keepalive", request, KeepAliveResponse)
             if renewed.result.ttl_s > 0:
                 return
         lease = {"TTL": str(self._lease_seconds)}
-        self._lease_id = (
-            await self._gateway.call("/v3/lease/grant", lease, LeaseResponse)
-        ).lease_id
+        granted = await self._gateway.call("/v3/lease/grant", lease, LeaseResponse)
+        member, value = self._members + identity.controller_id, msgspec.json.encode(identity)
+        await self._transaction([], [self._put(member, value.decode(), granted.lease_id)], [])
+        self._lease_id = granted.lease_id
 
     async def _transaction(
         self, compare: list[Any], success: list[Any], failure: list[Any]

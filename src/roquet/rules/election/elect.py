@@ -89,7 +89,7 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
     if facts.epoch_known > group.master_epoch:
         return _outdated(group, facts.epoch_known)
     if not group.in_sync:
-        return _first_election(group, request)
+        return _first_election(group, request, facts)
     winner, is_unclean = _best(group, request, facts.live, group.in_sync), False
     if winner is None and request.unclean:
         winner = _best(group, request, facts.live, group.replicas)
@@ -140,7 +140,9 @@ def _are_comparable(group: ReplicaGroup, facts: ElectionFacts) -> bool:
     return all(one.heard_ms is None or one.heard_ms >= lease.until_ms for one in members)
 
 
-def _first_election(group: ReplicaGroup, request: ElectionRequest) -> ElectionResult:
+def _first_election(
+    group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts
+) -> ElectionResult:
     """Elect whoever asks: no message was ever acknowledged, or an operator has given them up.
 
     Asked by itself, Apache's controller counts an election without a set, after which nobody can be
@@ -154,6 +156,9 @@ def _first_election(group: ReplicaGroup, request: ElectionRequest) -> ElectionRe
         remark = f"Broker {asker} hasn't been registered"
         refusal = Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
         return ElectionResult(group=group, refusal=refusal)
+    may_lead = may_replace_master(group, facts.lease, asker, facts.now_ms)
+    if group.master_epoch > 0 and not may_lead:
+        return _too_early(group, facts.lease)
     return ElectionResult(group=_led_by(group, asker))
 
 

@@ -1,0 +1,53 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.cli.servers.controller_settings import DEFAULT_STORE
+from roquet.cli.servers.name_server_settings import NameServerSettings, name_server_settings
+from roquet.model.errors import ConfigError, UsageError
+
+NOTHING: dict[str, Any] = {"store": None, "port": None, "host": None}
+
+
+def of_file(tmp_path: Path, text: str, **embedded: Any) -> NameServerSettings:
+    path = tmp_path / "namesrv.conf"
+    path.write_text(text)
+    return name_server_settings(path, {"port": None}, {**NOTHING, **embedded})
+
+
+def test_without_a_file_there_is_a_name_server_alone() -> None:
+    settings = name_server_settings(None, {"port": 5, "host": None}, NOTHING)
+    assert (settings.namesrv.port, settings.namesrv.host) == (5, "0.0.0.0")
+    assert settings.controller is None
+
+
+def test_apaches_key_brings_a_controller_with_keys_of_the_same_file(tmp_path: Path) -> None:
+    settings = of_file(
+        tmp_path,
+        "listenPort=9\nbindAddress=127.0.0.1\nenableControllerInNamesrv=true\n"
+        "controllerDLegerGroup=g1\ncontrollerListenPort=10\norderMessageEnable=true\n",
+    )
+    assert (settings.namesrv.port, settings.namesrv.order_messages) == (9, True)
+    controller = settings.controller
+    assert controller is not None
+    assert (controller.port, controller.host) == (10, "127.0.0.1")
+    assert (controller.controllers, controller.store) == ("g1", DEFAULT_STORE)
+
+
+def test_an_option_brings_one_too(tmp_path: Path) -> None:
+    controller = of_file(tmp_path, "", store="memory", port=11).controller
+    assert controller is not None
+    assert (controller.store, controller.port) == ("memory", 11)
+
+
+def test_keys_of_a_controller_that_is_not_wanted_do_no_harm(tmp_path: Path) -> None:
+    text = "enableControllerInNamesrv=false\ncontrollerDLegerGroup=g1\n"
+    assert of_file(tmp_path, text).controller is None
+
+
+def test_options_without_their_use_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--controller-port is of no use"):
+        of_file(tmp_path, "", port=1)
+    with pytest.raises(ConfigError, match="neither true nor false"):
+        of_file(tmp_path, "enableControllerInNamesrv=perhaps")
