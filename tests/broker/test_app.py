@@ -22,12 +22,19 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules import routing
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
+
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
+
+REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
+
+SENT = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
 
 
 def config_of(directory: Path | None = None, **settings: Any) -> BrokerConfig:
@@ -265,3 +272,37 @@ def free_pair() -> int:
             except OSError:
                 continue
             return port
+
+
+async def test_the_log_is_streamed_by_tls_where_clients_need_it() -> None:
+    settings: dict[str, Any] = {
+        "tls_cert": CERTIFICATES / "server.pem", "tls_key": CERTIFICATES / "server.key",
+        "tls_ca": CERTIFICATES / "ca.pem", "tls_client_ca": CERTIFICATES / "ca.pem",
+    }  # fmt: skip
+    async with BrokerServer(config_of(**settings)) as master:
+        plain = config_of(**REPLICA, ha_master=master.stream_address)
+        secured = config_of(**REPLICA, ha_master=master.stream_address, **settings)
+        async with BrokerServer(plain) as stranger, BrokerServer(secured) as replica:
+            async with asyncio.timeout(10):
+                while not replica.broker.replication.stream_client.facts.read_ms:
+                    master.broker.log.ingest.append(SENT, 0, FakePeer())
+                    await asyncio.sleep(0.05)
+            assert stranger.broker.replication.stream_client.facts.read_ms == 0
+            assert replica.broker.log.store.end_position > 0
+
+
+async def test_a_port_that_replicas_need_is_taken_or_the_broker_does_not_start(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match="choose another port with haListenPort"):
+            async with BrokerServer(config_of(ha_port=port)):
+                pass
+        async with BrokerServer(config_of(port=port - 1, vip_port=False)):
+            assert "this broker can have no replicas" in caplog.text
+        with pytest.raises(ConfigError, match="haListenPort"):
+            async with BrokerServer(
+                config_of(port=port - 1, vip_port=False, broker_role=BrokerRole.SYNC_MASTER)
+            ):
+                pass

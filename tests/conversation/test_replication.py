@@ -287,7 +287,7 @@ async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied()
 
 @in_virtual_time
 async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowledged() -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
         master, replica = running.brokers[0], await running.add_replica()
         async with producer_of(running) as producer:
@@ -300,7 +300,7 @@ async def test_a_send_that_needs_two_logs_is_at_the_replica_when_it_is_acknowled
 
 @in_virtual_time
 async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replicated() -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
         replica = await running.add_replica()
         clock = this_loop().clock
@@ -326,7 +326,7 @@ async def test_without_its_replica_a_send_says_that_it_is_stored_but_not_replica
 
 @in_virtual_time
 async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with on_two_hosts(**settings) as (running, _):
         clock, network = this_loop().clock, this_loop().network
         async with producer_of(running) as producer:
@@ -341,7 +341,7 @@ async def test_one_report_completes_all_sends_that_wait_for_it() -> None:
 
 @in_virtual_time
 async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
     async with group_of_brokers(**settings) as running:
         replica = await running.add_replica(
             replica_ack=ReplicaAck.FLUSHED, flush_interval=3_600_000
@@ -356,7 +356,7 @@ async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
 
 @in_virtual_time
 async def test_the_number_of_logs_can_change_while_sends_wait() -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 3}
     async with group_of_brokers(**settings) as running:
         await running.add_replica()
         master = running.brokers[0].broker
@@ -469,7 +469,11 @@ async def test_another_size_of_log_files_is_found_out(caplog: pytest.LogCaptureF
 async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2, "slave_timeout": 500}
+    settings: dict[str, Any] = {
+        "broker_role": BrokerRole.SYNC_MASTER,
+        "in_sync_replicas": 2,
+        "slave_timeout": 500,
+    }
     async with group_of_brokers(**settings) as running:
         replica = await running.add_replica()
         async with producer_of(running) as producer:

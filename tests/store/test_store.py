@@ -40,6 +40,39 @@ def test_appended_messages_are_read_back_with_their_offsets(
     assert store.end_position > 3 * store_dir.config.log_file_size
 
 
+def test_an_append_is_told_of_while_somebody_listens(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    ends: list[int] = []
+    store.on_append(lambda: ends.append(store.end_position))
+    first = store.append(draft(), NOW)
+    batch = store.append_batch(draft(), parts([(0, b"a", b"", 0), (0, b"b", b"", 0)]), NOW)
+    assert ends == [first.position + first.size, batch.end]
+    store.on_append(None)
+    store.append(draft(), NOW)
+    assert len(ends) == 2
+
+
+def test_a_log_that_is_another_ones_takes_no_message(
+    store_dir: "StoreDirectory", draft: "MakeDraft"
+) -> None:
+    store = store_dir.open()
+    ends: list[int] = []
+    store.refuse_appends("this log is a copy")
+    store.on_append(lambda: ends.append(store.end_position))
+    for append in (
+        lambda: store.append(draft(), NOW),
+        lambda: store.append_batch(draft(), parts([(0, b"a", b"", 0)]), NOW),
+    ):
+        with pytest.raises(StoreError, match="this log is a copy"):
+            append()
+    assert (store.end_position, store.refusal, ends) == (0, None, [])
+    store.refuse_appends(None)
+    store.append(draft(), NOW)
+    assert ends == [store.end_position]
+
+
 def test_a_store_that_was_closed_opens_as_it_was(
     store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
 ) -> None:

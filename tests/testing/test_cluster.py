@@ -65,6 +65,17 @@ async def test_a_broker_with_files_comes_back_with_its_messages(tmp_path: Path) 
     assert (tmp_path / "broker-a" / "commitlog").is_dir()
 
 
+async def test_a_replica_has_its_masters_name_and_a_place_of_its_own(tmp_path: Path) -> None:
+    async with cluster(store=tmp_path) as running:
+        first, second = await running.add_replica(), await running.add_replica()
+        ids = [(broker.config.broker_name, broker.config.broker_id) for broker in running.brokers]
+        assert ids == [("broker-a", 0), ("broker-a", 1), ("broker-a", 2)]
+        assert first.config.store_dir != second.config.store_dir
+        assert (await running.add_broker()).config.broker_name == "broker-b"
+        master = running.brokers[0].stream_address
+        assert first.broker.replication.role.current.master_stream == master
+
+
 async def test_settings_reach_the_brokers() -> None:
     async with cluster(default_queue_count=3) as running:
         assert running.brokers[0].config.default_queue_count == 3
@@ -89,12 +100,15 @@ def test_a_plain_test_can_use_a_cluster_too() -> None:
         running.stop_broker(1)
         running.start_broker(1)
         running.add_broker()
+        assert running.add_replica(of=1).config.broker_name == "broker-b"
+        running.stop_broker(3)
         assert [b.config.broker_name for b in running.brokers] == [
             "broker-a",
             "broker-b",
             "broker-c",
+            "broker-b",
         ]
-        assert len(running.broker_addrs) == 3
+        assert len(running.broker_addrs) == 4
         assert running.namesrv_addr.startswith("127.0.0.1:")
 
 

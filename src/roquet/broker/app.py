@@ -276,7 +276,7 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
 
 
 def _duties(broker: Broker, gate: RoleGate) -> RoleDuties:
-    """What the broker does as a master, and as a replica."""
+    """Duties of the broker as a master, and as a replica."""
     client = broker.replication.stream_client
 
     async def promote() -> None:

@@ -66,6 +66,7 @@ class Cluster:
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._replicas = 0
         self._running = AsyncExitStack()
         self.namesrvs: list[NameServer] = []
         self.brokers: list[BrokerServer] = []
@@ -83,7 +84,7 @@ class Cluster:
 
     async def add_broker(self, **settings: Any) -> BrokerServer:
         """Add a broker; its name is the next of broker-a, broker-b and so on."""
-        name = f"broker-{_letters(len({broker.config.broker_name for broker in self.brokers}))}"
+        name = f"broker-{_letters(len(self.brokers) - self._replicas)}"
         return await self._add(self._config({"broker_name": name, **settings}))
 
     async def add_replica(self, of: int = 0, **settings: Any) -> BrokerServer:
@@ -92,6 +93,7 @@ class Cluster:
         It finds the master by the name servers, or by `ha_master`.
         """
         name = self.brokers[of].config.broker_name
+        self._replicas += 1
         broker_id = sum(broker.config.broker_name == name for broker in self.brokers)
         fields = {"broker_name": name, "broker_role": BrokerRole.SLAVE, "broker_id": broker_id}
         return await self._add(self._config({**fields, **settings}))
@@ -202,6 +204,10 @@ class BlockingCluster:
     def add_broker(self, **settings: Any) -> BrokerServer:
         """Add a broker."""
         return self.run(self._cluster.add_broker(**settings))
+
+    def add_replica(self, of: int = 0, **settings: Any) -> BrokerServer:
+        """Add a replica of the broker with that index."""
+        return self.run(self._cluster.add_replica(of, **settings))
 
     def stop_broker(self, index: int) -> None:
         """Stop a broker in good order."""

@@ -1,6 +1,8 @@
 """Parts of a broker for replication, without the rest of it, in virtual time."""
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Draft, Store
 from roquet.testing.clock import this_loop
+from roquet.wire.replication.classic_stream import LogFrame, LogFrameDecoder, encode_report
 
 ORIGIN = BrokerOrigin(store_host=b"\x0a\x00\x00\x01\x00\x00\x2a\x9f", pid=1, seed=1)
 
@@ -89,3 +92,56 @@ def parts() -> Iterator[MakeParts]:
 
 SYNC: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
 """Settings of a master that waits for one replica."""
+
+
+class Replica:
+    """A replica that reports what a test says, and keeps what it is sent."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.writer = writer
+        self.received = b""
+        self.is_over = False
+        self._decoder = LogFrameDecoder()
+        self.frames: list[LogFrame] = []
+        self._reading = asyncio.create_task(self._read(reader))
+
+    def report(self, log_end: int) -> None:
+        self.writer.write(encode_report(log_end))
+
+    @property
+    def log(self) -> bytes:
+        """All bytes of the log that it got."""
+        return b"".join(frame.body for frame in self.frames)
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while chunk := await reader.read(1 << 20):
+                self.received += chunk
+                self.frames += self._decoder.feed(chunk)
+        except ConnectionError:
+            pass
+        self.is_over = True
+
+    def close(self) -> None:
+        self._reading.cancel()
+        self.writer.transport.abort()
+
+
+@asynccontextmanager
+async def connected(made: ReplicationParts) -> AsyncIterator[Replica]:
+    if not made.server.port:
+        await made.server.start("127.0.0.1", 0)
+    replica = Replica(*await asyncio.open_connection("127.0.0.1", made.server.port))
+    try:
+        yield replica
+    finally:
+        replica.close()
+        await made.clock.sleep(1)
+
+
+def log_of(made: ReplicationParts, position: int = 0) -> bytes:
+    parts = []
+    while part := bytes(made.store.raw.read(position, 1 << 20)):
+        parts.append(part)
+        position += len(part)
+    return b"".join(parts)

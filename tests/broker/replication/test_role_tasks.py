@@ -96,6 +96,21 @@ async def test_a_change_that_the_disk_does_not_take_is_tried_again(
 
 
 @in_virtual_time
+async def test_a_fault_of_our_own_does_not_end_the_change(caplog: pytest.LogCaptureFixture) -> None:
+    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
+    serving = asyncio.create_task(RoleTasks(role, duties.duties(), clock).serve())
+    await clock.sleep(1)
+    duties.fault = ZeroDivisionError()
+    role.change(Role())
+    await clock.sleep(500)
+    assert "cannot change its role; trying again" in caplog.text
+    duties.fault = None
+    await clock.sleep(2_000)
+    assert duties.noted[2:] == ["promoted", "delay begins", "timer begins"]
+    serving.cancel()
+
+
+@in_virtual_time
 async def test_a_role_that_is_taken_back_meanwhile_is_taken_back() -> None:
     duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
     serving = asyncio.create_task(RoleTasks(role, duties.duties(), clock).serve())

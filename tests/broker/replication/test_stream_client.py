@@ -272,6 +272,22 @@ def test_a_master_that_is_away_is_tried_every_5_seconds_and_named_once(
     run()
 
 
+def test_a_master_that_does_not_answer_is_tried_again(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made, network = parts(**SLAVE), this_loop().network
+        network.partition("127.0.0.1", "10.0.0.9")
+        follow(made, "10.0.0.9:10912")
+        serving = asyncio.create_task(made.client.serve())
+        await made.clock.sleep(30_000)
+        assert caplog.text.count("it does not answer within 3000 ms") == 1
+        serving.cancel()
+
+    run()
+
+
 def test_a_master_is_not_oneself(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
     @in_virtual_time
     async def run() -> None:
@@ -363,6 +379,39 @@ def test_messages_that_cannot_be_dispatched_are_named_and_the_log_is_copied_all_
             assert caplog.text.count("no room for queues") == 1
             await made.clock.sleep(1_000)
             assert made.store.bounds("orders", 0) == (0, 20)
-            assert this_loop()
+
+    run()
+
+
+def test_a_fault_of_our_own_is_logged_and_following_goes_on(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made = masters_log(parts), parts(**SLAVE)
+        faults = {"append": [ZeroDivisionError()], "dispatch": [ZeroDivisionError()]}
+        raw = made.store.raw
+
+        def failing(name: str) -> Any:
+            real = getattr(raw, name)
+
+            def act(*arguments: Any) -> Any:
+                if raw.end or name == "append":
+                    for _ in range(len(faults[name])):
+                        raise faults[name].pop()
+                return real(*arguments)
+
+            return act
+
+        for name in faults:
+            monkeypatch.setattr(raw, name, failing(name))
+        async with following(made) as master:
+            master.frame(0, log)
+            await made.clock.sleep(6_000)
+            assert "cannot be followed; trying again" in caplog.text
+            master.frame(0, log)
+            await made.clock.sleep(3_000)
+            assert "cannot be dispatched; trying again" in caplog.text
+            assert made.store.bounds("orders", 0) == (0, 20)
 
     run()

@@ -65,7 +65,7 @@ class ControllerMode:
         clock: Clock,
         files: ReplicationFiles,
     ) -> None:
-        """Begin fenced. Raises StoreError for a damaged file, ConfigError for another's identity."""
+        """Begin fenced. StoreError for a damaged file, ConfigError for another's identity."""
         config, store = settings.config, message_log.store
         known_id(files.identity, config.cluster_name, config.broker_name)
         self._settings = settings

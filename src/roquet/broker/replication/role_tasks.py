@@ -28,7 +28,7 @@ Work: TypeAlias = Callable[[], Iterable[Coroutine[Any, Any, None]]]
 
 
 class RoleDuties(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker does in either role, and how it changes from one to the other."""
+    """Duties of a broker in either role, and of the change from one to the other."""
 
     of_master: Work
     of_replica: Work
@@ -74,6 +74,9 @@ class RoleTasks:
                 await act()
             except StoreError as error:
                 log.warning("this broker cannot change its role yet: %s", error)
+                await self._clock.sleep(RETRY_MS)
+            except Exception:  # it would neither lead nor follow ever again
+                log.exception("this broker cannot change its role; trying again")
                 await self._clock.sleep(RETRY_MS)
             else:
                 self._start(is_active)

@@ -153,13 +153,14 @@ class StreamClient:
         if conversation.cancelled() or (failure := conversation.exception()) is None:
             return
         error = first_error(failure)
-        if not isinstance(error, RoquetError | OSError):
-            raise error
-        self._complain(address, error)
+        if isinstance(error, RoquetError | OSError):
+            self._complain(address, error)
+        else:
+            log.error("the log of %s cannot be followed; trying again", address, exc_info=error)
 
     def _complain(self, address: str, error: RoquetError | OSError) -> None:
         """Log why there is no stream; the same reason once, until there was one again."""
-        reason = str(error) if isinstance(error, RoquetError) else address_error(error)
+        reason = address_error(error) if isinstance(error, OSError) else str(error)
         if reason != self._complaint:
             self._complaint = reason
             log.warning(
@@ -173,10 +174,13 @@ class StreamClient:
         await self._flush.step()  # what is reported first is on the disk, whatever is acknowledged
         host, port = parse_address(address, "haMasterAddress")
         security = self._settings.config.calls()
-        async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-            reader, writer = await asyncio.open_connection(
-                host, port, limit=READ_SIZE, **security.arguments(host)
-            )
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=READ_SIZE, **security.arguments(host)
+                )
+        except TimeoutError:
+            raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
         self._writer, self._framing = writer, self._new_framing()
         try:
             self._check_peer(writer)
@@ -289,13 +293,17 @@ class StreamClient:
             self._undispatched.clear()
             try:
                 await self._dispatch_all()
-                complaint = ""
             except StoreError as error:
-                if complaint != (complaint := str(error)):
+                if complaint != str(error):
+                    complaint = str(error)
                     log.warning("the newest messages of the log cannot be read here: %s", error)
-                await self._clock.sleep(FULL_PAUSE_MS)
+            except Exception:
+                log.exception("records of the master cannot be dispatched; trying again")
+            else:
+                complaint = ""
+                await self._undispatched.wait()
                 continue
-            await self._undispatched.wait()
+            await self._clock.sleep(FULL_PAUSE_MS)
 
     async def _dispatch_all(self) -> None:
         raw, position = self._store.raw, -1

@@ -11,6 +11,8 @@ from roquet.broker.handlers.messages.ack import ack, batch_ack, change_invisible
 from roquet.broker.handlers.messages.pop import pop
 from roquet.broker.handlers.messages.send import send
 from roquet.model.errors import CallRefused
+from roquet.net.router import HandlerReply
+from roquet.wire.call import Reply
 from roquet.wire.calls.pop import Ack, AckBatch, BatchAck, ChangeInvisible, Pop, PopAck, encode_acks
 from roquet.wire.codes import ResponseCode
 from roquet.wire.receipt_handle import ORDER_QUEUE, ReceiptHandle
@@ -39,12 +41,18 @@ def popped(broker: Broker, peer: FakePeer, message: MakeSend) -> Callable[..., R
     return take
 
 
+def reply_to(answer: HandlerReply) -> Reply:
+    """The reply of a handler that does not wait."""
+    assert isinstance(answer, Reply)
+    return answer
+
+
 def acknowledge(broker: Broker, peer: FakePeer, handle: ReceiptHandle, **fields: Any) -> int:
     arguments: dict[str, Any] = {
         "consumer_group": "g", "topic": "orders", "queue_id": handle.queue_id,
         "extra_info": handle.text(), "offset": handle.offset, **fields,
     }  # fmt: skip
-    return broker.bind(ack)(Ack(**arguments), peer).code
+    return reply_to(broker.bind(ack)(Ack(**arguments), peer)).code
 
 
 def change(broker: Broker, peer: FakePeer, handle: ReceiptHandle, invisible_ms: int) -> Any:
@@ -185,12 +193,12 @@ async def test_a_batch_acknowledges_many_at_once(
     ]  # fmt: skip
     forged = [replace(acked, bits="////", **change) for change in changes]
     body = encode_acks(AckBatch(acks=[*forged, acked]))
-    assert broker.bind(batch_ack)(BatchAck(body=body), peer).code == 0
+    assert reply_to(broker.bind(batch_ack)(BatchAck(body=body), peer)).code == 0
     (checkpoint,) = broker.delivery.revive.in_flight
     assert checkpoint.left == 0b010
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     empty = BatchAck(body=encode_acks(AckBatch()))
-    assert broker.bind(batch_ack)(empty, peer).code == ResponseCode.NO_MESSAGE
+    assert reply_to(broker.bind(batch_ack)(empty, peer)).code == ResponseCode.NO_MESSAGE
 
 
 async def test_another_time_makes_another_handle(
@@ -238,7 +246,7 @@ async def test_ordered_messages_are_acknowledged_by_their_holder_alone(
         pop_ms=handle.pop_ms, invisible_ms=60_000, bits="BA==",
     )  # fmt: skip
     batch = BatchAck(body=encode_acks(AckBatch(acks=[acked])))
-    assert broker.bind(batch_ack)(batch, peer).code == 0
+    assert reply_to(broker.bind(batch_ack)(batch, peer)).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 
@@ -253,7 +261,7 @@ async def test_expired_handles_of_an_ordered_batch_are_left_out(
     )  # fmt: skip
     stale = replace(acked, pop_ms=handle.pop_ms - 5)
     batch = BatchAck(body=encode_acks(AckBatch(acks=[stale, acked])))
-    assert broker.bind(batch_ack)(batch, peer).code == 0
+    assert reply_to(broker.bind(batch_ack)(batch, peer)).code == 0
     assert broker.tables.offsets.get("g", "orders", 0) == 3
     assert broker.tables.ordered_pops.get("g", "orders", 0) is None
 

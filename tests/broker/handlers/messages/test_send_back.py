@@ -216,7 +216,7 @@ async def test_the_answer_comes_when_the_message_is_on_the_disk(
     assert (await back(broker, peer, failed)).code == 0
     assert broker.log.store.flushed_position == broker.log.store.end_position
 
-    async def never(_: int) -> bool:
+    async def never(*_: int) -> bool:
         return False
 
     monkeypatch.setattr(broker.log.flush, "durable", never)

@@ -1,0 +1,143 @@
+"""The log streamed between our broker and one of Apache RocketMQ 5.5.0, either way: equal bytes."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genuine
+from roquet.broker.app import BrokerServer
+from roquet.client.blocking import Producer
+from roquet.model.message import Message
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.testing.cluster import BlockingCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
+
+FILE_SIZE = 1 << 20
+"""Bytes of a file of either log: small, so that the stream crosses into other files."""
+
+WAIT_S = 60
+"""The stream of Apache's replica begins after up to 5 s, its queues follow."""
+
+
+def wait_until(is_done: Callable[[], bool], what: str) -> None:
+    for _ in range(WAIT_S * 5):
+        if is_done():
+            return
+        time.sleep(0.2)
+    raise AssertionError(what)
+
+
+def log_bytes(store: Path, end: int) -> bytes:
+    """Bytes of a directory's log, from its first file up to a position; zeros where it ends."""
+    files = sorted((store / "commitlog").iterdir())
+    data = b"".join(file.read_bytes() for file in files)
+    return data[: end - int(files[0].name)]
+
+
+def queue_bytes(store: Path, topic: str) -> dict[str, bytes]:
+    """Entries of a topic's queues, by file."""
+    folder = store / "consumequeue" / topic
+    return {
+        str(path.relative_to(folder)): path.read_bytes().rstrip(b"\0")
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def send_many(namesrv: str) -> None:
+    """Send messages of several kinds, more than a file of the log holds."""
+    with Producer(namesrv, group="replicated") as producer:
+        for number in range(300):
+            body = b"%d" % number * 1_500
+            receipt = producer.send("Copied", body[:5_000], tag=f"t{number % 3}", keys=("k",))
+            assert receipt.ok
+        producer.send_batch([Message("Copied", b"batch %d" % number) for number in range(10)])
+        assert producer.send("Copied", b"later", delay_level=1).ok
+        assert producer.send("Copied", b"timed", delay=timedelta(seconds=2)).ok
+    time.sleep(4)
+
+
+@contextmanager
+def ours(store: Path, **settings: Any) -> Iterator[BlockingCluster]:
+    small = {"log_file_size": FILE_SIZE, "queue_file_entries": 1_000, "max_message_size": 500_000}
+    with BlockingCluster(1, 1, store, **{**small, **settings}) as running:
+        yield running
+
+
+def end_of(server: BrokerServer) -> int:
+    return server.broker.log.store.end_position
+
+
+THEIR_SIZES = {
+    "mappedFileSizeCommitLog": str(FILE_SIZE),
+    "mappedFileSizeConsumeQueue": "20000",
+    "maxMessageSize": "500000",
+}
+
+
+def test_apaches_replica_follows_our_master_and_acknowledges(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "broker_role": BrokerRole.SYNC_MASTER,
+        "in_sync_replicas": 2,
+        "slave_timeout": 10_000,
+    }
+    with ours(tmp_path / "ours", **settings) as running:
+        (master,) = running.brokers
+        replica: dict[str, str] = {
+            "brokerRole": "SLAVE",
+            "brokerId": "1",
+            "brokerName": "broker-a",
+            "namesrvAddr": running.namesrv_addr,
+            **THEIR_SIZES,
+        }
+        with genuine.cluster(tmp_path / "theirs", **replica) as theirs:
+            acknowledgements = master.broker.replication.acknowledgements
+            wait_until(lambda: acknowledgements.in_sync == 2, "the replica has not reported")
+            send_many(running.namesrv_addr)
+            end = end_of(master)
+            wait_until(lambda: acknowledgements.replicated >= end, "the replica is behind")
+            store = tmp_path / "ours" / "broker-a"
+            assert log_bytes(theirs.store, end) == log_bytes(store, end)
+            assert end > FILE_SIZE
+            master.broker.log.store.flush_all(0)
+            wait_until(
+                lambda: queue_bytes(theirs.store, "Copied") == queue_bytes(store, "Copied"),
+                "its queues are others",
+            )
+
+
+def test_our_replica_follows_apaches_master(tmp_path: Path) -> None:
+    with genuine.cluster(tmp_path / "theirs", **THEIR_SIZES) as theirs:
+        send_many(theirs.namesrv)
+        replica: dict[str, Any] = {
+            "broker_role": BrokerRole.SLAVE,
+            "broker_id": 1,
+            "broker_name": "genuine-a",
+            "name_servers": (theirs.namesrv,),
+        }
+        with ours(tmp_path / "ours", **replica) as running:
+            (follower,) = running.brokers
+            raw = follower.broker.log.store.raw
+            wait_until(lambda: raw.end > 0, "it does not follow")
+            send_many(theirs.namesrv)
+
+            def is_equal() -> bool:
+                end, store = raw.end, tmp_path / "ours" / "genuine-a-1"
+                mine = b"".join(
+                    bytes(raw.read(at, FILE_SIZE)) for at in range(raw.begin, end, FILE_SIZE)
+                )
+                files = sorted((theirs.store / "commitlog").iterdir())
+                data = b"".join(file.read_bytes() for file in files)[raw.begin :]
+                return store.exists() and data.rstrip(b"\0") == mine.rstrip(b"\0")
+
+            wait_until(is_equal, "the logs differ")
+            assert raw.dispatched == raw.end
+            assert raw.begin > 0, "it began with the master's last file"
+            topic = follower.broker.log.store.bounds
+            assert sum(topic("Copied", number)[1] for number in range(8)) > 600
