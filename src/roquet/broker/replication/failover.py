@@ -36,6 +36,10 @@ log = logger(__name__)
 RETRY_MS: Final = 1_000
 """Ms between two tries to join the group, or to have a master elected."""
 
+ELECTED_MS: Final = 50
+"""Ms between an election and the question who leads: a controller that contradicts itself must not
+be asked without a pause."""
+
 NOT_REGISTERED: Final = frozenset(
     {
         ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
@@ -179,4 +183,5 @@ class Failover:
             # Apache's controller answers so until it misses this broker.
             standing.resigned = step.epoch
             await context.client.hang_up()
+        await context.clock.sleep(ELECTED_MS)
         self.notice()
