@@ -114,7 +114,7 @@ def test_the_identity_of_another_group_is_refused(name: str, text: str) -> None:
     files = MemoryFiles()
     content = text if name == "brokerIdentity" else f"{text}#a:1;5"
     files.replace(Path("/data") / name, content.encode())
-    with pytest.raises(ConfigError, match="belongs to broker 1 of .* not to g in c"):
+    with pytest.raises(ConfigError, match=r"belongs to broker 1 of .* not to g in c"):
         known_id(IdentityFile(PATH, files), "c", "g")
 
 

@@ -269,7 +269,7 @@ def test_logs_without_a_common_epoch_are_left_to_an_operator(
     own: tuple[tuple[int, int], ...],
 ) -> None:
     replica = Replica(*own, end=500)
-    with pytest.raises(StreamError, match="no epoch in common .* empty the directory"):
+    with pytest.raises(StreamError, match=r"no epoch in common .* empty the directory"):
         replica.feed(encode_master_handshake(900, (EpochEntry(1, 0),)))
     assert replica.store.raw.end == 500
 

@@ -86,7 +86,7 @@ class Scene:
             identity=identity,
             transitions=self.roles,
             term=self.term,
-            settings=settings,
+            settings_in_force=lambda: settings,
             clock=self.clock,
             rng=Random(1),
         )

@@ -133,7 +133,7 @@ class ControllerMode:
             identity=self._files.identity,
             transitions=self.transitions,
             term=self.term,
-            settings=failover_settings(settings.config),
+            settings_in_force=lambda: failover_settings(settings.config),
             clock=clock,
             rng=rng,
         )

@@ -1,5 +1,6 @@
 """Failover context: the parts that controller mode of one broker is made of."""
 
+from collections.abc import Callable
 from random import Random
 from typing import Protocol
 
@@ -80,9 +81,14 @@ class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
     identity: IdentityFile
     transitions: Transitions
     term: MasterTermCell
-    settings: FailoverSettings
+    settings_in_force: Callable[[], FailoverSettings]
     clock: Clock
     rng: Random
+
+    @property
+    def settings(self) -> FailoverSettings:
+        """The settings as they are now."""
+        return self.settings_in_force()
 
 
 class GroupStanding:

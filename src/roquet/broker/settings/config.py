@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
+import msgspec
+
 from roquet.broker.settings.value_formats import (
     ADDRESS,
     ADDRESSES,
@@ -348,6 +350,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.min_in_sync_replicas is None:
+            least = 2 if self.controller_mode else 1
+            msgspec.structs.force_setattr(self, "min_in_sync_replicas", least)
         if not self.controller_mode:
             check_role(self.broker_role, self.broker_id)
         elif not self.controllers:
@@ -358,10 +363,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
 
     @property
     def in_sync_replicas_min(self) -> int:
-        """`min_in_sync_replicas` as it is in force."""
-        if self.min_in_sync_replicas is not None:
-            return self.min_in_sync_replicas
-        return 2 if self.controller_mode else 1
+        """`min_in_sync_replicas`, which is never None once the settings are made."""
+        assert self.min_in_sync_replicas is not None, "the settings are made"
+        return self.min_in_sync_replicas
 
     @property
     def readable(self) -> bool:
