@@ -144,11 +144,11 @@ class Group:
 
     # -- messages ----------------------------------------------------------------------------
 
-    async def send(self, body: str, number: int | None = None) -> SendReply:
+    async def send(self, body: str, number: int | None = None, properties: str = "") -> SendReply:
         """Send a message to a broker, the master by default, and note if it is acknowledged."""
         number = self.master() if number is None else number
         assert number is not None, "somebody leads"
-        reply = await self.hosts.run(CLIENT, self._send(self.host(number), body))
+        reply = await self.hosts.run(CLIENT, self._send(self.host(number), body, properties))
         if reply.code == 0:
             assert body not in self.acknowledged
             self.acknowledged[body] = reply.queue_offset or 0
@@ -167,7 +167,7 @@ class Group:
             else:
                 raise AssertionError("nobody takes messages")
 
-    async def _send(self, host: str, body: str) -> SendReply:
+    async def _send(self, host: str, body: str, properties: str) -> SendReply:
         channel = await Channel.connect(host, PORT, clock=self.loop.clock, timeout_ms=1_000)
         async with channel:
             call = Send(
@@ -176,6 +176,7 @@ class Group:
                 default_topic_queue_nums=1,
                 queue_id=0,
                 born_timestamp=self.loop.clock.now_ms(),
+                properties=properties,
                 body=body.encode(),
             )
             try:
