@@ -133,7 +133,7 @@ class Group:
         """Wait until something is so."""
         async with asyncio.timeout(seconds):
             while not condition():
-                await asyncio.sleep(0.05)
+                await self.loop.clock.sleep(50)
 
     async def settled(self, count: int, seconds: float = 60) -> int:
         """Wait until somebody leads and so many brokers are in sync; returns the master."""

@@ -12,6 +12,7 @@ from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.admin import stats
 from roquet.wire.calls.admin.stats import BrokerEpochs, HaStatus
@@ -262,7 +263,7 @@ async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
         await running.kill_controller()
         running.network.revive(CONTROLLER)
         router = Router()
-        answers = {
+        answers: dict[type[Call[Any]], Reply] = {
             calls.GetControllerMetadata: calls.GetControllerMetadataReply(
                 controller_leader_address=f"{CONTROLLER}:9878", is_leader=True
             ),
@@ -274,8 +275,8 @@ async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
             calls.AlterSyncStateSet: calls.AlterSyncStateSetReply(new_sync_state_set_epoch=-1),
             BrokerHeartbeat: BrokerHeartbeatReply(lease_millis=-7),
         }
-        for call, reply in answers.items():
-            router.add(call, lambda _call, _peer, reply=reply: reply)
+        for call in answers:
+            router.add(call, lambda call, _peer: answers[type(call)])
         liar = Server(router, host=CONTROLLER, port=9878, clock=running.loop.clock)
         with running.network.host(CONTROLLER):
             await liar.start()

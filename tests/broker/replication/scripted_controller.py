@@ -73,6 +73,10 @@ class ScriptedController:
         """Grant a lease with every heartbeat from now on; None answers as Apache's controller."""
         self.replies[BrokerHeartbeat] = lambda _: BrokerHeartbeatReply(lease_millis=lease_ms)
 
+    def always(self, kind: type[Call[Any]], reply: Reply) -> None:
+        """Answer a call with this from now on."""
+        self.replies[kind] = lambda _: reply
+
     def count(self, kind: type[Call[Any]]) -> int:
         return len(self.of(kind))
 

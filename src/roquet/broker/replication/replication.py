@@ -26,6 +26,18 @@ class SenderWaits(Protocol):
     def is_short(self) -> bool:
         """Whether `check` has to be asked before a message is stored."""
 
+    @property
+    def in_sync(self) -> int:
+        """Number of logs in sync, the master's among them."""
+
+    @property
+    def replicated(self) -> int:
+        """Position up to which as many logs as needed hold everything."""
+
+    @property
+    def waiting(self) -> int:
+        """Senders that wait for replicas."""
+
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message."""
 

@@ -51,20 +51,32 @@ class SetAcknowledgements:
         self._term = term
 
     @property
+    def in_sync(self) -> int:
+        """Number of logs in sync, the master's among them; 0 at a replica."""
+        return len(self._set.state.acknowledging)
+
+    @property
+    def replicated(self) -> int:
+        """Position up to which as many logs as needed hold everything."""
+        return self._set.acknowledged
+
+    @property
+    def waiting(self) -> int:
+        """Senders that wait for replicas."""
+        return self._set.waiting
+
+    @property
     def is_short(self) -> bool:
         """Whether fewer logs are in sync than `min_in_sync_replicas` asks for."""
-        return (
-            len(self._set.state.acknowledging)
-            < policy_of(self._settings.config).min_in_sync_replicas
-        )
+        return self.in_sync < policy_of(self._settings.config).min_in_sync_replicas
 
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message at all.
 
         `waits` is the message's property waitStoreMsgOK.
         """
-        in_sync = len(self._set.state.acknowledging)
-        if logs_needed(policy_of(self._settings.config), in_sync=in_sync, waits=waits) is None:
+        policy = policy_of(self._settings.config)
+        if logs_needed(policy, in_sync=self.in_sync, waits=waits) is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
 
     async def status(self, position: int) -> PutStatus:

@@ -100,6 +100,16 @@ class SyncSet:
         return await mark.reach(position, deadline_ms) and mark is self._acknowledged
 
     @property
+    def acknowledged(self) -> int:
+        """Position up to which as many members as needed have the log."""
+        return self._end() if self.is_alone else self._acknowledged.value
+
+    @property
+    def waiting(self) -> int:
+        """Coroutines in `reach`."""
+        return self._mark.waiting + self._replicated.waiting
+
+    @property
     def _acknowledged(self) -> AsyncWatermark:
         return self._mark if self._needed() == ALL_OF_THE_SET else self._replicated
 
