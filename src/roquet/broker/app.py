@@ -130,7 +130,7 @@ class BrokerServer:
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
     def _look_at_machine(self) -> Environment:
-        """What the broker is built from, knowing whether the machine was lost since its last run.
+        """Environment of the broker, with the news whether its machine was lost since the last run.
 
         Only where others may be elected in its place does that matter.
         """

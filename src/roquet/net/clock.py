@@ -50,7 +50,11 @@ _BOOTTIME: Final[int | None] = getattr(
 class SystemClock:
     """The clock of the machine."""
 
-    __slots__ = ()
+    __slots__ = ("_boottime_id",)
+
+    def __init__(self, boottime_id: int | None = _BOOTTIME) -> None:
+        """Take the id of the system's clock that counts sleep; None: it has none."""
+        self._boottime_id = boottime_id
 
     def __repr__(self) -> str:
         return "SYSTEM_CLOCK"
@@ -65,9 +69,9 @@ class SystemClock:
 
     def boottime_ms(self) -> int:
         """Monotonic time in ms that counts the machine's sleep, where the system has it."""
-        if _BOOTTIME is None:
+        if self._boottime_id is None:
             return self.monotonic_ms()
-        return time.clock_gettime_ns(_BOOTTIME) // 1_000_000
+        return time.clock_gettime_ns(self._boottime_id) // 1_000_000
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from roquet.broker.replication.controller_client import ControllerClient, GroupMember
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
 from roquet.model.errors import CallRefused
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Peer, Router
@@ -15,7 +15,7 @@ from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
-MEMBER = GroupMember(cluster="c", name="g", address="10.0.0.1:10911")
+MEMBER = OwnBroker(cluster="c", name="g", address="10.0.0.1:10911")
 
 SERVED: tuple[type[Call[Any]], ...] = (
     calls.GetControllerMetadata,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from roquet.broker.replication.controller_client import ControllerClient, GroupMember
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
 from roquet.broker.replication.set_proposals import IN_FLIGHT_MS, SetProposals
 from roquet.broker.replication.sync_set import SyncSet
 from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed
@@ -18,7 +18,7 @@ from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.controller import SyncStateSet
 from roquet.wire.codes import ResponseCode
 
-MEMBER = GroupMember(cluster="c", name="g", address="10.0.0.1:10911")
+MEMBER = OwnBroker(cluster="c", name="g", address="10.0.0.1:10911")
 
 Answer = Callable[[frozenset[int], int], SyncStateSet]
 

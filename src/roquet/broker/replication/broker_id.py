@@ -11,7 +11,7 @@ with its own id. Source: Apache RocketMQ 5.5.0, ReplicasManager.register.
 from random import Random
 from typing import Final
 
-from roquet.broker.replication.controller_client import ControllerClient, GroupMember
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.clock import Clock
@@ -45,7 +45,7 @@ def known_id(file: IdentityFile, cluster: str, name: str) -> int | None:
 
 
 async def obtain_id(
-    file: IdentityFile, client: ControllerClient, member: GroupMember, clock: Clock, rng: Random
+    file: IdentityFile, client: ControllerClient, member: OwnBroker, clock: Clock, rng: Random
 ) -> int:
     """The broker's id, applied for unless it is known. Raises CallError and ConfigError."""
     if (broker_id := known_id(file, member.cluster, member.name)) is not None:
@@ -71,7 +71,7 @@ async def obtain_id(
 
 
 async def register(
-    broker_id: int, client: ControllerClient, member: GroupMember, clock: Clock
+    broker_id: int, client: ControllerClient, member: OwnBroker, clock: Clock
 ) -> None:
     """Report the broker's address; a controller that forgot the id is asked for it again.
 
@@ -87,7 +87,7 @@ async def register(
 
 
 async def _begin(
-    file: IdentityFile, client: ControllerClient, member: GroupMember, clock: Clock
+    file: IdentityFile, client: ControllerClient, member: OwnBroker, clock: Clock
 ) -> BrokerIdentity:
     """Note an application for the next id."""
     application = BrokerIdentity(

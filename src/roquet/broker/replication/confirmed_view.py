@@ -5,7 +5,7 @@ from roquet.store.store import Store
 
 
 class ConfirmedView:
-    """What consumers see of a log, and when those who wait are woken."""
+    """View of a log for consumers, which also wakes those who wait for messages."""
 
     def __init__(self, store: Store, arrivals: LongPolling) -> None:
         self._store = store

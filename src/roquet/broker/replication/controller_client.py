@@ -42,7 +42,7 @@ class NoController(CallError):
         super().__init__(text, definite=True)
 
 
-class GroupMember(msgspec.Struct, frozen=True, kw_only=True):
+class OwnBroker(msgspec.Struct, frozen=True, kw_only=True):
     """The broker on whose behalf a controller is asked."""
 
     cluster: str
@@ -57,7 +57,7 @@ class ControllerClient:
 
     def __init__(
         self,
-        member: GroupMember,
+        member: OwnBroker,
         addresses: Callable[[], Sequence[str]],
         pool: ChannelPool,
         clock: Clock,
@@ -180,7 +180,7 @@ class ControllerClient:
         )
 
     async def group(self) -> GroupView:
-        """Who leads the group, and its sync-state set."""
+        """State of the group: who leads it, and its sync-state set."""
         reply = await self.call(calls.GetReplicaInfo(broker_name=self._member.name))
         return _view(self.leader, reply, reply.body)
 
@@ -243,7 +243,7 @@ class ControllerClient:
             task.exception()
 
 
-def heartbeat_of(member: GroupMember, **fields: Any) -> BrokerHeartbeat:
+def heartbeat_of(member: OwnBroker, **fields: Any) -> BrokerHeartbeat:
     """Heartbeat of a broker, with further fields of it."""
     return BrokerHeartbeat(
         cluster_name=member.cluster,

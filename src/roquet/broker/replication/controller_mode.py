@@ -12,7 +12,7 @@ import msgspec
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.broker_id import known_id
 from roquet.broker.replication.confirmed_view import ConfirmedView
-from roquet.broker.replication.controller_client import ControllerClient, GroupMember
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
 from roquet.broker.replication.epoch_framing import (
     EpochMaster,
     EpochMasterFraming,
@@ -121,7 +121,7 @@ class ControllerMode:
     ) -> Iterator[Coroutine[Any, Any, None]]:
         """Tasks of this mode, of a broker that listens at an address already."""
         settings, clock = self._settings, self._clock
-        member = GroupMember(
+        member = OwnBroker(
             cluster=settings.config.cluster_name,
             name=settings.config.broker_name,
             address=address,

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import msgspec
 
-from roquet.broker.replication.controller_client import ControllerClient, GroupMember
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
 from roquet.broker.replication.master_term import MasterTermCell
 from roquet.net.clock import Clock
 from roquet.rules.election.lease import LeaseTerms
@@ -76,7 +76,7 @@ class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
 class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
     """Parts of controller mode."""
 
-    member: GroupMember
+    member: OwnBroker
     client: ControllerClient
     identity: IdentityFile
     transitions: Transitions

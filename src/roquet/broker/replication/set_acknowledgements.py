@@ -99,7 +99,7 @@ class SetAcknowledgements:
 
 
 def policy_of(config: BrokerConfig) -> AcknowledgementPolicy:
-    """What a sender waits for, by the settings of a broker with a controller."""
+    """Policy of acknowledgements, by the settings of a broker with a controller."""
     return AcknowledgementPolicy(
         role=BrokerRole.SYNC_MASTER,
         mode=DeploymentMode.CONTROLLER,

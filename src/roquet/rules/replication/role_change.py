@@ -92,7 +92,7 @@ RoleStep: TypeAlias = LeadGroup | FollowMaster | AdoptSet | AskForElection | Sto
 
 
 def role_step(view: GroupView, own: ObeyedTerm) -> RoleStep | None:
-    """What a broker does after this answer; None: nothing."""
+    """Step that a broker takes after this answer; None: nothing."""
     if view.epoch < own.epoch:
         return None
     if view.master is None:
