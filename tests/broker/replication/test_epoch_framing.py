@@ -274,6 +274,20 @@ def test_logs_without_a_common_epoch_are_left_to_an_operator(
     assert replica.store.raw.end == 500
 
 
+def test_a_first_master_whose_messages_nobody_else_got_begins_anew() -> None:
+    replica = Replica((1, 0), end=500)
+    replica.feed(encode_master_handshake(900, (EpochEntry(2, 0), EpochEntry(6, 764))))
+    assert replica.store.raw.end == 0
+    assert replica.epochs.entries == ()
+
+
+def test_confirmed_messages_without_a_common_epoch_are_left_to_an_operator() -> None:
+    replica = Replica((1, 0), end=500, confirmed=100)
+    with pytest.raises(StreamError, match="no epoch in common"):
+        replica.feed(encode_master_handshake(900, (EpochEntry(2, 0),)))
+    assert replica.store.raw.end == 500
+
+
 HELLO = encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(5, 400)))
 
 

@@ -23,7 +23,7 @@ from roquet.broker.replication.stream_facts import StreamError
 from roquet.broker.replication.sync_set import SyncSet
 from roquet.log_records import logger
 from roquet.model.epoch import EpochEntry
-from roquet.rules.replication.epochs import EpochExtent, consistent_point, last_epoch
+from roquet.rules.replication.epochs import EpochExtent, Epochs, consistent_point, last_epoch
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
 from roquet.store.store import Store
 from roquet.wire.replication.classic_stream import LogFrame
@@ -239,6 +239,8 @@ class EpochReplicaFraming:
             return raw.end
         own = self._replica.epochs.within(raw.end)
         point = consistent_point(own, raw.end, master.epochs, master.log_end)
+        if point is None and self._began_together(own, master.epochs):
+            point = raw.begin
         if point is None or point < raw.begin:
             raise StreamError(
                 f"the logs have no epoch in common (here {_text(own)}, there "
@@ -246,6 +248,15 @@ class EpochReplicaFraming:
                 "the directory of this broker to copy the master's"
             )
         return point
+
+    def _began_together(self, own: Epochs, master: Epochs) -> bool:
+        """Whether both logs have all bytes since they began, and none of the own is confirmed.
+
+        So it is where a first master had stored messages that nobody else got.
+        """
+        begin = self._replica.store.raw.begin
+        starts = {epochs[0].start if epochs else None for epochs in (own, master)}
+        return starts == {begin} and self._replica.confirmed() <= begin
 
 
 def _end(frame: EpochLogFrame) -> int:
