@@ -10,9 +10,12 @@ from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.startup import hand_over, take_over
 from roquet.model.errors import (
     CallRefused,
+    StoreError,
 )
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
@@ -92,3 +95,55 @@ async def test_no_retention_is_too_short_for_what_waits(
     caplog.clear()
     async with BrokerServer(config_of(tmp_path, retention=3_600_000)):
         assert "messages wait for their delivery time for longer" in caplog.text
+
+
+REPLICA: dict[str, Any] = {"broker_role": BrokerRole.SLAVE, "broker_id": 1}
+
+
+async def test_a_replica_leaves_its_tables_as_they_were_copied(
+    tmp_path: Path, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        server.broker.bind(send)(message(), peer)
+        server.broker.tables.offsets.commit("ahead", "orders", 0, 3)
+    async with BrokerServer(config_of(tmp_path, **REPLICA)) as server:
+        assert server.broker.tables.offsets.get("ahead", "orders", 0) == 3, "its log comes later"
+        with pytest.raises(StoreError, match="this broker is a replica"):
+            server.broker.log.ingest.append(message(), 0, peer)
+        await take_over(server.broker)
+        assert server.broker.tables.offsets.get("ahead", "orders", 0) == 1, (
+            "its log is all there is"
+        )
+        server.broker.log.ingest.append(message(), 0, peer)
+        assert server.broker.log.store.bounds("orders", 0) == (0, 2)
+
+
+async def test_a_master_that_hands_over_saves_how_far_its_services_are(
+    tmp_path: Path, peer: FakePeer, message: MakeSend
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        server.broker.tables.delay_offsets.advance(3, 7)
+        await hand_over(server.broker)
+        assert "7" in (tmp_path / "config" / "delayOffset.json").read_text("utf-8")
+
+
+async def test_a_master_that_hands_over_forgets_what_it_has_told_no_reader_yet(
+    tmp_path: Path,
+) -> None:
+    async with BrokerServer(config_of(tmp_path)) as server:
+        tables = server.broker.tables
+        tables.offset_resets.put("group", "orders", 0, 5)
+        tables.former_readers.add("orders", [], ["group"])
+        await hand_over(server.broker)
+        assert tables.offset_resets.get("group", "orders", 0) is None
+        assert not tables.former_readers.pending
+
+
+async def test_a_replica_follows_the_address_that_the_settings_name(tmp_path: Path) -> None:
+    async with BrokerServer(config_of(**REPLICA, ha_master="127.0.0.1:9")) as server:
+        role = server.broker.replication.role
+        assert role.current.master_stream == "127.0.0.1:9"
+        server.broker.control.settings.change({"haMasterAddress": "127.0.0.1:8"}, 0)
+        assert role.current.master_stream == "127.0.0.1:8"
+        server.broker.control.settings.change({"haMasterAddress": ""}, 0)
+        assert role.current.master_stream == "127.0.0.1:8", "until a name server says another one"

@@ -30,6 +30,7 @@ from roquet.client import (
     TransactionState,
 )
 from roquet.model.errors import ConfigError, RecordError, StoreError
+from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -192,6 +193,8 @@ async def test_a_replica_has_every_byte_and_every_queue_entry_of_its_master() ->
             "RMQ_SYS_TRANS_OP_HALF_TOPIC",
         }  # fmt: skip
         assert mine == theirs
+        found = replica.broker.log.store.query("orders", "k5")
+        assert len(found.records) == 1, "keys are indexed, too"
 
 
 def test_files_are_equal_after_a_stop(tmp_path: Path) -> None:
@@ -256,9 +259,9 @@ def test_a_replica_that_was_started_again_goes_on(tmp_path: Path) -> None:
 
 
 @in_virtual_time
-async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied() -> None:
+async def test_a_replica_that_has_no_more_sends_a_pull_back_to_the_master_at_once() -> None:
     async with group_of_brokers() as running:
-        master, replica = running.brokers[0], await running.add_replica(slave_read=True)
+        master, replica = running.brokers[0], await running.add_replica(slave_read_enable=True)
         async with producer_of(running) as producer:
             first = await producer.send("orders", b"first")
             await caught_up(master, replica)
@@ -272,13 +275,15 @@ async def test_a_pull_that_waits_at_a_replica_wakes_when_the_message_is_copied()
                 max_msg_nums=8, sys_flag=6, commit_offset=0, suspend_timeout_millis=15_000,
                 subscription="*", sub_version=0,
             )  # fmt: skip
-            answer = asyncio.create_task(pool.call(replica.address, pull, 20_000))
-            await this_loop().clock.sleep(1_000)
-            assert not answer.done()
+            began_ms = this_loop().clock.monotonic_ms()
+            reply = await pool.call(replica.address, pull, 20_000)
+            assert this_loop().clock.monotonic_ms() - began_ms < 1_000
+            assert reply.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert reply.suggest_which_broker_id == MASTER_ID
             while (await producer.send("orders", b"second")).queue.queue_id != queue_id:
                 pass
-            reply = await answer
-            assert b"second" in bytes(reply.body)
+            await caught_up(master, replica)
+            assert b"second" in bytes((await pool.call(replica.address, pull, 20_000)).body)
             await pool.close()
 
 
@@ -352,6 +357,20 @@ async def test_a_replica_may_acknowledge_what_is_on_its_disk_alone() -> None:
                 assert (await producer.send("orders", b"safe")).ok
                 store = replica.broker.log.store
                 assert store.flushed_position == store.end_position > 0
+
+
+@in_virtual_time
+async def test_a_master_that_stops_is_still_told_of_what_its_replicas_have() -> None:
+    settings: dict[str, Any] = {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+    async with on_two_hosts(**settings) as (running, _):
+        network = this_loop().network
+        async with producer_of(running) as producer:
+            assert (await producer.send("orders", b"first")).ok
+            network.delay(50, 50)
+            send = asyncio.create_task(producer.send("orders", b"last"))
+            await this_loop().clock.sleep(70)
+            await running.stop_broker(0)
+            assert (await send).ok
 
 
 @in_virtual_time

@@ -54,8 +54,8 @@ def send_many(namesrv: str) -> None:
     """Send messages of several kinds, more than a file of the log holds."""
     with Producer(namesrv, group="replicated") as producer:
         for number in range(300):
-            body = b"%d" % number * 1_500
-            receipt = producer.send("Copied", body[:5_000], tag=f"t{number % 3}", keys=("k",))
+            body = b"%04d" % number * 1_000
+            receipt = producer.send("Copied", body[:4_000], tag=f"t{number % 3}", keys=("k",))
             assert receipt.ok
         producer.send_batch([Message("Copied", b"batch %d" % number) for number in range(10)])
         assert producer.send("Copied", b"later", delay_level=1).ok
@@ -64,10 +64,11 @@ def send_many(namesrv: str) -> None:
 
 
 @contextmanager
-def ours(store: Path, **settings: Any) -> Iterator[BlockingCluster]:
+def ours(store: Path, **settings: Any) -> Iterator[tuple[BlockingCluster, BrokerServer]]:
+    """A name server and a broker of ours."""
     small = {"log_file_size": FILE_SIZE, "queue_file_entries": 1_000, "max_message_size": 500_000}
-    with BlockingCluster(1, 1, store, **{**small, **settings}) as running:
-        yield running
+    with BlockingCluster(0, 1, store, **small) as running:
+        yield running, running.add_broker(**settings)
 
 
 def end_of(server: BrokerServer) -> int:
@@ -87,8 +88,7 @@ def test_apaches_replica_follows_our_master_and_acknowledges(tmp_path: Path) -> 
         "in_sync_replicas": 2,
         "slave_timeout": 10_000,
     }
-    with ours(tmp_path / "ours", **settings) as running:
-        (master,) = running.brokers
+    with ours(tmp_path / "ours", **settings) as (running, master):
         replica: dict[str, str] = {
             "brokerRole": "SLAVE",
             "brokerId": "1",
@@ -121,8 +121,7 @@ def test_our_replica_follows_apaches_master(tmp_path: Path) -> None:
             "broker_name": "genuine-a",
             "name_servers": (theirs.namesrv,),
         }
-        with ours(tmp_path / "ours", **replica) as running:
-            (follower,) = running.brokers
+        with ours(tmp_path / "ours", **replica) as (_, follower):
             raw = follower.broker.log.store.raw
             wait_until(lambda: raw.end > 0, "it does not follow")
             send_many(theirs.namesrv)

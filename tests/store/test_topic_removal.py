@@ -67,3 +67,45 @@ def test_one_queue_is_removed_and_the_others_of_its_topic_stay(
     fill(store, 3, queue_id=1)
     store.remove_queue("T", 0)
     assert (store.queue_ids("T"), store.bounds("T", 1)) == ([1], (0, 3))
+
+
+def test_a_topic_deleted_up_to_a_position_keeps_what_is_behind_it(
+    store_dir: "StoreDirectory", fill: "Fill", bodies: "ReadBodies"
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    fill(store, 2, topic="U")
+    position = store.end_position
+    fill(store, 2)
+    fill(store, 1, topic="U")
+    store.delete_topic_before("T", position)
+    assert store.bounds("T", 0) == (3, 5)
+    assert len(bodies(store)) == 2
+    assert store.bounds("U", 0) == (0, 3)
+    assert store.deleted_topics == {"T": position}
+    store = store_dir.open_after_kill()
+    assert store.bounds("T", 0) == (3, 5)
+
+
+def test_a_topic_deleted_ahead_of_the_log_has_no_queues(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    store.delete_topic_before("T", store.end_position + 1000)
+    store.delete_topic_before("never", store.end_position)
+    assert (store.topics(), store.deleted_before("never")) == ([], store.end_position)
+
+
+def test_a_topic_is_deleted_up_to_a_position_once(
+    store_dir: "StoreDirectory", fill: "Fill"
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    position = store.end_position
+    store.delete_topic_before("T", position)
+    fill(store, 1)
+    store.delete_topic_before("T", position)
+    store.delete_topic_before("T", position - 1)
+    assert store.bounds("T", 0) == (0, 1)
+    assert store.deleted_topics == {"T": position}

@@ -24,7 +24,9 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
+from roquet.broker.operations.replica_tables import metadata_copy
 from roquet.broker.replication.machine_boot import machine_boot_id, note_boot
+from roquet.broker.replication.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
@@ -119,11 +121,12 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
-        gate = await self._listen(running)
         await self._listen_for_replicas(running)
+        gate = await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        roles = RoleTasks(broker.replication.role, _duties(broker, gate), self._clock)
+        duties = _duties(broker, gate, self._table_copy(running))
+        roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
         self._obey_controller(running, loops)
         await registration.step()
@@ -182,6 +185,8 @@ class BrokerServer:
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
+        host, _ = parse_address(self.address)
+        self.stream_address = join_address(host, self.broker.replication.stream_server.port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
         return gate
@@ -189,7 +194,8 @@ class BrokerServer:
     async def _listen_for_replicas(self, running: AsyncExitStack) -> None:
         """Listen for replicas, on the port above the broker's own unless haListenPort says so.
 
-        A broker that nobody has given a role or that port goes on without it.
+        A broker that nobody has given a role or that port goes on without it. Replicas are served
+        until all requests are answered, since these may wait for them.
         """
         config, server = self.config, self.broker.replication.stream_server
         port = config.ha_port or (config.port and config.port + HA_ABOVE)
@@ -202,9 +208,13 @@ class BrokerServer:
             if config.ha_port or has_role or config.controller_mode:
                 raise
             log.warning("this broker can have no replicas: %s", error)
-        host, _ = parse_address(self.address)
-        self.stream_address = join_address(host, server.port)
         self.broker.replication.stream_client.own_port = server.port
+
+    def _table_copy(self, running: AsyncExitStack) -> MetadataCopy:
+        """The copier of the master's tables, with connections of its own."""
+        pool = ChannelPool(clock=self._clock, security=self.config.calls())
+        running.push_async_callback(pool.close)
+        return metadata_copy(self.broker, pool)
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
@@ -275,9 +285,9 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield keeping.scrub()
 
 
-def _duties(broker: Broker, gate: RoleGate) -> RoleDuties:
+def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
     """Duties of the broker as a master, and as a replica."""
-    client = broker.replication.stream_client
+    client, clock = broker.replication.stream_client, broker.control.clock
 
     async def promote() -> None:
         await startup.take_over(broker)
@@ -285,7 +295,7 @@ def _duties(broker: Broker, gate: RoleGate) -> RoleDuties:
 
     return RoleDuties(
         of_master=lambda: _deliveries(broker),
-        of_replica=lambda: (client.serve(),),
+        of_replica=lambda: (client.serve(), every(copy.interval_ms, copy.step, clock)),
         promote=promote,
         demote=partial(startup.hand_over, broker),
     )

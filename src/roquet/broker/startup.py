@@ -8,12 +8,11 @@ from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
-from roquet.broker.operations.progress import OFFSET_MAX
+from roquet.broker.operations.replica_tables import lower_progress, take_lead
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
-from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
 from roquet.model import names
 
@@ -45,9 +44,11 @@ def restore(broker: Broker) -> None:
     A replica does not: its log grows, and its tables are copies that may be ahead of its log.
     """
     if broker.replication.role.current.is_master:
-        _restore_services(broker)
+        broker.delivery.revive.restore()
+        broker.delivery.transactions.restore()
         _warn_of_strays(broker)
         _warn_of_lost_tables(broker)
+        lower_progress(broker)
     else:
         broker.log.store.refuse_appends(REPLICA)
     config = broker.control.settings.config
@@ -70,23 +71,20 @@ async def take_over(broker: Broker) -> None:
                 arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
             )
         await asyncio.sleep(0)
+    take_lead(broker, broker.replication.role.current.epoch)
     store.refuse_appends(None)
-    _restore_services(broker)
     log.info("this broker is the master now: its log ends at %d", store.end_position)
 
 
 async def hand_over(broker: Broker) -> None:
     """Bring a master's work to an end: from now on the log is another broker's."""
-    delivery, now_ms = broker.delivery, broker.control.clock.now_ms()
+    delivery, tables, now_ms = broker.delivery, broker.tables, broker.control.clock.now_ms()
     await delivery.delay.save(now_ms)
     await delivery.timer.save(now_ms)
+    tables.locks.clear()
+    tables.offset_resets.pending.clear()
+    tables.former_readers.pending.clear()
     log.info("this broker is a replica now: its log ends at %d", broker.log.store.end_position)
-
-
-def _restore_services(broker: Broker) -> None:
-    broker.delivery.revive.restore()
-    broker.delivery.transactions.restore()
-    _lower_progress(broker)
 
 
 def _follow_role(broker: Broker) -> None:
@@ -160,27 +158,6 @@ def _warn_of_lost_tables(broker: Broker) -> None:
             ", ".join(lost),
         )
     offsets.unsaved |= offsets.is_new  # from now on a missing one was lost
-
-
-def _lower_progress(broker: Broker) -> None:
-    """Take progress beyond the end of a queue back to that end.
-
-    It is of messages that a loss of power took with the log's tail. It is taken back before the
-    first new message: those that get the lost ones' offsets would never come otherwise.
-    """
-    config = broker.control.settings.config
-
-    def end(topic: str, queue_id: int) -> int:
-        if is_system_topic(topic, config):
-            return OFFSET_MAX
-        return broker.log.store.bounds(topic, queue_id)[1]
-
-    if count := broker.tables.offsets.lower(end):
-        log.warning(
-            "groups were further than %d queues reach, whose last messages are lost: they go on at"
-            " the ends of these queues",
-            count,
-        )
 
 
 def _warn_of_long_delays(config: BrokerConfig) -> None:

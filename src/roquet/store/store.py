@@ -84,7 +84,9 @@ class Store:
         self._keys_to_check = 0 < opened.log.end - opened.log.begin <= KEY_CHECK_BYTES
         self.queue_stats = ConsumeQueueStats(opened.log, opened.queues)
         """Ends, sizes and entries of the queues."""
-        self._removal = TopicRemoval(opened.log, opened.queues, opened.tombstones, self._flusher)
+        self._removal = TopicRemoval(
+            opened.log, opened.queues, opened.tombstones, self._flusher, config.delay_levels_ms
+        )
         self.raw = replicated_log(opened, config, self._reader, self._scrub, lambda: self._refusal)
         """The log as bytes, for replication."""
         self.confirmed_at_open = min(opened.checkpoint.confirmed_position, opened.log.end)
@@ -422,6 +424,20 @@ class Store:
         A recovery that finds these records gives them no entries again.
         """
         self._removal.delete_topic(topic)
+
+    def delete_topic_before(self, topic: str, position: int) -> None:
+        """Delete the part of a topic in front of a position, as the master of a replica did.
+
+        Records of the topic that come there later get no entries. Records behind it belong to a
+        topic made anew, and are read again for their entries.
+        """
+        self._removal.delete_topic_before(topic, position)
+
+    @property
+    def deleted_topics(self) -> Mapping[str, int]:
+        """Topics that were deleted, and the position in front of which their records are."""
+        positions = self._opened.tombstones.positions
+        return {topic.decode(): position for topic, position in positions.items()}
 
     def clear_removed(self) -> None:
         """Delete the files of deleted topics' queues; may run in another thread."""

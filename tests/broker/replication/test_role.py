@@ -23,3 +23,9 @@ def test_the_same_role_again_is_no_change() -> None:
     cell.on_change.append(lambda _, now: seen.append(now))
     cell.change(Role())
     assert seen == []
+
+
+def test_a_master_that_is_fenced_takes_no_messages() -> None:
+    assert MASTER.is_active
+    assert not Role(is_fenced=True).is_active
+    assert not REPLICA.is_active

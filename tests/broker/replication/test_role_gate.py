@@ -88,7 +88,7 @@ def test_pulls_are_served_once_the_settings_say_so() -> None:
     assert gate.refused() == {*REFUSED}
     gate.settings.change({"slaveReadEnable": "false"}, 0)
     assert gate.refused() == {*REFUSED, *READS}
-    assert Gate(REPLICA, slave_read=True).refused() == {*REFUSED}
+    assert Gate(REPLICA, slave_read_enable=True).refused() == {*REFUSED}
 
 
 def test_it_closes_with_the_role_and_opens_when_the_broker_is_ready() -> None:

@@ -8,6 +8,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.net.channel import PLAIN
 from roquet.net.tls import ServerTls
+from roquet.rules.replication.acknowledgement import BrokerRole
 
 
 @pytest.mark.parametrize("permission", range(8))
@@ -39,3 +40,17 @@ def test_connections_are_taken_with_tls_where_there_is_a_certificate() -> None:
     assert config.server_tls == ServerTls(cert=Path("/c.pem"), client_ca=Path("/a.pem"))
     assert BrokerConfig().server_tls is None
     assert BrokerConfig().calls() is PLAIN
+
+
+@pytest.mark.parametrize(
+    ("role", "broker_id", "advice"),
+    [
+        (BrokerRole.SLAVE, 0, "give this replica brokerId=1, or a higher number"),
+        (BrokerRole.ASYNC_MASTER, 2, "brokerRole is ASYNC_MASTER: write brokerId=0 for a master"),
+        (BrokerRole.SYNC_MASTER, 1, "or brokerRole=SLAVE for a replica"),
+    ],
+)
+def test_an_id_belongs_to_a_role(role: BrokerRole, broker_id: int, advice: str) -> None:
+    with pytest.raises(ConfigError, match=advice):
+        BrokerConfig(broker_role=role, broker_id=broker_id)
+    assert BrokerConfig(broker_role=BrokerRole.SLAVE, broker_id=3).broker_id == 3

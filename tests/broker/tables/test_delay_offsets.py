@@ -2,8 +2,9 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.tables.delay_offsets import DelayOffsets
+from roquet.broker.tables.delay_offsets import DelayOffsets, DelayOffsetTable
 from roquet.broker.tables.saved_table import TableFile
+from roquet.model.topic import DataVersion
 from roquet.store.filesystem.files import RealFiles
 
 GENUINE = Path(__file__).parents[2] / "vectors" / "config"
@@ -46,3 +47,16 @@ def test_levels_are_in_use_once_something_was_delivered() -> None:
     delays.advance(3, 2)
     delays.advance(4, 0)
     assert delays.used() == {3: 2}
+
+
+def test_the_table_of_a_master_replaces_the_own_one() -> None:
+    offsets = DelayOffsets(None)
+    offsets.advance(1, 5)
+    offsets.unsaved = False
+    table = DelayOffsetTable(offset_table={2: 7}, data_version=DataVersion(counter=3))
+    offsets.copy(table)
+    assert (offsets.get(1), offsets.get(2), offsets.version.counter) == (0, 7, 3)
+    assert offsets.unsaved
+    offsets.unsaved = False
+    offsets.copy(table)
+    assert not offsets.unsaved

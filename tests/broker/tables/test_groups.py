@@ -9,7 +9,7 @@ from roquet.broker.tables.groups import Groups
 from roquet.broker.tables.saved_table import TableFile
 from roquet.model.errors import StoreFull
 from roquet.model.names import SYSTEM_GROUPS
-from roquet.model.topic import SubscriptionGroup
+from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 
@@ -168,3 +168,32 @@ def test_a_change_that_cannot_be_saved_is_undone_and_fails_again_when_repeated()
     assert (saved.get("billing") is not None, saved.get("old") is not None) == (True, True)
     assert groups.may_read("billing", "orders")
     assert saved.may_read("billing", "orders")
+
+
+def test_the_groups_of_a_master_replace_the_own_ones() -> None:
+    groups = groups_of()
+    groups.put(SubscriptionGroup(group_name="own"), NOW)
+    table = GroupTable(
+        subscription_group_table={"a": SubscriptionGroup(group_name="a")},
+        forbidden_table={"a": {"t": 4}},
+        data_version=DataVersion(counter=90),
+    )
+    groups.copy(table)
+    assert (groups.get("own"), groups.get("a") is not None) == (None, True)
+    assert groups.get("TOOLS_CONSUMER") is not None
+    assert not groups.may_read("a", "t")
+    assert (groups.version.counter, groups.unsaved) == (90, True)
+    groups.save()
+    groups.copy(table)
+    assert not groups.unsaved
+
+
+def test_an_older_table_of_groups_only_adds_to_them() -> None:
+    groups = groups_of()
+    groups.put(SubscriptionGroup(group_name="own"), NOW)
+    version = groups.version
+    table = GroupTable(subscription_group_table={"a": SubscriptionGroup(group_name="a")})
+    groups.copy(table, only_more=True)
+    assert groups.get("own") is not None
+    assert groups.get("a") is not None
+    assert groups.version == version

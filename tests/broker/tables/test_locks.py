@@ -96,3 +96,11 @@ def test_a_member_that_left_holds_no_locks() -> None:
     locks.release("unknown", "c1")
     assert locks.lock("one", "c3", QUEUES, 0) == QUEUES[:2]
     assert locks.lock("two", "c3", QUEUES, 0) == [], "in another group it is still there"
+
+
+def test_a_broker_that_no_longer_leads_holds_no_locks() -> None:
+    locks = Locks()
+    locks.lock("one", "c1", QUEUES, 0)
+    locks.clear()
+    assert not locks.has_any("one", 0)
+    assert locks.lock("one", "c2", QUEUES, 0) == QUEUES

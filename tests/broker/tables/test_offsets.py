@@ -1,9 +1,11 @@
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from roquet.broker.tables.offsets import ConsumerOffsets
+from roquet.broker.tables.offsets import REMOVED_MAX, ConsumerOffsets
 from roquet.broker.tables.saved_table import TableFile
+from roquet.model.topic import DataVersion
 from roquet.store.filesystem.files import RealFiles
 
 GENUINE = Path(__file__).parents[2] / "vectors" / "config"
@@ -123,3 +125,54 @@ def test_progress_is_found_by_topic_by_group_and_by_queue() -> None:
     assert offsets.queues("b", "orders") == {2: 7}
     assert offsets.queues("b", "paid") == {}
     assert offsets.by_group() == {"a": ["orders", "paid"], "b": ["orders"]}
+
+
+def test_rows_that_changed_since_an_edition_are_told_with_what_they_hold_now() -> None:
+    table = ConsumerOffsets(None)
+    table.commit("a", "t", 0, 1)
+    table.commit("b", "t", 0, 1)
+    edition = table.edition
+    table.commit("a", "t", 1, 2)
+    table.remove_group("b")
+    assert table.changed_since(edition) == {"t@a": {0: 1, 1: 2}, "t@b": {}}
+    assert table.changed_since(0) == table.changed_since(edition)
+    assert table.changed_since(table.edition) == {}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda table: table.restore("a", "t", 0, None),
+        lambda table: table.lower(lambda *_: 0),
+        lambda table: table.clone("a", "b", "t"),
+        lambda table: table.remove_queue("t", 0),
+        lambda table: table.remove_topics(["t"]),
+        lambda table: table.copy({"t@a": {0: 3}}, None),
+    ],
+    ids=["restore", "lower", "clone", "remove queue", "remove topic", "copy"],
+)
+def test_every_kind_of_change_is_told(change: Callable[[ConsumerOffsets], object]) -> None:
+    table = ConsumerOffsets(None)
+    table.commit("a", "t", 0, 5)
+    edition = table.edition
+    change(table)
+    assert len(table.changed_since(edition)) == 1
+
+
+def test_rows_of_a_master_replace_the_own_ones_and_others_stay() -> None:
+    table = ConsumerOffsets(None)
+    for group in ("a", "b", "c"):
+        table.commit(group, "t", 0, 5)
+    table.unsaved = False
+    table.copy({"t@a": {1: 3}, "t@b": {}, "t@d": {}}, DataVersion(counter=9))
+    assert (dict(table.queues("a", "t")), table.get("c", "t", 0)) == ({1: 3}, 5)
+    assert table.groups() == ["a", "c"]
+    assert (table.version.counter, table.unsaved) == (9, True)
+
+
+def test_removed_rows_are_forgotten_when_there_are_many() -> None:
+    table = ConsumerOffsets(None)
+    for number in range(REMOVED_MAX + 10):
+        table.commit(f"g{number}", "t", 0, 1)
+        table.remove_group(f"g{number}")
+    assert len(table.changed_since(0)) <= REMOVED_MAX + 1

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from roquet.broker.tables.request_modes import RequestModes
+from roquet.broker.tables.request_modes import RequestModes, RequestModeTable
 from roquet.broker.tables.saved_table import TableFile
 from roquet.model.errors import StoreError
 from roquet.store.filesystem.files import RealFiles
@@ -51,3 +51,16 @@ def test_in_memory_there_is_no_file() -> None:
     modes = RequestModes(None)
     modes.put(POPS)
     assert modes.get("t", "g") == POPS
+
+
+def test_the_modes_of_a_master_replace_the_own_ones() -> None:
+    modes = RequestModes(None)
+    modes.put(RequestMode(topic="t", consumer_group="own", mode="POP"))
+    table = RequestModeTable(message_request_mode_map={"t": {"a": RequestMode(mode="POP")}})
+    modes.copy(table)
+    assert modes.get("t", "own") is None
+    assert modes.get("t", "a") == RequestMode(mode="POP")
+    assert modes.unsaved
+    modes.save()
+    modes.copy(table)
+    assert not modes.unsaved

@@ -233,3 +233,13 @@ async def test_a_save_that_is_under_way_does_not_count_for_others() -> None:
     files.may_write.set()
     await asyncio.gather(first, second)
     assert not modes.unsaved
+
+
+def test_every_change_raises_the_edition_and_a_save_does_not() -> None:
+    table = ConsumerOffsets(None)
+    editions = [table.edition]
+    for offset in (1, 1, 2):
+        table.commit("group", "topic", 0, offset)
+        table.save()
+        editions.append(table.edition)
+    assert editions == [0, 1, 1, 2]

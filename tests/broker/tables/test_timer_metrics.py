@@ -2,8 +2,9 @@ from pathlib import Path
 
 from roquet.broker.tables.saved_table import TableFile
 from roquet.broker.tables.timer_metrics import TimerMetrics
+from roquet.model.topic import DataVersion
 from roquet.store.filesystem.memory_files import MemoryFiles
-from roquet.wire.calls.timer import TopicTimerCount
+from roquet.wire.calls.timer import TimerMetricsBody, TopicTimerCount
 
 PATH = Path("/config/timermetrics")
 GENUINE = (
@@ -54,3 +55,18 @@ def test_leaps_of_the_clock_are_known_to_the_next_process() -> None:
     timings.touch(6)
     timings.save()
     assert TimerMetrics(TableFile(files, PATH)).leaps == ((5, 70_000), (80_000, 900_000))
+
+
+def test_the_counts_of_a_master_replace_the_own_ones_but_not_the_leaps_of_the_clock() -> None:
+    metrics = TimerMetrics(None)
+    metrics.add("own", 3, 1)
+    metrics.leapt(((1, 2),))
+    table = TimerMetricsBody(
+        timing_count={"a": TopicTimerCount(count=4)}, data_version=DataVersion(counter=3)
+    )
+    metrics.copy(table)
+    assert (metrics.get("own"), metrics.get("a"), metrics.leaps) == (0, 4, ((1, 2),))
+    assert metrics.unsaved
+    metrics.save()
+    metrics.copy(table)
+    assert not metrics.unsaved

@@ -8,7 +8,7 @@ from roquet.broker.tables.saved_table import TableFile
 from roquet.broker.tables.topics import Topics, is_system_topic, system_topic_names
 from roquet.model import names
 from roquet.model.errors import StoreFull
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import DataVersion, TopicConfig
 from roquet.rules.topic_id import is_other_topic
 from roquet.store.filesystem.files import RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
@@ -316,3 +316,28 @@ def test_a_save_that_failed_is_repeated_with_the_next() -> None:
     files.full = False
     topics.put_all([], NOW)
     assert not topics.unsaved
+
+
+def test_topics_of_a_master_come_with_its_ids_and_its_version() -> None:
+    topics = topics_of()
+    topics.put(TopicConfig(topic_name="own"), NOW)
+    calls: list[int] = []
+    topics.on_change.append(lambda: calls.append(1))
+    version = DataVersion(counter=90)
+    topics.copy([TopicConfig(topic_name="a")], {"a": "1-1", "own": "2-2"}, version, NOW)
+    assert (topics.ids["a"], topics.ids["own"], topics.version) == ("1-1", "2-2", version)
+    assert "a" in topics.sendable
+    assert (topics.unsaved, len(calls)) == (True, 1)
+    topics.save()
+    topics.copy([], {"a": "1-1"}, version, NOW)
+    assert (topics.unsaved, len(calls)) == (False, 1)
+
+
+def test_a_topic_of_a_master_without_ids_has_one_that_accuses_nobody() -> None:
+    topics = topics_of()
+    topics.put(TopicConfig(topic_name="own"), NOW)
+    before = topics.ids["own"]
+    changed = [TopicConfig(topic_name="a"), TopicConfig(topic_name="own", perm=4)]
+    topics.copy(changed, None, DataVersion(counter=3), NOW)
+    assert topics.ids["a"] == f"adopted-{NOW}-3"
+    assert topics.ids["own"] == before

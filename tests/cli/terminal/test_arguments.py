@@ -13,7 +13,11 @@ from roquet.cli.terminal.arguments import BrokerArgument, GroupArgument, TopicAr
     [
         (TopicArgument, "The topic's name.", completion.topics),
         (GroupArgument, "The consumer group's name.", completion.groups),
-        (BrokerArgument, "The broker's name.", completion.brokers),
+        (
+            BrokerArgument,
+            "The broker's name, for its master, or a replica's name and id, as broker-a#1.",
+            completion.brokers,
+        ),
     ],
 )
 def test_a_name_is_completed(argument: object, help_text: str, complete: object) -> None:

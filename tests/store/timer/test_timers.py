@@ -530,3 +530,24 @@ def test_seconds_ahead_are_listed_and_cleared_a_few_at_a_time(
     assert len(list(timers.clear_seconds([NOW + 100_000, NOW + 120_000]))) == 1
     assert [chain(timers, s) for s in (5, 90, 100, 110, 120)] == [[0], [1], [], [3], []]
     assert timers.unsaved
+
+
+def test_the_progress_of_a_master_is_taken_even_if_it_is_behind() -> None:
+    timers = opened(MemoryFiles())
+    position = add(timers, 0, 10)
+    timers.advance_to(NOW + 20_000)
+    save(timers)
+    timers.follow(7, NOW + 5_000)
+    assert (timers.read_ms, timers.replayed) == (NOW + 5_000, (7, NOW + 5_000))
+    assert timers.unsaved
+    assert chain(timers, 10) == [0]
+    save(timers)
+    timers.note_delivered(NOW + 5_500, position)
+    timers.follow(7, NOW + 5_000)
+    assert timers.cursor == (NOW + 5_500, position)
+
+
+def test_a_wheel_without_messages_has_nothing_to_save_of_a_master() -> None:
+    timers = opened(MemoryFiles())
+    timers.follow(0, NOW)
+    assert not timers.unsaved

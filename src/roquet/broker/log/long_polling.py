@@ -107,6 +107,11 @@ class LongPolling:
             if not queues:
                 del self._marks[topic]
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether the broker stops: nothing is waited for any more."""
+        return self._closed
+
     def close(self) -> None:
         """Wake all waiters, and refuse new ones: the broker is stopping."""
         self._closed = True

@@ -22,15 +22,18 @@ def commit_offset(
     topic: str,
     queue_id: int,
     offset: int,
+    *,
+    is_replica: bool = False,
 ) -> bool:
-    """Note a group's progress, unless it is beyond the queue's end; whether it was in bounds.
+    """Note a group's progress, unless it is beyond the queue's end; whether it was noted.
 
     Nobody has read beyond the end: the queue was another one, or lost its tail. Messages that are
-    stored up to that offset later would never come.
+    stored up to that offset later would never come. A replica's queue may end before its master's:
+    it notes every offset, and takes back what is beyond its end if it becomes the master.
     """
     if tables.offsets.get(group, topic, queue_id) == offset:
         return True
-    if offset > message_log.store.bounds(topic, queue_id)[1]:
+    if not is_replica and offset > message_log.store.bounds(topic, queue_id)[1]:
         return False
     tables.offsets.commit(group, topic, queue_id, offset)
     return True

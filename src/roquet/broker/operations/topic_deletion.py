@@ -1,6 +1,6 @@
 """Topic deletion: topics with their messages, and all that was remembered of them."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
@@ -28,6 +28,44 @@ def delete_topics(
     """
     now_ms = control.clock.now_ms()
     tables.topics.renew_ids(topics, now_ms)
+    _forget_progress(message_log, delivery, tables, topics)
+    for topic in topics:
+        message_log.store.delete_topic(topic)
+    tables.topics.remove_all(topics, now_ms)
+    tables.groups.forget_topics(topics, now_ms)
+    control.statistics.forget(topics)
+    message_log.arrivals.look_again(topics)
+
+
+def delete_copied_topics(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    control: ControlPlane,
+    deleted: Mapping[str, int],
+    gone: Collection[str],
+) -> None:
+    """Delete topics of a replica as its master did, in front of the master's positions.
+
+    Those that are not `gone` have been made anew: their settings stay, and the messages behind the
+    position. After a kill in the middle the next copy of the table finds what is left to do.
+    """
+    topics = [*deleted, *(topic for topic in gone if topic not in deleted)]
+    _forget_progress(message_log, delivery, tables, topics)
+    for topic, position in deleted.items():
+        message_log.store.delete_topic_before(topic, position)
+    tables.topics.remove_all(gone, control.clock.now_ms())
+    control.statistics.forget(topics)
+    message_log.arrivals.look_again(topics)
+
+
+def _forget_progress(
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    tables: BrokerTables,
+    topics: Sequence[str],
+) -> None:
+    """Forget how far groups were in topics, on the disk, too."""
     for topic in topics:
         groups = {*tables.clients.listeners(topic), *tables.offsets.groups_of(topic)}
         peers = (peer for _, peer in tables.clients.members(groups))
@@ -37,12 +75,6 @@ def delete_topics(
     tables.offset_resets.forget(topics=topics)
     delivery.revive.forget(topics)
     save_progress(message_log, tables)
-    for topic in topics:
-        message_log.store.delete_topic(topic)
-    tables.topics.remove_all(topics, now_ms)
-    tables.groups.forget_topics(topics, now_ms)
-    control.statistics.forget(topics)
-    message_log.arrivals.look_again(topics)
 
 
 async def clear_removed(message_log: MessageLog) -> None:

@@ -65,7 +65,7 @@ REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyTyp
 """Code and remark of the answer to requests that are for a master alone."""
 
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-"""Requests that a replica serves only with `slave_read`."""
+"""Requests that a replica serves only with `slave_read_enable`."""
 
 
 class RoleGate:
@@ -77,7 +77,7 @@ class RoleGate:
         self._role = role
         self._is_open = True
         self.follow_role()
-        settings.subscribe(lambda _: self._refuse_reads(), "slave_read")
+        settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
         role.on_change.append(lambda *_: None if role.current.is_active else self.follow_role())
 
     def follow_role(self) -> None:
@@ -92,7 +92,7 @@ class RoleGate:
         self._refuse_reads()
 
     def _refuse_reads(self) -> None:
-        may_read = self._is_open or self._settings.config.slave_read
+        may_read = self._is_open or self._settings.config.slave_read_enable
         for code in READS:
             self._router.override(code, None if may_read else _refusal(*_BUSY))
 

@@ -357,7 +357,10 @@ class PopRevive:
     # -- after a restart ---------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Read the revive topic: popped messages stay in flight, and no group gets them twice."""
+        """Read the revive topic: popped messages stay in flight, and no group gets them twice.
+
+        At a start, and when a replica becomes the master.
+        """
         self.in_flight = OpenCheckpoints()
         for revive_queue_id in self._store.queue_ids(self._topic):
             begin, end = self._store.bounds(self._topic, revive_queue_id)

@@ -255,7 +255,8 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
     ha_port: Annotated[int, setting(PORT_NUMBER, "haListenPort", restart=True)] = 0
-    """Port on which replicas get the log; 0 takes the one above `port`."""
+    """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
+    0 takes the one above `port`."""
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
@@ -283,8 +284,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     change; never fewer than `min_in_sync_replicas`."""
     slave_timeout: Annotated[int, setting(MILLIS, "slaveTimeout")] = 3_000
     """A send that waits longer for replicas is told so: the message is stored all the same."""
-    slave_read: Annotated[bool, setting(SWITCH, "slaveReadEnable")] = False
-    """Whether consumers may read from replicas."""
+    slave_read_enable: Annotated[bool, setting(SWITCH, "slaveReadEnable")] = False
+    """Whether consumers may read from replicas: a master sends those to one that are so far behind
+    that their messages are on the disk alone (`memory_share`)."""
+    offset_check_in_slave: Annotated[bool, setting(SWITCH, "offsetCheckInSlave")] = False
+    """Whether a replica corrects a consumer's wrong offset; else the consumer asks the master."""
     replica_ack: Annotated[ReplicaAck, setting(REPLICA_ACK)] = ReplicaAck.APPENDED
     """When this broker, as a replica, acknowledges the log: `appended` in memory, as Apache's does,
     or `flushed` to the disk."""

@@ -2,13 +2,14 @@
 
 Saved as JSON below config/: topics, groups, offsets, request modes, ordered pops, delay offsets.
 Kept in memory alone: clients, locks, resets that a reader has not been told of, former readers,
-limits of cold reads.
+limits of cold reads, replicas that wait for changes.
 """
 
 from typing import Any
 
 import msgspec
 
+from roquet.broker.tables.change_waiters import ChangeWaiters
 from roquet.broker.tables.clients import Clients
 from roquet.broker.tables.cold_read_limits import ColdReadLimits
 from roquet.broker.tables.delay_offsets import DelayOffsets
@@ -37,6 +38,7 @@ class BrokerTables(msgspec.Struct, frozen=True, kw_only=True):
     offset_resets: OffsetResets = msgspec.field(default_factory=OffsetResets)
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
+    change_waiters: ChangeWaiters = msgspec.field(default_factory=ChangeWaiters)
 
     @property
     def saved_at_intervals(self) -> tuple[SavedTable[Any], ...]:

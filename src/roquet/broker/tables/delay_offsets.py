@@ -36,6 +36,12 @@ class DelayOffsets(SavedTable[DelayOffsetTable]):
         """The levels of which messages have been delivered, and how far they are."""
         return {level: offset for level, offset in self._offsets.items() if offset}
 
+    def copy(self, table: DelayOffsetTable) -> None:
+        """Take the master's table in place of the own one."""
+        if self._offsets != table.offset_table or self.version != table.data_version:
+            self.take(table)
+            self.unsaved = True
+
     def take(self, table: DelayOffsetTable) -> None:
         """Take the content of the file."""
         self.version = table.data_version

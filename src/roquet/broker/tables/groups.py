@@ -138,6 +138,24 @@ class Groups(SavedTable[GroupTable]):
             self.touch(now_ms)
             self.save()
 
+    def copy(self, table: GroupTable, *, only_more: bool = False) -> None:
+        """Take the master's table in place of the own one; groups of the system stay.
+
+        `only_more`: groups that the master lacks stay, too.
+        """
+        stay = {
+            name: config
+            for name, config in self._configs.items()
+            if only_more or names.is_system_group(name)
+        }
+        before = self.content()
+        self.take(table)
+        self._configs = stay | self._configs
+        if only_more:
+            self.version = before.data_version
+        if self.content() != before:
+            self.unsaved = True
+
     def take(self, table: GroupTable) -> None:
         """Take the content of the file."""
         self.version = table.data_version

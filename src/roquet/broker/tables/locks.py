@@ -50,6 +50,10 @@ class Locks:
         """Unlock all queues of a member that has gone."""
         self.unlock(group, member, list(self._held.get(group, ())))
 
+    def clear(self) -> None:
+        """Unlock everything: another broker grants locks from now on."""
+        self._held.clear()
+
     def expire(self, now_ms: int) -> None:
         """Remove locks that have expired."""
         for group, held in list(self._held.items()):

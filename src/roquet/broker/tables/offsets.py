@@ -1,12 +1,17 @@
 """ConsumerOffsets: the progress of each group in each queue."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from roquet.broker.tables.saved_table import SavedTable, TableFile
-from roquet.model.topic import OffsetTable
+from roquet.model.topic import DataVersion, OffsetTable
 
 SEPARATOR = "@"
 """Separates topic and group in a key; neither may contain it."""
+
+REMOVED_MAX: Final = 10_000
+"""Removed rows that are remembered for replicas. One that has not asked since the oldest of them
+keeps progress of groups or topics that are gone."""
 
 
 class ConsumerOffsets(SavedTable[OffsetTable]):
@@ -16,6 +21,8 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
 
     def __init__(self, file: TableFile | None) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
+        self._changed: dict[str, int] = {}
+        """Edition of the last change of each key that has changed in this process, latest last."""
         super().__init__(file)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
@@ -31,28 +38,28 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
             queues = self._offsets[key] = {}
         if queues.get(queue_id) != offset:
             queues[queue_id] = offset
-            self.unsaved = True
+            self._note(key)
 
     def restore(self, group: str, topic: str, queue_id: int, offset: int | None) -> None:
         """Restore an earlier offset of a group; None removes it."""
         if offset is not None:
             self.commit(group, topic, queue_id, offset)
             return
-        queues = self._offsets.get(f"{topic}{SEPARATOR}{group}", {})
-        if queues.pop(queue_id, None) is not None:
-            self.unsaved = True
+        key = f"{topic}{SEPARATOR}{group}"
+        if self._offsets.get(key, {}).pop(queue_id, None) is not None:
+            self._note(key)
 
     def lower(self, end: Callable[[str, int], int]) -> int:
         """Lower offsets beyond the ends of queues to the ends; returns how many changed."""
         beyond = [
-            (queues, queue_id, until)
+            (key, queue_id, until)
             for key, queues in self._offsets.items()
             for queue_id, offset in queues.items()
             if offset > (until := end(key.rpartition(SEPARATOR)[0], queue_id))
         ]
-        for queues, queue_id, until in beyond:
-            queues[queue_id] = until
-        self.unsaved |= bool(beyond)
+        for key, queue_id, until in beyond:
+            self._offsets[key][queue_id] = until
+            self._note(key)
         return len(beyond)
 
     def topics(self, group: str) -> list[str]:
@@ -88,14 +95,40 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
     def clone(self, source: str, target: str, topic: str) -> None:
         """Copy one group's progress in a topic to another group."""
         if queues := self._offsets.get(f"{topic}{SEPARATOR}{source}"):
-            self._offsets[f"{topic}{SEPARATOR}{target}"] = dict(queues)
-            self.unsaved = True
+            key = f"{topic}{SEPARATOR}{target}"
+            self._offsets[key] = dict(queues)
+            self._note(key)
+
+    def changed_since(self, edition: int) -> dict[str, dict[int, int]]:
+        """The offsets of every "topic@group" that has changed since an edition of this process.
+
+        Without progress any more, it has no queues.
+        """
+        changed: dict[str, dict[int, int]] = {}
+        for key, last in reversed(self._changed.items()):
+            if last <= edition:
+                break
+            changed[key] = dict(self._offsets.get(key, {}))
+        return changed
+
+    def copy(self, rows: Mapping[str, Mapping[int, int]], version: DataVersion | None) -> None:
+        """Take rows of the master's table: each replaces the own one, also by lower offsets.
+
+        Other rows stay, as in Apache's broker. A row without queues is removed.
+        """
+        for key, queues in rows.items():
+            if self._offsets.get(key, {}) != queues:
+                self._offsets[key] = dict(queues)
+                self._note(key)
+            if not queues:
+                self._offsets.pop(key, None)
+        self.version = version or self.version
 
     def remove_queue(self, topic: str, queue_id: int) -> None:
         """Remove all progress in a queue."""
         for key, queues in self._offsets.items():
             if key.rpartition(SEPARATOR)[0] == topic and queues.pop(queue_id, None) is not None:
-                self.unsaved = True
+                self._note(key)
 
     def remove_topics(self, topics: Collection[str]) -> None:
         """Remove all progress in topics."""
@@ -119,4 +152,11 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
             del self._offsets[key]
-            self.unsaved = True
+            self._note(key)
+
+    def _note(self, key: str) -> None:
+        self.unsaved = True
+        self._changed.pop(key, None)  # the latest change is the last entry
+        self._changed[key] = self.edition
+        if len(self._changed) > len(self._offsets) + REMOVED_MAX:
+            del self._changed[next(iter(self._changed))]

@@ -48,6 +48,12 @@ class RequestModes(SavedTable[RequestModeTable]):
 
         return TableChange(undo, NO_CHANGE.done)
 
+    def copy(self, table: RequestModeTable) -> None:
+        """Take the master's table in place of the own one."""
+        if self.content() != table:
+            self.take(table)
+            self.unsaved = True
+
     def take(self, table: RequestModeTable) -> None:
         """Take the content of the file."""
         self._modes = {t: dict(groups) for t, groups in table.message_request_mode_map.items()}

@@ -128,7 +128,10 @@ class SavedTable(Generic[S]):
     def __init__(self, file: TableFile | None) -> None:
         self._file = file
         self.version = DataVersion()
-        self.unsaved = False
+        self.edition = 0
+        """Count of the changes in this process: unlike the version every change raises it, of
+        offsets, too. A save that failed counts as one."""
+        self._unsaved = False
         self._changing = asyncio.Lock()
         self._threads = 0
         """Saves running in threads: what they write is not on the disk yet."""
@@ -137,6 +140,16 @@ class SavedTable(Generic[S]):
         """Whether there was no file: the broker is new, or the file was lost."""
         if table is not None:
             self.take(table)
+
+    @property
+    def unsaved(self) -> bool:
+        """Whether the table has changed since its last save; to set it notes a change."""
+        return self._unsaved
+
+    @unsaved.setter
+    def unsaved(self, unsaved: bool) -> None:
+        self._unsaved = unsaved
+        self.edition += unsaved
 
     def take(self, table: S) -> None:
         """Take the content of a file."""
@@ -213,7 +226,7 @@ class SavedTable(Generic[S]):
 
         The caller sets `unsaved` again if the work fails.
         """
-        if not self.unsaved:
+        if not self._unsaved:
             return None
-        self.unsaved = False
+        self._unsaved = False
         return self._file.writing(self.content()) if self._file else None

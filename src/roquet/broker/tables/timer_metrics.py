@@ -35,6 +35,13 @@ class TimerMetrics(SavedTable[TimerMetricsBody]):
             self.leaps = leaps
             self.unsaved = True
 
+    def copy(self, table: TimerMetricsBody) -> None:
+        """Take the master's counts in place of the own ones; leaps of the own clock stay."""
+        if self.version != table.data_version or self._counts != table.timing_count:
+            self._counts = dict(table.timing_count)
+            self.version = table.data_version
+            self.unsaved = True
+
     def _count(self, topic: str) -> int:
         metric = self._counts.get(topic)
         return metric.count if metric else 0

@@ -10,7 +10,7 @@ from roquet.broker.tables.saved_table import NO_CHANGE, SavedTable, TableChange,
 from roquet.model import names
 from roquet.model.errors import CallRefused
 from roquet.model.flags import Permission
-from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
+from roquet.model.topic import READ_WRITE, DataVersion, TopicConfig, TopicTable
 from roquet.rules import topic_id
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.wire.codes import ResponseCode
@@ -128,6 +128,34 @@ class Topics(SavedTable[TopicTable]):
         if known:
             self.touch(now_ms)
             self.save()
+
+    def copy(
+        self,
+        changed: Iterable[TopicConfig],
+        ids: Mapping[str, str] | None,
+        version: DataVersion,
+        now_ms: int,
+    ) -> None:
+        """Take topics of the master with its ids and its version; the caller saves them.
+
+        `ids`: of all topics of the master; None for a master that gives none: a topic that is new
+        here gets an adopted id then.
+        """
+        fresh = list(changed)
+        for config in fresh:
+            self._provisional.discard(config.topic_name)
+            self._keep(config)
+        known = self.ids.copy()
+        if ids is not None:
+            self.ids |= {name: text for name, text in ids.items() if name in self._configs}
+        else:
+            new = [c.topic_name for c in fresh if c.topic_name not in known]
+            self.ids |= dict.fromkeys(new, topic_id.adopted_id(now_ms, version.counter))
+        if fresh or self.ids != known or self.version != version:
+            self.version = version
+            self.unsaved = True
+        if fresh:
+            self._tell()
 
     def configure(self, config: BrokerConfig, now_ms: int) -> None:
         """Apply changed settings: add missing system topics, and register at name servers again."""

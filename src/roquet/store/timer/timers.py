@@ -221,6 +221,17 @@ class TimerStore:
         self.advance_to(read_ms)
         self.unsaved = True
 
+    def follow(self, offset: int, read_ms: int) -> None:
+        """Take the progress of the master that this store replicates, which may be behind its own.
+
+        The master has delivered the messages of the timer topic in front of `offset` whose second
+        is before `read_ms`. The wheel still holds the seconds from there on.
+        """
+        if (offset, read_ms) != self.replayed:
+            self.replayed = (offset, read_ms)
+            self.advance_to(read_ms)
+            self.unsaved = self.exists
+
     def clear_seconds(self, seconds: Sequence[int]) -> Iterator[None]:
         """Empty seconds whose messages were all written again, in steps."""
         assert self.is_saved, "seconds are emptied once the rewritten messages are durable"

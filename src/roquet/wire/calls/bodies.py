@@ -23,6 +23,11 @@ class TopicsOfBroker(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     mapping_data_version: DataVersion = DataVersion()
     topic_queue_mapping_detail_map: dict[str, object] = {}
     topic_queue_mapping_info_map: dict[str, object] = {}
+    topic_ids: dict[str, str] | None = None
+    """Ours: ids of these topics (rules.topic_id). Apache's brokers ignore it, and give none."""
+    deleted_topics: dict[str, int] | None = None
+    """Ours, with the first page: topics that were deleted, and the position of the log in front of
+    which their records are. One may have been made anew since."""
 
 
 class RegisterBrokerBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -956,7 +956,7 @@ cdef object json_command(
         seen |= 1 << key
         start = at + 1
         if key < LANGUAGE:
-            at = read_number(start, end, &numbers[key])
+            at = read_header_number(start, end, &numbers[key])
         elif key == FIELDS:
             at = object_end(start, end)
         else:
@@ -982,7 +982,7 @@ cdef object json_command(
     )
 
 
-cdef const uint8_t* read_number(
+cdef const uint8_t* read_header_number(
     const uint8_t* at, const uint8_t* end, int64_t* number
 ) noexcept nogil:
     """Read a whole number of at most 10 digits; gives what follows, or NULL."""
@@ -1532,7 +1532,7 @@ def plain_records(view, Py_ssize_t at, Py_ssize_t limit, int64_t position, Py_ss
             if <uint32_t>crc32(body) & 0x7FFFFFFF != load4(head + 8):
                 break
             code = 0
-            if find_value(topic_at + topic_size + 2, text_size, _TAGS_START, &tag):
+            if find_value(topic_at + topic_size + 2, text_size, _TAGS_START, 0, &tag):
                 if not is_ascii(tag.at, tag.size):
                     break
                 code = ascii_hash(tag.at, tag.size, 0)

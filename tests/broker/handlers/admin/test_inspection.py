@@ -1,14 +1,19 @@
+import asyncio
 from typing import Any
 
 import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 
+from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.admin import inspection as handlers
 from roquet.broker.handlers.groups.heartbeat import heartbeat
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.change_waiters import WAITERS_MAX
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData, ProducerData, Subscription
-from roquet.model.topic import TopicConfig
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import RequestMode, TopicList
 from roquet.wire.calls.heartbeat import Heartbeat
@@ -219,3 +224,70 @@ async def test_request_modes_are_listed(broker: Broker, peer: FakePeer) -> None:
         b'{"messageRequestModeMap":{"orders":{"billing":{"consumerGroup":"billing","mode":"POP",'
         b'"popShareQueueNum":0,"topic":"orders"}}}}'
     )
+
+
+async def offsets_of(broker: Broker, peer: FakePeer, **fields: Any) -> calls.AllOffsetsReply:
+    call = calls.GetAllOffsets(**fields)
+    reply: calls.AllOffsetsReply = await broker.bind(handlers.all_offsets)(call, peer)
+    return reply
+
+
+@in_virtual_time
+async def test_a_replica_gets_what_has_changed_as_soon_as_there_is_any() -> None:
+    config = BrokerConfig(host="127.0.0.1", port=0)
+    async with BrokerServer(config, this_loop().clock) as server:
+        broker, peer, clock = server.broker, FakePeer(), this_loop().clock
+        await asyncio.sleep(3)  # the services note their own progress
+        broker.tables.offsets.commit("a", "orders", 0, 1)
+        first = await offsets_of(broker, peer, known_editions="", wait_millis=5_000)
+        assert codec.loads(first.body, calls.AllOffsets).offset_table["orders@a"] == {0: 1}
+        assert first.log_end == broker.log.store.end_position
+        assert first.editions is not None
+        began_ms = clock.monotonic_ms()
+        held = asyncio.create_task(
+            offsets_of(broker, peer, known_editions=first.editions, wait_millis=5_000)
+        )
+        await asyncio.sleep(1)
+        assert not held.done()
+        broker.tables.offsets.commit("b", "orders", 1, 2)
+        second = await held
+        assert clock.monotonic_ms() - began_ms <= 1_000 + handlers.CHANGE_LOOK_MS
+        assert codec.loads(second.body, calls.AllOffsets).offset_table == {"orders@b": {1: 2}}
+        broker.tables.groups.put(SubscriptionGroup(group_name="g"), 0)
+        third = await offsets_of(broker, peer, known_editions=second.editions, wait_millis=5_000)
+        assert codec.loads(third.body, calls.AllOffsets).offset_table == {}
+        assert third.editions != second.editions
+        began_ms = clock.monotonic_ms()
+        fourth = await offsets_of(broker, peer, known_editions=third.editions, wait_millis=10**9)
+        assert fourth.editions == third.editions
+        assert 5_000 <= clock.monotonic_ms() - began_ms <= 5_100
+
+
+async def test_editions_of_a_process_before_get_everything_at_once(
+    broker: Broker, peer: FakePeer
+) -> None:
+    broker.tables.offsets.commit("a", "orders", 0, 1)
+    reply = await offsets_of(broker, peer, known_editions="1-0-0-0-0", wait_millis=5_000)
+    assert codec.loads(reply.body, calls.AllOffsets).offset_table == {"orders@a": {0: 1}}
+
+
+async def test_a_broker_that_stops_lets_no_replica_wait(broker: Broker, peer: FakePeer) -> None:
+    first = await offsets_of(broker, peer, known_editions="")
+    broker.log.arrivals.close()
+    async with asyncio.timeout(2):
+        await offsets_of(broker, peer, known_editions=first.editions, wait_millis=5_000)
+
+
+async def test_others_get_no_editions(broker: Broker, peer: FakePeer) -> None:
+    reply = await offsets_of(broker, peer)
+    assert (reply.editions, reply.log_end) == (None, None)
+
+
+async def test_a_replica_without_a_place_to_wait_is_answered_at_once(
+    broker: Broker, peer: FakePeer
+) -> None:
+    first = await offsets_of(broker, peer, known_editions="")
+    broker.tables.change_waiters.count = WAITERS_MAX
+    async with asyncio.timeout(2):
+        await offsets_of(broker, peer, known_editions=first.editions, wait_millis=5_000)
+    assert broker.tables.change_waiters.count == WAITERS_MAX

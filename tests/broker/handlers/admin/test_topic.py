@@ -11,6 +11,7 @@ from roquet.broker.handlers.admin import topic as handlers
 from roquet.broker.handlers.messages.pop import pop
 from roquet.broker.handlers.messages.pull import pull
 from roquet.broker.handlers.messages.send import send
+from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.model.errors import CallRefused, FieldError, StoreError, StoreFull
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig
 from roquet.rules.consumption.ordered_pop import hold
@@ -464,3 +465,29 @@ async def test_an_unknown_filter_type_of_one_topic_is_refused_as_java_reads_it(
     with pytest.raises(CallRefused, match=r"topicFilterType = \[SOME\] value invalid") as refused:
         await create(broker, peer, topic_filter_type="SOME")
     assert refused.value.code == ResponseCode.SYSTEM_ERROR
+
+
+async def topics_page(broker: Broker, peer: FakePeer, **fields: Any) -> TopicsOfBroker:
+    reply: Any = broker.bind(handlers.topics)(calls.GetTopics(**fields), peer)
+    if not isinstance(reply, calls.TopicsReply):
+        reply = await reply
+    return codec.loads(reply.body, TopicsOfBroker)
+
+
+async def test_topics_come_with_their_ids_and_the_first_page_with_the_deleted_ones(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    for topic in ("orders", "aaa"):
+        broker.log.ingest.append(message(topic=topic), 0, peer)
+        broker.tables.topics.put(TopicConfig(topic_name=topic), 0)
+    position = broker.log.store.end_position
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    whole = await topics_page(broker, peer)
+    assert whole.topic_ids == {"aaa": broker.tables.topics.ids["aaa"]}
+    assert whole.deleted_topics == {"orders": position}
+    version = codec.dumps(whole.data_version).decode()
+    first = await topics_page(broker, peer, topic_seq=0, max_topic_num=1)
+    second = await topics_page(broker, peer, topic_seq=1, max_topic_num=100, data_version=version)
+    assert first.deleted_topics == {"orders": position}
+    assert second.deleted_topics is None
+    assert {*(first.topic_ids or {}), *(second.topic_ids or {})} == {"aaa"}

@@ -9,8 +9,11 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers.groups import offset
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused
 from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.call import Reply
 from roquet.wire.calls.offset import (
     EarliestTime,
@@ -237,3 +240,13 @@ async def test_progress_in_a_queue_that_no_topic_can_have_is_refused(
     with pytest.raises(CallRefused, match="no topic has more than 16384 queues"):
         commit(broker, peer, commit_offset=1, queue_id=16_384)
     assert broker.tables.offsets.queues("billing", "orders") == {}
+
+
+async def test_a_replica_notes_progress_beyond_its_own_end(broker: Broker, peer: FakePeer) -> None:
+    broker.tables.topics.put(TopicConfig(topic_name="orders"), 0)
+    broker.tables.groups.put(SubscriptionGroup(group_name="billing"), 0)
+    commit(broker, peer, commit_offset=5)
+    assert broker.tables.offsets.get("billing", "orders", 0) is None
+    broker.replication.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+    commit(broker, peer, commit_offset=5)
+    assert broker.tables.offsets.get("billing", "orders", 0) == 5

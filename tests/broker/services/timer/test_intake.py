@@ -275,3 +275,24 @@ def test_one_message_that_cannot_be_taken_is_set_aside_and_the_disk_is_waited_fo
     harness.set_aside.retry(kept)
     harness.wait(2_000)
     assert harness.bodies() == [b"two", b"one"]
+
+
+def test_a_replica_leaves_to_its_master_what_cannot_wait_on_the_wheel(
+    harness: "TimerHarness",
+) -> None:
+    harness.send(b"never", {"TIMER_DELIVER_MS": str(START + 60_000)})
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    harness.timers.follow(1, START + 120_000)
+    assert timer_intake.follow(1, START)
+    assert harness.timers.slot(START + 60_000) is None
+    assert harness.timers.offset == 1
+
+
+def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarness]") -> None:
+    harness = new_harness(slots=60)
+    harness.after(b"far", 3_600_000)
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    harness.timers.follow(1, START)
+    harness.timers.add(TimerUnit(1, START, START, 0, 100, 0))
+    assert timer_intake.follow(1, START)
+    assert harness.timers.offset == 0

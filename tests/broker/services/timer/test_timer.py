@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from roquet.model.errors import StoreError, StoreFull
-from roquet.store.timer.layout import TimerUnit
+from roquet.store.timer.layout import TimerCheckpoint, TimerUnit
 from roquet.testing.clock import in_virtual_time, this_loop
 
 if TYPE_CHECKING:
@@ -319,3 +319,45 @@ def test_a_unit_knows_the_offset_of_its_message(harness: "TimerHarness") -> None
     assert offset_of(harness.store, TimerUnit(1, 0, 0, stored.position, stored.size, 0)) == 1
     assert offset_of(harness.store, TimerUnit(1, 0, 0, stored.position, 5, 0)) is None
     assert offset_of(harness.store, TimerUnit(1, 0, 0, plain.position, plain.size, 0)) is None
+
+
+def test_a_replica_takes_over_where_its_master_was(new_harness: "type[TimerHarness]") -> None:
+    harness = new_harness()
+    delivered = harness.after(b"delivered", 2_000)
+    harness.after(b"waits", 60_000)
+    start = harness.clock.now_ms()
+    harness.skip(30_000)
+    progress = TimerCheckpoint(read_ms=start + 30_500, master_offset=2)
+    asyncio.run(harness.timer.follow(progress))
+    assert harness.bodies() == []
+    assert harness.timer.behind == 0
+    assert harness.timers.read_ms == (start + 30_500) // 1_000 * 1_000
+    harness.after(b"later", 5_000)  # its master had not taken it
+    harness.wait(60_000)
+    assert harness.bodies() == [b"later", b"waits"]
+    assert delivered.appended.queue_offset == 0
+
+
+def test_a_replica_puts_no_message_on_the_wheel_that_its_master_has_not(
+    harness: "TimerHarness",
+) -> None:
+    for number in range(100):
+        harness.after(b"%d" % number, 60_000)
+    read_ms = harness.clock.now_ms()
+    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=70)))
+    assert harness.timers.offset == 70
+    assert harness.timings.get("orders") == 0, "the master's counts are copied"
+    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=200)))
+    assert harness.timers.offset == 100
+    harness.wait(61_000)
+    assert sorted(harness.bodies()) == sorted(b"%d" % number for number in range(100))
+
+
+def test_the_progress_of_a_master_is_saved_now_and_then(harness: "TimerHarness") -> None:
+    harness.after(b"one", 60_000)
+    harness.skip(20_000)
+    progress = TimerCheckpoint(read_ms=harness.clock.now_ms(), master_offset=1)
+    asyncio.run(harness.timer.follow(progress))
+    assert harness.timers.is_saved
+    harness.kill()
+    assert harness.timer.behind == 0

@@ -8,6 +8,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, in_slices
+from roquet.broker.replication.metadata_copy import table_editions
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names
@@ -19,6 +20,14 @@ from roquet.wire.calls.admin import inspection as calls
 from roquet.wire.calls.bodies import ClientConnection, TopicList
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
+from roquet.wire.replication.table_editions import TableEditions, parse_editions
+
+CHANGE_LOOK_MS: Final = 50
+"""Ms between two looks for changed tables: a replica has a change within twice that. To be called
+at each change would cost every commit of every consumer more than these looks."""
+
+CHANGE_WAIT_MS_MAX: Final = 5_000
+"""Longest wait for a change."""
 
 ENTRIES_MAX: Final = 4_096
 """Entries of one reply: half a megabyte of JSON, encoded in about 20 ms."""
@@ -141,9 +150,15 @@ def _filter_data(tables: BrokerTables, call: calls.GetEntries) -> str | None:
 
 
 async def all_offsets(
-    tables: BrokerTables, control: ControlPlane, _call: calls.GetAllOffsets, _peer: Peer
-) -> Reply:
-    """Return the committed and pulled offsets of all groups."""
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.GetAllOffsets,
+    _peer: Peer,
+) -> calls.AllOffsetsReply:
+    """Return the committed and pulled offsets of all groups; a replica is told what has changed."""
+    if call.known_editions is not None:
+        return await _changed_offsets(message_log, tables, control, call)
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
@@ -156,7 +171,53 @@ async def all_offsets(
         data_version=tables.offsets.version,
     )
     rows = sum(len(queues) for queues in answer.offset_table.values()) + len(pulled)
-    return Reply(body=await dumped(rows, answer))
+    return calls.AllOffsetsReply(body=await dumped(rows, answer))
+
+
+async def _changed_offsets(
+    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.GetAllOffsets
+) -> calls.AllOffsetsReply:
+    """Wait for a change of a table that a replica copies, and return the offsets changed since.
+
+    The replica asks for the other tables, whose editions it sees, by their own requests.
+    """
+    known = parse_editions(call.known_editions or "")
+    now = _editions(tables, control)
+    if known is not None and known.started_ms == now.started_ms:
+        with tables.change_waiters.place() as is_free:
+            if is_free:
+                now = await _wait_for_change(message_log, tables, control, call, known)
+        rows = tables.offsets.changed_since(known.offsets)
+    else:
+        places = list(tables.offsets.by_place())
+        rows = dict(await in_slices(places, lambda row: (row[0], dict(row[1]))))
+    log_end = message_log.store.end_position  # only now: the log must hold what the rows count
+    answer = calls.AllOffsets(offset_table=rows, data_version=tables.offsets.version)
+    count = sum(len(queues) for queues in rows.values())
+    body = await dumped(count, answer)
+    return calls.AllOffsetsReply(editions=now.text, log_end=log_end, body=body)
+
+
+async def _wait_for_change(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.GetAllOffsets,
+    known: TableEditions,
+) -> TableEditions:
+    """The editions once they are others than the replica's, or at its deadline."""
+    deadline_ms = control.clock.monotonic_ms() + min(call.wait_millis or 0, CHANGE_WAIT_MS_MAX)
+    while (
+        (now := _editions(tables, control)) == known
+        and control.clock.monotonic_ms() < deadline_ms
+        and not message_log.arrivals.is_closed
+    ):
+        await control.clock.sleep(CHANGE_LOOK_MS)
+    return now
+
+
+def _editions(tables: BrokerTables, control: ControlPlane) -> TableEditions:
+    return table_editions(tables, control.statistics.boot_ms)
 
 
 def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:

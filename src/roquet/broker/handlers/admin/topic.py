@@ -121,8 +121,13 @@ def _pop_retry_topics(group: str, topic: str) -> tuple[str, str]:
     return names.pop_retry_topic(group, topic), f"{names.retry_topic(group)}+{topic}"
 
 
-def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerReply:
-    """Return all topics of this broker, or a page of them."""
+def topics(
+    message_log: MessageLog, tables: BrokerTables, call: calls.GetTopics, _peer: Peer
+) -> HandlerReply:
+    """Return all topics of this broker, or a page of them.
+
+    With the ids of topics, and with the first page the deleted ones: a replica follows both.
+    """
     table = tables.topics.content()
     version, configs = table.data_version, table.topic_config_table
     some = page(
@@ -132,7 +137,13 @@ def topics(tables: BrokerTables, call: calls.GetTopics, _peer: Peer) -> HandlerR
         most=call.max_topic_num,
         seen_version=call.data_version,
     )
-    body = TopicsOfBroker(topic_config_table=some, data_version=version)
+    ids, is_first = tables.topics.ids, some.keys() >= set(sorted(configs)[:1])
+    body = TopicsOfBroker(
+        topic_config_table=some,
+        data_version=version,
+        topic_ids={name: ids[name] for name in some if name in ids},
+        deleted_topics=dict(message_log.store.deleted_topics) if is_first else None,
+    )
     count = len(configs)
     return written(
         len(some), body, lambda data: calls.TopicsReply(total_topic_num=count, body=data)

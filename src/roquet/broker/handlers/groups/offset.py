@@ -5,6 +5,7 @@ from roquet.broker.coordination import GroupCoordination
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.progress import OFFSET_MAX, commit_offset, is_start_in_memory
+from roquet.broker.replication.replication import Replication
 from roquet.broker.services.handover import QueueTakeover
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused
@@ -75,6 +76,7 @@ def update(
     message_log: MessageLog,
     tables: BrokerTables,
     coordination: GroupCoordination,
+    replication: Replication,
     call: calls.UpdateOffset,
     peer: Peer,
 ) -> Reply:
@@ -104,7 +106,9 @@ def update(
         and tables.offset_resets.get(group, topic, call.queue_id) is not None
     ):
         return Reply(remark="Offset has been previously reset")
-    if not commit_offset(message_log, tables, group, topic, call.queue_id, call.commit_offset):
+    is_replica = not replication.role.current.is_master
+    place = (group, topic, call.queue_id)
+    if not commit_offset(message_log, tables, *place, call.commit_offset, is_replica=is_replica):
         return Reply(remark=f"Offset {call.commit_offset} is beyond the queue's end: not noted")
     if call.queue_id < config.read_queue_nums:
         coordination.handover.committed(group, topic, call.queue_id, peer)

@@ -1,5 +1,6 @@
 """Pull: returns messages of a queue, or holds the request until some arrive."""
 
+from collections.abc import Awaitable
 from typing import Final, NoReturn, cast
 
 import msgspec
@@ -12,6 +13,13 @@ from roquet.broker.filtering.tag_expressions import TagCodes, parse_tag_codes
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.access import internal_topic_fault
 from roquet.broker.operations.progress import commit_offset
+from roquet.broker.operations.replica_reads import (
+    directed,
+    directed_later,
+    is_plain_read,
+    without_wait,
+)
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.flags import PullFlag
@@ -59,10 +67,29 @@ def pull(
     tables: BrokerTables,
     coordination: GroupCoordination,
     control: ControlPlane,
+    replication: Replication,
     call: Pull,
     peer: Peer,
 ) -> HandlerReply:
     """Return messages of one queue, or wait for them."""
+    if is_plain_read(control, replication):
+        return _read(message_log, tables, coordination, control, call, peer)
+    call = without_wait(replication, call)
+    reply = _read(message_log, tables, coordination, control, call, peer)
+    if isinstance(reply, PullReply):
+        return directed(message_log, tables, control, replication, call, reply)
+    return directed_later(message_log, tables, control, replication, call, reply)
+
+
+def _read(
+    message_log: MessageLog,
+    tables: BrokerTables,
+    coordination: GroupCoordination,
+    control: ControlPlane,
+    call: Pull,
+    peer: Peer,
+) -> PullReply | Awaitable[PullReply]:
+    """Return what the queue holds, or wait for it."""
     if (forbidden := _check(tables, control, call)) is not None:
         return forbidden
     wanted = _wanted(message_log, tables, control, call)

@@ -118,6 +118,10 @@ class TimerDeliveries:
         self._second = None
         return True
 
+    def restart(self) -> None:
+        """Begin the present second anew: another broker has delivered since."""
+        self._second = None
+
     def came(self, slot_ms: int, position: int, kind: int, record: Record) -> None:
         """Note a unit that was written; one of the second being delivered is still in time."""
         second = self._second

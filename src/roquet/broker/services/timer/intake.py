@@ -103,6 +103,43 @@ class TimerIntake:
             offset = messages.next_offset  # past what cannot be read
         timers.advance_offset(offset)
 
+    def follow(self, until: int, now_ms: int) -> bool:
+        """Move some messages in front of an offset to the wheel, as the master of a replica did.
+
+        None is delivered and none is stored again, as the master has done that. Returns whether
+        nothing more can be done now.
+        """
+        timers, store = self._timers, self._context.message_log.store
+        least, end = store.bounds(names.TIMER_TOPIC, 0)
+        offset, until = min(max(timers.offset, least), end), min(until, end)
+        if offset < until:
+            messages = store.read(
+                names.TIMER_TOPIC,
+                0,
+                offset,
+                count_max=min(STEP_COUNT, until - offset),
+                bytes_max=STEP_BYTES,
+            )
+            for record in decode_records(messages.parts, lambda *_: None):
+                if not self._copied(record, now_ms):
+                    timers.advance_offset(record.queue_offset)
+                    return True
+                timers.advance_offset(record.queue_offset + 1)
+            offset = messages.next_offset
+        timers.advance_offset(offset)
+        return offset >= until
+
+    def _copied(self, record: Record, now_ms: int) -> bool:
+        """Put a message on the wheel unless the master has delivered it, or set it aside.
+
+        False if the wheel has no slot for it yet.
+        """
+        properties = decode_properties(record.properties)
+        out = out_of(properties)
+        if out is None or out - now_ms > FAR_MS or out < self._timers.replayed[1]:
+            return True
+        return self._onto_wheel(record, properties, out, now_ms, is_counted=True)
+
     def _taken(self, record: Record, now_ms: int) -> bool:
         """Take one message, or set it aside; False if the wheel has no slot for it yet."""
         try:
@@ -153,7 +190,13 @@ class TimerIntake:
         return not deletes
 
     def _onto_wheel(
-        self, record: Record, properties: dict[str, str], out: int, now_ms: int
+        self,
+        record: Record,
+        properties: dict[str, str],
+        out: int,
+        now_ms: int,
+        *,
+        is_counted: bool = False,
     ) -> bool:
         # After a set-back of the clock it must not wait in a second that is over.
         timers, write_ms = self._timers, max(floor_ms(now_ms), self._timers.read_ms)
@@ -168,7 +211,8 @@ class TimerIntake:
         position = timers.add(
             TimerUnit(kind, write_ms, stop, record.position, record.size, _topic_hash(topic))
         )
-        self._context.metrics.add(topic, -1 if deletes else 1, now_ms)
+        if not is_counted:
+            self._context.metrics.add(topic, -1 if deletes else 1, now_ms)
         self._deliveries.came(stop, position, kind, record)
         return True
 

@@ -39,6 +39,9 @@ EXPIRE_MS: Final = 30_000
 NAP_MS: Final = 1_000
 """Longest sleep in ms while a message may wait: the wall clock may be set forward meanwhile."""
 
+FOLLOW_SAVE_MS: Final = 10_000
+"""Ms between two saves of a master's progress: what is lost in between is copied again."""
+
 QUIET_MS: Final = 3_600_000
 """Longest wait in ms for the first message."""
 
@@ -63,6 +66,8 @@ class Timer:
         self._intake = TimerIntake(context, self._deliveries)
         self._leaps = ClockLeaps(context, self._deliveries, clock)
         self._way_back: Iterator[int] | None = None
+        self._followed_ms = 0
+        """Monotonic ms of the last save of a master's progress."""
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -136,6 +141,21 @@ class Timer:
         if self.context.metrics.unsaved:
             self.context.metrics.touch(now_ms)
             await in_thread(self.context.metrics.save)
+
+    async def follow(self, master: TimerCheckpoint) -> None:
+        """Take over the progress of a replica's master, and the messages that wait there.
+
+        Nothing is delivered. A replica that becomes the master goes on from there.
+        """
+        self._deliveries.restart()
+        self._timers.follow(master.master_offset, floor_ms(master.read_ms))
+        is_done = False
+        while not is_done:
+            is_done = self._intake.follow(master.master_offset, self._clock.now_ms())
+            await asyncio.sleep(0)  # lets others go first
+        if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
+            self._followed_ms = self._clock.monotonic_ms()
+            await self.save(self._clock.now_ms())
 
     def close(self) -> None:
         """Close the files, after the last `save`."""

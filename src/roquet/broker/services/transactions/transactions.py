@@ -223,7 +223,10 @@ class Transactions:
     # -- after a restart ---------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Read which half messages are ended, in a directory of this broker or a genuine one."""
+        """Read which half messages are ended, in a directory of this broker or a genuine one.
+
+        At a start, and when a replica becomes the master.
+        """
         self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
         self.halves, self._old_end = (

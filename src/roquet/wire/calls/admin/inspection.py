@@ -70,10 +70,31 @@ class GetEntries(Call[Reply], frozen=True, kw_only=True):
     """Group whose subscription to the topic is included in the reply."""
 
 
-class GetAllOffsets(Call[Reply], frozen=True, kw_only=True):
-    """Get the progress of all groups; the reply's body is an AllOffsets."""
+class AllOffsetsReply(Reply, frozen=True, kw_only=True):
+    """Progress of groups, and ours for replicas: how far the master was when it was read."""
+
+    editions: str | None = None
+    """Ours: wire.replication.table_editions; only for a request with `known_editions`."""
+    log_end: Long | None = None
+    """Ours: end of the log after the progress was read. A log that reaches it holds every message
+    that the progress counts."""
+
+
+class GetAllOffsets(Call[AllOffsetsReply], frozen=True, kw_only=True):
+    """Get the progress of all groups; the reply's body is an AllOffsets.
+
+    A replica of ours asks for changes: the reply waits until a table is of another edition than it
+    knows, and has only the offsets that have changed since. Apache's broker ignores both fields and
+    replies at once with everything, without editions.
+    """
 
     code: ClassVar = RequestCode.GET_ALL_CONSUMER_OFFSET
+    reply: ClassVar = AllOffsetsReply
+
+    known_editions: str | None = None
+    """Ours: the editions that the replica has; empty for none."""
+    wait_millis: Int | None = None
+    """Ours: longest wait for a change."""
 
 
 class GetDelayOffsets(Call[Reply], frozen=True, kw_only=True):

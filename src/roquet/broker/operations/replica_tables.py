@@ -1,0 +1,83 @@
+"""Replica tables: what a replica's copies go to, and what becomes of them when it is the master."""
+
+from functools import partial
+
+from msgspec.structs import replace
+
+from roquet.broker.broker import Broker
+from roquet.broker.operations.progress import OFFSET_MAX
+from roquet.broker.operations.topic_deletion import delete_copied_topics
+from roquet.broker.replication.metadata_copy import CopyTarget, MetadataCopy
+from roquet.broker.tables.topics import is_system_topic
+from roquet.log_records import logger
+from roquet.net.pool import ChannelPool
+
+log = logger(__name__)
+
+
+def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
+    """The copier of the master's tables; `step` does nothing while this broker is the master."""
+    store, tables, settings = broker.log.store, broker.tables, broker.control.settings
+    target = CopyTarget(
+        tables=tables,
+        timer_metrics=broker.delivery.timer.context.metrics,
+        log_end=lambda: store.raw.dispatched,
+        flush_log=store.flush_log,
+        has_messages=partial(_has_messages, broker),
+        deleted_before=store.deleted_before,
+        is_system_topic=lambda topic: is_system_topic(topic, settings.config),
+        delete_topics=partial(
+            delete_copied_topics, broker.log, broker.delivery, tables, broker.control
+        ),
+        follow_timer=broker.delivery.timer.follow,
+    )
+    config = settings.config
+    group = (config.cluster_name, config.broker_name)
+    return MetadataCopy(target, broker.replication.role, group, pool, broker.control.clock)
+
+
+def take_lead(broker: Broker, epoch: int) -> None:
+    """Prepare the tables and services of a replica that is the master from now on.
+
+    Call it once the end of the log is final and every record has its queue entry, before anything
+    is stored and before the services that deliver start. Progress beyond the queues' ends is taken
+    back: it is of messages that this log never got, and others will get their offsets. Versions
+    rise with the epoch, by which name servers prefer this broker's topics; 0: roles are fixed.
+    """
+    lower_progress(broker)
+    now_ms = broker.control.clock.now_ms()
+    for table in (broker.tables.topics, broker.tables.groups):
+        version = table.version
+        table.version = replace(version, state_version=max(epoch, version.state_version))
+        table.touch(now_ms)
+    broker.delivery.revive.restore()
+    broker.delivery.transactions.restore()
+    broker.control.registration.request()
+
+
+def lower_progress(broker: Broker) -> None:
+    """Take progress beyond the end of a queue back to that end.
+
+    It is of messages that a loss of power took with the log's tail, or that a replica never got. It
+    is taken back before the first new message: those that get the lost ones' offsets would never
+    come otherwise. Not for a replica: its master's progress may be ahead of its own queues.
+    """
+    config = broker.control.settings.config
+
+    def end(topic: str, queue_id: int) -> int:
+        if is_system_topic(topic, config):
+            return OFFSET_MAX
+        return broker.log.store.bounds(topic, queue_id)[1]
+
+    if count := broker.tables.offsets.lower(end):
+        log.warning(
+            "groups were further than %d queues reach, whose last messages are lost: they go on at"
+            " the ends of these queues",
+            count,
+        )
+
+
+def _has_messages(broker: Broker, topic: str) -> bool:
+    store = broker.log.store
+    bounds = (store.bounds(topic, queue_id) for queue_id in store.queue_ids(topic))
+    return any(first < end for first, end in bounds)

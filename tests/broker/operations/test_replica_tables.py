@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.send import send
+from roquet.broker.operations.replica_tables import lower_progress, metadata_copy, take_lead
+from roquet.broker.replication.role import Role
+from roquet.broker.services.transactions.transactions import GROUP
+from roquet.broker.settings.config import BrokerConfig
+from roquet.model import names
+from roquet.net.pool import ChannelPool
+from roquet.rules.replication.acknowledgement import BrokerRole
+
+ALONE = Role(role=BrokerRole.SLAVE, broker_id=1)
+
+
+async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master(
+    broker: Broker, peer: FakePeer, message: MakeSend, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.bind(send)(message(), peer)
+    broker.tables.offsets.copy({"orders@ahead": {0: 7}, "orders@within": {0: 1}}, None)
+    broker.replication.role.change(ALONE)
+    assert broker.tables.offsets.get("ahead", "orders", 0) == 7
+    take_lead(broker, 0)
+    offsets = [broker.tables.offsets.get(g, "orders", 0) for g in ("ahead", "within")]
+    assert offsets == [1, 1]
+    assert "groups were further than 1 queues reach" in caplog.text
+    lower_progress(broker)
+    assert len(caplog.records) == 1
+
+
+async def test_the_tables_of_a_new_master_are_newer_than_those_of_the_one_before(
+    broker: Broker,
+) -> None:
+    topics, groups = broker.tables.topics, broker.tables.groups
+    before = (topics.version, groups.version)
+    take_lead(broker, 5)
+    for version, former in zip((topics.version, groups.version), before, strict=True):
+        assert version.state_version == 5
+        assert version.order > former.order
+    take_lead(broker, 0)
+    assert broker.tables.topics.version.state_version == 5
+
+
+async def test_a_new_master_asks_about_half_messages_of_the_one_before(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(sys_flag=4, properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
+    assert broker.log.store.bounds(names.HALF_TOPIC, 0) == (0, 1)
+    broker.tables.offsets.copy({f"{names.HALF_TOPIC}@{GROUP}": {0: 0}}, None)
+    take_lead(broker, 0)
+    broker.delivery.transactions.step()
+    assert broker.tables.offsets.get(GROUP, names.HALF_TOPIC, 0) == 0, "it has no end yet"
+
+
+async def test_the_copier_does_nothing_at_a_master(broker: Broker) -> None:
+    async with ChannelPool() as pool:
+        copy = metadata_copy(broker, pool)
+        assert copy.interval_ms() == 1_000
+        await copy.step()
+        broker.replication.role.change(ALONE)
+        assert copy.interval_ms() == 50
+        await copy.step()
+
+
+async def test_a_start_takes_back_progress_of_a_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = BrokerConfig(
+        host="127.0.0.1", port=0, store_dir=tmp_path, log_file_size=1 << 20,
+        queue_file_entries=1_000, index_slots=100, index_entries=1_000,
+    )  # fmt: skip
+    async with BrokerServer(config) as server:
+        server.broker.tables.offsets.copy({"orders@g": {0: 7}}, None)
+    async with BrokerServer(config) as server:
+        assert server.broker.tables.offsets.get("g", "orders", 0) == 0
+    assert "further than 1 queues reach" in caplog.text
