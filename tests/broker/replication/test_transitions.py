@@ -13,6 +13,7 @@ from roquet.model.epoch import EpochEntry
 from roquet.model.errors import StoreError
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
 from roquet.store.replication.epoch_file import EpochFile
 from roquet.testing.clock import in_virtual_time
 
@@ -65,6 +66,21 @@ async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
         await parts.transitions.lead(1, lead(3))
     assert parts.role.is_fenced
     assert not parts.role.is_master
+
+
+@in_virtual_time
+async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3, 2))
+    parts.transitions.fence(is_fenced=False)
+    parts.append()
+    parts.transitions.fence(is_fenced=True)
+    parts.transitions.fence(is_fenced=False)
+    assert parts.role.is_fenced
+    replica = ReplicaReportFacts(broker_id=2, report=100)
+    parts.mode.sync_set.reported(replica, SentFrame(100, 0))
+    parts.transitions.fence(is_fenced=False)
+    assert parts.role.is_active
 
 
 @in_virtual_time

@@ -100,9 +100,16 @@ class RoleTransitions:
         await self._stream.leave()
 
     def fence(self, *, is_fenced: bool) -> None:
-        """Take no messages while the lease is over, and take them again."""
+        """Take no messages while the lease is over, and take them again.
+
+        Services begin by reading what they noted in the log, so it has to be confirmed before: a
+        later call takes messages again.
+        """
         role = self._role.current
-        if role.is_master:
+        if not role.is_master or role.is_fenced == is_fenced:
+            return
+        self._set.confirm()
+        if is_fenced or self._set.confirmed >= self._store.raw.end:
             self._role.change(msgspec.structs.replace(role, is_fenced=is_fenced))
 
     def facts(self) -> LogFacts:
