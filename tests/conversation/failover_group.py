@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
@@ -16,12 +16,17 @@ from roquet.model.errors import CallError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel
+from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.store import Store
 from roquet.testing.clock import this_loop
 from roquet.testing.simulation.hosts import Hosts
 from roquet.testing.simulation.servers import SMALL_FILES
+from roquet.wire.call import Call, Reply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.record import decode_many
+
+R = TypeVar("R", bound=Reply)
 
 NAMESRV = "10.0.0.1"
 CONTROLLER = "10.0.2.1"
@@ -105,6 +110,16 @@ class Group:
         await self.hosts.wait_ended(self.host(number))
         del self.brokers[number]
 
+    def lose_tail(self, number: int, count: int) -> None:
+        """Let the machine of a killed broker lose its power, and the log its last messages."""
+        config = StoreConfig(log_file_size=SMALL_FILES["log_file_size"])
+        store = Store.open(Path("/data"), config, files=self.files[number], now_ms=0)
+        _, end = store.bounds(TOPIC, 0)
+        (record,) = store.read(TOPIC, 0, end - count, count_max=1).parts
+        store.raw.truncate(next(decode_many(record)).position)
+        self.files[number] = self.files[number].copy()
+        self.boot_ids[number] += "'"
+
     def part(self, number: int, *hosts: str) -> None:
         """Hold back all bytes between a broker and these hosts, or everybody."""
         others = [self.host(other) for other in self.brokers if other != number]
@@ -153,6 +168,16 @@ class Group:
             assert body not in self.acknowledged
             self.acknowledged[body] = reply.queue_offset or 0
         return reply
+
+    async def ask(self, number: int, call: Call[R]) -> R:
+        """The reply of a broker."""
+        host = self.host(number)
+        async with await Channel.connect(host, PORT, clock=self.loop.clock) as channel:
+            return await channel.call(call)
+
+    async def body(self, number: int, call: Call[Reply]) -> bytes:
+        """The body of a broker's reply."""
+        return (await self.ask(number, call)).body
 
     async def send_on(self, bodies: Iterable[str]) -> None:
         """Send to whoever leads until each message is acknowledged."""

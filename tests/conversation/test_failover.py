@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, group
 
+from roquet.model.errors import CallRefused
 from roquet.model.route import TopicRoute
+from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
@@ -16,6 +18,8 @@ from roquet.wire.call import Call, Reply
 from roquet.wire.calls import controller as calls
 from roquet.wire.calls.admin import stats
 from roquet.wire.calls.admin.stats import BrokerEpochs, HaStatus
+from roquet.wire.calls.admin.topic import CreateGroup
+from roquet.wire.calls.offset import QueryOffset, UpdateOffset
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
 from roquet.wire.fastjson import codec
 
@@ -323,6 +327,44 @@ async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caugh
 
 
 @in_virtual_time
+async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(10))
+        for number in (1, 2, 3):
+            await running.kill(number)
+        running.lose_tail(1, 3)
+        await running.start_broker(1)
+        await asyncio.sleep(30)
+        assert running.master() is None
+        await running.start_broker(2)
+        assert await running.settled(2) == 2
+        running.check()
+        await running.start_broker(3)
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has_it_again() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(10))
+        await running.kill(2)
+        running.lose_tail(2, 3)
+        running.part(1, running.host(2), running.host(3))  # it cannot give it back
+        await running.kill(3)
+        await running.start_broker(2)
+        await running.kill(1)
+        await asyncio.sleep(60)
+        assert running.master() is None
+        await running.start_broker(3)
+        running.network.heal()
+        assert await running.settled(2) == 3
+        running.check()
+
+
+@in_virtual_time
 async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_trusted() -> None:
     async with group() as running:
         await running.settled(3)
@@ -396,12 +438,60 @@ async def test_operators_see_epochs_and_the_set() -> None:
             ) as channel:
                 return (await channel.call(call)).body
 
-        epochs = codec.loads(await running.hosts.run(CLIENT, ask(stats.GetEpochs())), BrokerEpochs)
+        epochs = codec.loads(
+            await running.hosts.run(CLIENT, running.body(1, stats.GetEpochs())), BrokerEpochs
+        )
         assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("c", "g", 0)
         (epoch,) = epochs.epoch_list
         assert (epoch.epoch, epoch.start_offset, epoch.end_offset) == (1, 0, 2**63 - 1)
         assert epochs.max_offset == running.brokers[1].broker.log.store.end_position
-        status = codec.loads(await running.hosts.run(CLIENT, ask(stats.GetHaStatus())), HaStatus)
+        status = codec.loads(
+            await running.hosts.run(CLIENT, running.body(1, stats.GetHaStatus())), HaStatus
+        )
         assert status.master
         assert status.in_sync_slave_nums == 2
         assert [one.in_sync for one in status.ha_connection_info] == [True, True]
+
+
+@in_virtual_time
+async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a", "b", "c"])
+        created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
+        await running.hosts.run(CLIENT, running.ask(1, created))
+        commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2)
+        await running.hosts.run(CLIENT, running.ask(1, commit))
+        await asyncio.sleep(15)
+        await running.kill(1)
+        number = await running.settled(2)
+        query = QueryOffset(consumer_group="billing", topic="orders", queue_id=0)
+        assert (await running.hosts.run(CLIENT, running.ask(number, query))).offset == 2
+        tables = running.brokers[number].broker.tables
+        assert tables.topics.get("orders") is not None
+        assert tables.topics.version.state_version == 2
+
+
+@in_virtual_time
+async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
+        await running.hosts.run(CLIENT, running.ask(1, created))
+        await asyncio.sleep(15)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        assert (await running.send("lost", 1)).code in (1, 12)
+        commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=1)
+        await running.hosts.run(CLIENT, running.ask(1, commit))
+        number = 0
+        while not number:
+            await asyncio.sleep(1)
+            number = running.master() or 0
+        store = running.brokers[number].broker.log.store
+        query = QueryOffset(consumer_group="billing", topic="orders", queue_id=0)
+        try:
+            known = (await running.hosts.run(CLIENT, running.ask(number, query))).offset
+        except CallRefused:  # the copy of the tables was older than the group
+            known = 0
+        assert (known or 0) <= store.bounds("orders", 0)[1]
