@@ -92,6 +92,7 @@ async def test_a_replica_that_has_caught_up_is_wanted_and_acknowledges_from_the_
     assert master.set.wanted(15_000) == {1, 2}
     master.set.propose(frozenset({1, 2}))
     assert not master.set.is_alone
+    assert master.shown[-1] == 150
     master.end = 160
     waits = master.reaches(160)
     await asyncio.sleep(0.1)

@@ -167,6 +167,7 @@ class SyncSet:
         if self.state.proposed is None:
             self.confirm()  # while the master is alone, up to the end
             self.state = self.state.propose(members)
+            self.confirm()  # from now on consumers see no more than the new members have
 
     def adopt(self, members: frozenset[int], version: int) -> None:
         """Take over what the controller says; a version that is known changes nothing."""
