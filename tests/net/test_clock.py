@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from roquet.model.errors import StoreFailed
-from roquet.net.clock import SYSTEM_CLOCK, SteadyClock, every
+from roquet.net.clock import SYSTEM_CLOCK, SteadyClock, SystemClock, boottime, every
 from roquet.testing.clock import START_MS, in_virtual_time, this_loop
 
 
@@ -161,3 +161,32 @@ def test_a_failed_disk_is_not_logged_by_every_loop(caplog: pytest.LogCaptureFixt
     scene()
     assert len(calls) == 3
     assert not caplog.records
+
+
+class SleptClock(SetClock):
+    """A machine that slept, which only one of its clocks has counted."""
+
+    def boottime_ms(self) -> int:
+        return self.stopwatch_ms + 60_000
+
+
+def test_the_time_of_a_lease_goes_on_while_the_machine_sleeps() -> None:
+    assert boottime(SleptClock())() == 60_000
+    assert boottime(SteadyClock(SleptClock()))() == 60_000
+
+
+def test_a_clock_that_cannot_sleep_needs_no_other() -> None:
+    clock = SetClock()
+    assert boottime(clock)() == 0
+    assert boottime(SteadyClock(clock))() == 0
+
+
+def test_the_systems_clock_for_leases_only_grows() -> None:
+    read = boottime(SYSTEM_CLOCK)
+    assert read() <= read()
+
+
+def test_a_system_without_a_clock_that_counts_sleep_has_the_monotonic_one() -> None:
+    clock = SystemClock(None)
+    before = clock.monotonic_ms()
+    assert before <= boottime(clock)() <= clock.monotonic_ms()

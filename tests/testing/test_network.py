@@ -157,3 +157,20 @@ async def test_callbacks_of_a_host_run_as_that_host() -> None:
     transport.write(b"heard")
     await asyncio.sleep(0.001)
     assert where == ["heard at 10.0.0.1"]
+
+
+@in_virtual_time
+async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    network.partition_one_way("127.0.0.1", "10.0.0.1")
+    near.transport.write(b"held")
+    far.transport.write(b"through")
+    await asyncio.sleep(100)
+    assert (near.text, far.text) == (b"through", b"")
+    connecting = asyncio.create_task(pair(network))
+    await asyncio.sleep(100)
+    assert not connecting.done()
+    network.heal()
+    await connecting
+    assert far.text == b"held"

@@ -16,6 +16,8 @@ from random import Random, SystemRandom
 from types import TracebackType
 from typing import Any, Final, Self
 
+from msgspec.structs import replace
+
 from roquet.broker import startup
 from roquet.broker.assembly import Environment, build
 from roquet.broker.broker import Broker
@@ -23,6 +25,7 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.operations.replica_tables import metadata_copy
+from roquet.broker.replication.machine_boot import machine_boot_id, note_boot
 from roquet.broker.replication.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
@@ -43,7 +46,7 @@ from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.store.filesystem.files import Files
 from roquet.store.store import Store
 
@@ -66,9 +69,12 @@ class BrokerServer:
         *,
         files: Files | None = None,
         rng: Random | None = None,
+        boot_id: str | None = None,
     ) -> None:
+        """Prepare a broker; `boot_id` is that of the machine, None finds it out."""
         self.config = config or BrokerConfig()
         self._clock = SteadyClock(SYSTEM_CLOCK) if clock is None else clock
+        self._boot_id = machine_boot_id() if boot_id is None else boot_id
         self._environment = Environment(
             config=self.config,
             clock=self._clock,
@@ -99,9 +105,10 @@ class BrokerServer:
 
     async def _start(self, running: AsyncExitStack) -> None:
         """Start each part in turn; they are stopped in the opposite order."""
+        environment = self._look_at_machine()
         store = self._open()
         running.callback(lambda: store.close(self._clock.now_ms()))
-        self.broker = broker = build(self._environment, store)
+        self.broker = broker = build(environment, store)
         running.callback(broker.log.flush.close)
         running.push_async_callback(broker.coordination.peer_brokers.close)
         startup.subscribe(broker)
@@ -121,8 +128,32 @@ class BrokerServer:
         duties = _duties(broker, gate, self._table_copy(running))
         roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
+        self._obey_controller(running, loops)
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
+
+    def _look_at_machine(self) -> Environment:
+        """Environment of the broker, with the news whether its machine was lost since the last run.
+
+        Only where others may be elected in its place does that matter.
+        """
+        environment, config = self._environment, self.config
+        if config.store_dir is None or not config.controller_mode:
+            return environment
+        is_whole = note_boot(environment.files_or_default(), config.store_dir, self._boot_id)
+        is_flushed = config.sync_flush and config.replica_ack is ReplicaAck.FLUSHED
+        return replace(environment, is_log_whole=is_whole or is_flushed or config.trust_log)
+
+    def _obey_controller(self, running: AsyncExitStack, loops: "_Loops") -> None:
+        """Let the controller decide what this broker is, if there is one."""
+        mode, control = self.broker.replication.controller_mode, self.broker.control
+        if mode is None:
+            return
+        pool = ChannelPool(clock=self._clock, security=self.config.calls())
+        running.push_async_callback(pool.close)
+        mode.role.on_change.append(lambda *_: control.registration.request())
+        loops.start(*mode.work(self.address, pool, control.rng))
+        running.push_async_callback(mode.release)
 
     def _open(self) -> Store:
         return Store.open(
@@ -173,7 +204,8 @@ class BrokerServer:
         try:
             await server.start(config.host, port, context)
         except ConfigError as error:
-            if config.ha_port or config.broker_role is not BrokerRole.ASYNC_MASTER:
+            has_role = config.broker_role is not BrokerRole.ASYNC_MASTER
+            if config.ha_port or has_role or config.controller_mode:
                 raise
             log.warning("this broker can have no replicas: %s", error)
         self.broker.replication.stream_client.own_port = server.port

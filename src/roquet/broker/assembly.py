@@ -25,6 +25,8 @@ from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
+from roquet.broker.replication.framing import classic_master
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream_client import StreamClient
@@ -57,6 +59,10 @@ from roquet.net.limits.fair_share import FairShare
 from roquet.rules.delay.timer import window_ms
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.epoch_file import FILE_NAME as EPOCH_FILE_NAME
+from roquet.store.replication.epoch_file import EpochFile
+from roquet.store.replication.identity_file import FILE_NAME as IDENTITY_FILE_NAME
+from roquet.store.replication.identity_file import IdentityFile
 from roquet.store.store import Store
 from roquet.store.timer.timers import TimerStore
 
@@ -75,6 +81,14 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     rng: Random
     files: Files | None = None
     """None are real files, or those in memory for a broker without a directory."""
+    is_log_whole: bool = True
+    """Whether the log has all that an earlier process appended: the machine was not lost since."""
+
+    def files_or_default(self) -> Files:
+        """The files that the broker uses."""
+        if self.files is not None:
+            return self.files
+        return MemoryFiles() if self.config.store_dir is None else RealFiles()
 
     def origin(self, address: str) -> BrokerOrigin:
         """The origin that this process writes into messages, under an address."""
@@ -113,14 +127,43 @@ def _replication(
     environment: Environment, message_log: MessageLog, settings: RuntimeSettings
 ) -> Replication:
     config, clock = environment.config, environment.clock
+    if config.controller_mode:
+        return _with_controller(environment, message_log, settings)
     store = message_log.store
     role = RoleCell(Role(role=config.broker_role, broker_id=config.broker_id))
     acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
+
     return Replication(
         role=role,
         acknowledgements=acknowledgements,
-        stream_server=StreamServer(store, settings, clock, role, acknowledgements),
+        stream_server=StreamServer(
+            store, settings, clock, role, classic_master(store, acknowledgements, settings)
+        ),
         stream_client=StreamClient(message_log, settings, clock, role),
+    )
+
+
+def _with_controller(
+    environment: Environment, message_log: MessageLog, settings: RuntimeSettings
+) -> Replication:
+    config, files = environment.config, environment.files_or_default()
+    directory = config.store_dir or MEMORY
+    mode = ControllerMode(
+        message_log,
+        settings,
+        environment.clock,
+        ReplicationFiles(
+            epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
+            identity=IdentityFile(config.identity_file or directory / IDENTITY_FILE_NAME, files),
+            is_log_whole=environment.is_log_whole,
+        ),
+    )
+    return Replication(
+        role=mode.role,
+        acknowledgements=mode.acknowledgements,
+        stream_server=mode.stream_server,
+        stream_client=mode.stream_client,
+        controller_mode=mode,
     )
 
 
@@ -218,7 +261,7 @@ def _timer(
     revive: PopRevive,
 ) -> Timer:
     store, directory = message_log.store, environment.config.store_dir
-    files = environment.files or (MemoryFiles() if directory is None else RealFiles())
+    files = environment.files_or_default()
     now_ms = environment.clock.now_ms()
     timers = TimerStore(directory or MEMORY, files, partial(offset_of, store), now_ms)
     timers.on_failure = store.fail

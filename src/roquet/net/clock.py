@@ -1,9 +1,10 @@
 """Clock: the only module that reads the time; `every` runs a step at intervals."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreFailed
@@ -24,10 +25,36 @@ class Clock(Protocol):
         """Return after `ms` milliseconds."""
 
 
+@runtime_checkable
+class SleepCountingClock(Protocol):
+    """A clock with a monotonic time that goes on while the machine sleeps."""
+
+    def boottime_ms(self) -> int:
+        """Monotonic time in ms, the machine's sleep included. Its zero means nothing."""
+
+
+def boottime(clock: Clock) -> Callable[[], int]:
+    """Monotonic time in ms for leases: another machine's clock goes on while this one sleeps.
+
+    A clock that has no such time is taken for one whose machine never sleeps.
+    """
+    return clock.boottime_ms if isinstance(clock, SleepCountingClock) else clock.monotonic_ms
+
+
+_BOOTTIME: Final[int | None] = getattr(
+    time, "CLOCK_MONOTONIC" if sys.platform == "darwin" else "CLOCK_BOOTTIME", None
+)
+"""Id of the system's clock that counts sleep; `time.monotonic` asks one that does not."""
+
+
 class SystemClock:
     """The clock of the machine."""
 
-    __slots__ = ()
+    __slots__ = ("_boottime_id",)
+
+    def __init__(self, boottime_id: int | None = _BOOTTIME) -> None:
+        """Take the id of the system's clock that counts sleep; None: it has none."""
+        self._boottime_id = boottime_id
 
     def __repr__(self) -> str:
         return "SYSTEM_CLOCK"
@@ -39,6 +66,12 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Monotonic time in ms."""
         return time.monotonic_ns() // 1_000_000
+
+    def boottime_ms(self) -> int:
+        """Monotonic time in ms that counts the machine's sleep, where the system has it."""
+        if self._boottime_id is None:
+            return self.monotonic_ms()
+        return time.clock_gettime_ns(self._boottime_id) // 1_000_000
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""
@@ -85,6 +118,10 @@ class SteadyClock:
     def monotonic_ms(self) -> int:
         """Monotonic time in ms."""
         return self._clock.monotonic_ms()
+
+    def boottime_ms(self) -> int:
+        """Monotonic time in ms that counts the machine's sleep."""
+        return boottime(self._clock)()
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""

@@ -35,6 +35,8 @@ class Network:
         self._listeners: dict[Address, Listener] = {}
         self._transports: list[MemoryTransport] = []
         self._parted: set[frozenset[str]] = set()
+        self._muted: set[tuple[str, str]] = set()
+        """Pairs (sender, receiver) between which bytes are held back in this direction alone."""
         self._dead: set[str] = set()
         self._silent: set[str] = set()
         self._healed = asyncio.Event()
@@ -89,9 +91,17 @@ class Network:
         """Hold back all bytes between two hosts; neither sees an error."""
         self._parted.add(frozenset((one, other)))
 
+    def partition_one_way(self, sender: str, receiver: str) -> None:
+        """Hold back what one host sends to another; the other direction stays open.
+
+        No new connection between them can be made.
+        """
+        self._muted.add((sender, receiver))
+
     def heal(self) -> None:
         """End all partitions and slow links; bytes that were held back arrive."""
         self._parted.clear()
+        self._muted.clear()
         self._slow.clear()
         self._healed.set()
         self._healed.clear()
@@ -123,7 +133,7 @@ class Network:
         there = (self._resolve(host), port or 0)
         self._check_alive(here[0])
         await asyncio.sleep(self.travel_ms(here[0], there[0]) / 1000)
-        while self.is_partitioned(here[0], there[0]):
+        while self.is_partitioned(here[0], there[0]) or self.is_partitioned(there[0], here[0]):
             await self._healed.wait()
         self._check_alive(here[0])
         listener = self._listeners.get(there)
@@ -144,9 +154,14 @@ class Network:
         """Stop listening on an address."""
         self._listeners.pop(address, None)
 
-    def is_partitioned(self, one: str, other: str) -> bool:
-        """Whether bytes between two hosts are held back."""
-        return frozenset((one, other)) in self._parted or not self._silent.isdisjoint((one, other))
+    def is_partitioned(self, receiver: str, sender: str) -> bool:
+        """Whether bytes from one host to another are held back."""
+        pair = frozenset((receiver, sender))
+        return (
+            pair in self._parted
+            or (sender, receiver) in self._muted
+            or not self._silent.isdisjoint(pair)
+        )
 
     def travel_ms(self, one: str, other: str) -> int:
         """Draw the delay in ms of the next bytes between two hosts."""

@@ -17,8 +17,8 @@ Address = tuple[str, int]
 class NetworkPaths(Protocol):
     """The network, as far as a connection uses it."""
 
-    def is_partitioned(self, one: str, other: str) -> bool:
-        """Whether bytes between two hosts are held back."""
+    def is_partitioned(self, receiver: str, sender: str) -> bool:
+        """Whether bytes from one host to another are held back."""
 
     def travel_ms(self, one: str, other: str) -> int:
         """Draw the delay in ms of the next bytes between two hosts."""

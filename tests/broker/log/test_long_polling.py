@@ -114,3 +114,39 @@ async def test_a_change_of_a_topic_wakes_all_its_readers(arrivals: LongPolling) 
     arrivals.arrived("orders", 0, 0, [0])
     assert await again, "a topic made anew begins at 0"
     others.cancel()
+
+
+async def test_hidden_messages_wake_once_they_are_shown(arrivals: LongPolling) -> None:
+    end = 100
+    arrivals.hold(lambda: end)
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 7, [0])
+    arrivals.show(99)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    arrivals.show(100)
+    assert await task
+
+
+async def test_where_nothing_is_hidden_any_more_messages_wake_at_once(
+    arrivals: LongPolling,
+) -> None:
+    arrivals.hold(lambda: 100)
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 7, [0])
+    arrivals.show(None)
+    assert await task
+    later = await wait_for(arrivals, "orders", 0, 9)
+    arrivals.arrived("orders", 0, 8, [0])
+    assert await later
+
+
+async def test_hidden_messages_of_a_log_that_was_cut_wake_nobody(arrivals: LongPolling) -> None:
+    arrivals.hold(lambda: 100)
+    task = await wait_for(arrivals, "orders", 0, 8)
+    arrivals.arrived("orders", 0, 7, [0])
+    arrivals.forget_hidden()
+    arrivals.show(100)
+    await asyncio.sleep(0.01)
+    assert not task.done()
+    task.cancel()

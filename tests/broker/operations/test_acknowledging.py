@@ -17,6 +17,7 @@ from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.handlers.messages.timer import recall
 from roquet.broker.handlers.messages.transaction import end
 from roquet.broker.operations.acknowledging import once_safe, when_safe
+from roquet.broker.replication.acknowledgements import Acknowledgements
 from roquet.model.errors import CallRefused
 from roquet.model.names import retry_topic
 from roquet.rules.replication.acknowledgement import BrokerRole
@@ -49,7 +50,9 @@ def settings() -> dict[str, Any]:
 
 def replicate(broker: Broker) -> None:
     """Let the replica have all that is stored."""
-    broker.replication.acknowledgements.report(REPLICA, broker.log.store.end_position)
+    acknowledgements = broker.replication.acknowledgements
+    assert isinstance(acknowledgements, Acknowledgements)
+    acknowledgements.report(REPLICA, broker.log.store.end_position)
 
 
 async def replicated(broker: Broker, answer: Any) -> Any:
@@ -64,7 +67,9 @@ async def replicated(broker: Broker, answer: Any) -> Any:
 
 async def test_who_waits_for_nobody_gets_the_reply_itself(broker: Broker) -> None:
     plain = Reply()
-    broker.replication.acknowledgements.is_needed = False
+    acknowledgements = broker.replication.acknowledgements
+    assert isinstance(acknowledgements, Acknowledgements)
+    acknowledgements.is_needed = False
     assert when_safe(broker.log, broker.replication, plain) is plain
 
 

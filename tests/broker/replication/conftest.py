@@ -13,6 +13,7 @@ from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.framing import classic_master
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream_client import StreamClient
 from roquet.broker.replication.stream_server import StreamServer
@@ -49,7 +50,8 @@ class ReplicationParts:
         self.acknowledgements = Acknowledgements(
             store, self.flush, self.settings, clock, self.role, mode
         )
-        self.server = StreamServer(store, self.settings, clock, self.role, self.acknowledgements)
+        framing = classic_master(store, self.acknowledgements, self.settings)
+        self.server = StreamServer(store, self.settings, clock, self.role, framing)
         self.log = MessageLog(
             store=store,
             ingest=Ingest(store, config, clock, ORIGIN, self.arrivals.arrived),

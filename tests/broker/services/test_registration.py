@@ -344,6 +344,30 @@ async def test_a_replica_learns_who_leads_from_the_name_servers(
     assert name_servers[0].unregistered[-1].broker_id == 2
 
 
+async def test_an_elected_master_registers_topics_of_a_later_version(
+    name_servers: list[NameServer],
+) -> None:
+    role = RoleCell(Role(role=BrokerRole.SYNC_MASTER, epoch=7))
+    ours = registration_at(name_servers[0].address, role=role)
+    await ours.step()
+    (call,) = name_servers[0].registered
+    body = registration.decode(call.body, compressed=call.compressed)
+    version = body.topic_config_serialize_wrapper.data_version
+    assert version == DataVersion(state_version=7, counter=5)
+    await ours.unregister()
+
+
+async def test_a_fenced_broker_registers_nowhere(name_servers: list[NameServer]) -> None:
+    role = RoleCell(Role(role=BrokerRole.SLAVE, broker_id=1, is_fenced=True))
+    ours = registration_at(name_servers[0].address, role=role)
+    await ours.step()
+    assert name_servers[0].registered == []
+    role.change(Role(role=BrokerRole.SLAVE, broker_id=1, epoch=3, master="10.0.0.1:10911"))
+    await ours.step()
+    assert len(name_servers[0].registered) == 1
+    await ours.unregister()
+
+
 async def test_a_fixed_address_of_the_stream_is_kept(name_servers: list[NameServer]) -> None:
     config = BrokerConfig(name_servers=(name_servers[0].address,), ha_master="10.0.0.9:7")
     role = RoleCell(REPLICA)

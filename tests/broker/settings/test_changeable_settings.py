@@ -27,15 +27,22 @@ BROKER = Path(__file__).parents[3] / "src" / "roquet" / "broker"
 
 CHANGEABLE = frozenset(name for name, setting in SETTINGS.items() if not setting.needs_restart)
 
-DERIVED = {"readable": "permission", "writable": "permission"}
+DERIVED = {
+    "readable": "permission",
+    "writable": "permission",
+    "in_sync_replicas_min": "min_in_sync_replicas",
+}
 """Properties of BrokerConfig, and the settings that they show."""
 
 CONSTRUCTION = frozenset(("assembly.py", "app.py"))
 """Modules whose functions run once, when a broker starts."""
 
 IN_FORCE = {
+    "app.py:BrokerServer._look_at_machine": "asks once, for the run before",
     "filtering/filter_cache.py:FilterCache.find": "its callers pass the settings in force",
     "filtering/filter_cache.py:FilterCache.precompile": "its callers pass the settings in force",
+    "replication/controller_mode.py:failover_settings": "its caller passes the settings in force",
+    "replication/set_acknowledgements.py:policy_of": "its callers pass the settings in force",
     "services/transactions/checks.py:TransactionChecks._policy": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions._write": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions.end": "reads Transactions.config",

@@ -11,6 +11,7 @@ from roquet.broker.handlers.admin import (
     cold_reads,
     group,
     inspection,
+    replication,
     reset,
     runtime,
     settings,
@@ -37,6 +38,7 @@ from roquet.wire.calls import offset as offset_calls
 from roquet.wire.calls import pop as pop_calls
 from roquet.wire.calls import pull as pull_calls
 from roquet.wire.calls import query as query_calls
+from roquet.wire.calls import replication as replication_calls
 from roquet.wire.calls import reply as reply_calls
 from roquet.wire.calls import send as send_calls
 from roquet.wire.calls import timer as timer_calls
@@ -104,6 +106,8 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         stats_calls.GetAllConsumeStats: stats.all_consume_stats,
         stats_calls.GetHaStatus: stats.ha_status,
         stats_calls.GetEpochs: stats.epochs,
+        replication_calls.NotifyRoleChanged: replication.role_changed,
+        replication_calls.ExchangeHaInfo: replication.exchange_ha_info,
         stats_calls.GetRuntimeInfo: runtime.runtime_info,
         timer_calls.Recall: timer.recall,
         timer_calls.GetTimerCheckpoint: timer.checkpoint,

@@ -10,7 +10,7 @@ from typing import Final
 from roquet.wire.codes import RequestCode as Code
 
 DEAD: Final = "no Apache RocketMQ answers it either: a number without a handler"
-REPLICAS: Final = "asked where a replica may act as master: roles are fixed by brokerRole here"
+REPLICAS: Final = "asked where a replica may act as master: there is no acting master here"
 CONTROLLER: Final = "asked of a controller, or by one, and this is a broker: see roquet controller"
 ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"
@@ -33,7 +33,6 @@ _DEAD: Final = (
 )
 _REPLICAS: Final = (
     Code.NOTIFY_MIN_BROKER_ID_CHANGE,
-    Code.EXCHANGE_BROKER_HA_INFO,
     Code.RESET_MASTER_FLUSH_OFFSET,
 )
 _CONTROLLER: Final = (
@@ -43,7 +42,6 @@ _CONTROLLER: Final = (
     Code.CONTROLLER_GET_REPLICA_INFO,
     Code.CONTROLLER_GET_METADATA_INFO,
     Code.CONTROLLER_GET_SYNC_STATE_DATA,
-    Code.NOTIFY_BROKER_ROLE_CHANGED,
     Code.UPDATE_CONTROLLER_CONFIG,
     Code.GET_CONTROLLER_CONFIG,
     Code.CLEAN_BROKER_DATA,

@@ -1,10 +1,12 @@
 """LongPolling: suspended pulls and pops, woken when messages arrive in their queues.
 
 Pulls with the same tags of one queue share a watermark. It advances with messages of those tags
-alone, so other messages do not wake them.
+alone, so other messages do not wake them. Where messages are hidden until replicas have them, they
+arrive when they are shown (`hold`, `show`).
 """
 
-from collections.abc import Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 
 from roquet.broker.filtering.tag_expressions import TagCodes
 from roquet.broker.log.pop_waiters import PopWaiters
@@ -21,6 +23,9 @@ class LongPolling:
         self._marks: dict[str, dict[int, dict[TagCodes, AsyncWatermark]]] = {}
         """By topic, queue id and tags; kept while a pull returns to wait."""
         self._closed = False
+        self._position: Callable[[], int] | None = None
+        self._hidden: deque[tuple[int, str, int, int, Sequence[int]]] = deque()
+        """Arrivals behind the position up to which messages are shown, each with its position."""
         self.waiters = PopWaiters(clock)
         """Waiting pops; they may wait for any queue of a topic."""
         self._polled = self.waiters.watched
@@ -35,6 +40,28 @@ class LongPolling:
 
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         """Wake the waiters for messages stored from `offset` on; called for every append."""
+        if self._position is not None:
+            self._hidden.append((self._position(), topic, queue_id, offset, tag_codes))
+        else:
+            self._arrived(topic, queue_id, offset, tag_codes)
+
+    def hold(self, position: Callable[[], int]) -> None:
+        """Let messages arrive once they are shown; `position` is where the last of them ends."""
+        self._position = position
+
+    def show(self, position: int | None) -> None:
+        """Let the messages arrive that end before a position; None: all, and later ones at once."""
+        hidden = self._hidden
+        while hidden and (position is None or hidden[0][0] <= position):
+            self._arrived(*hidden.popleft()[1:])
+        if position is None:
+            self._position = None
+
+    def forget_hidden(self) -> None:
+        """Forget what did not arrive: the log was cut."""
+        self._hidden.clear()
+
+    def _arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         if self._polled and topic in self._polled:
             self.waiters.arrived(topic, queue_id, len(tag_codes))
         queues = self._marks.get(topic)

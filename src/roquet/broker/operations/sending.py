@@ -7,9 +7,11 @@ from roquet.broker.ingest.append import SendCall
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
+from roquet.model.properties import WAIT
 from roquet.model.topic import TopicConfig
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.property_text import decode_properties
 
 
 def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) -> int:
@@ -32,6 +34,11 @@ def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) ->
         f"request queueId[{queue_id}] is illegal, topic {topic.topic_name} has "
         f"{topic.read_queue_nums} read queues and {topic.write_queue_nums} write queues",
     )
+
+
+def waits_for_replicas(call: SendCall) -> bool:
+    """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
+    return decode_properties(call.properties or "").get(WAIT) != "false"
 
 
 def send_refusal(

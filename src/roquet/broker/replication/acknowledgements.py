@@ -62,6 +62,9 @@ class Acknowledgements:
         """Last report of each connected replica, by connection."""
         self.is_needed = False
         """Whether any sender waits: for the disk, or for replicas. Read with every send."""
+        self.is_short = False
+        """Whether `check` has to be asked before a message is stored: never where roles are
+        fixed."""
         self._policy = AcknowledgementPolicy()
         self._mark = AsyncWatermark(clock=clock)
         self.configure()
@@ -75,7 +78,7 @@ class Acknowledgements:
             role=self._role.current.role,
             mode=self._mode,
             in_sync_replicas=config.in_sync_replicas,
-            min_in_sync_replicas=config.min_in_sync_replicas,
+            min_in_sync_replicas=config.in_sync_replicas_min,
             adapts=config.auto_in_sync_replicas,
         )
         self.is_needed = config.sync_flush or logs_needed(policy, in_sync=self.in_sync) != 1

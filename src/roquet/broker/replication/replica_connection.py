@@ -1,4 +1,4 @@
-"""ReplicaConnection: a master's connection to one replica, in the classic form.
+"""ReplicaConnection: a master's connection to one replica, in either form of the stream.
 
     replica ──report──▶ start ─▶ frames, as long as there is log ─▶ wait for an append ─┐
                                    ▲                                                    │
@@ -14,17 +14,16 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.framing import MasterFraming, NewMasterFraming
 from roquet.broker.replication.stream_facts import ConnectionFacts, StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.settings import join_address
 from roquet.net.clock import Clock
 from roquet.rules.replication.flow_control import TransferMeter, next_second_ms
-from roquet.rules.replication.sync_state import in_sync_count
-from roquet.rules.replication.transfer import LogBounds, is_possible_report, transfer_start
+from roquet.rules.replication.sync_state import SentFrame
+from roquet.rules.replication.transfer import is_possible_report
 from roquet.store.store import Store
-from roquet.wire.replication.classic_stream import ReportDecoder, encode_frame_header
 
 log = logger(__name__)
 
@@ -47,7 +46,7 @@ class LogSource(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     settings: RuntimeSettings
     clock: Clock
-    acknowledgements: Acknowledgements
+    framing: NewMasterFraming
     grown: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
     """Set by an append while replicas are connected."""
 
@@ -67,12 +66,14 @@ class ReplicaConnection:
         self._reader = reader
         self._writer = writer
         self._clock = source.clock
+        self.framing: MasterFraming = source.framing(number, writer.write)
         self._meter = TransferMeter()
         self._reported = asyncio.Event()
         self._report = 0
         self._position = 0
         self._is_started = False
         self._read_ms = self._written_ms = source.clock.monotonic_ms()
+        self._sent = SentFrame(source.store.raw.end, self._read_ms)
         peer: Sequence[Any] = writer.get_extra_info("peername") or GONE
         self.host: str = peer[0]
         self.address = join_address(self.host, peer[1])
@@ -80,12 +81,11 @@ class ReplicaConnection:
     @property
     def facts(self) -> ConnectionFacts:
         """Progress of this replica."""
-        end, gap_max = self._source.store.end_position, self._source.settings.config.ha_gap_max
         return ConnectionFacts(
             address=self.address,
             report=self._report,
-            lag=end - self._report,
-            is_in_sync=in_sync_count(end, [self._report], gap_max) > 1,
+            lag=self._source.store.end_position - self._report,
+            is_in_sync=self.framing.is_in_sync(self._report),
             position=self._position,
             bytes_per_second=self._meter.bytes_per_second(self._clock.monotonic_ms()),
         )
@@ -98,10 +98,9 @@ class ReplicaConnection:
 
     async def _read(self) -> None:
         """Take reports."""
-        decoder = ReportDecoder()
         while chunk := await self._reader.read(REPORT_READ_SIZE):
             self._read_ms = self._clock.monotonic_ms()
-            if (report := decoder.feed(chunk)) is None:
+            if (report := self.framing.feed(chunk)) is None:
                 continue
             end = self._source.store.end_position
             if not is_possible_report(report, end):
@@ -110,14 +109,14 @@ class ReplicaConnection:
                     "is no replica, or one of another past, whose directory has to be emptied"
                 )
             self._report = report
-            self._source.acknowledgements.report(self._number, report)
+            self.framing.note(report, self._sent)
             self._reported.set()
         raise StreamError("it has closed the connection")
 
     async def _feed(self) -> None:
         """Send the log, from where the first report says."""
         await self._reported.wait()
-        self._position = self._start()
+        self._position = self.framing.start(self._report)
         self._is_started = True
         log.info("the replica at %s gets the log from %d on", self.address, self._position)
         grown = self._source.grown
@@ -133,18 +132,6 @@ class ReplicaConnection:
             else:
                 await grown.wait()
 
-    def _start(self) -> int:
-        """Position at which the stream begins."""
-        raw = self._source.store.raw
-        bounds = LogBounds(first=raw.begin, end=raw.end, file_size=raw.file_size)
-        start = transfer_start(self._report, bounds, from_last_file=True)
-        if start is None:
-            raise StreamError(
-                f"its log ends at {self._report}, and this master's begins at {raw.begin}: empty "
-                "its directory, then it begins anew"
-            )
-        return max(start, raw.begin)
-
     def _frames(self) -> Iterator[bytes | memoryview]:
         """Headers and slices of the log, `WRITE_SIZE` together at most."""
         raw, config = self._source.store.raw, self._source.settings.config
@@ -153,12 +140,22 @@ class ReplicaConnection:
             left = min(left, self._meter.left(config.ha_bytes_per_second, now_ms))
         if self._position < raw.begin:
             raise StreamError(f"it is at {self._position}, and the log begins at {raw.begin} now")
-        while left > 0 and (body := raw.read(self._position, min(left, config.ha_batch_size))):
-            yield encode_frame_header(self._position, len(body))
+        while left > 0 and (body := self._read_log(min(left, config.ha_batch_size))):
+            yield self.framing.header(self._position, len(body))
             yield body
             self._position += len(body)
             self._meter.add(len(body), now_ms)
             left -= len(body)
+        self._sent = SentFrame(raw.end, now_ms)
+
+    def _read_log(self, size_max: int) -> memoryview:
+        """Bytes for one frame; none at the log's end."""
+        raw = self._source.store.raw
+        if self._position == raw.end:
+            return memoryview(b"")
+        if (limit := self.framing.size_max(self._position)) is not None:
+            size_max = min(size_max, limit)
+        return raw.read(self._position, size_max)
 
     async def _keep(self) -> None:
         """Send a heartbeat after silence, and end the connection of a silent replica."""
@@ -172,4 +169,4 @@ class ReplicaConnection:
             if now_ms - self._written_ms >= config.ha_heartbeat_interval:
                 self._written_ms = now_ms
                 if self._is_started:
-                    self._writer.write(encode_frame_header(self._position, 0))
+                    self._writer.write(self.framing.header(self._position, 0))

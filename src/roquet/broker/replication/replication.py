@@ -4,20 +4,55 @@ role ──▶ master:   stream server ──▶ log ──▶ replicas ──re
 └──▶ replica:  stream client ◀── log ◀── master
 """
 
+from typing import Protocol
+
 import msgspec
 
-from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream_client import StreamClient
 from roquet.broker.replication.stream_server import StreamServer
+from roquet.rules.replication.acknowledgement import PutStatus
+
+
+class SenderWaits(Protocol):
+    """When senders are answered: `Acknowledgements`, or `SetAcknowledgements` with a controller."""
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether any sender waits."""
+
+    @property
+    def is_short(self) -> bool:
+        """Whether `check` has to be asked before a message is stored."""
+
+    @property
+    def in_sync(self) -> int:
+        """Number of logs in sync, the master's among them."""
+
+    @property
+    def replicated(self) -> int:
+        """Position up to which as many logs as needed hold everything."""
+
+    @property
+    def waiting(self) -> int:
+        """Senders that wait for replicas."""
+
+    def check(self, *, waits: bool = True) -> None:
+        """Raise CallRefused when too few logs are in sync to store a message."""
+
+    async def status(self, position: int) -> PutStatus:
+        """Wait until the log in front of a position is as safe as the settings ask for."""
 
 
 class Replication(msgspec.Struct, frozen=True, kw_only=True):
     """The role of this broker in its group, and the streams of its log."""
 
     role: RoleCell
-    acknowledgements: Acknowledgements
+    acknowledgements: SenderWaits
     stream_server: StreamServer
     """Serves replicas while this broker leads."""
     stream_client: StreamClient
     """Follows the master while it does not."""
+    controller_mode: ControllerMode | None = None
+    """None: roles are fixed."""

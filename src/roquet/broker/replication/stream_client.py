@@ -1,4 +1,4 @@
-"""StreamClient: follows the log of a master, in the classic form.
+"""StreamClient: follows the log of a master, in the classic form or with epochs.
 
     frames ──▶ append to the log ──▶ report where it ends ──▶ (the master's senders go on)
                      │
@@ -14,6 +14,11 @@ from contextlib import suppress
 from typing import Final
 
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.framing import (
+    ClassicReplicaFraming,
+    NewReplicaFraming,
+    ReplicaFraming,
+)
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream_facts import FollowerFacts, StreamError, first_error
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -24,7 +29,7 @@ from roquet.net.address import address_error
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.rules.replication.flow_control import TransferMeter
-from roquet.wire.replication.classic_stream import LogFrame, LogFrameDecoder, encode_report
+from roquet.wire.replication.classic_stream import LogFrame
 
 log = logger(__name__)
 
@@ -56,8 +61,18 @@ class StreamClient:
     """A replica's connection to its master, made again whenever it is lost."""
 
     def __init__(
-        self, message_log: MessageLog, settings: RuntimeSettings, clock: Clock, role: RoleCell
+        self,
+        message_log: MessageLog,
+        settings: RuntimeSettings,
+        clock: Clock,
+        role: RoleCell,
+        framing: NewReplicaFraming = ClassicReplicaFraming,
+        reconnect_ms: int = RECONNECT_MS,
     ) -> None:
+        self._new_framing = framing
+        self._framing: ReplicaFraming = framing()
+        self._reconnect_ms = reconnect_ms
+        self._conversation: asyncio.Task[None] | None = None
         self._store = message_log.store
         self._flush = message_log.flush
         self._arrivals = message_log.arrivals
@@ -104,6 +119,16 @@ class StreamClient:
             if self._writer is not None:
                 self._writer.transport.abort()
 
+    async def leave(self) -> None:
+        """End the connection, and wait until nothing of it is appended any more.
+
+        The role says already that no master is followed.
+        """
+        self._address = None
+        if (conversation := self._conversation) is not None:
+            conversation.cancel()
+            await asyncio.gather(conversation, return_exceptions=True)
+
     # -- the connection ------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -111,24 +136,36 @@ class StreamClient:
             self._moved.clear()
             self._address = self._role.current.master_stream
             if self._address is not None:
-                try:
-                    await self._converse(self._address)
-                except* (RoquetError, OSError) as group:
-                    self._complain(self._address, first_error(group))
-                except* Exception:
-                    log.exception("the log of %s cannot be followed; trying again", self._address)
+                await self._follow_once(self._address)
             with suppress(TimeoutError):
-                async with asyncio.timeout(RECONNECT_MS / 1000):
+                async with asyncio.timeout(self._reconnect_ms / 1000):
                     await self._moved.wait()
 
-    def _complain(self, address: str, error: BaseException) -> None:
+    async def _follow_once(self, address: str) -> None:
+        """Follow over one connection, and log what ends it."""
+        conversation = self._conversation = asyncio.create_task(self._converse(address))
+        try:
+            await asyncio.wait((conversation,))
+        finally:
+            conversation.cancel()
+            await asyncio.gather(conversation, return_exceptions=True)
+            self._conversation = None
+        if conversation.cancelled() or (failure := conversation.exception()) is None:
+            return
+        error = first_error(failure)
+        if isinstance(error, RoquetError | OSError):
+            self._complain(address, error)
+        else:
+            log.error("the log of %s cannot be followed; trying again", address, exc_info=error)
+
+    def _complain(self, address: str, error: RoquetError | OSError) -> None:
         """Log why there is no stream; the same reason once, until there was one again."""
         reason = address_error(error) if isinstance(error, OSError) else str(error)
         if reason != self._complaint:
             self._complaint = reason
             log.warning(
                 "the log is not copied from the master at %s: %s; the next try is in %d s",
-                address, reason, RECONNECT_MS // 1_000,
+                address, reason, self._reconnect_ms // 1_000,
             )  # fmt: skip
 
     async def _converse(self, address: str) -> None:
@@ -144,10 +181,12 @@ class StreamClient:
                 )
         except TimeoutError:
             raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
-        self._writer = writer
+        self._writer, self._framing = writer, self._new_framing()
         try:
             self._check_peer(writer)
             self._read_ms = self._clock.monotonic_ms()
+            if greeting := self._framing.greeting():
+                writer.write(greeting)
             self._report(self._store.raw.end)
             async with asyncio.TaskGroup() as group:
                 for work in (self._receive(reader), self._acknowledge(), self._keep()):
@@ -164,13 +203,17 @@ class StreamClient:
 
     async def _receive(self, reader: asyncio.StreamReader) -> None:
         """Append what the master sends."""
-        decoder = LogFrameDecoder()
         while chunk := await reader.read(READ_SIZE):
             self._read_ms = self._clock.monotonic_ms()
             self._wall_read_ms = self._clock.now_ms()
+            was_ready = self._framing.is_ready
             end = self._store.raw.end
-            for frame in decoder.feed(chunk):
+            for frame in self._framing.feed(chunk):
                 await self._take(frame)
+            if self._framing.is_ready != was_ready:  # the log may have been cut
+                end = min(end, self._store.raw.end)
+                await self._flush.step()
+                self._report(self._store.raw.end)
             if (taken := self._store.raw.end - end) > 0:
                 self._meter.add(taken, self._read_ms)
                 self._complaint = ""
@@ -233,11 +276,11 @@ class StreamClient:
 
     def _report(self, log_end: int) -> None:
         """Report to the master, unless it does not read."""
-        if self._writer is None:
+        if self._writer is None or not self._framing.is_ready:
             return
         if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
             return
-        self._writer.write(encode_report(log_end))
+        self._writer.write(self._framing.report(log_end))
         self._written_ms = self._clock.monotonic_ms()
         self._wall_written_ms = self._clock.now_ms()
 

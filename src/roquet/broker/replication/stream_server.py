@@ -1,4 +1,4 @@
-"""StreamServer: the port on which a master streams its log to replicas, in the classic form.
+"""StreamServer: the port on which a master streams its log to replicas.
 
 Without a replica an append costs nothing: the store tells of appends only while one is connected.
 """
@@ -7,7 +7,7 @@ import asyncio
 import ssl
 from typing import Final
 
-from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.framing import NewMasterFraming
 from roquet.broker.replication.replica_connection import (
     REPORT_READ_SIZE,
     LogSource,
@@ -41,11 +41,9 @@ class StreamServer:
         settings: RuntimeSettings,
         clock: Clock,
         role: RoleCell,
-        acknowledgements: Acknowledgements,
+        framing: NewMasterFraming,
     ) -> None:
-        self.source = LogSource(
-            store=store, settings=settings, clock=clock, acknowledgements=acknowledgements
-        )
+        self.source = LogSource(store=store, settings=settings, clock=clock, framing=framing)
         self.port = 0
         self._role = role
         self._connections: dict[int, ReplicaConnection] = {}
@@ -88,7 +86,7 @@ class StreamServer:
 
     def _follow_role(self) -> None:
         """End all connections when this broker no longer leads."""
-        if not self._role.current.is_active:
+        if not self._role.current.is_master:
             for task in self._tasks:
                 task.cancel()
 
@@ -114,14 +112,14 @@ class StreamServer:
             log.exception("the replica at %s cannot be served", connection.address)
         finally:
             self._connections.pop(number, None)
-            self.source.acknowledgements.forget(number)
+            connection.framing.close()
             if not self._connections:
                 self.source.store.on_append(None)
             writer.transport.abort()
 
     def _check_welcome(self) -> None:
         """Raise StreamError when no replica is served now."""
-        if not self._role.current.is_active:
+        if not self._role.current.is_master:
             raise StreamError("this broker is no master: replicas get the log from the master")
         if len(self._connections) >= CONNECTIONS_MAX:
             raise StreamError(f"{CONNECTIONS_MAX} replicas are connected already")

@@ -16,7 +16,7 @@ from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import CallError, CallRefused
-from roquet.model.topic import READ_WRITE, TopicConfig, TopicTable
+from roquet.model.topic import READ_WRITE, DataVersion, TopicConfig, TopicTable
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.wire.call import Call, Reply
@@ -159,7 +159,7 @@ class NameServerRegistration:
 
     async def _call(self, server: str) -> None:
         """Register at a name server that was away, if it can be reached again."""
-        if self._left or server not in self._settings.config.name_servers:
+        if self._is_silent or server not in self._settings.config.name_servers:
             self._away.pop(server, None)
             return
         with suppress(CallError):  # it is still away
@@ -177,12 +177,17 @@ class NameServerRegistration:
         """Register at every name server, except those that are away, which are retried apart."""
         self._trigger.changed.clear()
         latest, servers = self._trigger.latest, self._settings.config.name_servers
-        if servers and not self._left:
+        if servers and not self._is_silent:
             call = self._registration()
             here = [server for server in servers if server not in self._away]
             replies = await asyncio.gather(*(self._tell(server, call) for server in here))
             self._note_master(replies)
         self._trigger.note_registered(latest)
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether name servers are told nothing: the broker stops, or does not know its role."""
+        return self._left or self._role.current.is_fenced
 
     async def unregister(self) -> None:
         """Unregister at every name server, and close the connections."""
@@ -204,7 +209,7 @@ class NameServerRegistration:
         body = codec.dumps(
             RegisterBrokerBody(
                 topic_config_serialize_wrapper=TopicsOfBroker(
-                    topic_config_table=topics, data_version=table.data_version
+                    topic_config_table=topics, data_version=self._version(table.data_version)
                 )
             ),
             text_cache=self._kept,
@@ -218,6 +223,11 @@ class NameServerRegistration:
             body_crc32=checksum(body),
             body=body,
         )
+
+    def _version(self, version: DataVersion) -> DataVersion:
+        """Version of the topics; an elected master's is later than that of the one before it."""
+        epoch = self._role.current.epoch
+        return msgspec.structs.replace(version, state_version=epoch) if epoch else version
 
     def _note_master(self, replies: Iterable[Reply | None]) -> None:
         """Note where a replica's master is, by the first name server that knows it.

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Final
 
+import msgspec
+
 from roquet.broker.settings.value_formats import (
     ADDRESS,
     ADDRESSES,
@@ -20,6 +22,7 @@ from roquet.broker.settings.value_formats import (
     COUNT,
     DELAY_LEVELS,
     DELIVERY_DELAY,
+    ELECTION_PRIORITY,
     FLUSH_TYPE,
     HOUR,
     HOURS,
@@ -49,6 +52,7 @@ from roquet.net.channel import PLAIN, Security
 from roquet.net.tls import ServerTls, Tls
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.rules.delay.timer import MAX_DELAY_MS
+from roquet.rules.election.elect import PRIORITY_DEFAULT
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import PULL
 
@@ -272,8 +276,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     in_sync_replicas: Annotated[int, setting(COUNT, "inSyncReplicas")] = 1
     """Logs that have to hold a message before a SYNC_MASTER answers its sender, its own among them:
     1 waits for no replica."""
-    min_in_sync_replicas: Annotated[int, setting(COUNT, "minInSyncReplicas")] = 1
-    """With fewer logs in sync messages are refused, where roles may change."""
+    min_in_sync_replicas: Annotated[int | None, setting(COUNT, "minInSyncReplicas")] = None
+    """With fewer logs in sync messages are refused, where roles may change. None is 2 with
+    `controller_mode`, so that no message is on the master alone, and else 1."""
     auto_in_sync_replicas: Annotated[bool, setting(SWITCH, "enableAutoInSyncReplicas")] = False
     """Whether fewer than `in_sync_replicas` are enough while fewer are in sync, where roles may
     change; never fewer than `min_in_sync_replicas`."""
@@ -287,6 +292,48 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     replica_ack: Annotated[ReplicaAck, setting(REPLICA_ACK)] = ReplicaAck.APPENDED
     """When this broker, as a replica, acknowledges the log: `appended` in memory, as Apache's does,
     or `flushed` to the disk."""
+    controller_mode: Annotated[bool, setting(SWITCH, "enableControllerMode", restart=True)] = False
+    """Whether a controller gives this broker its role and id: `broker_role` and `broker_id` have no
+    effect then."""
+    controllers: Annotated[tuple[str, ...], setting(ADDRESSES, "controllerAddr")] = ()
+    """HOST:PORT of each controller."""
+    all_ack_in_sync_set: Annotated[bool, setting(SWITCH, "allAckInSyncStateSet", restart=True)] = (
+        True
+    )
+    """With `controller_mode`: whether a send is answered once the whole sync-state set has the
+    message. Otherwise `in_sync_replicas` logs are enough, and a message may be lost that was
+    acknowledged, when a member that lacks it is elected. Apache's default is false: there, even the
+    master alone is enough."""
+    controller_poll_interval: Annotated[int, setting(MILLIS, "syncBrokerMetadataPeriod")] = 5_000
+    """How often the controller is asked who leads; it also says so itself."""
+    broker_heartbeat_interval: Annotated[int, setting(MILLIS, "brokerHeartbeatInterval")] = 1_000
+    """How often the controller gets a heartbeat; from a master four times in a lease at least."""
+    controller_heartbeat_timeout: Annotated[
+        int, setting(MILLIS, "controllerHeartBeatTimeoutMills")
+    ] = 10_000
+    """Silence after which the controller takes this broker for dead."""
+    sync_set_check_interval: Annotated[int, setting(MILLIS, "checkSyncStateSetPeriod")] = 5_000
+    """How often a master looks for members of the sync-state set that are too long behind."""
+    ha_behind_max: Annotated[int, setting(MILLIS, "haMaxTimeSlaveNotCatchup")] = 15_000
+    """A member that has not had all of the master's log for so long leaves the set."""
+    async_learner: Annotated[bool, setting(SWITCH, "asyncLearner", restart=True)] = False
+    """Whether this broker only learns: it gets the log, but is never in the set nor elected."""
+    sync_from_last_file: Annotated[bool, setting(SWITCH, "syncFromLastFile", restart=True)] = False
+    """Whether an empty replica begins with the last file of its master's log, not the first one."""
+    election_priority: Annotated[
+        int, setting(ELECTION_PRIORITY, "brokerElectionPriority", restart=True)
+    ] = PRIORITY_DEFAULT
+    """Among brokers with equal logs the one with the lower number is elected."""
+    trust_log: Annotated[bool, setting(SWITCH, restart=True)] = False
+    """With `controller_mode`: whether this broker may be elected after its machine was lost, though
+    its log may lack what was not flushed. It waits for a master without such a loss otherwise; set
+    this when there is none, since all machines lost their power at once."""
+    epoch_file: Annotated[Path | None, setting(PATH, "storePathEpochFile", restart=True)] = None
+    """File of the log's epochs; None is `epochFileCheckpoint` in `store_dir`."""
+    identity_file: Annotated[
+        Path | None, setting(PATH, "storePathBrokerIdentity", restart=True)
+    ] = None
+    """File of the id that the controller gave; None is `brokerIdentity` in `store_dir`."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
@@ -307,7 +354,22 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_role(self.broker_role, self.broker_id)
+        if self.min_in_sync_replicas is None:
+            least = 2 if self.controller_mode else 1
+            msgspec.structs.force_setattr(self, "min_in_sync_replicas", least)
+        if not self.controller_mode:
+            check_role(self.broker_role, self.broker_id)
+        elif not self.controllers:
+            raise ConfigError(
+                "enableControllerMode asks for controllers: name them in controllerAddr "
+                "(controllers), as HOST:PORT;HOST:PORT"
+            )
+
+    @property
+    def in_sync_replicas_min(self) -> int:
+        """`min_in_sync_replicas`, which is never None once the settings are made."""
+        assert self.min_in_sync_replicas is not None, "the settings are made"
+        return self.min_in_sync_replicas
 
     @property
     def readable(self) -> bool:

@@ -1,6 +1,7 @@
 """Stats: statistics of topics and groups, and their progress."""
 
 import asyncio
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
@@ -156,10 +157,17 @@ def ha_status(
     status = calls.HaStatus(
         master=True,
         master_commit_log_max_offset=message_log.store.end_position,
-        in_sync_slave_nums=sum(replica.is_in_sync for replica in replicas),
+        in_sync_slave_nums=_in_sync(replication, replicas),
         ha_connection_info=[_connection(replica) for replica in replicas],
     )
     return Reply(body=codec.dumps(status))
+
+
+def _in_sync(replication: Replication, replicas: Sequence[ConnectionFacts]) -> int:
+    """Number of replicas in sync: by the sync-state set, where there is one."""
+    if (mode := replication.controller_mode) is not None:
+        return len(mode.sync_set.state.members) - 1
+    return sum(replica.is_in_sync for replica in replicas)
 
 
 def _connection(replica: ConnectionFacts) -> calls.HaConnection:
@@ -185,9 +193,30 @@ def _follower(replication: Replication) -> calls.HaClient:
     )
 
 
-def epochs(_call: calls.GetEpochs, _peer: Peer) -> Reply:
-    """Refuse: only brokers with a controller have epochs."""
-    raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
+def epochs(
+    message_log: MessageLog,
+    control: ControlPlane,
+    replication: Replication,
+    _call: calls.GetEpochs,
+    _peer: Peer,
+) -> Reply:
+    """Return the epochs of the log; only brokers with a controller have any."""
+    mode = replication.controller_mode
+    if mode is None:
+        raise CallRefused(ResponseCode.SYSTEM_ERROR, "this request only for controllerMode ")
+    end, entries = message_log.store.raw.end, mode.epochs.entries
+    ends = [*(entry.start for entry in entries[1:]), OFFSET_MAX][: len(entries)]
+    body = calls.BrokerEpochs(
+        cluster_name=control.settings.config.cluster_name,
+        broker_name=control.settings.config.broker_name,
+        broker_id=mode.role.current.broker_id,
+        epoch_list=[
+            calls.EpochRange(epoch=entry.epoch, start_offset=entry.start, end_offset=epoch_end)
+            for entry, epoch_end in zip(entries, ends, strict=True)
+        ],
+        max_offset=end,
+    )
+    return Reply(body=codec.dumps(body))
 
 
 def _group_queues(

@@ -1,0 +1,172 @@
+"""Controller mode: the parts of a broker that gets its role from a controller.
+
+epochs, sync-state set, confirmed view ─▶ streams with epochs ─▶ transitions ─▶ failover
+"""
+
+from collections.abc import Coroutine, Iterator
+from random import Random
+from typing import Any
+
+import msgspec
+
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.broker_id import known_id
+from roquet.broker.replication.confirmed_view import ConfirmedView
+from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
+from roquet.broker.replication.epoch_framing import (
+    EpochMaster,
+    EpochMasterFraming,
+    EpochReplica,
+    EpochReplicaFraming,
+)
+from roquet.broker.replication.epoch_log import EpochLog
+from roquet.broker.replication.failover import Failover
+from roquet.broker.replication.failover_context import FailoverContext, FailoverSettings
+from roquet.broker.replication.master_locator import MasterLocator
+from roquet.broker.replication.master_term import MasterTermCell
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.set_acknowledgements import SetAcknowledgements, needed_of
+from roquet.broker.replication.set_proposals import SetProposals
+from roquet.broker.replication.stream_client import StreamClient
+from roquet.broker.replication.stream_server import StreamServer
+from roquet.broker.replication.sync_set import SyncSet
+from roquet.broker.replication.transitions import RoleTransitions
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.net.clock import Clock, every
+from roquet.net.pool import ChannelPool
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.store.replication.epoch_file import EpochFile
+from roquet.store.replication.identity_file import IdentityFile
+
+RECONNECT_MS = 1_000
+"""Ms between two tries to reach a master: until a replica is in the set, too few may be in sync."""
+
+FENCED = Role(role=BrokerRole.SLAVE, broker_id=-1, is_fenced=True)
+"""Role of a broker that has no news of its controller yet."""
+
+
+class ReplicationFiles(msgspec.Struct, frozen=True, kw_only=True):
+    """Files of a broker with a controller, and what they say of its last run."""
+
+    epochs: EpochFile
+    identity: IdentityFile
+    is_log_whole: bool
+    """Whether the log certainly has all that was appended before the start."""
+
+
+class ControllerMode:
+    """Parts of a broker whose role a controller decides."""
+
+    def __init__(
+        self,
+        message_log: MessageLog,
+        settings: RuntimeSettings,
+        clock: Clock,
+        files: ReplicationFiles,
+    ) -> None:
+        """Begin fenced. StoreError for a damaged file, ConfigError for another's identity."""
+        config, store = settings.config, message_log.store
+        known_id(files.identity, config.cluster_name, config.broker_name)
+        self._settings = settings
+        self._clock = clock
+        self._files = files
+        self._failover: Failover | None = None
+        self.role = RoleCell(FENCED)
+        self.epochs = EpochLog(files.epochs)
+        self.term = MasterTermCell(clock)
+        self.view = ConfirmedView(store, message_log.arrivals)
+        self.sync_set = SyncSet(
+            clock, lambda: store.raw.end, lambda: needed_of(settings.config), self.view.show
+        )
+        self.acknowledgements = SetAcknowledgements(
+            message_log.flush, settings, clock, self.role, self.sync_set, self.term
+        )
+        master = EpochMaster(store=store, epochs=self.epochs, sync_set=self.sync_set)
+        self.stream_server = StreamServer(
+            store,
+            settings,
+            clock,
+            self.role,
+            lambda number, write: EpochMasterFraming(master, number, write),
+        )
+        replica = EpochReplica(
+            store=store,
+            epochs=self.epochs,
+            broker_id=lambda: self.role.current.broker_id,
+            from_last_file=config.sync_from_last_file,
+            is_learner=config.async_learner,
+            confirmed=lambda: self.view.position or 0,
+            on_cut=self.view.cut,
+            on_confirmed=lambda position, at_master: self.transitions.confirmed(
+                position, at_master
+            ),
+        )
+        self.stream_client = StreamClient(
+            message_log, settings, clock, self.role, lambda: EpochReplicaFraming(replica),
+            RECONNECT_MS,
+        )  # fmt: skip
+        self.transitions = RoleTransitions(
+            self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
+            is_log_whole=files.is_log_whole,
+        )  # fmt: skip
+
+    def notice(self) -> None:
+        """Ask the controller now who leads."""
+        if self._failover is not None:
+            self._failover.notice()
+
+    def work(
+        self, address: str, pool: ChannelPool, rng: Random
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        """Tasks of this mode, of a broker that listens at an address already."""
+        settings, clock = self._settings, self._clock
+        member = OwnBroker(
+            cluster=settings.config.cluster_name,
+            name=settings.config.broker_name,
+            address=address,
+        )
+        client = ControllerClient(member, lambda: settings.config.controllers, pool, clock)
+        context = FailoverContext(
+            member=member,
+            client=client,
+            identity=self._files.identity,
+            transitions=self.transitions,
+            term=self.term,
+            settings_in_force=lambda: failover_settings(settings.config),
+            clock=clock,
+            rng=rng,
+        )
+        failover = self._failover = Failover(context, self.epochs.latest)
+        proposals = SetProposals(
+            self.sync_set,
+            client,
+            clock,
+            lambda: failover.standing.leading,
+            lambda: settings.config.ha_behind_max,
+            failover.notice,
+        )
+        yield failover.serve()
+        yield proposals.serve()
+        yield every(lambda: settings.config.sync_set_check_interval, proposals.check, clock)
+        yield every(
+            lambda: settings.config.sync_set_check_interval, self.transitions.check_epochs, clock
+        )
+        yield MasterLocator(self.role, self.stream_client, pool, clock).serve()
+
+    async def release(self) -> None:
+        """Let another lead at once: this broker is about to stop."""
+        if self._failover is not None:
+            await self._failover.release()
+
+
+def failover_settings(config: BrokerConfig) -> FailoverSettings:
+    """Settings of controller mode."""
+    return FailoverSettings(
+        poll_ms=config.controller_poll_interval,
+        heartbeat_ms=config.broker_heartbeat_interval,
+        heartbeat_timeout_ms=config.controller_heartbeat_timeout,
+        priority=config.election_priority,
+        waits_for_all=config.all_ack_in_sync_set,
+        is_learner=config.async_learner,
+    )

@@ -1,0 +1,181 @@
+"""SyncSet: the sync-state set of a master, and the position that all of its members have.
+
+    report of a member ──▶ confirmed position ──▶ the store shows it, acknowledgements are sent
+    report of another that has caught up ──▶ joins once the controller has said yes
+    connection lost, too long behind ──▶ leaves once the controller has said yes
+
+While a change is proposed the members before and after it have to acknowledge.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from roquet.net.async_watermark import AsyncWatermark
+from roquet.net.clock import Clock
+from roquet.rules.replication.acknowledgement import (
+    ALL_OF_THE_SET,
+    confirmed_position,
+    replicated_position,
+)
+from roquet.rules.replication.sync_state import (
+    ReplicaReportFacts,
+    SentFrame,
+    SyncState,
+    caught_up_ms,
+    may_join,
+    members_in_time,
+)
+
+NO_MEMBERS: Final = SyncState(members=frozenset(), version=0)
+
+
+class SyncSet:
+    """Sync-state set of the master of one epoch; without members while this broker is none."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        end: Callable[[], int],
+        needed: Callable[[], int],
+        on_confirmed: Callable[[int | None], object],
+    ) -> None:
+        """Begin without members.
+
+        `needed` is the number of logs that have to hold a message, or ALL_OF_THE_SET.
+        `on_confirmed` is called with the position up to which consumers may read; None: all.
+        """
+        self._clock = clock
+        self._end = end
+        self._needed = needed
+        self._on_confirmed = on_confirmed
+        self._reports: dict[int, ReplicaReportFacts] = {}
+        self._caught_up: dict[int, int] = {}
+        self._master = 0
+        self._epoch_start = 0
+        self._mark = AsyncWatermark(clock=clock)
+        self._replicated = AsyncWatermark(clock=clock)
+        self.state = NO_MEMBERS
+        self.changed = asyncio.Event()
+        """Set when the members that there should be may have changed."""
+
+    # -- terms --------------------------------------------------------------------------------
+
+    def begin(self, master: int, state: SyncState, epoch_start: int) -> None:
+        """Lead from now on; all of the log up to the start of the epoch is confirmed."""
+        self.end_term()
+        self._master, self._epoch_start, self.state = master, epoch_start, state
+        self._mark = AsyncWatermark(epoch_start, clock=self._clock)
+        self._replicated = AsyncWatermark(epoch_start, clock=self._clock)
+        self.confirm()
+
+    def end_term(self) -> None:
+        """Lead no more: acknowledgements that wait are not sent."""
+        self.state = NO_MEMBERS
+        self._reports.clear()
+        self._caught_up.clear()
+        self._mark.release()
+        self._replicated.release()
+
+    # -- positions ----------------------------------------------------------------------------
+
+    @property
+    def confirmed(self) -> int:
+        """Position up to which all members have the log."""
+        return self._end() if self.is_alone else self._mark.value
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether this broker leads, and nobody besides it has to acknowledge."""
+        return len(self.state.acknowledging) == 1
+
+    async def reach(self, position: int, deadline_ms: int) -> bool:
+        """Wait until as many members as needed have the log up to a position.
+
+        False when the deadline, a monotonic time, comes first, or this broker leads no more.
+        """
+        if self.is_alone:
+            self.confirm()
+        mark = self._acknowledged
+        return await mark.reach(position, deadline_ms) and mark is self._acknowledged
+
+    @property
+    def acknowledged(self) -> int:
+        """Position up to which as many members as needed have the log."""
+        return self._end() if self.is_alone else self._acknowledged.value
+
+    @property
+    def waiting(self) -> int:
+        """Coroutines in `reach`."""
+        return self._mark.waiting + self._replicated.waiting
+
+    @property
+    def _acknowledged(self) -> AsyncWatermark:
+        return self._mark if self._needed() == ALL_OF_THE_SET else self._replicated
+
+    def confirm(self) -> None:
+        """Compute the confirmed position again: the log has grown, or a report has come."""
+        if not self.state.members:
+            return
+        end, others = self._end(), self.state.acknowledging - {self._master}
+        reports = {one: facts.report for one, facts in self._reports.items()}
+        position = confirmed_position(self._mark.value, end, reports, others)
+        self._mark.advance(position)
+        self._replicated.advance(replicated_position(self._needed(), end, reports, others))
+        self._on_confirmed(None if self.is_alone else position)
+
+    # -- replicas -----------------------------------------------------------------------------
+
+    def reported(self, replica: ReplicaReportFacts, last: SentFrame) -> None:
+        """Note where a replica's log ends; `last` is the last frame that it was sent."""
+        if not self.state.members:
+            return
+        now_ms = self._clock.monotonic_ms()
+        self._reports[replica.broker_id] = replica
+        time_ms = caught_up_ms(replica.report, self._end(), last, now_ms)
+        if time_ms is not None:
+            self._caught_up[replica.broker_id] = time_ms
+        if replica.broker_id in self.state.acknowledging:
+            self.confirm()
+        elif time_ms is not None:
+            self.changed.set()
+
+    def disconnected(self, broker_id: int) -> None:
+        """Note that a replica's connection has ended."""
+        if self._reports.pop(broker_id, None) is not None:
+            self._caught_up.pop(broker_id, None)
+            self.changed.set()
+
+    # -- the set ------------------------------------------------------------------------------
+
+    def wanted(self, behind_max_ms: int) -> frozenset[int]:
+        """Members that there should be: those that caught up within the last `behind_max_ms`."""
+        oldest_ms = self._clock.monotonic_ms() - behind_max_ms
+        kept = members_in_time(self.state, self._master, self._caught_up, oldest_ms)
+        # A master that is alone shows its log up to the end: who joins has to have all of that.
+        confirmed = max(self._mark.value, self._end() if self.is_alone else 0)
+        joining = {
+            facts.broker_id
+            for facts in self._reports.values()
+            if self._caught_up.get(facts.broker_id, oldest_ms - 1) >= oldest_ms
+            and may_join(facts, self.state, confirmed=confirmed, epoch_start=self._epoch_start)
+        }
+        return kept | joining
+
+    def propose(self, members: frozenset[int]) -> None:
+        """Ask for these members: until the answer is known both sets have to acknowledge."""
+        if self.state.proposed is None:
+            self.confirm()  # while the master is alone, up to the end
+            self.state = self.state.propose(members)
+            self.confirm()  # from now on consumers see no more than the new members have
+
+    def adopt(self, members: frozenset[int], version: int) -> None:
+        """Take over what the controller says; a version that is known changes nothing."""
+        self.state = self.state.adopt(members, version)
+        self.confirm()
+        self.changed.set()
+
+    def withdraw(self) -> None:
+        """Note that the controller has certainly refused the change."""
+        self.state = self.state.withdraw()
+        self.confirm()

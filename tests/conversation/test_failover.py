@@ -1,0 +1,497 @@
+"""Three brokers and a controller: masters die, fall silent and come back; nothing is lost."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, group
+
+from roquet.model.errors import CallRefused
+from roquet.model.route import TopicRoute
+from roquet.model.topic import SubscriptionGroup
+from roquet.net.channel import Channel
+from roquet.net.router import Router
+from roquet.net.server import Server
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.call import Call, Reply
+from roquet.wire.calls import controller as calls
+from roquet.wire.calls.admin import stats
+from roquet.wire.calls.admin.stats import BrokerEpochs, HaStatus
+from roquet.wire.calls.admin.topic import CreateGroup
+from roquet.wire.calls.offset import QueryOffset, UpdateOffset
+from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply, GetRoute
+from roquet.wire.fastjson import codec
+
+
+def log_of(running: Group, number: int) -> bytes:
+    raw = running.brokers[number].broker.log.store.raw
+    return bytes(raw.read(raw.begin, 1 << 20))
+
+
+@in_virtual_time
+async def test_a_group_begins_with_a_master_and_all_brokers_come_into_sync() -> None:
+    async with group() as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["one", "two"])
+        running.check()
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
+
+
+@in_virtual_time
+async def test_a_master_alone_takes_no_message_that_nobody_else_would_have() -> None:
+    async with group(1) as running:
+        await running.until(lambda: running.master())
+        reply = await running.send("one")
+        assert (reply.code, reply.remark) == (1, "code 1: in-sync replicas not enough")
+        assert running.stored(1) == []
+        await running.start_broker(2)
+        await running.settled(2)
+        await running.send_on(["one"])
+
+
+@in_virtual_time
+async def test_a_killed_master_is_replaced_and_everything_acknowledged_is_there() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(20))
+        await running.kill(1)
+        began = running.loop.time()
+        await running.send_on(f"b{n}" for n in range(20))
+        assert running.loop.time() - began < 10
+        running.check()
+        await running.start_broker(1)
+        assert await running.settled(3) in (2, 3)
+        running.check()
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
+
+
+@in_virtual_time
+async def test_a_silent_master_refuses_by_itself_and_is_truncated_when_it_is_back() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(5))
+        running.part(1)
+        await asyncio.sleep(3)
+        assert running.brokers[1].broker.replication.role.current.is_fenced
+        await running.until(lambda: running.master() in (2, 3), 30)
+        await running.send_on(f"b{n}" for n in range(5))
+        running.check()
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
+
+
+@in_virtual_time
+async def test_a_message_without_confirmation_is_cut_when_its_master_comes_back() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        reply = await running.send("lost", 1)
+        assert reply.code in (1, 12)
+        assert "lost.0" not in running.stored(1)
+        await running.until(lambda: running.master() in (2, 3), 30)
+        await running.send_on(["b"])
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+        assert "lost" not in running.stored(running.master() or 0)
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
+
+
+@in_virtual_time
+async def test_a_master_parted_from_the_controller_alone_is_replaced() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        running.part(1, CONTROLLER)
+        await running.until(lambda: running.master() in (2, 3), 30)
+        await running.send_on(["b"])
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_a_group_that_is_started_again_as_a_whole_has_everything() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(10))
+        for number in (1, 2, 3):
+            await running.kill(number)
+        for number in (3, 2, 1):
+            await running.start_broker(number)
+        await running.settled(3)
+        running.check()
+        await running.send_on(["b"])
+        running.check()
+
+
+@in_virtual_time
+async def test_a_group_goes_on_once_its_controller_is_back() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        await running.kill_controller()
+        await asyncio.sleep(60)
+        assert running.master() is None
+        await running.start_controller()
+        await running.until(lambda: running.master() is not None)
+        await running.send_on(["b"])
+        running.check()
+
+
+@in_virtual_time
+async def test_brokers_wait_for_a_controller_that_is_started_after_them() -> None:
+    running = Group()
+    await running.start_namesrv()
+    for number in (1, 2):
+        await running.start_broker(number)
+    await asyncio.sleep(60)
+    assert running.master() is None
+    await running.start_controller()
+    await running.settled(2)
+    await running.send_on(["a"])
+    running.check()
+
+
+@in_virtual_time
+async def test_a_restarted_master_leads_in_a_new_epoch_or_not_at_all() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        epoch = running.brokers[1].broker.replication.role.current.epoch
+        await running.kill(1)
+        await running.start_broker(1)
+        number = await running.settled(3)
+        assert running.brokers[number].broker.replication.role.current.epoch > epoch
+        await running.send_on(["b"])
+        running.check()
+
+
+@in_virtual_time
+async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
+    async with group() as running:
+        await running.settled(3)
+        running.part(3)
+        await running.until(lambda: running.members() == {1, 2}, 40)
+        await running.send_on(["a"])
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_clients_see_the_new_master_at_the_name_server() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+
+        async def addresses() -> dict[int, str]:
+            channel = await Channel.connect("10.0.0.1", 9876, clock=running.loop.clock)
+            async with channel:
+                reply = await channel.call(GetRoute(topic="orders"))
+            return dict(codec.loads(reply.body, TopicRoute).broker_datas[0].broker_addrs)
+
+        await asyncio.sleep(1)
+        known = await running.hosts.run(CLIENT, addresses())
+        assert known[0] == "10.0.1.1:10911"
+        await running.kill(1)
+        await running.settled(2)
+        await running.send_on(["b"])
+        await asyncio.sleep(1)
+        number = running.master()
+        known = await running.hosts.run(CLIENT, addresses())
+        assert known[0] == f"10.0.1.{number}:10911"
+
+
+@pytest.mark.parametrize("hears", [True, False])
+@in_virtual_time
+async def test_a_master_parted_in_one_direction_is_replaced(hears: bool) -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        pair = (running.host(1), CONTROLLER) if hears else (CONTROLLER, running.host(1))
+        running.network.partition_one_way(*pair)
+        await running.until(lambda: running.master() in (2, 3), 60)
+        await running.send_on(["b"])
+        running.check()
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_a_master_that_only_its_replicas_do_not_hear_takes_nothing_alone() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        for other in (2, 3):
+            running.network.partition_one_way(running.host(1), running.host(other))
+        assert (await running.send("b", 1)).code == 12
+        assert running.stored(1) == ["a.0"]
+        await asyncio.sleep(30)
+        assert (await running.send("c", 1)).code == 1  # the set is the master alone now
+        running.network.heal()
+        await running.settled(3)
+        await running.send_on(["d"])
+        running.check()
+
+
+@in_virtual_time
+async def test_a_controller_that_is_away_for_ever_stops_the_group_and_loses_nothing() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        await running.kill_controller()
+        await asyncio.sleep(3)
+        assert (await running.send("b", 1)).code == 2
+        await running.kill(1)
+        await running.start_broker(1)
+        await asyncio.sleep(600)
+        assert running.master() is None
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3) != b""
+
+
+@in_virtual_time
+async def test_a_controller_that_talks_nonsense_harms_nobody() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        await running.kill_controller()
+        running.network.revive(CONTROLLER)
+        router = Router()
+        answers: dict[type[Call[Any]], Reply] = {
+            calls.GetControllerMetadata: calls.GetControllerMetadataReply(
+                controller_leader_address=f"{CONTROLLER}:9878", is_leader=True
+            ),
+            calls.GetReplicaInfo: calls.GetReplicaInfoReply(
+                master_broker_id=-5, master_address="nowhere", master_epoch=99, body=b"[]"
+            ),
+            calls.RegisterWithController: calls.RegisterWithControllerReply(),
+            calls.ElectMaster: calls.ElectMasterReply(master_broker_id=77),
+            calls.AlterSyncStateSet: calls.AlterSyncStateSetReply(new_sync_state_set_epoch=-1),
+            BrokerHeartbeat: BrokerHeartbeatReply(lease_millis=-7),
+        }
+        for call in answers:
+            router.add(call, lambda call, _peer: answers[type(call)])
+        liar = Server(router, host=CONTROLLER, port=9878, clock=running.loop.clock)
+        with running.network.host(CONTROLLER):
+            await liar.start()
+        await asyncio.sleep(30)
+        assert running.master() is None
+        await liar.stop()
+        await running.start_controller()
+        await running.until(lambda: running.master() is not None)
+        await running.send_on(["b"])
+        running.check()
+
+
+@in_virtual_time
+async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
+    async with group(2) as running:
+        await running.settled(2)
+        await running.send_on(["a"])
+        await running.kill(2)
+        running.files[2].replace(Path("/data/epochFileCheckpoint"), b"1\n0\n1-77\n")
+        await running.start_broker(2)
+        await asyncio.sleep(30)
+        assert running.members() == {1}
+        facts = running.brokers[2].broker.replication.stream_client.facts
+        assert not facts.is_connected
+
+
+@in_virtual_time
+async def test_a_machine_that_lost_its_power_is_no_candidate_before_it_has_caught_up() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        for number in (1, 2, 3):
+            await running.kill(number)
+            running.boot_ids[number] = "second"
+        for number in (1, 2):
+            await running.start_broker(number)
+        await asyncio.sleep(60)
+        assert running.master() is None
+        # The third machine kept its power: it certainly has all that was acknowledged.
+        running.boot_ids[3] = "first"
+        await running.start_broker(3)
+        assert await running.settled(3) == 3
+        running.check()
+
+
+@in_virtual_time
+async def test_a_master_whose_machine_lost_the_tail_does_not_come_back_with_less() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(10))
+        for number in (1, 2, 3):
+            await running.kill(number)
+        running.lose_tail(1, 3)
+        await running.start_broker(1)
+        await asyncio.sleep(30)
+        assert running.master() is None
+        await running.start_broker(2)
+        assert await running.settled(2) == 2
+        running.check()
+        await running.start_broker(3)
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_a_member_whose_machine_lost_the_tail_is_not_elected_before_it_has_it_again() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(10))
+        await running.kill(2)
+        running.lose_tail(2, 3)
+        running.part(1, running.host(2), running.host(3))  # it cannot give it back
+        await running.kill(3)
+        await running.start_broker(2)
+        await running.kill(1)
+        await asyncio.sleep(60)
+        assert running.master() is None
+        await running.start_broker(3)
+        running.network.heal()
+        assert await running.settled(2) == 3
+        running.check()
+
+
+@in_virtual_time
+async def test_after_a_power_loss_of_all_machines_an_operator_says_whose_log_is_trusted() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        for number in (1, 2, 3):
+            await running.kill(number)
+            running.boot_ids[number] = "second"
+        await running.start_broker(1)
+        await running.start_broker(2, trust_log=True)
+        await running.start_broker(3)
+        assert await running.settled(3) == 2
+        running.check()
+
+
+@in_virtual_time
+async def test_a_learner_gets_the_log_and_never_leads() -> None:
+    async with group(2) as running:
+        await running.start_broker(3, async_learner=True)
+        await running.settled(2)
+        await running.send_on(["a"])
+        await asyncio.sleep(6)
+        assert running.stored(3) == ["a.0"]
+        await running.kill(1)
+        await running.kill(2)
+        await asyncio.sleep(60)
+        assert running.master() is None
+
+
+@in_virtual_time
+async def test_a_delayed_message_comes_once_the_switch_is_over_and_never_early() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["first"])
+        due = running.loop.clock.now_ms() + 10_000
+        reply = await running.send("late", properties="DELAY\x013\x02")  # 10 s
+        assert reply.code == 0
+        del running.acknowledged["late"]  # its offset is that of the queue where it waits
+        await running.kill(1)
+        await running.settled(2)
+        while "late" not in running.stored(running.master() or 0):
+            assert running.loop.clock.now_ms() < due + 60_000
+            await asyncio.sleep(0.1)
+        assert running.loop.clock.now_ms() >= due
+        running.check()
+
+
+@in_virtual_time
+async def test_a_group_that_stops_a_master_in_good_order_goes_on_at_once() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        began = running.loop.time()
+        server = running.brokers.pop(1)
+        await running.hosts.run(running.host(1), server.__aexit__(None, None, None))
+        await running.until(lambda: running.master() in (2, 3))
+        assert running.loop.time() - began < 5
+        await running.send_on(["b"])
+        running.check()
+
+
+@in_virtual_time
+async def test_operators_see_epochs_and_the_set() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        await asyncio.sleep(6)
+
+        async def ask(call: Any) -> Any:
+            async with await Channel.connect(
+                "10.0.1.1", 10911, clock=running.loop.clock
+            ) as channel:
+                return (await channel.call(call)).body
+
+        epochs = codec.loads(
+            await running.hosts.run(CLIENT, running.body(1, stats.GetEpochs())), BrokerEpochs
+        )
+        assert (epochs.cluster_name, epochs.broker_name, epochs.broker_id) == ("c", "g", 0)
+        (epoch,) = epochs.epoch_list
+        assert (epoch.epoch, epoch.start_offset, epoch.end_offset) == (1, 0, 2**63 - 1)
+        assert epochs.max_offset == running.brokers[1].broker.log.store.end_position
+        status = codec.loads(
+            await running.hosts.run(CLIENT, running.body(1, stats.GetHaStatus())), HaStatus
+        )
+        assert status.master
+        assert status.in_sync_slave_nums == 2
+        assert [one.in_sync for one in status.ha_connection_info] == [True, True]
+
+
+@in_virtual_time
+async def test_topics_and_progress_of_groups_move_with_the_role() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a", "b", "c"])
+        created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
+        await running.hosts.run(CLIENT, running.ask(1, created))
+        commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=2)
+        await running.hosts.run(CLIENT, running.ask(1, commit))
+        await asyncio.sleep(15)
+        await running.kill(1)
+        number = await running.settled(2)
+        query = QueryOffset(consumer_group="billing", topic="orders", queue_id=0)
+        assert (await running.hosts.run(CLIENT, running.ask(number, query))).offset == 2
+        tables = running.brokers[number].broker.tables
+        assert tables.topics.get("orders") is not None
+        assert tables.topics.version.state_version == 2
+
+
+@in_virtual_time
+async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        created = CreateGroup(body=codec.dumps(SubscriptionGroup(group_name="billing")))
+        await running.hosts.run(CLIENT, running.ask(1, created))
+        await asyncio.sleep(15)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        assert (await running.send("lost", 1)).code in (1, 12)
+        commit = UpdateOffset(consumer_group="billing", topic="orders", queue_id=0, commit_offset=1)
+        await running.hosts.run(CLIENT, running.ask(1, commit))
+        number = 0
+        while not number:
+            await asyncio.sleep(1)
+            number = running.master() or 0
+        store = running.brokers[number].broker.log.store
+        query = QueryOffset(consumer_group="billing", topic="orders", queue_id=0)
+        try:
+            known = (await running.hosts.run(CLIENT, running.ask(number, query))).offset
+        except CallRefused:  # the copy of the tables was older than the group
+            known = 0
+        assert (known or 0) <= store.bounds("orders", 0)[1]
