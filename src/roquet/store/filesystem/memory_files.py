@@ -76,6 +76,8 @@ class MemoryFiles:
 
     def open_writer(self, path: Path) -> FileWriter:
         """See Files."""
+        if path not in self.contents:
+            raise FileNotFoundError(str(path))
         return _MemoryWriter(self, path)
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
