@@ -49,6 +49,12 @@ static int fails_at(const char *call, int descriptor)
 ssize_t write(int fd, const void *data, size_t size)
 { return fails_at("write", fd) ? -1 : NEXT(write)(fd, data, size); }
 
+ssize_t pwrite(int fd, const void *data, size_t size, off_t at)
+{ return fails_at("write", fd) ? -1 : NEXT(pwrite)(fd, data, size, at); }
+
+ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at)
+{ return fails_at("write", fd) ? -1 : NEXT(pwrite64)(fd, data, size, at); }
+
 int fsync(int fd)
 { return fails_at("fsync", fd) ? -1 : NEXT(fsync)(fd); }
 

@@ -154,7 +154,7 @@ class Disk(MemoryFiles):
             self.call("mmap", path)
         return super().map(path, size, writable=writable)
 
-    def write(self, path: Path, start: int, data: bytes) -> None:
+    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
         if path in self.contents:
             self.call("write", path)
         super().write(path, start, data)

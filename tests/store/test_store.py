@@ -13,6 +13,7 @@ from tests.store.conftest import parts
 from roquet.model.errors import StoreError, StoreFull, StoreLocked
 from roquet.rules.retention import DiskUsage
 from roquet.store.check import check
+from roquet.store.filesystem.files import FileWriter
 from roquet.store.reading import reader
 from roquet.store.store import Store
 from roquet.wire.records.record import decode
@@ -474,6 +475,30 @@ def test_a_closed_store_refuses_and_closing_again_does_nothing(
     store.close(NOW)
     with pytest.raises(StoreError, match="is closed"):
         store.append(draft(), NOW)
+
+
+@pytest.mark.parametrize("has_failed", [False, True])
+def test_a_closed_store_has_no_file_of_its_log_open(
+    store_dir: "StoreDirectory", draft: "MakeDraft", monkeypatch: pytest.MonkeyPatch,
+    has_failed: bool,
+) -> None:  # fmt: skip
+    open_writer, unclosed = store_dir.files.open_writer, list[str]()
+
+    def counted(path: Path) -> FileWriter:
+        writer = open_writer(path)
+        unclosed.append(path.name)
+        monkeypatch.setattr(writer, "close", lambda: unclosed.remove(path.name))
+        return writer
+
+    monkeypatch.setattr(store_dir.files, "open_writer", counted)
+    store = store_dir.open()
+    for _ in range(4):
+        store.append(draft(bytes(3000)), NOW)
+    assert unclosed == [f"{8192:020d}"]
+    if has_failed:
+        store.fail("the disk is gone")
+    store.close(NOW)
+    assert unclosed == []
 
 
 def test_a_directory_is_held_by_one_store(store_dir: "StoreDirectory") -> None:

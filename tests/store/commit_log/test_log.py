@@ -1,10 +1,12 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
 
 from roquet.model.errors import MessageIllegal
 from roquet.store.commit_log.log import WRITE_PAST_MAP_MIN, CommitLog
-from roquet.store.filesystem.files import RealFiles
+from roquet.store.filesystem.files import FileWriter, RealFiles
 from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.wire.records.record import MAGIC_BLANK, TOTAL_AND_MAGIC, pack
@@ -49,25 +51,132 @@ def test_large_writes_bypass_the_map_and_are_visible_through_it(tmp_path: Path) 
         assert bytes(log.record(place, len(pack_at(0, body))) or b"") == pack_at(place, body)
 
 
-def test_a_write_that_fails_without_the_map_goes_through_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    files = MemoryFiles()
-    log = CommitLog(MapPool(files, 9), Path("/log"), 1 << 20, 1 << 18)
+class CountingFiles(MemoryFiles):
+    """Counts the files that are open for writing; opening, writing or closing may fail."""
 
-    def fail(path: Path, start: int, data: bytes) -> None:
-        raise OSError(24, "Too many open files")
+    def __init__(self) -> None:
+        super().__init__()
+        self.opened = 0
+        self.open: list[str] = []
+        self.failing = ""
 
-    monkeypatch.setattr(files, "write", fail)
-    body = b"x" * WRITE_PAST_MAP_MIN
-    assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)
+    def fail(self, call: str) -> None:
+        if call == self.failing:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def open_writer(self, path: Path) -> FileWriter:
+        self.fail("open")
+        self.opened += 1
+        self.open.append(path.name)
+        return CountedWriter(self, path)
+
+
+class CountedWriter:
+    """A file open for writing."""
+
+    def __init__(self, files: CountingFiles, path: Path) -> None:
+        self._files, self._path = files, path
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        if self._files.failing == "write":
+            self._files.write(self._path, start, b"torn")
+        self._files.fail("write")
+        self._files.write(self._path, start, data)
+
+    def close(self) -> None:
+        self._files.open.remove(self._path.name)
+        self._files.fail("close")
+
+
+FIRST, SECOND = f"{0:020d}", f"{1 << 16:020d}"
+
+LARGE = b"x" * WRITE_PAST_MAP_MIN
+
+
+def counted_log() -> tuple[CountingFiles, CommitLog]:
+    files = CountingFiles()
+    return files, CommitLog(MapPool(files, 9), Path("/log"), 1 << 16, 1 << 13)
+
+
+def test_large_writes_open_a_file_of_the_log_once() -> None:
+    files, log = counted_log()
+    append(log, b"small")
+    assert files.opened == 0
+    for _ in range(9):
+        append(log, LARGE)
+        append(log, b"small")
+    assert (files.opened, files.open) == (1, [FIRST])
+    log.close_writer()
+    log.close_writer()
+    assert files.open == []
+
+
+def test_a_full_file_is_closed() -> None:
+    files, log = counted_log()
+    while log.end < 1 << 16:
+        append(log, LARGE)
+    assert (files.opened, files.open) == (2, [SECOND])
+
+
+def test_a_file_that_another_logs_bytes_fill_is_closed() -> None:
+    files, log = counted_log()
+    log.append_bytes(memoryview(LARGE))
+    assert files.open == [FIRST]
+    log.append_bytes(bytes((1 << 16) - len(LARGE)))
+    assert files.open == []
+    log.append_bytes(LARGE)
+    assert files.open == [SECOND]
+    assert log.segments.files[0].view()[: len(LARGE)] == LARGE
+
+
+@pytest.mark.parametrize("end", [0, 93])
+def test_a_truncated_log_has_no_file_open(end: int) -> None:
+    files, log = counted_log()
+    append(log, b"a")
+    append(log, LARGE)
+    log.truncate(end)
+    assert files.open == []
+    position = append(log, LARGE)
+    assert bytes(log.record(position, len(pack_at(0, LARGE))) or b"") == pack_at(end, LARGE)
+
+
+def test_a_log_begun_elsewhere_has_no_file_of_before_open() -> None:
+    files, log = counted_log()
+    log.write(log.reserve(len(LARGE)), LARGE)  # an append that was undone
+    assert files.open == [FIRST]
+    log.begin_at(1 << 16)
+    assert files.open == []
+    assert append(log, LARGE) == 1 << 16
+    assert files.open == [SECOND]
+
+
+@pytest.mark.parametrize("call", ["open", "write", "close"])
+def test_a_write_that_fails_without_the_map_goes_through_it(call: str) -> None:
+    files, log = counted_log()
+    files.failing = call
+    while log.end < 1 << 16:
+        position = append(log, LARGE)
+        whole = pack_at(position, LARGE)
+        assert bytes(log.record(position, len(whole)) or b"") == whole
+    log.close_writer()
+    assert files.open == []
+
+
+def test_the_writes_after_a_failed_one_open_the_file_again() -> None:
+    files, log = counted_log()
+    files.failing = "write"
+    append(log, LARGE)
+    files.failing = ""
+    append(log, LARGE)
+    assert (files.opened, files.open) == (2, [FIRST])
+    assert [position for _, position in walked(log)] == [0, len(pack_at(0, LARGE))]
 
 
 def test_large_writes_use_the_map_if_it_would_not_show_bypassing_writes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.store.commit_log.log.SEES_WRITES", False)
-    monkeypatch.setattr(MemoryFiles, "write", None)
+    monkeypatch.setattr(MemoryFiles, "open_writer", None)
     log = CommitLog(MapPool(MemoryFiles(), 9), Path("/log"), 1 << 20, 1 << 18)
     body = b"x" * WRITE_PAST_MAP_MIN
     assert bytes(log.record(append(log, body), len(pack_at(0, body))) or b"") == pack_at(0, body)

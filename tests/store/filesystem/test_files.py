@@ -206,10 +206,40 @@ def test_bytes_go_to_a_file_without_a_map(files: Files, tmp_path: Path) -> None:
     assert "none" not in files.list(tmp_path)
 
 
+def test_an_open_file_takes_many_writes_which_its_map_shows_at_once(
+    files: Files, tmp_path: Path
+) -> None:
+    path = tmp_path / "file"
+    files.create(path, 4096)
+    files.allocate(path, 0, 4096)
+    view = files.map(path, 4096)
+    view[20:22] = b"by"
+    writer = files.open_writer(path)
+    for at, data in ((10, b"abc"), (22, memoryview(b" map")), (11, b"x")):
+        writer.write(at, data)
+        assert view[at : at + len(data)] == data
+    writer.close()
+    assert files.read(path)[9:27] == b"\0axc" + bytes(7) + b"by map\0"
+    with pytest.raises(FileNotFoundError):
+        files.open_writer(tmp_path / "none")
+    assert "none" not in files.list(tmp_path)
+
+
+def test_a_system_without_positioned_writes_seeks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(os, "pwrite")
+    path = tmp_path / "file"
+    RealFiles().create(path, 4096)
+    RealFiles().write(path, 7, b"abc")
+    assert path.read_bytes()[6:11] == b"\0abc\0"
+
+
 def test_a_partial_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path, write = tmp_path / "file", os.write
+    path, write, pwrite = tmp_path / "file", os.write, os.pwrite
     RealFiles().create(path, 4096)
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, bytes(data[:2])))
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, at: pwrite(fd, bytes(data[:1]), at))
     RealFiles().write(path, 1, b"abcde")
     RealFiles().replace(tmp_path / "table", b"seven b")
     assert path.read_bytes()[:7] == b"\0abcde\0"

@@ -12,6 +12,7 @@ the rest of the file and says how long it is.
 import mmap
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import repeat
 from operator import add
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Final
 
 from roquet.model.errors import MessageIllegal, StoreError
 from roquet.store.commit_log.unindexed_buffer import UnindexedBuffer
+from roquet.store.filesystem.files import FileWriter
 from roquet.store.filesystem.mapped_file import MappedFile, MapPool
 from roquet.store.filesystem.segments import Segments, common_size, sizes_by_start
 from roquet.store.layout import file_name
@@ -39,8 +41,8 @@ BLANK_SIZE: Final = 8
 SIZE_UNIT: Final = 4096
 """Maps are made of pages, so a log file of another size was truncated."""
 
-WRITE_PAST_MAP_MIN: Final = 32 * 1024
-"""Bytes from which reopening the file costs less than the page faults of its map."""
+WRITE_PAST_MAP_MIN: Final = 2 * 1024
+"""Bytes from which a system call costs less than the page faults of the map."""
 
 SEES_WRITES: Final = sys.platform != "win32"
 """Whether a map shows at once the bytes written to its file."""
@@ -68,6 +70,10 @@ class CommitLog:
         """Records may end up to here: blocks are allocated, and a blank fits behind."""
         self.tail: MappedFile | None = None
         """The file that holds `end`."""
+        self._writer: FileWriter | None = None
+        """An open file, for writes without the map."""
+        self._writer_file: MappedFile | None = None
+        """The file that `_writer` writes."""
         self.last = -1
         """Where the last record begins; -1 for none."""
         self.unindexed = UnindexedBuffer()
@@ -110,6 +116,7 @@ class CommitLog:
         The first file stays, empty, unless it begins at 0: it says where the log goes on.
         """
         dropped = self.segments.drop_from(self._first_dropped(end))
+        self.close_writer()
         self.end = end
         self.tail = self.segments.file_at(end)
         self.capacity = 0
@@ -152,7 +159,7 @@ class CommitLog:
             files.sync(self.tail.path, self.tail.mapped_view)
         files.sync(self.segments.directory)
 
-    def write(self, position: int, data: bytes) -> None:
+    def write(self, position: int, data: bytes | memoryview) -> None:
         """Write bytes at a position that `reserve` has reserved."""
         tail = self.tail
         assert tail is not None
@@ -164,15 +171,31 @@ class CommitLog:
         if len(data) < WRITE_PAST_MAP_MIN or not self._write_past(tail, at, data):
             view[at : at + len(data)] = data
 
-    def _write_past(self, tail: MappedFile, at: int, data: bytes) -> bool:
+    def _write_past(self, tail: MappedFile, at: int, data: bytes | memoryview) -> bool:
         """Write without touching new pages of the map, each of which costs more than its bytes."""
         if not SEES_WRITES:
             return False
         try:
-            self._pool.files.write(tail.path, at, data)
+            writer = self._writer if self._writer_file is tail else None
+            if writer is None:
+                writer = self._open_writer(tail)
+            writer.write(at, data)
         except OSError:  # no descriptor is left, or worse: the map takes the whole write
+            self.close_writer()
             return False
         return True
+
+    def _open_writer(self, tail: MappedFile) -> FileWriter:
+        self.close_writer()
+        self._writer, self._writer_file = self._pool.files.open_writer(tail.path), tail
+        return self._writer
+
+    def close_writer(self) -> None:
+        """Close the descriptor of the tail, if it is open; the next large write opens it again."""
+        writer, self._writer, self._writer_file = self._writer, None, None
+        if writer is not None:
+            with suppress(OSError):  # network file systems; a sync of the file reports it as well
+                writer.close()
 
     def reserve(self, size: int) -> int:
         """Reserve room for a record of `size` bytes; gives its position, here or in the next file.
@@ -207,6 +230,7 @@ class CommitLog:
         self._extend(following, 0, size)
         self._extend(tail, at, at + BLANK_SIZE)
         TOTAL_AND_MAGIC.pack_into(tail.view(), at, tail.size - at, MAGIC_BLANK)
+        self.close_writer()
         # The full file is on its way to the disk and seldom read through this map again.
         tail.set_growing(False)
         self._pool.files.release_pages(tail.view(), at // SIZE_UNIT * SIZE_UNIT)
@@ -220,6 +244,7 @@ class CommitLog:
     def begin_at(self, position: int) -> None:
         """Begin an empty log at a position, perhaps inside its first file. Raises StoreFull."""
         assert self.end in (self.begin, self.origin), "the log is empty"
+        self.close_writer()
         self.segments.drop_from(0)
         start = position - position % self.segments.file_size
         self.segments.obtain(start)
@@ -238,12 +263,13 @@ class CommitLog:
         assert at + size <= tail.size, "bytes stay in one file"
         self._extend(tail, at, at + size)
         self.tail, self.capacity = tail, 0
-        self.write(end, bytes(data))
+        self.write(end, data)
         if self.raw_from is None:
             self.raw_from = end
         self.end = end + size
         if self.end == tail.start + tail.size:
             self.tail = None
+            self.close_writer()
             tail.set_growing(False)
             self._pool.files.release_pages(tail.view(), tail.size)
 

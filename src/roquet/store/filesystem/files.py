@@ -11,6 +11,7 @@ import mmap
 import os
 import shutil
 import sys
+from contextlib import closing
 from io import FileIO
 from pathlib import Path
 from typing import Final, Protocol
@@ -39,6 +40,16 @@ DESCRIPTORS_KEPT: Final = 500
 """Reserved for connections and everything else."""
 
 
+class FileWriter(Protocol):
+    """A file that stays open for writing, which may cost a descriptor."""
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        """Write bytes to allocated blocks. Raises OSError; then a part of them may be written."""
+
+    def close(self) -> None:
+        """Close the file; nothing becomes durable by that."""
+
+
 class Files(Protocol):
     """The file system as the store uses it."""
 
@@ -57,8 +68,11 @@ class Files(Protocol):
     def maps_max(self) -> int:
         """How many maps may be held at once."""
 
-    def write(self, path: Path, start: int, data: bytes) -> None:
+    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
         """Write bytes to allocated blocks, without a map."""
+
+    def open_writer(self, path: Path) -> FileWriter:
+        """Open an existing file for many writes without a map. Raises OSError."""
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
         """Say whether untouched pages of a map will be written next, or else read."""
@@ -162,14 +176,14 @@ class RealFiles:
             return MAPS_MAX
         return max(MAPS_MIN, min(MAPS_MAX, (_descriptors_max() - DESCRIPTORS_KEPT) * 3 // 4))
 
-    def write(self, path: Path, start: int, data: bytes) -> None:
+    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
         """See Files."""
-        handle = os.open(path, os.O_WRONLY | _O_BINARY)
-        try:
-            os.lseek(handle, start, os.SEEK_SET)
-            _write_all(handle, data)
-        finally:
-            os.close(handle)
+        with closing(_DescriptorWriter(path)) as writer:
+            writer.write(start, data)
+
+    def open_writer(self, path: Path) -> FileWriter:
+        """See Files."""
+        return _DescriptorWriter(path)
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
         """See Files.
@@ -277,6 +291,23 @@ class RealFiles:
         return DiskUsage(usage.used + usage.free, usage.free)
 
 
+class _DescriptorWriter:
+    """A file open for writing, by its descriptor."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | _O_BINARY)
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        """See FileWriter."""
+        _write_at(self._descriptor, start, data)
+
+    def close(self) -> None:
+        """See FileWriter."""
+        os.close(self._descriptor)
+
+
 def _size(entry: os.DirEntry[str]) -> int | None:
     """A file's size, None for a directory, `_GONE` for one deleted since it was listed.
 
@@ -304,7 +335,18 @@ def _write(path: Path, data: bytes) -> None:
         os.close(handle)
 
 
-def _write_all(handle: int, data: bytes) -> None:
+def _write_at(handle: int, start: int, data: bytes | memoryview) -> None:
+    """Write all bytes at a position of an open file."""
+    if hasattr(os, "pwrite"):  # one call instead of two
+        written = os.pwrite(handle, data, start)
+        if written == len(data):
+            return
+        start, data = start + written, memoryview(data)[written:]
+    os.lseek(handle, start, os.SEEK_SET)
+    _write_all(handle, data)
+
+
+def _write_all(handle: int, data: bytes | memoryview) -> None:
     """Write all bytes: the system may take a part at a time."""
     left = memoryview(data)
     while left:

@@ -7,7 +7,7 @@ from typing import Final
 
 from roquet.rules.retention import DiskUsage
 from roquet.store.filesystem.directory_lock import DirectoryLock, locked_error, store_error
-from roquet.store.filesystem.files import MAPS_MAX
+from roquet.store.filesystem.files import MAPS_MAX, FileWriter
 from roquet.store.filesystem.syncfs import DiskSync
 
 CHUNK_SIZE: Final = 64 * 1024
@@ -67,12 +67,18 @@ class MemoryFiles:
         """See Files: without descriptors there is no limit."""
         return MAPS_MAX
 
-    def write(self, path: Path, start: int, data: bytes) -> None:
+    def write(self, path: Path, start: int, data: bytes | memoryview) -> None:
         """See Files."""
         content = self.contents.get(path)
         if content is None:
             raise FileNotFoundError(str(path))
         memoryview(content)[start : start + len(data)] = data
+
+    def open_writer(self, path: Path) -> FileWriter:
+        """See Files."""
+        if path not in self.contents:
+            raise FileNotFoundError(str(path))
+        return _MemoryWriter(self, path)
 
     def advise_growth(self, view: memoryview, is_growing: bool) -> None:
         """Do nothing: there is no disk to read ahead from."""
@@ -135,6 +141,18 @@ class MemoryFiles:
     def usage(self, _directory: Path) -> DiskUsage:
         """See Files."""
         return DiskUsage(self.capacity, self.capacity - sum(self.blocks.values()))
+
+
+class _MemoryWriter:
+    def __init__(self, files: MemoryFiles, path: Path) -> None:
+        self._files, self._path = files, path
+
+    def write(self, start: int, data: bytes | memoryview) -> None:
+        """See FileWriter."""
+        self._files.write(self._path, start, data)
+
+    def close(self) -> None:
+        """Do nothing: there is no descriptor."""
 
 
 class _MemoryLock:

@@ -119,6 +119,7 @@ class OpenDirectory:
     def release(self) -> None:
         """Let other processes take the directory."""
         self.flusher.close()
+        self.log.close_writer()
         self.pool.drop_all()
         self._lock.release()
 
