@@ -9,6 +9,7 @@ from tests.broker.conftest import FakePeer, MakeSend
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.operations.topic_deletion import delete_topics
+from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.startup import hand_over, take_over
 from roquet.model.errors import (
@@ -110,6 +111,7 @@ async def test_a_replica_leaves_its_tables_as_they_were_copied(
         assert server.broker.tables.offsets.get("ahead", "orders", 0) == 3, "its log comes later"
         with pytest.raises(StoreError, match="this broker is a replica"):
             server.broker.log.ingest.append(message(), 0, peer)
+        server.broker.replication.role.current = Role()
         await take_over(server.broker)
         assert server.broker.tables.offsets.get("ahead", "orders", 0) == 1, (
             "its log is all there is"
@@ -147,3 +149,54 @@ async def test_a_replica_follows_the_address_that_the_settings_name(tmp_path: Pa
         assert role.current.master_stream == "127.0.0.1:8"
         server.broker.control.settings.change({"haMasterAddress": ""}, 0)
         assert role.current.master_stream == "127.0.0.1:8", "until a name server says another one"
+
+
+@in_virtual_time
+async def test_a_message_in_the_place_of_a_cut_one_is_durable_only_once_it_is_flushed(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    clock = this_loop().clock
+    async with BrokerServer(config_of(flush_interval=1_000_000), clock) as master:
+        master.broker.bind(send)(message(b"x" * 1000), peer)
+        end = master.broker.log.store.end_position
+        half = bytes(master.broker.log.store.raw.read(0, end - 1))
+    async with BrokerServer(config_of(**REPLICA, flush_interval=1_000_000), clock) as server:
+        log = server.broker.log
+        await asyncio.sleep(1)
+        log.store.raw.append(0, half)
+        await log.flush.step()
+        server.broker.replication.role.change(Role())
+        await asyncio.sleep(1)
+        log.ingest.append(message(b"y"), 0, peer)
+        assert log.store.flushed_position == 0 < log.store.end_position < len(half)
+        assert not await log.flush.durable(log.store.end_position, clock.monotonic_ms())
+
+
+@in_virtual_time
+async def test_a_role_that_is_taken_back_while_it_is_taken_over_leaves_the_log_closed(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with BrokerServer(config_of(**REPLICA), this_loop().clock) as server:
+        role = server.broker.replication.role
+        replica = role.current
+        role.current = Role()
+        taking_over = asyncio.create_task(take_over(server.broker))
+        await asyncio.sleep(0)
+        role.change(replica)
+        await taking_over
+        with pytest.raises(StoreError, match="this broker is a replica"):
+            server.broker.log.ingest.append(message(), 0, peer)
+
+
+@in_virtual_time
+async def test_a_fenced_master_stores_nothing(message: MakeSend, peer: FakePeer) -> None:
+    async with BrokerServer(config_of(), this_loop().clock) as server:
+        role = server.broker.replication.role
+        role.change(Role(is_fenced=True))
+        with pytest.raises(StoreError, match="another broker"):
+            server.broker.log.ingest.append(message(), 0, peer)
+        await asyncio.sleep(1)
+        role.change(Role())
+        await asyncio.sleep(1)
+        server.broker.log.ingest.append(message(), 0, peer)
+        assert server.broker.log.store.bounds("orders", 0) == (0, 1)

@@ -553,5 +553,5 @@ async def test_a_master_that_becomes_a_replica_ends_its_services_and_takes_nothi
         await pool.close()
         await this_loop().clock.sleep(60_000)
         assert broker.log.store.end_position == end, "the delayed message is not delivered here"
-        with pytest.raises(StoreError, match="its log is a copy"):
+        with pytest.raises(StoreError, match="this broker is a replica"):
             broker.log.ingest.append(send_call(), 0, FakePeer())

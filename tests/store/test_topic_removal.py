@@ -1,9 +1,11 @@
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from roquet.model.errors import StoreError, StoreFailed
+from roquet.store.commit_log.log import CommitLog
 from roquet.store.store import Store, StoreConfig
 
 if TYPE_CHECKING:
@@ -109,3 +111,28 @@ def test_a_topic_is_deleted_up_to_a_position_once(
     store.delete_topic_before("T", position - 1)
     assert store.bounds("T", 0) == (0, 1)
     assert store.deleted_topics == {"T": position}
+
+
+def test_the_log_is_read_only_for_topics_with_messages_behind_the_position(
+    store_dir: "StoreDirectory", fill: "Fill", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    walk = CommitLog.walk
+
+    def counted(log: CommitLog, start: int, *others: int, check_crc: bool) -> Iterator[Any]:
+        read.append(start)
+        return walk(log, start, *others, check_crc=check_crc)
+
+    monkeypatch.setattr(CommitLog, "walk", counted)
+    store = store_dir.open()
+    fill(store, 3)
+    position = store.end_position
+    fill(store, 1, topic="U")
+    read.clear()
+    store.delete_topic_before("never", 1)
+    store.delete_topic_before("T", position)
+    assert (read, store.topics()) == ([], ["U"])
+    position = store.end_position
+    fill(store, 1, topic="U")
+    store.delete_topic_before("U", position)
+    assert (read, store.bounds("U", 0)) == ([position], (1, 2))

@@ -18,7 +18,9 @@ from roquet.model import names
 
 log = logger(__name__)
 
-REPLICA: Final = "this broker is a replica: its log is a copy of its master's"
+NOT_ITS_OWN: Final = (
+    "this broker is a replica, or another broker may lead: the log is not its own now"
+)
 """Why the store takes no message of the broker's own."""
 
 DISPATCH_COUNT: Final = 128
@@ -49,8 +51,7 @@ def restore(broker: Broker) -> None:
         _warn_of_strays(broker)
         _warn_of_lost_tables(broker)
         lower_progress(broker)
-    else:
-        broker.log.store.refuse_appends(REPLICA)
+    _follow_role(broker)
     config = broker.control.settings.config
     if (fault := broker.delivery.timer.retention_fault(config.retention)) is not None:
         log.warning("%s", fault)
@@ -60,10 +61,12 @@ def restore(broker: Broker) -> None:
 async def take_over(broker: Broker) -> None:
     """Make this replica a master: its log becomes its own, and services go on from there.
 
-    Its stream has ended. Raises StoreError, and may be called again then.
+    Its stream has ended. Raises StoreError, and may be called again then. Does nothing more once
+    the role is taken back.
     """
     store, position = broker.log.store, -1
     store.raw.cut_torn()
+    broker.log.flush.follow_cut()
     while store.raw.dispatched != position:
         position = store.raw.dispatched
         for arrival in store.raw.dispatch(DISPATCH_COUNT):
@@ -71,6 +74,8 @@ async def take_over(broker: Broker) -> None:
                 arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
             )
         await asyncio.sleep(0)
+    if not broker.replication.role.current.is_active:
+        return
     take_lead(broker, broker.replication.role.current.epoch)
     store.refuse_appends(None)
     log.info("this broker is the master now: its log ends at %d", store.end_position)
@@ -88,9 +93,9 @@ async def hand_over(broker: Broker) -> None:
 
 
 def _follow_role(broker: Broker) -> None:
-    """Let nothing of the broker's own into a log that is not its own any more."""
-    if not broker.replication.role.current.is_master:
-        broker.log.store.refuse_appends(REPLICA)
+    """Let nothing of the broker's own into a log that is not, or may not be, its own any more."""
+    if not broker.replication.role.current.is_active:
+        broker.log.store.refuse_appends(NOT_ITS_OWN)
 
 
 def _subscribe_to_settings(broker: Broker) -> None:

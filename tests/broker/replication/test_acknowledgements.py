@@ -125,14 +125,16 @@ def test_a_changed_setting_holds_for_those_who_wait(parts: MakeParts) -> None:
     run()
 
 
-def test_a_broker_that_is_no_master_any_more_waits_for_no_replica(parts: MakeParts) -> None:
+def test_a_broker_that_is_no_master_any_more_acknowledges_no_message_that_it_alone_has(
+    parts: MakeParts,
+) -> None:
     @in_virtual_time
     async def run() -> None:
         made = parts(**SYNC)
         waiting = asyncio.create_task(status_after_ms(made, made.append()))
         await made.clock.sleep(10)
         made.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
-        assert await waiting == (PutStatus.PUT_OK, 10)
+        assert await waiting == (PutStatus.FLUSH_SLAVE_TIMEOUT, 10)
         assert not made.acknowledgements.is_needed
 
     run()

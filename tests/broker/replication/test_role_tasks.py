@@ -123,3 +123,17 @@ async def test_a_role_that_is_taken_back_meanwhile_is_taken_back() -> None:
     await clock.sleep(3_000)
     assert duties.noted == ["stream begins", "stream ends", "demoted", "stream begins"]
     serving.cancel()
+
+
+@in_virtual_time
+async def test_a_master_that_was_none_for_a_moment_is_promoted_again() -> None:
+    duties, role, clock = Duties(), RoleCell(Role()), this_loop().clock
+    serving = asyncio.create_task(RoleTasks(role, duties.duties(), clock).serve())
+    await clock.sleep(1)
+    role.change(REPLICA)
+    role.change(Role())
+    await clock.sleep(1_000)
+    assert duties.noted[2:] == [
+        "delay ends", "timer ends", "promoted", "delay begins", "timer begins",
+    ]  # fmt: skip
+    serving.cancel()

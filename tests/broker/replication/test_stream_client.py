@@ -256,6 +256,56 @@ def test_another_master_is_followed_at_once(parts: MakeParts) -> None:
     run()
 
 
+def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made, flushes = parts(**SLAVE), asyncio.Event()
+        first, second = Master(), Master()
+        await first.start()
+        await second.start()
+        made.flush.step = lambda: flushes.wait()  # type: ignore[method-assign, assignment]
+        follow(made, first.address)
+        serving = asyncio.create_task(made.client.serve())
+        await made.clock.sleep(10)
+        follow(made, second.address)
+        flushes.set()
+        await made.clock.sleep(1_000)
+        assert (second.connections, second.reports) == (1, [0])
+        assert first.reports == [], "a report may complete a send at a former master"
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+
+    run()
+
+
+def test_bytes_of_a_former_master_are_not_appended_once_there_is_room(
+    parts: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made, second = masters_log(parts), parts(**SLAVE), Master()
+        await second.start()
+        append = made.store.raw.append
+        is_full = True
+
+        def full(position: int, data: bytes) -> None:
+            if is_full:
+                raise StoreFull("no room")
+            append(position, data)
+
+        monkeypatch.setattr(made.store.raw, "append", full)
+        async with following(made) as first:
+            first.frame(0, log)
+            await made.clock.sleep(5_000)
+            follow(made, second.address)
+            is_full = False
+            await made.clock.sleep(10_000)
+            assert second.connections == 1
+            assert made.store.raw.end == 0
+
+    run()
+
+
 def test_a_master_that_is_away_is_tried_every_5_seconds_and_named_once(
     parts: MakeParts, caplog: pytest.LogCaptureFixture
 ) -> None:

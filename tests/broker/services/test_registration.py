@@ -411,3 +411,34 @@ async def test_a_replica_without_a_master_asks_every_5_seconds() -> None:
     serving.cancel()
     await ours.unregister()
     await server.server.stop()
+
+
+@in_virtual_time
+async def test_a_name_server_that_returns_without_knowing_the_master_takes_it_from_no_replica() -> (
+    None
+):
+    first, other, role = NameServer(), NameServer(), RoleCell(REPLICA)
+    await first.server.start()
+    await other.server.start()
+    other.reply = RegisterBrokerReply(master_addr="10.0.0.4:1", ha_server_addr="10.0.0.4:2")
+    config = BrokerConfig(name_servers=(first.address, other.address))
+    ours = NameServerRegistration(
+        RuntimeSettings(config), this_loop().clock, ADDRESSES, lambda: TABLE,
+        RegistrationTrigger(), role,
+    )  # fmt: skip
+    masters: list[str | None] = []
+    role.on_change.append(lambda _, now: masters.append(now.master))
+    await ours.step()
+    serving = asyncio.create_task(ours.serve())
+    await first.server.stop()
+    await asyncio.sleep(2)
+    anew = NameServer()
+    anew.server = Server(anew.router, host="127.0.0.1", port=int(first.address.rpartition(":")[2]))
+    await anew.server.start()
+    await asyncio.sleep(4)
+    assert len(anew.registered) == 1
+    assert masters == ["10.0.0.4:1"]
+    serving.cancel()
+    await ours.unregister()
+    await anew.server.stop()
+    await other.server.stop()

@@ -138,6 +138,11 @@ class Flush:
         wanted_ms = self._store.dirty_files * 1_000 // FILES_A_SECOND
         return since_ms < min(wanted_ms, CHECKPOINT_MS_MAX)
 
+    def follow_cut(self) -> None:
+        """Go back to where the log is durable now, after a cut: it may have been further."""
+        self._mark.release()
+        self._mark = AsyncWatermark(self._store.flushed_position, clock=self._clock)
+
     def close(self) -> None:
         """End the threads after their last flush."""
         self._threads.shutdown()

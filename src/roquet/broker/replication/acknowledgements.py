@@ -140,14 +140,18 @@ class Acknowledgements:
         return put_status(on_disk=on_disk, replicated=replicated)
 
     async def _replicate(self, position: int, deadline_ms: int) -> bool:
-        """Wait until enough logs hold everything in front of a position; False at the deadline."""
-        while self._needed() != 1:
+        """Wait until enough logs hold everything in front of a position.
+
+        False at the deadline, and when this broker leads no more: whether the next master has the
+        message is unknown.
+        """
+        while self._role.current.is_master and self._needed() != 1:
             mark = self._mark
             if await mark.reach(position, deadline_ms):
                 return True
             if mark is self._mark:
                 return False
-        return True
+        return self._role.current.is_master
 
     def _needed(self) -> int:
         """Logs that have to hold a message which is stored already."""

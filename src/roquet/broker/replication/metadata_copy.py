@@ -279,7 +279,8 @@ class MetadataCopy:
             target.delete_topics(changes.deleted, gone)
             session.due_ms.pop(OFFSETS, None)  # progress in a topic that was made anew
         topics.copy(changes.changed, master.ids, master.version, self._clock.now_ms())
-        session.topics_version = master.version
+        if follows:
+            session.topics_version = master.version
         await topics.saved()
 
     def _report_unproven(self, changes: TopicChanges) -> None:

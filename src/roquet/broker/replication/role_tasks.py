@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.role import Role, RoleCell
 from roquet.log_records import logger
 from roquet.model.errors import StoreError
 from roquet.net.clock import Clock
@@ -47,22 +47,28 @@ class RoleTasks:
         self._clock = clock
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        role.on_change.append(lambda *_: self._changed.set())
+        self._is_due = False
+        """Whether the broker has begun or ceased to be active, perhaps twice."""
+        role.on_change.append(self._note_change)
+
+    def _note_change(self, before: Role, role: Role) -> None:
+        self._is_due |= before.is_active != role.is_active
+        self._changed.set()
 
     def __len__(self) -> int:
         return sum(not task.done() for task in self._tasks)
 
     async def serve(self) -> None:
         """Run the tasks of the role, and change them with it, forever."""
-        is_active = self._role.current.is_active
-        self._start(is_active)
+        self._is_due = False
+        self._start(self._role.current.is_active)
         try:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                if self._role.current.is_active != is_active:
-                    is_active = not is_active
-                    await self._change(is_active)
+                if self._is_due:
+                    self._is_due = False
+                    await self._change(self._role.current.is_active)
         finally:
             await self._stop()
 
@@ -81,7 +87,6 @@ class RoleTasks:
             else:
                 self._start(is_active)
                 return
-        self._changed.set()
 
     def _start(self, is_active: bool) -> None:
         work = self._duties.of_master() if is_active else self._duties.of_replica()

@@ -183,6 +183,7 @@ class StreamClient:
             raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
         self._writer, self._framing = writer, self._new_framing()
         try:
+            self._check_master()
             self._check_peer(writer)
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
@@ -194,6 +195,11 @@ class StreamClient:
         finally:
             self._writer = None
             writer.transport.abort()
+
+    def _check_master(self) -> None:
+        """Raise StreamError when another broker is the master by now."""
+        if self._moved.is_set():
+            raise StreamError("it is not the master any more")
 
     def _check_peer(self, writer: asyncio.StreamWriter) -> None:
         """Raise StreamError when the master's address leads to this broker itself."""
@@ -226,8 +232,9 @@ class StreamClient:
 
     async def _take(self, frame: LogFrame) -> None:
         """Append a frame; while the disk is full, wait until there is room."""
-        self._check_frame(frame)
         while True:
+            self._check_master()
+            self._check_frame(frame)
             try:
                 return self._store.raw.append(frame.position, frame.body)
             except StoreFull as error:

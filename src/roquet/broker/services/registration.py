@@ -164,7 +164,7 @@ class NameServerRegistration:
             return
         with suppress(CallError):  # it is still away
             await self._pool.get(server, timeout_ms=TIMEOUT_MS)
-            self._note_master([await self._tell(server, self._registration())])
+            self._note_master([await self._tell(server, self._registration())], is_partial=True)
         if server in self._away:
             self._missed.set()
 
@@ -229,9 +229,10 @@ class NameServerRegistration:
         epoch = self._role.current.epoch
         return msgspec.structs.replace(version, state_version=epoch) if epoch else version
 
-    def _note_master(self, replies: Iterable[Reply | None]) -> None:
+    def _note_master(self, replies: Iterable[Reply | None], *, is_partial: bool = False) -> None:
         """Note where a replica's master is, by the first name server that knows it.
 
+        `is_partial`: not all name servers were asked, so none of them knowing it says nothing.
         Without one the tables are not copied; the stream goes on, since the master itself ends it.
         """
         role = self._role.current
@@ -239,6 +240,8 @@ class NameServerRegistration:
         if role.is_master or role.epoch or not answers:
             return
         known = next((answer for answer in answers if answer.master_addr), answers[0])
+        if is_partial and not known.master_addr:
+            return  # others may know it
         stream = self._settings.config.ha_master or known.ha_server_addr or role.master_stream
         master = known.master_addr or None
         self._role.change(msgspec.structs.replace(role, master=master, master_stream=stream))
