@@ -114,6 +114,19 @@ async def test_a_leader_whose_key_is_gone_learns_it_with_its_next_write() -> Non
 
 
 @in_virtual_time
+async def test_a_leader_that_was_replaced_names_the_new_one_as_soon_as_it_learns_of_it() -> None:
+    async with AsyncExitStack() as stack:
+        etcd = FakeEtcd()
+        one, two = await pair(stack, etcd)
+        etcd.expire_all()
+        await two.controller.leadership.step(0)
+        await one.controller.leadership.step(0)
+        view = one.controller.leadership.view
+        assert view.leader is not None
+        assert view.leader.address == two.address
+
+
+@in_virtual_time
 async def test_a_new_leader_replaces_a_master_that_died_meanwhile() -> None:
     async with AsyncExitStack() as stack:
         etcd = FakeEtcd()

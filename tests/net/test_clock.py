@@ -19,6 +19,15 @@ async def test_the_system_clock_is_the_machines() -> None:
     assert SYSTEM_CLOCK.monotonic_ms() - before >= 1
 
 
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="Linux has this clock")
+def test_the_monotonic_clock_counts_the_time_in_which_the_machine_was_suspended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clocks = {time.CLOCK_BOOTTIME: 61_000_000_000, time.CLOCK_MONOTONIC: 1_000_000_000}
+    monkeypatch.setattr(time, "clock_gettime_ns", clocks.__getitem__)
+    assert SYSTEM_CLOCK.monotonic_ms() == 61_000
+
+
 @in_virtual_time
 async def test_a_step_runs_after_each_interval_and_gets_the_time() -> None:
     told: list[int] = []

@@ -18,10 +18,20 @@ class Clock(Protocol):
         """Wall-clock time in ms since the epoch: for what is stored or shown. It may jump."""
 
     def monotonic_ms(self) -> int:
-        """Monotonic time in ms: for deadlines and durations. Its zero means nothing."""
+        """Monotonic time in ms: for deadlines and durations. Its zero means nothing.
+
+        It goes on while the machine is suspended: leases end in that time too.
+        """
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""
+
+
+_MONOTONIC: Final[int | None] = getattr(
+    time, "CLOCK_BOOTTIME", getattr(time, "CLOCK_MONOTONIC", None)
+)
+"""The system's clock that goes on while the machine is suspended: on Linux CLOCK_BOOTTIME, on macOS
+CLOCK_MONOTONIC. There time.monotonic_ns() stops meanwhile. None: Windows, where it does not."""
 
 
 class SystemClock:
@@ -38,7 +48,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         """Monotonic time in ms."""
-        return time.monotonic_ns() // 1_000_000
+        if _MONOTONIC is None:
+            return time.monotonic_ns() // 1_000_000
+        return time.clock_gettime_ns(_MONOTONIC) // 1_000_000
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""
