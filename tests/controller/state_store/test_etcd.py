@@ -43,6 +43,18 @@ async def test_going_on_to_lead_or_to_wait_writes_nothing() -> None:
     assert etcd.revision == before
 
 
+async def test_a_confirmation_that_gets_no_answer_has_changed_nothing() -> None:
+    etcd = FakeEtcd()
+    store = etcd_store(etcd)
+    term = (await store.acquire(A)).term
+    assert term is not None
+    etcd.fails = [StateStoreError("no response within 2000 ms", definite=False)]
+    with pytest.raises(StateStoreError, match="no response") as failed:
+        await store.confirm(term)
+    assert failed.value.definite
+    await store.confirm(term)
+
+
 async def test_when_the_leader_resigns_the_other_leads_with_its_groups() -> None:
     etcd = FakeEtcd()
     one, two = etcd_store(etcd), etcd_store(etcd)

@@ -118,10 +118,12 @@ class EtcdStore:
         return result.header.revision
 
     async def confirm(self, term: int) -> None:
-        """See StateStore."""
-        found = await self._gateway.call(
-            "/v3/kv/range", {"key": encoded(self._leader_key)}, RangeResponse
-        )
+        """See StateStore. Its errors are definite: whatever happens, nothing is written."""
+        request = {"key": encoded(self._leader_key)}
+        try:
+            found = await self._gateway.call("/v3/kv/range", request, RangeResponse)
+        except StateStoreError as error:
+            raise StateStoreError(str(error), definite=True) from error
         if not found.kvs or found.kvs[0].create_revision != term:
             raise _lost()
 
@@ -172,7 +174,7 @@ def _lost() -> LeadershipLost:
 def _decoded(pair: KeyValue, wanted: type[Any]) -> Any:
     try:
         return msgspec.json.decode(pair.data, type=wanted)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise StateStoreError(
             f"the value of {pair.name} in etcd is damaged ({error}): restore or delete it",
             definite=True,
