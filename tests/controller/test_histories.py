@@ -27,7 +27,7 @@ from roquet.testing.clock import this_loop
 KEY = "/roquet/g1/groups/bc"
 PORTS = (9878, 9879)
 STEPS = 120
-SEEDS = range(40)
+SEEDS = range(20)
 TERMS = LeaseTerms(length_ms=LEASE_MS)
 
 

@@ -149,6 +149,27 @@ async def test_a_new_leader_replaces_a_master_that_died_meanwhile() -> None:
 
 
 @in_virtual_time
+async def test_a_new_leader_knows_of_a_restart_that_was_told_before_it_led() -> None:
+    async with AsyncExitStack() as stack:
+        etcd = FakeEtcd()
+        _, two = await pair(stack, etcd)
+        first, second = [await stack.enter_async_context(broker(n)) for n in (1, 2)]
+        for each in (first, second):
+            await each.apply()
+            await each.beat()
+        await first.elect()
+        await first.alter(1, 1, 1, 2)
+        restarted, other = [await stack.enter_async_context(broker(n, port=9879)) for n in (1, 2)]
+        await restarted.beat(epoch=1, max_offset=10, releases_lease=True)
+        etcd.expire_all()
+        await two.controller.leadership.step(0)
+        await other.beat(epoch=1, max_offset=20)
+        with pytest.raises(CallRefused, match="may still acknowledge") as refused:
+            await restarted.elect()
+        assert refused.value.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
+
+
+@in_virtual_time
 async def test_without_etcd_roles_stay_and_nothing_is_decided(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -171,10 +171,12 @@ class Elections:
 
     def _request(self, state: LeaderState, name: str, request: ElectionRequest) -> ElectionRequest:
         asker = request.asker
+        live = self._liveness.live(name).get(asker) if asker is not None else None
+        releases = live is not None and live.releases_lease
         return ElectionRequest(
             asker=asker,
             designated=request.designated,
-            restarted=asker is not None and state.has_restarted(name, asker),
+            restarted=asker is not None and (releases or state.has_restarted(name, asker)),
             unclean=self.elects_unclean,
         )
 
