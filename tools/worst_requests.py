@@ -12,9 +12,10 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from roquet.broker.handlers import HANDLERS
+from roquet.controller.handlers import HANDLERS as CONTROLLERS
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.wire.call import Call
-from roquet.wire.calls import heartbeat, lock, pop, pull, query, reply, route, send
+from roquet.wire.calls import controller, heartbeat, lock, pop, pull, query, reply, route, send
 from roquet.wire.calls.admin import cold_reads, group, namesrv, settings, topic
 from roquet.wire.fields import encode_call
 from roquet.wire.frame import FRAME_SIZE_MAX, join_frame
@@ -302,6 +303,16 @@ def _many_topics(kind: Kind) -> Iterator[bytes]:
     yield frame(kind, topic_list=";".join(f"made{n}" for n in range(10_000)))
 
 
+def _replica_sets(kind: Kind) -> Iterator[bytes]:
+    for item in ('"broker-a"', '"made%d"'):
+        yield frame(kind, listed("[", item, "]", 1_000_000))
+
+
+def _changed_sets(kind: Kind) -> Iterator[bytes]:
+    for count in (10_000, 1_500_000):
+        yield frame(kind, listed('{"syncStateSet":[', "%d", '],"syncStateSetEpoch":1}', count))
+
+
 def _values(kind: Kind) -> Iterator[bytes]:
     for n in range(5):
         yield frame(kind, namespace="n", key=f"k{n}", value="x" * 200_000)
@@ -311,8 +322,10 @@ PLAIN: Final = frozenset(
     [
         "Ack",
         "AddWritePermission",
+        "ApplyBrokerId",
         "BrokerHeartbeat",
         "ChangeInvisible",
+        "CleanBrokerData",
         "CleanQueues",
         "CleanTopics",
         "CloneOffsets",
@@ -323,6 +336,7 @@ PLAIN: Final = frozenset(
         "DeleteKV",
         "DeleteTopic",
         "EarliestTime",
+        "ElectMaster",
         "EndTransaction",
         "ExchangeHaInfo",
         "ForbidGroup",
@@ -331,10 +345,13 @@ PLAIN: Final = frozenset(
         "GetAllOffsets",
         "GetAllProducers",
         "GetAllTopics",
+        "GetBrokerMembers",
         "GetClusterInfo",
+        "GetColdReadLimits",
         "GetConnections",
         "GetConsumers",
-        "GetColdReadLimits",
+        "GetControllerMetadata",
+        "GetControllerSettings",
         "GetCorrections",
         "GetDelayOffsets",
         "GetEntries",
@@ -345,9 +362,10 @@ PLAIN: Final = frozenset(
         "GetGroupsOfTopic",
         "GetHaStatus",
         "GetKV",
-        "GetBrokerMembers",
         "GetNameServerSettings",
+        "GetNextBrokerId",
         "GetProducers",
+        "GetReplicaInfo",
         "GetRequestModes",
         "GetRoute",
         "GetRunningInfo",
@@ -375,6 +393,7 @@ PLAIN: Final = frozenset(
         "QueryDataVersion",
         "QueryOffset",
         "Recall",
+        "RegisterWithController",
         "RemoveColdReadLimit",
         "ResetOffset",
         "ResumeCheck",
@@ -420,6 +439,9 @@ BODIES: Final[Mapping[Kind, Callable[[Kind], Iterator[bytes]]]] = MappingProxyTy
         namesrv.UpdateNameServerSettings: _settings,
         route.RegisterBroker: _registrations,
         namesrv.RegisterTopic: _routes,
+        controller.AlterSyncStateSet: _changed_sets,
+        controller.GetSyncStateData: _replica_sets,
+        controller.UpdateControllerSettings: _settings,
         route.PutKV: _values,
     }
 )
@@ -427,5 +449,5 @@ BODIES: Final[Mapping[Kind, Callable[[Kind], Iterator[bytes]]]] = MappingProxyTy
 
 def every_call() -> list[Kind]:
     """Every call that is answered, those last that delete what others need."""
-    served = {kind.__name__: kind for kind in (*HANDLERS, *NAME_SERVERS)}
+    served = {kind.__name__: kind for kind in (*HANDLERS, *NAME_SERVERS, *CONTROLLERS)}
     return sorted(served.values(), key=lambda kind: ("Delete" in kind.__name__, kind.__name__))

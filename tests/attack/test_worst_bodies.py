@@ -1,7 +1,8 @@
 """The worst request of every code, and how long another client waits meanwhile.
 
-A broker and a name server run in processes of their own. One connection asks for something small
-again and again; its longest wait during an attack is compared with its longest wait without one.
+A broker, a name server and a controller run in processes of their own. One connection asks for
+something small again and again; its longest wait during an attack is compared with its longest wait
+without one.
 """
 
 import os
@@ -10,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -21,8 +22,10 @@ import pytest
 import worst_requests
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.ingest.destination import QUEUES_MAX
+from roquet.controller.handlers import HANDLERS as CONTROLLERS
 from roquet.model.errors import CallError
 from roquet.model.topic import SubscriptionGroup, TopicConfig
+from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.net.blocking import BlockingChannel
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.group import GetConsumeStats
@@ -30,6 +33,7 @@ from roquet.wire.calls.admin.namesrv import GetNameServerSettings
 from roquet.wire.calls.admin.stats import GetAllConsumeStats, GetTimeSpan, GetTopicStats
 from roquet.wire.calls.admin.topic import CreateGroup, CreateGroups, CreateTopic, CreateTopics
 from roquet.wire.calls.bodies import SubscriptionGroups, TopicConfigs
+from roquet.wire.calls.controller import ApplyBrokerId, ElectMaster, GetReplicaInfo
 from roquet.wire.calls.offset import MaxOffset, UpdateOffset
 from roquet.wire.calls.send import Send
 from roquet.wire.fastjson.codec import dumps
@@ -86,6 +90,22 @@ from roquet.net.loop import run
 async def main():
     config = NameServerConfig(host="127.0.0.1", port=0, directory=Path(sys.argv[1]))
     async with NameServer(config) as server:
+        print(server.port, flush=True)
+        await asyncio.Event().wait()
+
+run(main())
+"""
+
+
+CONTROLLER = """
+import asyncio, sys
+from roquet.controller.app import ControllerServer
+from roquet.controller.config import ControllerConfig
+from roquet.net.loop import run
+
+async def main():
+    config = ControllerConfig(host="127.0.0.1", port=0, store="file:" + sys.argv[1])
+    async with ControllerServer(config) as server:
         print(server.port, flush=True)
         await asyncio.Event().wait()
 
@@ -185,10 +205,31 @@ def name_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
         yield Target(port, GetNameServerSettings())
 
 
-def attacks(depth: str, *, of_broker: bool) -> Iterator[tuple[str, list[bytes]]]:
+@pytest.fixture(scope="module")
+def controller(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Target]:
+    """A controller with a group of 50 brokers."""
+    for port in served(CONTROLLER, tmp_path_factory.mktemp("controller")):
+        name = str(worst_requests.KNOWN["broker_name"])
+        with BlockingChannel(f"127.0.0.1:{port}", timeout_ms=60_000) as channel:
+            for number in range(1, 51):
+                channel.call(
+                    ApplyBrokerId(
+                        cluster_name="c",
+                        broker_name=name,
+                        applied_broker_id=number,
+                        register_check_code=f"h:{number};1",
+                    )
+                )
+            channel.call(ElectMaster(broker_name=name, broker_id=1))
+        yield Target(port, GetReplicaInfo(broker_name=name))
+
+
+def attacks(
+    depth: str, served_calls: Collection[worst_requests.Kind]
+) -> Iterator[tuple[str, list[bytes]]]:
     """The name and the requests of each attack."""
     for turn, kind in enumerate(worst_requests.every_call()):
-        if (kind in HANDLERS) is of_broker:
+        if kind in served_calls:
             names = SAMPLE[turn % len(SAMPLE) :][:1] if depth == "short" else worst_requests.SHAPES
             for name in names:
                 yield f"{kind.__name__}: {name}", [worst_requests.SHAPES[name](kind)]
@@ -200,11 +241,13 @@ def attacks(depth: str, *, of_broker: bool) -> Iterator[tuple[str, list[bytes]]]
                 yield f"{kind.__name__}: worst {number}", [body]
 
 
-def worst_ratios(target: Target, depth: str, *, of_broker: bool) -> dict[str, float]:
+def worst_ratios(
+    target: Target, depth: str, served_calls: Collection[worst_requests.Kind]
+) -> dict[str, float]:
     idle_ms = max(longest_wait_ms(target, None) for _ in range(3))
     idle_ms = max(idle_ms, FLOOR_MS)
     ratios: dict[str, float] = {}
-    for name, frames in attacks(depth, of_broker=of_broker):
+    for name, frames in attacks(depth, served_calls):
         found: list[float] = []
         while len(found) < TRIES and min(found, default=RATIO_MAX) >= RATIO_MAX / 2:
             found.append(longest_wait_ms(target, frames) / idle_ms)
@@ -219,12 +262,17 @@ SHOWN = int(os.environ.get("ATTACK_SHOWN", "5"))
 
 
 def test_no_request_to_a_broker_holds_up_others(broker: Target, depth: str) -> None:
-    ratios = worst_ratios(broker, depth, of_broker=True)
+    ratios = worst_ratios(broker, depth, HANDLERS)
     assert {name: ratio for name, ratio in ratios.items() if ratio > RATIO_MAX} == {}
 
 
 def test_no_request_to_a_name_server_holds_up_others(name_server: Target, depth: str) -> None:
-    ratios = worst_ratios(name_server, depth, of_broker=False)
+    ratios = worst_ratios(name_server, depth, NAME_SERVERS)
+    assert {name: ratio for name, ratio in ratios.items() if ratio > RATIO_MAX} == {}
+
+
+def test_no_request_to_a_controller_holds_up_others(controller: Target, depth: str) -> None:
+    ratios = worst_ratios(controller, depth, CONTROLLERS)
     assert {name: ratio for name, ratio in ratios.items() if ratio > RATIO_MAX} == {}
 
 

@@ -48,10 +48,15 @@ async def test_a_lone_master_that_is_lost_stays_the_master() -> None:
 
 class FailingStore(MemoryStore):
     is_away = False
+    fault: Exception | None = None
+    """Raised by the next write."""
 
     async def save(self, term: int, name: str, group: ReplicaGroup, revision: int) -> int:
         if self.is_away:
             raise StateStoreError("the disk is full", definite=True)
+        if (fault := self.fault) is not None:
+            self.fault = None
+            raise fault
         return await super().save(term, name, group, revision)
 
 
@@ -73,6 +78,62 @@ async def test_an_election_that_could_not_be_stored_is_repeated(
             await three.beat()
             await sleep_ms(1_000)
         assert stored(server).master == 2
+
+
+@in_virtual_time
+async def test_a_fault_in_one_election_stops_neither_the_others_nor_later_ones(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    store = FailingStore()
+    async with controller(store) as server, AsyncExitStack() as stack:
+        one, two, _ = await trio(stack)
+        other = [await stack.enter_async_context(broker(n, name="bd")) for n in (1, 2)]
+        for each in other:
+            await each.apply()
+            await each.beat()
+        await other[0].elect()
+        await other[0].alter(1, 1, 1, 2)
+        store.fault = KeyError("a fault of ours")
+        await one.channel.close()
+        await other[0].channel.close()
+        await sleep_ms(100)
+        assert any("the election in group bc failed" in line for line in caplog.messages)
+        assert stored(server, "bd").master == 2
+        await two.beat()
+        await sleep_ms(server.config.scan_ms)
+        assert stored(server).master_epoch == 2
+
+
+@in_virtual_time
+async def test_a_scan_that_fails_is_followed_by_another(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with controller() as server, AsyncExitStack() as stack:
+        one, _, _ = await trio(stack)
+        liveness = server.controller.liveness
+
+        def fails(_now_ms: int) -> None:
+            monkeypatch.undo()
+            raise KeyError("a fault of ours")
+
+        monkeypatch.setattr(liveness, "expire", fails)
+        await one.channel.close()
+        await sleep_ms(2_000)
+        assert any("a scan for lost masters failed" in line for line in caplog.messages)
+        assert stored(server).master_epoch == 2
+
+
+@in_virtual_time
+async def test_names_of_brokers_that_are_gone_are_forgotten(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controller():
+        for _ in range(2):
+            async with broker(1) as one:
+                await one.beat(epoch=3)
+                await sleep_ms(100)
+            await sleep_ms(100)
+    assert len([line for line in caplog.messages if "nobody is elected" in line]) == 2
 
 
 @in_virtual_time

@@ -27,7 +27,7 @@ from roquet.testing.clock import this_loop
 KEY = "/roquet/g1/groups/bc"
 PORTS = (9878, 9879)
 STEPS = 120
-SEEDS = range(12)
+SEEDS = range(20)
 TERMS = LeaseTerms(length_ms=LEASE_MS)
 
 
@@ -127,10 +127,10 @@ class History:
         await sleep_ms(rng.randint(1, 120))
 
     async def etcd_fails(self) -> None:
-        match self.rng.randrange(3):
-            case 0:
+        match self.rng.randrange(6):
+            case 0 | 1 | 2:
                 self.etcd.expire_all()
-            case 1:
+            case 3:
                 self.etcd.forgets_answer = True
             case _:
                 self.etcd.is_away = True

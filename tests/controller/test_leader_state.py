@@ -223,7 +223,11 @@ async def test_a_released_lease_is_over_and_its_holder_has_restarted() -> None:
     assert lease is not None
     assert lease.until_ms == this_loop().clock.monotonic_ms()
     assert state.has_restarted("bc", 1)
-    await state.grant("bc", ASKED)
+    with pytest.raises(CallRefused, match="was started again: it has to be elected") as refused:
+        await state.grant("bc", ASKED)
+    assert code_of(refused) == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH
+    await state.update("bc", next_epoch)
+    await state.grant("bc", replace(ASKED, epoch=5))
     assert not state.has_restarted("bc", 1)
     state.release("bc", 9)
     state.release("nope", 1)

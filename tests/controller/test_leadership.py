@@ -114,6 +114,19 @@ async def test_a_leader_whose_key_is_gone_learns_it_with_its_next_write() -> Non
 
 
 @in_virtual_time
+async def test_a_leader_that_was_replaced_names_the_new_one_as_soon_as_it_learns_of_it() -> None:
+    async with AsyncExitStack() as stack:
+        etcd = FakeEtcd()
+        one, two = await pair(stack, etcd)
+        etcd.expire_all()
+        await two.controller.leadership.step(0)
+        await one.controller.leadership.step(0)
+        view = one.controller.leadership.view
+        assert view.leader is not None
+        assert view.leader.address == two.address
+
+
+@in_virtual_time
 async def test_a_new_leader_replaces_a_master_that_died_meanwhile() -> None:
     async with AsyncExitStack() as stack:
         etcd = FakeEtcd()
@@ -133,6 +146,27 @@ async def test_a_new_leader_replaces_a_master_that_died_meanwhile() -> None:
             await watching.beat(epoch=1, max_offset=5)
             await sleep_ms(100)
         assert (stored(two).master, stored(two).master_epoch) == (2, 2)
+
+
+@in_virtual_time
+async def test_a_new_leader_knows_of_a_restart_that_was_told_before_it_led() -> None:
+    async with AsyncExitStack() as stack:
+        etcd = FakeEtcd()
+        _, two = await pair(stack, etcd)
+        first, second = [await stack.enter_async_context(broker(n)) for n in (1, 2)]
+        for each in (first, second):
+            await each.apply()
+            await each.beat()
+        await first.elect()
+        await first.alter(1, 1, 1, 2)
+        restarted, other = [await stack.enter_async_context(broker(n, port=9879)) for n in (1, 2)]
+        await restarted.beat(epoch=1, max_offset=10, releases_lease=True)
+        etcd.expire_all()
+        await two.controller.leadership.step(0)
+        await other.beat(epoch=1, max_offset=20)
+        with pytest.raises(CallRefused, match="may still acknowledge") as refused:
+            await restarted.elect()
+        assert refused.value.code == ResponseCode.CONTROLLER_ELECT_MASTER_FAILED
 
 
 @in_virtual_time

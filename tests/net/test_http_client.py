@@ -128,3 +128,14 @@ async def test_nobody_listening_is_a_failure_to_connect() -> None:
         address = client.address
     with pytest.raises(ConnectFailed, match=f"cannot connect to {address}"):
         await posted(HttpClient(address))
+
+
+async def test_a_server_that_accepts_no_connection_has_got_no_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def never(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "open_connection", never)
+    with pytest.raises(ConnectFailed, match="no answer within 50 ms"):
+        await HttpClient("127.0.0.1:1").post("/", b"", timeout_ms=50)

@@ -67,7 +67,11 @@ class Elections:
         while True:
             await self._clock.sleep(PAUSE_MS_MIN)
             self._wanted.clear()
-            pause_ms = await self.scan()
+            try:
+                pause_ms = await self.scan()
+            except Exception:
+                log.exception("a scan for lost masters failed; it is tried again")
+                pause_ms = FAILED_MS
             try:
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._wanted.wait()
@@ -93,8 +97,13 @@ class Elections:
         return max(self._liveness.epoch_known(name), self._leadership.epoch_known(name))
 
     def _report_outdated(self, state: LeaderState) -> None:
-        """Log, once for each epoch, that brokers are in a later epoch than their group's state."""
-        for name in {*self._liveness.names, *state.names}:
+        """Log, once for each epoch, that brokers are in a later epoch than their group's state.
+
+        Names of which no broker lives and nothing is stored are forgotten.
+        """
+        names = {*self._liveness.names, *state.names}
+        self._outdated = {name: self._outdated[name] for name in names & self._outdated.keys()}
+        for name in names:
             group, epoch = state.group(name), self.epoch_known(name)
             stored = group.master_epoch if group else 0
             if epoch > max(stored, self._outdated.get(name, 0)):
@@ -115,6 +124,9 @@ class Elections:
         except CallRefused as error:
             log.warning("no election in group %s: %s", name, error)
             return [self._clock.monotonic_ms() + FAILED_MS]
+        except Exception:  # a fault: the other groups must not pay for it
+            log.exception("the election in group %s failed", name)
+            return []
         if result.retry_ms is None:
             return []
         return [max(result.retry_ms, self._clock.monotonic_ms() + RETRY_MS)]
@@ -159,10 +171,12 @@ class Elections:
 
     def _request(self, state: LeaderState, name: str, request: ElectionRequest) -> ElectionRequest:
         asker = request.asker
+        live = self._liveness.live(name).get(asker) if asker is not None else None
+        releases = live is not None and live.releases_lease
         return ElectionRequest(
             asker=asker,
             designated=request.designated,
-            restarted=asker is not None and state.has_restarted(name, asker),
+            restarted=asker is not None and (releases or state.has_restarted(name, asker)),
             unclean=self.elects_unclean,
         )
 

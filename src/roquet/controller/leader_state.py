@@ -56,7 +56,8 @@ class LeaderState:
         self._leases = dict.fromkeys(groups, assumed_lease(clock.monotonic_ms(), terms))
         self._withheld: dict[str, int] = {}
         """Names of groups whose leases are not prolonged, and until when."""
-        self._restarted: set[tuple[str, int]] = set()
+        self._restarted: dict[tuple[str, int], int] = {}
+        """Brokers that have released their leases, and the epoch of their group at that time."""
         self._locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._confirmation = SharedRun(lambda: store.confirm(term))
@@ -157,19 +158,26 @@ class LeaderState:
         if now_ms < self._withheld.get(name, now_ms):
             remark = "another broker is to be elected as soon as the lease is over"
             raise CallRefused(ResponseCode.CONTROLLER_INVALID_MASTER, remark)
+        if self._restarted.get((name, request.broker_id)) == request.epoch:
+            remark = f"the master of epoch {request.epoch} was started again: it has to be elected"
+            raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
         result = grant_lease(group, self.lease(name), request, now_ms, self._terms)
         if isinstance(result, Refusal):
             raise CallRefused(result.code, result.remark)
         self._leases[name] = result
-        self._restarted.discard((name, request.broker_id))
+        self._restarted.pop((name, request.broker_id), None)
         return result
 
     def release(self, name: str, broker_id: int) -> None:
-        """Note that a broker acknowledges nothing until it is granted a lease again."""
+        """Note that a broker acknowledges nothing until it is granted a lease again.
+
+        That is one of a later epoch: its log may have lost what had not reached the disk, so that
+        an election has to compare it with the others'.
+        """
         group = self.group(name)
         if group is None or broker_id not in group.replicas:
             return
-        self._restarted.add((name, broker_id))
+        self._restarted[name, broker_id] = group.master_epoch
         lease = self.lease(name)
         if lease is not None:
             self._leases[name] = released_lease(lease, broker_id, self._clock.monotonic_ms())

@@ -85,9 +85,9 @@ class Leadership:
             return
         if view.term is None and view.leader != self.view.leader and view.leader is not None:
             log.info("controller %s leads", view.leader.address)
-        self.view = view
         if before is not None and before.term != view.term:
             before.end("another controller leads" if view.term is None else "another term began")
+        self.view = view
         if self.state is None and view.term is not None:
             await self._begin(view.term)
 

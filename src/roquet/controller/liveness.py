@@ -31,6 +31,9 @@ class LiveBroker(msgspec.Struct, frozen=True, kw_only=True):
     peer: Peer
     seen: LastSeen
     candidate: Candidate
+    releases_lease: bool = False
+    """Whether it said that it acknowledges nothing until it is granted a lease again. It says so to
+    controllers that do not lead yet, too."""
 
 
 class Liveness:

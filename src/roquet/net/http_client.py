@@ -41,11 +41,15 @@ class HttpClient:
         Raises ConnectFailed; ConnectionLost or CallTimeout when the outcome is unknown; CallRefused
         with the status and the text of the body for any status but 200.
         """
+        connection = None
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 connection = self._reusable() or await self._connect()
                 return await self._exchange(connection, path, body)
         except TimeoutError as error:
+            if connection is None:
+                text = f"cannot connect to {self.address}: no answer within {timeout_ms} ms"
+                raise ConnectFailed(text) from error
             text = f"{self.address}{path}: no response within {timeout_ms} ms"
             raise CallTimeout(text) from error
 

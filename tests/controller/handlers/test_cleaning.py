@@ -64,3 +64,12 @@ async def test_an_unknown_group_and_odd_ids_are_refused() -> None:
         with pytest.raises(CallRefused) as refused:
             await clean(one, broker_controller_ids_to_clean="1,2")
         assert refused.value.code == 2005
+
+
+@in_virtual_time
+async def test_a_cluster_of_any_length_is_not_kept() -> None:
+    async with controller(), broker(1) as one:
+        await one.beat(epoch=3)
+        call = CleanBrokerData(cluster_name="C" * 10_000, broker_name="bc")
+        with pytest.raises(CallRefused, match="clusterName"):
+            await one.channel.call(call)

@@ -24,6 +24,8 @@ class FakeEtcd:
         self.forgets_answer = False
         """Whether the next transaction is carried out and its answer lost."""
         self.is_away = False
+        self.is_full = False
+        """Whether transactions are refused, since there is no space."""
 
     def answer(self, path: str, request: Json) -> Json:
         if self.is_away:
@@ -43,6 +45,8 @@ class FakeEtcd:
                 return {}
             case "/v3/kv/range":
                 return self.range(request)
+            case _ if self.is_full:
+                raise StateStoreError("etcdserver: mvcc: database space exceeded", definite=True)
             case _:
                 return self.transaction(request)
 

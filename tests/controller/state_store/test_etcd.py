@@ -43,6 +43,32 @@ async def test_going_on_to_lead_or_to_wait_writes_nothing() -> None:
     assert etcd.revision == before
 
 
+async def test_a_leader_goes_on_while_etcd_has_no_space_and_a_new_group_is_refused() -> None:
+    etcd = FakeEtcd()
+    store = etcd_store(etcd)
+    term = (await store.acquire(A)).term
+    assert term is not None
+    etcd.is_full = True
+    assert (await store.acquire(A)).term == term
+    await store.confirm(term)
+    with pytest.raises(StateStoreError, match="space exceeded") as failed:
+        await store.save(term, "bc", GROUP, 0)
+    assert failed.value.definite
+    assert (await store.acquire(A)).term == term
+
+
+async def test_a_confirmation_that_gets_no_answer_has_changed_nothing() -> None:
+    etcd = FakeEtcd()
+    store = etcd_store(etcd)
+    term = (await store.acquire(A)).term
+    assert term is not None
+    etcd.fails = [StateStoreError("no response within 2000 ms", definite=False)]
+    with pytest.raises(StateStoreError, match="no response") as failed:
+        await store.confirm(term)
+    assert failed.value.definite
+    await store.confirm(term)
+
+
 async def test_when_the_leader_resigns_the_other_leads_with_its_groups() -> None:
     etcd = FakeEtcd()
     one, two = etcd_store(etcd), etcd_store(etcd)

@@ -73,6 +73,18 @@ async def test_after_any_other_failure_the_result_is_unknown(answer: bytes) -> N
         await gateway.close()
 
 
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 429])
+async def test_what_etcd_refuses_was_certainly_not_written(status: int) -> None:
+    text = b"etcdserver: mvcc: database space exceeded"
+    answer = b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%s" % (status, len(text), text)
+    async with member(answer) as address:
+        gateway = EtcdGateway([address])
+        with pytest.raises(StateStoreError, match="space exceeded") as failed:
+            await ranged(gateway)
+        assert failed.value.definite
+        await gateway.close()
+
+
 async def test_after_a_failure_the_next_member_is_asked_first() -> None:
     async with member(b"") as broken, member(EMPTY) as healthy:
         gateway = EtcdGateway([broken, healthy])
@@ -85,4 +97,5 @@ async def test_after_a_failure_the_next_member_is_asked_first() -> None:
 def test_keys_and_values_are_base64() -> None:
     pair = KeyValue(key=encoded("/a/ü"), value=encoded("{}"))
     assert (pair.name, pair.data) == ("/a/ü", b"{}")
+    assert KeyValue(key="/w==").name == "\ufffd", "somebody else's key"
     assert range_of("/a/") == {"key": encoded("/a/"), "range_end": encoded("/a0")}

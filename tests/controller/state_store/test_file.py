@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,37 @@ async def test_two_controllers_do_not_share_a_directory(tmp_path: Path) -> None:
     with pytest.raises(StoreLocked, match="held by this process"):
         FileStore(tmp_path)
     await store.close()
+
+
+class SlowFiles(MemoryFiles):
+    """Files whose writes wait until the test lets them go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_go_on = threading.Event()
+
+    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
+        self.may_go_on.wait(10)
+        super().replace(path, data, keep=keep)
+
+
+async def test_a_directory_is_given_back_after_the_last_write_and_nothing_is_written_then() -> None:
+    files = SlowFiles()
+    store = FileStore(Path("/c"), files)
+    writing = asyncio.create_task(store.save(1, "bc", GROUP, 0))
+    await asyncio.sleep(0)
+    queued = asyncio.create_task(store.save(1, "bd", GROUP, 0))
+    closing = asyncio.create_task(store.close())
+    await asyncio.sleep(0)
+    with pytest.raises(StoreLocked):
+        FileStore(Path("/c"), files)
+    files.may_go_on.set()
+    await closing
+    again = FileStore(Path("/c"), files)
+    assert "bc" in await again.load(1)
+    await asyncio.gather(writing, queued)
+    with pytest.raises(LeadershipLost):
+        await store.save(1, "be", GROUP, 0)
 
 
 def test_every_changed_byte_is_found() -> None:

@@ -118,6 +118,15 @@ def test_a_group_whose_members_are_all_dead_has_no_master() -> None:
     assert (back.master, back.master_epoch) == (1, 6)
 
 
+def test_a_master_that_holds_a_lease_is_not_removed_without_a_successor() -> None:
+    alone, lease = led(TRIO, 1, 4), MasterLease(holder=None, until_ms=101)
+    early = elect(alone, ElectionRequest(), facts({2: SAME}, lease))
+    assert (early.group, refused(early)) == (alone, RefusalCode.ELECT_MASTER_FAILED)
+    assert early.retry_ms == 101
+    over = elect(alone, ElectionRequest(), facts({2: SAME}, replace(lease, until_ms=100)))
+    assert (over.group.master, over.group.master_epoch) == (None, 5)
+
+
 def test_nobody_is_elected_while_the_old_master_may_acknowledge() -> None:
     lease = MasterLease(holder=1, until_ms=101)
     live = {2: SAME, 3: SAME}

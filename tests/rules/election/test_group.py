@@ -5,6 +5,7 @@ from msgspec.structs import replace
 from tests.rules.election.conftest import group_of, led
 
 from roquet.rules.election.group import (
+    REPLICAS_MAX,
     Refusal,
     RefusalCode,
     RegisteredReplica,
@@ -55,6 +56,21 @@ def test_no_id_is_offered_twice() -> None:
     assert isinstance(lower, ReplicaGroup)
     assert lower.next_id == 8
     assert sorted(lower.replicas) == [1, 3, 7]
+
+
+def test_a_group_has_a_bounded_number_of_brokers_and_ids_near_the_next_one() -> None:
+    group = group_of(1)
+    far = apply_broker_id(group, "C", "bc", 2 + REPLICAS_MAX, "h:2;1")
+    assert isinstance(far, Refusal)
+    assert far.code == RefusalCode.BROKER_ID_INVALID
+    for broker_id in range(2, REPLICAS_MAX + 1):
+        applied = apply_broker_id(group, "C", "bc", broker_id, f"h:{broker_id};1")
+        assert isinstance(applied, ReplicaGroup)
+        group = applied
+    full = apply_broker_id(group, "C", "bc", REPLICAS_MAX + 1, "h:9;1")
+    assert isinstance(full, Refusal)
+    assert "at most 100 brokers" in full.remark
+    assert apply_broker_id(group, "C", "bc", 7, "h:7;1") == group, "known ones are answered"
 
 
 def test_a_broker_that_moved_has_its_new_address() -> None:

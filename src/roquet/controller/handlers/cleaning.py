@@ -18,7 +18,7 @@ async def clean(controller: Controller, call: CleanBrokerData, peer: Peer) -> Re
     they may apply for ids again and elect a master.
     """
     name, cluster = call.broker_name, call.cluster_name or ""
-    check_texts(brokerName=name)
+    check_texts(brokerName=name, **{"clusterName": cluster} if cluster else {})
     ids = broker_ids(call.broker_controller_ids_to_clean or "")
     epoch_known = controller.elections.epoch_known(name)
 

@@ -58,6 +58,7 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
             priority=PRIORITY_DEFAULT if priority is None else priority,
             heard_ms=now_ms,
         ),
+        releases_lease=bool(call.releases_lease),
     )
 
 

@@ -56,7 +56,7 @@ def sync_state_data(controller: Controller, call: calls.GetSyncStateData, _peer:
     if not call.body:
         return Reply()
     table: dict[str, calls.ReplicasInfo] = {}
-    for name in decode_body(call.body, list[str]):
+    for name in dict.fromkeys(decode_body(call.body, list[str])):  # a repeated one costs no more
         group = state.group(name)
         if group is not None and not group.is_removed:
             table[name] = _replicas(controller, group)

@@ -71,25 +71,30 @@ class EtcdStore:
     async def _campaign(self, identity: ControllerIdentity) -> LeadershipView:
         """Create the leader's key unless there is one, and read it.
 
-        Where there is one nothing is written: etcd keeps every revision until it is compacted.
+        Where there is one nothing is written: etcd keeps every revision until it is compacted, and
+        a leader goes on while etcd has no space for more.
         """
-        value = msgspec.json.encode(identity).decode()
-        members = {"request_range": range_of(self._members)}
-        leader = {"request_range": {"key": encoded(self._leader_key)}}
-        result = await self._transaction(
-            [_created(self._leader_key, 0)],
-            [self._put(self._leader_key, value, self._lease_id), leader, members],
-            [leader, members],
-        )
-        found, peers = (part.response_range.kvs for part in result.responses[-2:])
-        if not found:  # never, as etcd promises
-            raise StateStoreError("etcd has no leader's key after a transaction", definite=True)
-        leads = found[0].lease == self._lease_id
+        pairs = await self._leader_and_members()
+        if self._leader_key not in pairs:
+            value = msgspec.json.encode(identity).decode()
+            put = self._put(self._leader_key, value, self._lease_id)
+            await self._transaction([_created(self._leader_key, 0)], [put], [])
+            pairs = await self._leader_and_members()
+        leader = pairs.pop(self._leader_key, None)
+        if leader is None:  # its lease has ended since
+            raise StateStoreError("the leader's key in etcd is gone already", definite=True)
         return LeadershipView(
-            term=found[0].create_revision if leads else None,
-            leader=_decoded(found[0], ControllerIdentity),
-            peers=tuple(_decoded(peer, ControllerIdentity) for peer in peers),
+            term=leader.create_revision if leader.lease == self._lease_id else None,
+            leader=_decoded(leader, ControllerIdentity),
+            peers=tuple(_decoded(peer, ControllerIdentity) for peer in pairs.values()),
         )
+
+    async def _leader_and_members(self) -> dict[str, KeyValue]:
+        """The leader's key and those of the members, which follow it in etcd's order."""
+        request = {**range_of(self._members), "key": encoded(self._leader_key)}
+        found = await self._gateway.call("/v3/kv/range", request, RangeResponse)
+        is_ours = (self._leader_key, self._members)
+        return {pair.name: pair for pair in found.kvs if pair.name.startswith(is_ours)}
 
     async def load(self, term: int) -> Mapping[str, StoredGroup]:
         """See StateStore."""
@@ -118,10 +123,12 @@ class EtcdStore:
         return result.header.revision
 
     async def confirm(self, term: int) -> None:
-        """See StateStore."""
-        found = await self._gateway.call(
-            "/v3/kv/range", {"key": encoded(self._leader_key)}, RangeResponse
-        )
+        """See StateStore. Its errors are definite: whatever happens, nothing is written."""
+        request = {"key": encoded(self._leader_key)}
+        try:
+            found = await self._gateway.call("/v3/kv/range", request, RangeResponse)
+        except StateStoreError as error:
+            raise StateStoreError(str(error), definite=True) from error
         if not found.kvs or found.kvs[0].create_revision != term:
             raise _lost()
 
@@ -172,7 +179,7 @@ def _lost() -> LeadershipLost:
 def _decoded(pair: KeyValue, wanted: type[Any]) -> Any:
     try:
         return msgspec.json.decode(pair.data, type=wanted)
-    except (msgspec.MsgspecError, UnicodeError) as error:
+    except (msgspec.MsgspecError, ValueError) as error:
         raise StateStoreError(
             f"the value of {pair.name} in etcd is damaged ({error}): restore or delete it",
             definite=True,

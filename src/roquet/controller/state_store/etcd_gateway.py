@@ -11,12 +11,16 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from roquet.controller.state_store.interface import StateStoreError
-from roquet.model.errors import CallError, ConnectFailed, RemoteProtocolError
+from roquet.model.errors import CallError, CallRefused, ConnectFailed, RemoteProtocolError
 from roquet.net.http_client import HttpClient
 
 TIMEOUT_MS: Final = 2_000
 """Time for one request: longer than an election among etcd's members, which takes a second or two
 at its default settings, and shorter than the 3 s for which brokers wait for an answer."""
+
+DEFINITE_STATUSES: Final = frozenset({400, 401, 403, 404, 429})
+"""Statuses of requests that etcd does not carry out: they are wrong, too large or not permitted, or
+its space is used up. Other ones also tell of what the gateway gave up waiting for."""
 
 T = TypeVar("T")
 
@@ -33,8 +37,8 @@ class KeyValue(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The key as text."""
-        return b64decode(self.key).decode()
+        """The key as text; bytes that are none are replaced."""
+        return b64decode(self.key).decode(errors="replace")
 
     @property
     def data(self) -> bytes:
@@ -93,7 +97,8 @@ class EtcdGateway:
         """Make one call. Raises StateStoreError.
 
         A member that cannot be connected to is left for the next one. After any other failure the
-        next call goes to the next one, and this one is not repeated: it may have been carried out.
+        next call goes to the next one, and this one is not repeated: unless etcd has refused it, it
+        may have been carried out.
         """
         body, errors = msgspec.json.encode(request), list[str]()
         for _ in range(len(self._clients)):
@@ -106,9 +111,9 @@ class EtcdGateway:
                 errors.append(str(error))
             except (CallError, RemoteProtocolError, msgspec.MsgspecError) as error:
                 self._rotate()
-                # A gateway also reports as refused what it gave up waiting for.
+                is_definite = isinstance(error, CallRefused) and error.code in DEFINITE_STATUSES
                 raise StateStoreError(
-                    f"etcd at {client.address}: {error}", definite=False
+                    f"etcd at {client.address}: {error}", definite=is_definite
                 ) from error
         raise StateStoreError(f"etcd does not answer: {'; '.join(errors)}", definite=True)
 

@@ -98,8 +98,10 @@ class FileStore:
         self._check(term)
 
     async def close(self) -> None:
-        """See StateStore."""
-        self._lock.release()
+        """See StateStore. A write that is under way ends first: it would replace a later one."""
+        async with self._writing:
+            self._term += 1
+            self._lock.release()
 
     def _check(self, term: int) -> None:
         if term != self._term:

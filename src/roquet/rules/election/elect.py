@@ -80,7 +80,8 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
     """Elect a master.
 
     If the controller itself asked in vain, the group has no master from now on, its set stays, and
-    so only a member of it can be elected later.
+    so only a member of it can be elected later. While the lease runs the master keeps its place: a
+    controller that has just been started has not heard of it yet.
 
     Where acknowledgements do not wait for the whole set, members are compared by heartbeats that
     came after the end of the lease: an earlier one may be from before the last message that was
@@ -95,7 +96,7 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
         winner = _best(group, request, facts.live, group.replicas)
         is_unclean = winner is not None
     if winner is None:
-        return _nobody(group, request)
+        return _nobody(group, request, facts)
     if winner == group.master and not _has_restarted(group, request):
         remark = f"The old master {winner} is still alive"
         return ElectionResult(group=group, refusal=Refusal(RefusalCode.MASTER_STILL_EXIST, remark))
@@ -186,10 +187,12 @@ def _rank(group: ReplicaGroup, member: int, candidate: Candidate) -> tuple[int, 
     return -candidate.epoch, -candidate.end, candidate.priority, is_other, member
 
 
-def _nobody(group: ReplicaGroup, request: ElectionRequest) -> ElectionResult:
+def _nobody(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -> ElectionResult:
     if request.asker is not None:
         refusal = Refusal(RefusalCode.ELECT_MASTER_FAILED, "Failed to elect a new master")
         return ElectionResult(group=group, refusal=refusal)
+    if facts.lease is not None and facts.now_ms < facts.lease.until_ms:
+        return _too_early(group, facts.lease)
     remark = "Old master has down and failed to elect a new broker master"
     refusal = Refusal(RefusalCode.MASTER_NOT_AVAILABLE, remark)
     if group.master is not None:

@@ -23,6 +23,11 @@ FIRST_ID: Final = 1
 """Smallest id of a broker; 0 is what a master is called at name servers."""
 
 
+REPLICAS_MAX: Final = 100
+"""Brokers of a group, and ids that may be left out before a new one: a group's state stays small
+enough for one request to etcd, and its ids stay within their range."""
+
+
 class RefusalCode(IntEnum):
     """Why a controller refuses: response codes of the protocol."""
 
@@ -111,6 +116,12 @@ def apply_broker_id(
         return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
     if known is not None:
         return group
+    if len(group.replicas) >= REPLICAS_MAX or broker_id >= group.next_id + REPLICAS_MAX:
+        remark = (
+            f"broker id {broker_id} in {name}: a group has at most {REPLICAS_MAX} brokers, and its"
+            f" next id is {group.next_id}"
+        )
+        return Refusal(RefusalCode.BROKER_ID_INVALID, remark)
     replica = RegisteredReplica(check_code.partition(";")[0], check_code)
     return replace(
         group,
