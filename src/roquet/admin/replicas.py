@@ -153,6 +153,7 @@ async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> li
     by_id = {number: answers.status.get(address) for number, address in addresses.items()}
     leader = next((number for number, one in by_id.items() if one is not None and one.master), None)
     master = by_id[leader] if leader is not None else None
+    leads_at = addresses[leader] if leader is not None else None
     connections = {} if master is None else _connections(master, leader, addresses, by_id)
     rows = []
     for number, address in addresses.items():
@@ -164,12 +165,12 @@ async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> li
             epoch=answers.epochs.get(address),
             fault=str(answers.failed[address]) if address in answers.failed else None,
         )
-        if number == leader:
+        if master is not None and number == leader:
             rows.append(_master_row(row, master))
         else:
             row = _replica_row(row, by_id[number], master, connections.get(number))
-            first = _record_ends(row, answers.info.get(address, {}))
-            lag_ms = await _lag_ms(admin, addresses.get(leader), row, first)
+            ends = _record_ends(row, answers.info.get(address, {}))
+            lag_ms = await _lag_ms(admin, leads_at, row, ends)
             rows.append(msgspec.structs.replace(row, lag_ms=lag_ms))
     return rows + _strangers(group.broker_name, master, connections.values())
 

@@ -16,6 +16,7 @@ from roquet.cli.terminal.output import table
 from roquet.model.errors import RoquetError
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
     from rich.table import Table
 
 WATCH_S: Final = 1.0
@@ -74,7 +75,7 @@ async def _looks(
             yield str(error)
 
 
-def _picture(look: list[ReplicaStatus] | str, now_ms: int) -> object:
+def _picture(look: list[ReplicaStatus] | str, now_ms: int) -> "RenderableType":
     """A look as a table, and lines of what is amiss below it."""
     from rich.console import Group
 
