@@ -4,22 +4,32 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from typer.testing import CliRunner
 
+from roquet.admin import brokers
+from roquet.admin.client import AdminClient
 from roquet.cli.main import app
 from roquet.cli.process import runtime
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers import supervisor
+from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerProcess
 from roquet.cli.servers.supervisor import SupervisedProcess
 from roquet.client.producer import Producer
 from roquet.model.errors import UsageError
 
-Serving = tuple[asyncio.subprocess.Process, int]
-"""`roquet serve`, and the port of its name server."""
+
+class Serving(NamedTuple):
+    """`roquet serve`, its ports, and the rows of its table of brokers."""
+
+    process: asyncio.subprocess.Process
+    port: int
+    namesrv_port: int
+    rows: list[list[str]]
 
 
 class FakeChild(ChildProcess):
@@ -141,11 +151,13 @@ async def test_a_stop_signal_during_the_start_starts_no_further_process(
             stop.set()
             return names
 
-        async def broker(self, name: str) -> ChildProcess:
+        async def broker(self, broker: BrokerProcess) -> ChildProcess:
             raise AssertionError("no broker is begun")
 
     await supervisor.run_servers(
-        StoppedWhileStarting(brokers=1, port=1, namesrv_port=2, data=tmp_path)
+        StoppedWhileStarting(
+            brokers=[BrokerProcess(broker="broker-a", port=1)], namesrv_port=2, data=tmp_path
+        )
     )
     assert names.end.is_set()
 
@@ -156,23 +168,25 @@ def supervised(child: FakeChild, starts: ScriptedStarts) -> SupervisedProcess:
 
 
 def free_ports() -> tuple[int, int]:
-    """For a first broker and a name server, with room for a second broker."""
-    with socket.socket() as one, socket.socket() as other, socket.socket() as names:
+    """For a first broker and a name server, with room for a second broker and a replica of each."""
+    with socket.socket() as one, socket.socket() as names:
         while True:
             one.bind(("127.0.0.1", 0))
             port = one.getsockname()[1]
-            with suppress(OSError, OverflowError):
-                other.bind(("127.0.0.1", port + supervisor.PORT_STEP))
+            steps = (PORT_STEP, REPLICA_PORT_STEP, REPLICA_PORT_STEP + PORT_STEP)
+            with suppress(OSError, OverflowError), ExitStack() as others:
+                for step in steps:
+                    others.enter_context(socket.socket()).bind(("127.0.0.1", port + step))
                 names.bind(("127.0.0.1", 0))
                 return port, names.getsockname()[1]
 
 
-@pytest.fixture
-async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
-    """Two brokers and a name server, processes that a process looks after."""
+@asynccontextmanager
+async def served(directory: Path, *options: str, processes: int) -> AsyncIterator[Serving]:
+    """A name server and so many brokers, processes that a process looks after."""
     port, namesrv_port = free_ports()
-    command = ["-m", "roquet", "serve", "--brokers", "2", "--host", "127.0.0.1"]
-    command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(tmp_path)]
+    command = ["-m", "roquet", "serve", "--host", "127.0.0.1", *options]
+    command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(directory)]
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *command,
@@ -183,22 +197,35 @@ async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
     assert process.stdout is not None
     try:
         async with asyncio.timeout(60):
-            lines = [(await process.stdout.readline()).decode().split() for _ in range(4)]
-            assert [line[0] for line in lines] == ["name", "broker-a", "broker-b", "ready"]
-            assert lines[0][-1] == f"127.0.0.1:{namesrv_port}"
-            assert lines[1][-1] == f"127.0.0.1:{port}", "brokers listen where they are told to"
-            yield process, namesrv_port
+            names, head, *rows = [
+                (await process.stdout.readline()).decode().split() for _ in range(processes + 2)
+            ]
+            assert names == ["name", "server", f"127.0.0.1:{namesrv_port}"]
+            assert head == ["broker", "id", "role", "address", "directory"]
+            assert (await process.stdout.readline()).startswith(b"ready")
+            yield Serving(process, port, namesrv_port, rows)
     finally:
         if process.returncode is None:
             process.terminate()
             await process.communicate()
 
 
+@pytest.fixture
+async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
+    """Two brokers and a name server."""
+    async with served(tmp_path, "--brokers", "2", processes=2) as running:
+        assert [row[:4] for row in running.rows] == [
+            ["broker-a", "0", "master", f"127.0.0.1:{running.port}"],
+            ["broker-b", "0", "master", f"127.0.0.1:{running.port + PORT_STEP}"],
+        ], "brokers listen where they are told to"
+        yield running
+
+
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
     serving: Serving, tmp_path: Path
 ) -> None:
-    process, namesrv_port = serving
+    process, _, namesrv_port, _ = serving
     assert process.stderr is not None
     (victim,) = {pid for pid in _children(process.pid) if "broker-b" in _command(pid)}
     os.kill(victim, signal.SIGKILL)
@@ -212,8 +239,48 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_a_message_is_on_a_replica_once_its_sender_is_answered(tmp_path: Path) -> None:
+    (tmp_path / "all.conf").write_text("haListenPort=1\nbrokerRole=SLAVE\nslaveReadEnable=true\n")
+    own = tmp_path / "data" / "broker-a-1"
+    own.mkdir(parents=True)
+    (own / "broker.conf").write_text("replica_ack=flushed\n")
+    options = ["--replicas", "1", "-c", str(tmp_path / "all.conf")]
+    async with served(tmp_path / "data", *options, processes=2) as running:
+        assert [row[:4] for row in running.rows] == [
+            ["broker-a", "0", "SYNC_MASTER", f"127.0.0.1:{running.port}"],
+            ["broker-a", "1", "SLAVE", f"127.0.0.1:{running.port + REPLICA_PORT_STEP}"],
+        ]
+        async with Producer(f"127.0.0.1:{running.namesrv_port}") as producer:
+            receipt = await producer.send("orders", b"kept twice")
+            assert receipt.ok
+        assert b"kept twice" in _log_of(own)
+        async with AdminClient(f"127.0.0.1:{running.namesrv_port}") as admin:
+            replicas = await brokers.settings(admin, "broker-a#1")
+            masters = await brokers.settings(admin, "broker-a")
+        assert (masters["slaveReadEnable"], masters["inSyncReplicas"]) == ("true", "2")
+        assert replicas["slaveReadEnable"] == "false", "a file of its own is read in place"
+        running.process.send_signal(signal.SIGTERM)
+        assert await running.process.wait() == 0
+        assert running.process.stderr is not None
+        assert await running.process.stderr.read() == b""
+
+
+def _log_of(directory: Path) -> bytes:
+    return b"".join(path.read_bytes() for path in sorted((directory / "commitlog").iterdir()))
+
+
+def test_a_file_for_all_cannot_name_one_master(tmp_path: Path) -> None:
+    config = tmp_path / "broker.conf"
+    config.write_text("haMasterAddress=10.0.0.1:10912\n")
+    with pytest.raises(UsageError, match="each finds its own by the name server"):
+        CliRunner().invoke(
+            app, ["serve", "--replicas", "1", "-c", str(config)], catch_exceptions=False
+        )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 async def test_no_process_is_left_when_the_supervisor_is_killed(serving: Serving) -> None:
-    process, _ = serving
+    process = serving.process
     left = _children(process.pid)
     assert len(left) == 3
     process.kill()
@@ -246,7 +313,7 @@ def _command(pid: int) -> str:
 
 def test_wrong_use_is_an_error() -> None:
     runner = CliRunner()
-    with pytest.raises(UsageError, match="need ports up to 65535"):
+    with pytest.raises(UsageError, match="ports up to 65541 are needed"):
         runner.invoke(app, ["serve", "--brokers", "3", "--port", "65520"], catch_exceptions=False)
     with pytest.raises(UsageError, match="a host alone"):
         runner.invoke(app, ["serve", "--advertise", "here:1"], catch_exceptions=False)

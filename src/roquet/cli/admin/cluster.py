@@ -1,4 +1,4 @@
-"""roquet cluster show: brokers and their status."""
+"""roquet cluster: brokers, their status, and how far replicas are."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
@@ -37,6 +37,31 @@ def show(
     """Show all brokers in a line each, or one of them in full."""
     runtime.log_to_stderr(verbose=False)
     runtime.run(_show(namesrv, broker, json=json))
+
+
+@app.command()
+def replicas(
+    broker: Annotated[
+        str | None,
+        typer.Argument(help="Show those of this one.", autocompletion=completion.brokers),
+    ] = None,
+    *,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it anew every second, until Ctrl-C.")
+    ] = False,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Show masters and replicas: who is in sync, and how far the others are behind.
+
+    Exit code 1 when a master is away, or a replica does not answer or is not in sync.
+    """
+    from roquet.cli.admin import replica_view
+
+    runtime.log_to_stderr(verbose=False)
+    servers = namesrv_addresses(namesrv)
+    show_replicas = replica_view.watch if watch else replica_view.show
+    runtime.run(show_replicas(servers, broker, json=json))
 
 
 async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:

@@ -1,36 +1,50 @@
-"""roquet serve: a name server and several brokers on one machine, started again when one dies.
+"""roquet serve: a name server, brokers and replicas on one machine, restarted when one dies.
 
-start   name server ─▶ broker-a ─▶ broker-b ─▶ …
-stop    brokers, all at once ─▶ name server
+start   name server ─▶ broker-a ─▶ its replicas ─▶ broker-b ─▶ …
+stop    masters, all at once ─▶ replicas, all at once ─▶ name server
+
+A master ends before its replicas: senders that wait for a replica are answered until then.
 """
 
 import asyncio
-import string
-from collections.abc import Callable, Coroutine, Sequence
+import os
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from roquet.broker.settings import config_file
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
+from roquet.cli.servers.serve_plan import (
+    BROKERS_MAX,
+    IN_SYNC,
+    PORT_STEP,
+    REPLICA_PORT_STEP,
+    REPLICAS_MAX,
+    BrokerProcess,
+    broker_processes,
+)
 from roquet.cli.servers.start import ALL_INTERFACES, VerboseOption
 from roquet.cli.terminal import output
+from roquet.cli.terminal.output import table
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
+from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.store.filesystem.private_files import make_directories
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 log = logger(__name__)
 
-BROKERS_MAX: Final = len(string.ascii_lowercase)
-"""Brokers of one machine: each has a letter, and more brokers than cores are of no use."""
-
-PORT_STEP: Final = 10
-"""Between the ports of two brokers: each may also listen on the port two below its own."""
+OWN_CONFIG: Final = "broker.conf"
+"""File in the directory of a process that is read in place of the one for all."""
 
 PAUSE_MIN_S: Final = 1.0
 """Shortest pause before a process that died is restarted."""
@@ -50,16 +64,38 @@ def serve(  # noqa: PLR0913 - each is an option
     brokers: Annotated[
         int, typer.Option(min=1, max=BROKERS_MAX, help="How many: about one a core.")
     ] = 1,
+    replicas: Annotated[
+        int,
+        typer.Option(min=0, max=REPLICAS_MAX, help="Of each broker, each with the whole log."),
+    ] = 0,
+    in_sync: Annotated[
+        int | None,
+        typer.Option(
+            "--in-sync",
+            min=1,
+            help="Logs that have a message when its sender is answered, the master's included;"
+            f" 1 waits for no replica. {IN_SYNC} if there are replicas.",
+        ),
+    ] = None,
     port: Annotated[
-        int, typer.Option(help=f"The first broker's; the next one's is {PORT_STEP} higher.")
+        int,
+        typer.Option(
+            help=f"The first broker's; the next one's is {PORT_STEP} higher,"
+            f" a replica's {REPLICA_PORT_STEP:,} higher."
+        ),
     ] = PORT,
     namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
     data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="A directory for each broker in it.")
+        Path, typer.Option("--data", metavar="DIR", help="A directory for each process in it.")
     ] = Path("roquet-data"),
     config: Annotated[
         Path | None,
-        typer.Option("--config", "-c", help="A broker.conf for all; names and places are ours."),
+        typer.Option(
+            "--config",
+            "-c",
+            help="A broker.conf for all that have none in their directory;"
+            " names, ports, directories and roles are ours.",
+        ),
     ] = None,
     advertise: Annotated[
         str | None, typer.Option(metavar="HOST", help="The host that clients are told.")
@@ -69,17 +105,20 @@ def serve(  # noqa: PLR0913 - each is an option
     ] = None,
     verbose: VerboseOption = False,
 ) -> None:
-    """Start a name server and brokers, a process each. One that dies is started again."""
+    """Start a name server, brokers and replicas, a process each. One that dies is started again.
+
+    Roles are fixed: a replica copies its master and serves readers, and never becomes the master.
+    """
     runtime.log_to_stderr(verbose=verbose)
     if port < 1 or namesrv_port < 1:
         raise UsageError("--port and --namesrv-port: fixed ones, so that processes can come back")
-    if port + PORT_STEP * (brokers - 1) > 65_535:
-        raise UsageError(f"--port {port}: {brokers} brokers need ports up to 65535")
     if advertise is not None and ":" in advertise.strip("[]"):
         raise UsageError(f"--advertise {advertise!r}: a host alone, each broker has its own port")
+    processes = broker_processes(brokers, replicas, in_sync, port)
+    if replicas and config is not None:
+        _check_shared(config, processes[0])
     plan = ServerProcesses(
-        brokers=brokers,
-        port=port,
+        brokers=processes,
         namesrv_port=namesrv_port,
         data=data,
         config=config,
@@ -89,31 +128,42 @@ def serve(  # noqa: PLR0913 - each is an option
     runtime.run(run_servers(plan))
 
 
+def _check_shared(config: Path, broker: BrokerProcess) -> None:
+    """Raise UsageError for a file that would have replicas of several brokers copy one log."""
+    if config_file.load(config, {**os.environ, **broker.environ}).ha_master is not None:
+        raise UsageError(
+            f"{config}: haMasterAddress names one master for all replicas: leave it out, each"
+            " finds its own by the name server"
+        )
+
+
 class ServerProcesses:
     """The processes of `roquet serve`, and how each is started."""
 
     def __init__(
         self,
         *,
-        brokers: int,
-        port: int,
+        brokers: Sequence[BrokerProcess],
         namesrv_port: int,
         data: Path,
         config: Path | None = None,
         advertise: str | None = None,
         host: str | None = None,
     ) -> None:
-        self.names = [f"broker-{letter}" for letter in string.ascii_lowercase[:brokers]]
-        self._port = port
+        self.brokers = brokers
         self._namesrv_port = namesrv_port
         self._data = data
         self._config = config
         self._advertise = advertise
         self._host = host
 
+    def directory(self, broker: BrokerProcess) -> Path:
+        """Directory of a broker's messages."""
+        return self._data / broker.name
+
     def make_folders(self) -> None:
         """Create a directory for each broker and one for the logs."""
-        for name in ("logs", "namesrv", *self.names):
+        for name in ("logs", "namesrv", *(broker.name for broker in self.brokers)):
             make_directories(self._data / name)
 
     @property
@@ -128,24 +178,29 @@ class ServerProcesses:
         """Start the name server; returns when it is ready."""
         arguments = ["namesrv", "--port", str(self._namesrv_port)]
         arguments += ["--host", self._host or ALL_INTERFACES]
-        return await self._start("namesrv", [*arguments, "--data", str(self._data / "namesrv")])
+        arguments += ["--data", str(self._data / "namesrv")]
+        return await self._start("namesrv", arguments, {})
 
-    async def broker(self, name: str) -> ChildProcess:
+    async def broker(self, broker: BrokerProcess) -> ChildProcess:
         """Start a broker; returns when it is ready."""
-        port = self._port + PORT_STEP * self.names.index(name)
-        arguments = ["broker", "--name", name, "--port", str(port)]
+        directory = self.directory(broker)
+        arguments = ["broker", "--name", broker.broker, "--port", str(broker.port)]
         if self._host is not None:
             arguments += ["--host", self._host]
-        arguments += ["--data", str(self._data / name)]
+        arguments += ["--data", str(directory)]
         arguments += ["--namesrv", self._names]
-        if self._config is not None:
-            arguments += ["--config", str(self._config)]
+        own = directory / OWN_CONFIG
+        if (config := own if own.exists() else self._config) is not None:
+            arguments += ["--config", str(config)]
         if self._advertise is not None:
-            arguments += ["--advertise", f"{self._advertise}:{port}"]
-        return await self._start(name, arguments)
+            arguments += ["--advertise", f"{self._advertise}:{broker.port}"]
+        return await self._start(broker.name, arguments, broker.environ)
 
-    async def _start(self, name: str, arguments: Sequence[str]) -> ChildProcess:
-        child = await ChildProcess.start(name, "roquet", *arguments, logs=self._data / "logs")
+    async def _start(
+        self, name: str, arguments: Sequence[str], environ: Mapping[str, str]
+    ) -> ChildProcess:
+        logs = self._data / "logs"
+        child = await ChildProcess.start(name, "roquet", *arguments, logs=logs, environ=environ)
         try:
             child.address = await child.wait_ready("ready at ")
         except BaseException:
@@ -210,22 +265,33 @@ async def run_servers(plan: ServerProcesses) -> None:
         names = SupervisedProcess(await plan.namesrv(), plan.namesrv)
         stack.push_async_callback(names.stop)
         output.echo(f"name server  {names.child.address}")
-        brokers: list[SupervisedProcess] = []
-        stack.push_async_callback(_stop_all, brokers)
-        for name in plan.names:
+        masters: list[SupervisedProcess] = []
+        replicas: list[SupervisedProcess] = []
+        stack.push_async_callback(_stop_all, replicas)
+        stack.push_async_callback(_stop_all, masters)
+        rows = table("broker", "id", "role", "address", "directory")
+        for broker in plan.brokers:
             if stop.is_set():
                 return
-            process = SupervisedProcess(await plan.broker(name), _starter(plan, name))
-            brokers.append(process)
-            output.echo(f"{name:12} {process.child.address}")
-        tasks = [asyncio.create_task(process.supervise()) for process in (names, *brokers)]
+            process = SupervisedProcess(await plan.broker(broker), _starter(plan, broker))
+            (masters if broker.broker_id == MASTER_ID else replicas).append(process)
+            _add_row(rows, broker, process.child.address, plan.directory(broker))
+        tasks = [
+            asyncio.create_task(process.supervise()) for process in (names, *masters, *replicas)
+        ]
         stack.push_async_callback(_cancel, tasks)
+        output.console().print(rows)
         output.echo("ready (Ctrl-C stops)")
         await stop.wait()
 
 
-def _starter(plan: ServerProcesses, name: str) -> StartProcess:
-    return lambda: plan.broker(name)
+def _add_row(rows: "Table", broker: BrokerProcess, address: str, directory: Path) -> None:
+    role = "master" if broker.role is None else broker.role
+    rows.add_row(broker.broker, str(broker.broker_id), role, address, str(directory))
+
+
+def _starter(plan: ServerProcesses, broker: BrokerProcess) -> StartProcess:
+    return lambda: plan.broker(broker)
 
 
 async def _stop_all(processes: Sequence[SupervisedProcess]) -> None:

@@ -1,0 +1,276 @@
+"""Replicas: how far each broker of a name is behind its master, in bytes and in time.
+
+    master   907 ─▶ end of the log, connections of replicas: address, last report, in sync
+    replica  907 ─▶ end of its log, last contact        28 ─▶ end of its last whole record
+    master   33  ─▶ the first record that the replica lacks: since when it is behind
+
+A master knows its replicas by connection, not by id; `matched_connections` finds the ids. Apache's
+brokers answer the same calls.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from roquet.admin.client import AdminClient
+from roquet.model.errors import CallError, FieldError, RecordError, UsageError
+from roquet.model.route import BrokerData
+from roquet.model.settings import suggest
+from roquet.model.topic import MASTER_ID
+from roquet.net.address import split_address
+from roquet.wire.call import Reply
+from roquet.wire.calls.admin.stats import (
+    BrokerEpochs,
+    GetEpochs,
+    GetHaStatus,
+    GetRuntimeInfo,
+    HaClient,
+    HaConnection,
+    HaStatus,
+)
+from roquet.wire.calls.bodies import KVTable
+from roquet.wire.calls.query import ViewMessage
+from roquet.wire.fastjson import codec
+from roquet.wire.records import record
+
+UNKNOWN_END: Final = -1
+"""Sorts a replica that does not answer behind those that do."""
+
+
+class ReplicaStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """One broker of a name: its master, or a replica."""
+
+    broker: str
+    broker_id: int | None
+    """None: connected to the master, and unknown to name servers."""
+    address: str
+    is_master: bool
+    epoch: int | None = None
+    """Epoch of the last master whose records it has; None without a controller."""
+    log_end: int | None = None
+    """Position at which its log ends; None: not known."""
+    is_in_sync: bool | None = None
+    """Whether its master counts it as in sync; None while there is no master that says so."""
+    lag_bytes: int | None = None
+    """Bytes of the master's log that it lacks; None while that is not known."""
+    lag_ms: int | None = None
+    """How long ago the first message that it lacks was stored, by the clock of this machine; None
+    if not known: the master is away, or the first bytes that it lacks are no message."""
+    last_contact_ms: int | None = None
+    """When it last heard from its master, in ms since the epoch by its own clock; None for a master
+    and if not known."""
+    fault: str | None = None
+    """The error of a broker that does not answer."""
+
+
+class ReplicaPosition(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica that may be connected to the master."""
+
+    broker_id: int
+    host: str
+    log_end: int = UNKNOWN_END
+
+
+class _Answers(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers of all brokers, by address."""
+
+    status: Mapping[str, HaStatus]
+    info: Mapping[str, Mapping[str, str]]
+    epochs: Mapping[str, int | None]
+    failed: Mapping[str, CallError]
+
+
+async def statuses(admin: AdminClient, broker: str | None = None) -> list[ReplicaStatus]:
+    """Every broker of each name by id, or those of one name; the master is the first.
+
+    Raises UsageError for a name that there is not, RoquetError when there is no broker at all.
+    """
+    table = (await admin.cluster()).broker_addr_table
+    if broker is not None and broker not in table:
+        raise UsageError(f"there is no broker {broker!r}{suggest(broker, list(table))}")
+    groups = [table[name] for name in sorted(table) if broker in (None, name)]
+    answers = await _ask(admin, [each for group in groups for each in group.broker_addrs.values()])
+    rows = await asyncio.gather(*(_group(admin, group, answers) for group in groups))
+    return [row for group in rows for row in group]
+
+
+def matched_connections(
+    replicas: Iterable[ReplicaPosition], connections: Sequence[HaConnection]
+) -> dict[int, HaConnection]:
+    """Connections of a master by the id of the replica.
+
+    A connection says a host and a port that is no broker's. So those of a replica's host are its
+    own; of several on one host, and of those from other hosts, the replica whose log is longest has
+    the connection that has reported most.
+    """
+    found: dict[int, HaConnection] = {}
+    left = sorted(connections, key=lambda each: -each.slave_ack_offset)
+    waiting = sorted(replicas, key=lambda each: -each.log_end)
+    for is_on in (_is_on_host, _is_anywhere):
+        for replica in waiting:
+            if replica.broker_id not in found:
+                match = next((each for each in left if is_on(each, replica.host)), None)
+                if match is not None:
+                    found[replica.broker_id] = match
+                    left.remove(match)
+    return found
+
+
+def _is_on_host(connection: HaConnection, host: str) -> bool:
+    return connection.addr is not None and connection.addr.rpartition(":")[0].strip("[]") == host
+
+
+def _is_anywhere(_connection: HaConnection, _host: str) -> bool:
+    return True
+
+
+async def _ask(admin: AdminClient, addresses: Sequence[str]) -> _Answers:
+    brokers = {address: address for address in addresses}
+    (status, failed), (info, _), (epochs, _) = await asyncio.gather(
+        admin.ask_each(brokers, GetHaStatus()),
+        admin.ask_each(brokers, GetRuntimeInfo()),
+        admin.ask_each(brokers, GetEpochs()),  # refused without a controller
+    )
+    return _Answers(
+        status={address: codec.loads(reply.body, HaStatus) for address, reply in status.items()},
+        info={address: codec.loads(reply.body, KVTable).table for address, reply in info.items()},
+        epochs={address: _last_epoch(reply) for address, reply in epochs.items()},
+        failed=failed,
+    )
+
+
+def _last_epoch(reply: Reply) -> int | None:
+    ranges = codec.loads(reply.body, BrokerEpochs).epoch_list
+    return max((each.epoch for each in ranges), default=None)
+
+
+async def _group(admin: AdminClient, group: BrokerData, answers: _Answers) -> list[ReplicaStatus]:
+    """The brokers of one name."""
+    addresses = dict(sorted(group.broker_addrs.items()))
+    by_id = {number: answers.status.get(address) for number, address in addresses.items()}
+    leader = next((number for number, one in by_id.items() if one is not None and one.master), None)
+    master = by_id[leader] if leader is not None else None
+    leads_at = addresses[leader] if leader is not None else None
+    connections = {} if master is None else _connections(master, leader, addresses, by_id)
+    rows = []
+    for number, address in addresses.items():
+        row = ReplicaStatus(
+            broker=group.broker_name,
+            broker_id=number,
+            address=address,
+            is_master=number == (MASTER_ID if leader is None else leader),
+            epoch=answers.epochs.get(address),
+            fault=str(answers.failed[address]) if address in answers.failed else None,
+        )
+        if master is not None and number == leader:
+            rows.append(_master_row(row, master))
+        else:
+            row = _replica_row(row, by_id[number], master, connections.get(number))
+            ends = _record_ends(row, answers.info.get(address, {}))
+            lag_ms = await _lag_ms(admin, leads_at, row, ends)
+            rows.append(msgspec.structs.replace(row, lag_ms=lag_ms))
+    return rows + _strangers(group.broker_name, master, connections.values())
+
+
+def _connections(
+    master: HaStatus,
+    leader: int | None,
+    addresses: Mapping[int, str],
+    by_id: Mapping[int, HaStatus | None],
+) -> dict[int, HaConnection]:
+    replicas = [
+        ReplicaPosition(
+            broker_id=number,
+            host=split_address(addresses[number])[0],
+            log_end=_own(status).max_offset if status is not None else UNKNOWN_END,
+        )
+        for number, status in by_id.items()
+        if number != leader and (status is None or _own(status).is_activated is not False)
+    ]
+    return matched_connections(replicas, master.ha_connection_info)
+
+
+def _own(status: HaStatus) -> HaClient:
+    """The state of a replica by itself."""
+    return status.ha_client_runtime_info or HaClient()
+
+
+def _master_row(row: ReplicaStatus, master: HaStatus) -> ReplicaStatus:
+    end = master.master_commit_log_max_offset
+    return msgspec.structs.replace(row, log_end=end, is_in_sync=True, lag_bytes=0, lag_ms=0)
+
+
+def _replica_row(
+    row: ReplicaStatus,
+    status: HaStatus | None,
+    master: HaStatus | None,
+    connection: HaConnection | None,
+) -> ReplicaStatus:
+    """A replica by its own answer and by its connection to the master."""
+    reported = connection.slave_ack_offset if connection is not None else None
+    own = None if status is None else _own(status)
+    end = reported if own is None else own.max_offset
+    lag = None
+    if master is not None and end is not None:  # the replica was asked a moment later, or earlier
+        lag = max(master.master_commit_log_max_offset - max(end, reported or 0), 0)
+    return msgspec.structs.replace(
+        row,
+        log_end=end,
+        is_in_sync=None if master is None else connection is not None and connection.in_sync,
+        lag_bytes=lag,
+        last_contact_ms=(own.last_read_timestamp or None) if own is not None else None,
+    )
+
+
+def _record_ends(row: ReplicaStatus, info: Mapping[str, str]) -> list[int]:
+    """Positions at which a replica's last whole record may end, the latest first.
+
+    Bytes come in slices, so its log may end within a record; what it has dispatched does not.
+    """
+    ends = [] if row.log_end is None else [row.log_end]
+    with suppress(KeyError, ValueError):
+        ends.append(int(info["commitLogMaxOffset"]) - int(info["dispatchBehindBytes"]))
+    return ends
+
+
+async def _lag_ms(
+    admin: AdminClient, master: str | None, row: ReplicaStatus, ends: Sequence[int]
+) -> int | None:
+    """How long ago the first record that a replica lacks was stored."""
+    if row.lag_bytes == 0:
+        return 0
+    if master is None or row.lag_bytes is None:
+        return None
+    for position in ends:
+        try:
+            reply = await admin.ask(master, ViewMessage(offset=position))
+            stored_ms = record.decode(reply.body, check_crc=False).stored_ms
+        except (CallError, FieldError, RecordError):
+            continue
+        return max(admin.clock.now_ms() - stored_ms, 0)
+    return None
+
+
+def _strangers(
+    broker: str, master: HaStatus | None, matched: Iterable[HaConnection]
+) -> list[ReplicaStatus]:
+    """Connections of a master from replicas that name servers do not know."""
+    if master is None:
+        return []
+    known = {id(each) for each in matched}
+    return [
+        ReplicaStatus(
+            broker=broker,
+            broker_id=None,
+            address=each.addr or "?",
+            is_master=False,
+            log_end=each.slave_ack_offset,
+            is_in_sync=each.in_sync,
+            lag_bytes=max(each.diff, 0),
+        )
+        for each in master.ha_connection_info
+        if id(each) not in known
+    ]

@@ -1,0 +1,140 @@
+"""Replica view: the table of `roquet cluster replicas`, once or every second."""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from roquet.admin import replicas
+from roquet.admin.client import AdminClient
+from roquet.admin.replicas import ReplicaStatus
+from roquet.cli.process import runtime
+from roquet.cli.terminal import output
+from roquet.cli.terminal.exit_codes import FAILED
+from roquet.cli.terminal.output import table
+from roquet.model.errors import RoquetError
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+WATCH_S: Final = 1.0
+"""Between two looks of --watch."""
+
+
+async def show(servers: str | Sequence[str] | None, broker: str | None, *, json: bool) -> None:
+    """Print the replicas once; exits with code 1 if something is amiss."""
+    async with AdminClient(servers) as admin:
+        shown = await replicas.statuses(admin, broker)
+        now_ms = admin.clock.now_ms()
+    if json:
+        output.echo_json(shown)
+    else:
+        output.console().print(replica_table(shown, now_ms))
+    found = problems(shown)
+    for line in found:
+        output.echo(line, err=True)
+    if found:
+        sys.exit(FAILED)
+
+
+async def watch(servers: str | Sequence[str] | None, broker: str | None, *, json: bool) -> None:
+    """Print the replicas every second until a stop signal; in place on a terminal."""
+    from rich.live import Live
+
+    console = output.console()
+    stop = runtime.stop_signal()
+    async with AdminClient(servers) as admin:
+        looks = _looks(admin, broker, stop)
+        if json:
+            async for look in looks:
+                output.echo_json(look if isinstance(look, list) else [{"fault": look}])
+        elif not console.is_terminal:
+            async for look in looks:
+                console.print(_picture(look, admin.clock.now_ms()))
+        else:
+            with Live(console=console, auto_refresh=False) as live:
+                async for look in looks:
+                    live.update(_picture(look, admin.clock.now_ms()), refresh=True)
+
+
+async def _looks(
+    admin: AdminClient, broker: str | None, stop: asyncio.Event
+) -> AsyncIterator[list[ReplicaStatus] | str]:
+    """The replicas every second, or why nothing is known; errors of the first look are raised."""
+    yield await replicas.statuses(admin, broker)
+    while not stop.is_set():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(WATCH_S):
+                await stop.wait()
+                return
+        try:
+            yield await replicas.statuses(admin, broker)
+        except RoquetError as error:
+            yield str(error)
+
+
+def _picture(look: list[ReplicaStatus] | str, now_ms: int) -> "RenderableType":
+    """A look as a table, and lines of what is amiss below it."""
+    from rich.console import Group
+
+    if isinstance(look, str):
+        return output.styled_text(look, "red")
+    lines = (output.styled_text(line, "red") for line in problems(look))
+    return Group(replica_table(look, now_ms), *lines)
+
+
+def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
+    """A line for each broker; the epoch has a column where a controller gives one."""
+    has_epochs = any(each.epoch is not None for each in shown)
+    epoch = ("epoch",) if has_epochs else ()
+    rows = table(
+        "broker", "id", "role", "address", "in sync", *epoch, "lag bytes", "lag", "last contact",
+        numbers=5,
+    )  # fmt: skip
+    for each in shown:
+        rows.add_row(
+            each.broker,
+            "?" if each.broker_id is None else str(each.broker_id),
+            "master" if each.is_master else "replica",
+            each.address,
+            {True: "yes", False: "no", None: "-"}[each.is_in_sync],
+            *((_number(each.epoch),) if has_epochs else ()),
+            _number(each.lag_bytes),
+            _seconds(each.lag_ms),
+            _ago(each.last_contact_ms, now_ms),
+        )
+    return rows
+
+
+def problems(shown: Sequence[ReplicaStatus]) -> list[str]:
+    """What is amiss, in a line each."""
+    lines = []
+    for name in dict.fromkeys(each.broker for each in shown):
+        group = [each for each in shown if each.broker == name]
+        if not any(each.is_master for each in group):
+            lines.append(f"{name}: the master is away, so no message is taken")
+        lines += [f"{name} {_place(each)}" for each in group if _place(each)]
+    return lines
+
+
+def _place(each: ReplicaStatus) -> str:
+    where = f"{each.broker_id} at {each.address}"
+    if each.fault is not None:
+        return f"{where} cannot be reached: {each.fault}"
+    if each.is_in_sync is False:
+        return f"{where} is not in sync"
+    return ""
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _seconds(millis: int | None) -> str:
+    return "-" if millis is None else f"{millis / 1000:,.1f} s"
+
+
+def _ago(time_ms: int | None, now_ms: int) -> str:
+    return "-" if time_ms is None else f"{_seconds(max(now_ms - time_ms, 0))} ago"
