@@ -171,7 +171,10 @@ async def test_apaches_brokers_are_understood() -> None:
 
 async def test_a_replica_that_name_servers_do_not_know_is_shown_without_an_id() -> None:
     one, two = "10.0.0.1:10911", "10.0.0.2:10911"
-    answers = {(one, GetHaStatus): MASTER_STATUS, (two, GetHaStatus): REPLICA_STATUS}
+    answers: dict[tuple[str, type], Any] = {
+        (one, GetHaStatus): MASTER_STATUS,
+        (two, GetHaStatus): REPLICA_STATUS,
+    }
     _, _, stranger = await replicas.statuses(FakeAdmin({0: one, 1: two}, answers))
     assert (stranger.broker_id, stranger.address) == (None, "10.0.0.9:50000")
     assert (stranger.is_in_sync, stranger.lag_bytes) == (False, 3101292)

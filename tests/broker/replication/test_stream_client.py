@@ -263,7 +263,7 @@ def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(parts: Ma
         first, second = Master(), Master()
         await first.start()
         await second.start()
-        made.flush.step = lambda: flushes.wait()  # type: ignore[method-assign, assignment]
+        made.flush.step = flushes.wait  # type: ignore[method-assign, assignment]
         follow(made, first.address)
         serving = asyncio.create_task(made.client.serve())
         await made.clock.sleep(10)
