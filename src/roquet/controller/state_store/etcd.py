@@ -5,8 +5,9 @@
     /roquet/<group of controllers>/groups/<name>   a group, as JSON
 
 A term is the revision in which the leader's key was created. Every write is a transaction that
-compares this revision, the key's etcd lease and the revision of the group, and `confirm` reads the key through etcd's quorum, so
-no clock decides who leads: the etcd lease only says when the key of a dead leader disappears.
+compares this revision, the key's etcd lease and the revision of the group, and `confirm` reads the
+key through etcd's quorum, so no clock decides who leads: the etcd lease only says when the key of a
+dead leader disappears.
 """
 
 from collections.abc import Mapping
