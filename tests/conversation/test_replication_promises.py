@@ -4,6 +4,13 @@ A cell is what is lost after the answer: a process (its files stay as they are),
 not flushed may go), or the master's disk (its directory is gone, and the replica's is left).
 """
 
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -26,7 +33,15 @@ from roquet.wire.codes import ResponseCode
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
 FILE_SIZE = 16 * 1024
-LAYOUT = {"log_file_size": FILE_SIZE, "queue_file_entries": 100, "index_slots": 64}
+LAYOUT = {
+    "log_file_size": FILE_SIZE,
+    "queue_file_entries": 100,
+    "index_slots": 64,
+    "index_entries": 256,
+}
+STORE = StoreConfig(
+    log_file_size=FILE_SIZE, queue_file_entries=100, index_slots=64, index_entries=256
+)
 NEVER_MS = 3_600_000
 """An interval of flushing that is not over in a test."""
 
@@ -42,7 +57,7 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
     master: dict[str, Any]
     replica: dict[str, Any] = {}
-    properties: str | None = None
+    properties: str = ""
     is_parted: bool = False
     """Whether the replica is cut off before the send."""
     code: int = ResponseCode.SUCCESS
@@ -112,11 +127,8 @@ async def answered(cell: Cell, here: PowerLossFiles, there: PowerLossFiles) -> i
 def log_of(files: PowerLossFiles) -> PowerLossFiles:
     """The files of the log as they are now: queues are built from it."""
     log = PowerLossFiles()
-    log.contents = {
-        path: bytearray(content)
-        for path, content in files.contents.items()
-        if "commitlog" in path.parts
-    }
+    twin = files.copy()
+    log.contents = {p: data for p, data in twin.contents.items() if "commitlog" in p.parts}
     log.blocks = {path: files.blocks.get(path, 0) for path in log.contents}
     log.durable = {path: data for path, data in files.durable.items() if path in log.contents}
     log.named = set(files.named)
@@ -125,7 +137,7 @@ def log_of(files: PowerLossFiles) -> PowerLossFiles:
 
 def has_message(files: MemoryFiles) -> bool:
     """Whether a broker that starts with these files has the message."""
-    store = Store.open(None, StoreConfig(**LAYOUT), files=files, now_ms=0)
+    store = Store.open(None, STORE, files=files, now_ms=0)
     try:
         return "orders" in store.topics() and read_bodies(store, "orders") == [b"kept"]
     finally:
@@ -152,3 +164,63 @@ def test_an_answer_promises_what_the_table_says(cell: Cell) -> None:
     assert survives_power_loss(master) is cell.survives_machine
     assert has_message(replica.copy()) is cell.survives_disk
     assert survives_power_loss(replica) is cell.survives_all
+
+
+@contextmanager
+def broker_process(directory: Path, **settings: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """The address of a broker in a process of its own, which is killed at the end."""
+    config = "".join(f"{key}={value}\n" for key, value in settings.items())
+    directory.mkdir()
+    (directory / "broker.conf").write_text(config)
+    command = [sys.executable, "-m", "roquet", "broker", "--name", "b", "--host", "127.0.0.1"]
+    command += ["--data", str(directory), "-c", str(directory / "broker.conf")]
+    environ = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().rpartition("ready at ")[2].strip(), process
+        finally:
+            process.kill()
+
+
+def bodies_on_disk(directory: Path) -> list[bytes]:
+    store = Store.open(directory, STORE, now_ms=0)
+    try:
+        return read_bodies(store, "orders")
+    finally:
+        store.close(0)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_what_two_logs_acknowledged_is_in_both_when_both_processes_are_killed(
+    tmp_path: Path, unused_tcp_port_factory: Any
+) -> None:
+    port, other = unused_tcp_port_factory(), unused_tcp_port_factory()
+    stream = unused_tcp_port_factory()
+    common = {**{key: str(value) for key, value in LAYOUT.items()}, "vip_port": "false"}
+    master = {**common, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "listenPort": str(port)}
+    replica = {**common, "brokerRole": "SLAVE", "brokerId": "1", "listenPort": str(other)}
+    replica["haMasterAddress"] = f"127.0.0.1:{stream}"
+    here, there = tmp_path / "master", tmp_path / "replica"
+    with (
+        broker_process(here, **master, haListenPort=str(stream)) as (address, first),
+        broker_process(there, **replica) as (_, second),
+    ):
+        host, _, number = address.rpartition(":")
+        async with await Channel.connect(host, int(number)) as channel:
+            topic = CreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)
+            await channel.call(topic)
+            sent = []
+            for each in range(50):
+                body = b"%d" % each
+                call = Send(
+                    producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=body
+                )
+                reply = await channel.call(call, 10_000)
+                if reply.code == ResponseCode.SUCCESS:
+                    sent.append(body)
+            os.kill(first.pid, signal.SIGKILL)
+            os.kill(second.pid, signal.SIGKILL)
+    assert len(sent) > 40
+    assert set(sent) <= set(bodies_on_disk(here))
+    assert set(sent) <= set(bodies_on_disk(there))
