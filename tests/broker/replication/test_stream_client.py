@@ -265,7 +265,7 @@ def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(
         first, second = Master(), Master()
         await first.start()
         await second.start()
-        made.flush.step = flushes.wait  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(made.flush, "step", flushes.wait)
         follow(made, first.address)
         serving = asyncio.create_task(made.client.serve())
         await made.clock.sleep(10)
