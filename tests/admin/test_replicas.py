@@ -1,6 +1,6 @@
 """Replicas as their operators see them, of our brokers and by answers of Apache's."""
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 from unittest.mock import AsyncMock
@@ -45,7 +45,7 @@ REPLICA_STATUS = b"""{"haClientRuntimeInfo":{"lastReadTimestamp":1700000000000,
 class FakeAdmin(AdminClient):
     """Brokers that answer what a test says, by address and kind of call."""
 
-    def __init__(self, addresses: dict[int, str], answers: Mapping[tuple[str, type], Any]) -> None:
+    def __init__(self, addresses: dict[int, str], answers: dict[tuple[str, Any], Any]) -> None:
         self.clock = AsyncMock(Clock, now_ms=lambda: 1_700_000_005_000)
         data = BrokerData(cluster="c", broker_name="broker-a", broker_addrs=addresses)
         self._info = ClusterInfo(broker_addr_table={"broker-a": data})
@@ -171,7 +171,10 @@ async def test_apaches_brokers_are_understood() -> None:
 
 async def test_a_replica_that_name_servers_do_not_know_is_shown_without_an_id() -> None:
     one, two = "10.0.0.1:10911", "10.0.0.2:10911"
-    answers = {(one, GetHaStatus): MASTER_STATUS, (two, GetHaStatus): REPLICA_STATUS}
+    answers: dict[tuple[str, Any], Any] = {
+        (one, GetHaStatus): MASTER_STATUS,
+        (two, GetHaStatus): REPLICA_STATUS,
+    }
     _, _, stranger = await replicas.statuses(FakeAdmin({0: one, 1: two}, answers))
     assert (stranger.broker_id, stranger.address) == (None, "10.0.0.9:50000")
     assert (stranger.is_in_sync, stranger.lag_bytes) == (False, 3101292)

@@ -14,6 +14,8 @@ def test_without_settings_it_listens_where_apaches_documents_say_and_keeps_nothi
     [
         ({"lease_ms": 99}, "lease_ms: 99 is less than 100"),
         ({"scan_ms": 0}, "scan_ms: 0 is less than 1"),
+        ({"scan_ms": 10**400}, "is more than 86400000, a day"),
+        ({"lease_ms": 86_400_001}, "lease_ms: 86400001 is more than 86400000, a day"),
         ({"port": -1}, "port: -1 is less than 0"),
         ({"stroe": "memory"}, "did you mean 'store'"),
         ({"store": 3}, "store: 3 is not a text"),

@@ -142,6 +142,7 @@ async def test_another_leader_ends_the_term() -> None:
 async def test_a_lease_is_granted_after_the_store_has_confirmed_the_leadership() -> None:
     store = SlowStore()
     state = await led_state(store)
+    await state.grant("bc", ASKED)  # also stores how long leases are
     asked_ms = this_loop().clock.monotonic_ms()
     lease = await state.grant("bc", ASKED)
     assert lease.holder == 1
@@ -212,6 +213,35 @@ async def test_a_new_leader_assumes_a_lease_that_it_did_not_grant() -> None:
     lease = state.lease("bc")
     assert lease is not None
     assert (lease.holder, lease.until_ms) == (None, TERMS.wait_ms)
+
+
+@in_virtual_time
+async def test_a_leader_with_a_shorter_lease_waits_for_the_longer_ones_of_the_one_before() -> None:
+    store = SlowStore()
+    state = await led_state(store)
+    await state.grant("bc", ASKED)
+    shorter = replace(TERMS, length_ms=400)
+    clock = this_loop().clock
+    for groups in (await store.load(1), {"bc": StoredGroup(GROUP, 1)}):
+        lease = LeaderState(store, 1, groups, clock, shorter).lease("bc")
+        assert lease is not None
+        is_known = groups["bc"].group.lease_ms == TERMS.length_ms
+        expected = TERMS if is_known else shorter
+        assert lease.until_ms == clock.monotonic_ms() + expected.wait_ms
+    assert (await store.load(1))["bc"].group.lease_ms == TERMS.length_ms
+
+
+@in_virtual_time
+async def test_a_lease_whose_length_cannot_be_stored_is_not_granted() -> None:
+    store = SlowStore()
+    state = await led_state(store)
+    before = state.lease("bc")
+    asking = asyncio.create_task(state.grant("bc", ASKED))
+    await this_loop().clock.sleep(150)
+    store.error = StateStoreError("etcd is away", definite=True)
+    with pytest.raises(CallRefused, match="etcd is away"):
+        await asking
+    assert state.lease("bc") == before
 
 
 @in_virtual_time

@@ -35,8 +35,8 @@ INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
 INLINE: Final = re.compile(r"`(roquet [^`]+)`")
 SPARK: Final = re.compile(r"roquet (spark|lab)\b")
 
-SERVER: Final = re.compile(r"roquet (dev|serve|namesrv|broker -c)\b")
-ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s")
+SERVER: Final = re.compile(r"roquet (dev|serve|namesrv|controller|broker -c)\b")
+ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s|--watch")
 """They run until Ctrl-C."""
 
 ELSEWHERE: Final = {
@@ -239,9 +239,11 @@ class Terminal:
     def serve(self, command: str) -> tuple[int, str]:
         """Stop a server in good order once it is ready."""
         (self._directory / "broker.conf").write_text("brokerName = broker-c\n")
-        ports = {"dev": " --port 0 --namesrv-port 0", "namesrv": " --port 0", "broker": " --port 0"}
+        any_port = dict.fromkeys(("namesrv", "controller", "broker"), " --port 0")
+        ports = {"dev": " --port 0 --namesrv-port 0", **any_port}
         first = free_ports()
         free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
+        free += " --controller-port 0" if "--controller " in command else ""
         output = ""
         with self.start(command.removesuffix(" &") + free) as process:
             assert process.stdout is not None
@@ -266,7 +268,8 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
 
 
 def free_ports() -> int:
-    """The first of a run of ports that is probably free: four brokers take every tenth."""
+    """The first of a run of ports that is probably free: four brokers take every tenth, replicas
+    each thousandth."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from roquet.model.config_check import CheckedConfig, check_least
+from roquet.model.errors import ConfigError
 from roquet.net.tls import ServerTls
 from roquet.rules.election.lease import LENGTH_MS
 
@@ -18,6 +19,10 @@ MEMORY_STORE: Final = "memory"
 
 LEASE_MS_MIN: Final = 100
 """Shorter leases end before the next heartbeat of a broker comes."""
+
+
+TIME_MS_MAX: Final = 24 * 60 * 60 * 1_000
+"""Longest time of a setting."""
 
 
 class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
@@ -53,3 +58,6 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, {"scan_ms": 1, "lease_ms": LEASE_MS_MIN, "port": 0})
+        for name in ("scan_ms", "lease_ms"):
+            if (value := getattr(self, name)) > TIME_MS_MAX:
+                raise ConfigError(f"{name}: {value} is more than {TIME_MS_MAX}, a day")

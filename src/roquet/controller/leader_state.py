@@ -9,6 +9,8 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from roquet.controller.state_store.interface import (
     LeadershipLost,
     StateStore,
@@ -53,7 +55,11 @@ class LeaderState:
         self._clock = clock
         self._terms = terms
         self._groups = dict(groups)
-        self._leases = dict.fromkeys(groups, assumed_lease(clock.monotonic_ms(), terms))
+        now_ms = clock.monotonic_ms()
+        self._leases = {
+            name: assumed_lease(now_ms, _longest(terms, stored.group))
+            for name, stored in groups.items()
+        }
         self._withheld: dict[str, int] = {}
         """Names of groups whose leases are not prolonged, and until when."""
         self._restarted: dict[tuple[str, int], int] = {}
@@ -136,7 +142,8 @@ class LeaderState:
         The store confirms first that this controller leads, so without the store no lease is
         granted: masters then go on until their leases end, `lease_ms` after the last heartbeat that
         was answered, and refuse writes until the store answers again. A longer lease lets them
-        outlast a longer pause of etcd, and lets replicas wait longer after a master was lost.
+        outlast a longer pause of etcd, and lets replicas wait longer after a master was lost. Its
+        length is stored first, for controllers with another setting.
         """
         try:
             self._check()
@@ -145,16 +152,26 @@ class LeaderState:
         except StateStoreError as error:
             raise self._refused(error) from error
         async with self.lock(name):
-            now_ms = self._clock.monotonic_ms()
-            return self._granted(name, request, now_ms)
+            lease = self._next_lease(name, request)
+            group = self.group(name)
+            if (
+                group is not None and group.lease_ms < self._terms.length_ms
+            ):  # the first of its kind
+                await self.save(name, replace(group, lease_ms=self._terms.length_ms))
+                lease = self._next_lease(name, request)
+            self._leases[name] = lease
+            self._restarted.pop((name, request.broker_id), None)
+            return lease
 
-    def _granted(self, name: str, request: LeaseRequest, now_ms: int) -> MasterLease:
+    def _next_lease(self, name: str, request: LeaseRequest) -> MasterLease:
+        """The lease to grant; CallRefused if it cannot be granted."""
         if self.has_ended:
             raise CallRefused(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)
         group = self.group(name)
         if group is None:
             remark = f"there is no group {name}"
             raise CallRefused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, remark)
+        now_ms = self._clock.monotonic_ms()
         if now_ms < self._withheld.get(name, now_ms):
             remark = "another broker is to be elected as soon as the lease is over"
             raise CallRefused(ResponseCode.CONTROLLER_INVALID_MASTER, remark)
@@ -164,8 +181,6 @@ class LeaderState:
         result = grant_lease(group, self.lease(name), request, now_ms, self._terms)
         if isinstance(result, Refusal):
             raise CallRefused(result.code, result.remark)
-        self._leases[name] = result
-        self._restarted.pop((name, request.broker_id), None)
         return result
 
     def release(self, name: str, broker_id: int) -> None:
@@ -206,6 +221,11 @@ class LeaderState:
             self.end(str(error))
             return CallRefused(ResponseCode.CONTROLLER_NOT_LEADER, NOT_LEADER)
         return CallRefused(ResponseCode.CONTROLLER_NOT_LEADER, f"{NOT_LEADER}: {error}")
+
+
+def _longest(terms: LeaseTerms, group: ReplicaGroup) -> LeaseTerms:
+    """Terms of the longest lease that a master of the group may hold."""
+    return replace(terms, length_ms=max(terms.length_ms, group.lease_ms))
 
 
 class SharedRun:

@@ -256,14 +256,16 @@ def test_another_master_is_followed_at_once(parts: MakeParts) -> None:
     run()
 
 
-def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(parts: MakeParts) -> None:
+def test_a_master_that_is_another_one_while_it_is_connected_to_is_left(
+    parts: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
     @in_virtual_time
     async def run() -> None:
         made, flushes = parts(**SLAVE), asyncio.Event()
         first, second = Master(), Master()
         await first.start()
         await second.start()
-        made.flush.step = lambda: flushes.wait()  # type: ignore[method-assign, assignment]
+        monkeypatch.setattr(made.flush, "step", flushes.wait)
         follow(made, first.address)
         serving = asyncio.create_task(made.client.serve())
         await made.clock.sleep(10)

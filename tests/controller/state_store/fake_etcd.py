@@ -83,7 +83,8 @@ class FakeEtcd:
 
     def compare(self, one: Json) -> bool:
         pair = self.keys.get(_text(one["key"]), {})
-        field = "create_revision" if one["target"] == "CREATE" else "mod_revision"
+        fields = {"CREATE": "create_revision", "MOD": "mod_revision", "LEASE": "lease"}
+        field = fields[one["target"]]
         return int(pair.get(field, 0)) == int(one[field])
 
     def operate(self, one: Json) -> Json:

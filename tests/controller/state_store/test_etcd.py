@@ -57,6 +57,21 @@ async def test_a_leader_goes_on_while_etcd_has_no_space_and_a_new_group_is_refus
     assert (await store.acquire(A)).term == term
 
 
+async def test_a_term_does_not_come_back_with_the_revisions_of_an_etcd_that_lost_its_data() -> None:
+    etcd = FakeEtcd()
+    old, new = etcd_store(etcd), etcd_store(etcd)
+    term = (await old.acquire(A)).term
+    assert term is not None
+    etcd.keys.clear()
+    etcd.revision = 1
+    assert (await new.acquire(B)).term == term
+    with pytest.raises(LeadershipLost):
+        await old.confirm(term)
+    with pytest.raises(LeadershipLost):
+        await old.save(term, "bc", GROUP, 0)
+    await new.confirm(term)
+
+
 async def test_a_confirmation_that_gets_no_answer_has_changed_nothing() -> None:
     etcd = FakeEtcd()
     store = etcd_store(etcd)

@@ -8,6 +8,7 @@ from tests.rules.election.conftest import group_of, led
 
 from roquet.rules.election.elect import (
     PRIORITY_DEFAULT,
+    SILENT_MS,
     Candidate,
     ElectionFacts,
     ElectionRequest,
@@ -186,6 +187,24 @@ def test_members_are_compared_by_what_they_said_after_the_lease() -> None:
     assert elect(TRIO, by_name, facts({2: old, 3: new}, lease)).group.master == 3
     for_all = replace(lease, waits_for_all=True)
     assert elect(TRIO, ElectionRequest(), facts({2: old, 3: new}, for_all)).group.master == 2
+
+
+def test_a_silent_member_is_elected_last_where_any_of_them_has_everything() -> None:
+    lease = MasterLease(holder=1, until_ms=50, waits_for_all=True)
+    silent = Candidate(epoch=4, end=900, heard_ms=100)
+    heard = Candidate(epoch=4, end=800, heard_ms=101)
+    for given, live, winner in (
+        (lease, {2: silent, 3: heard}, 3),
+        (lease, {2: silent}, 2),
+        (lease, {2: silent, 3: replace(heard, heard_ms=None)}, 3),
+        (replace(lease, waits_for_all=False), {2: silent, 3: heard}, 2),
+        (None, {2: silent, 3: heard}, 2),
+    ):
+        now = ElectionFacts(live=live, lease=given, now_ms=100 + SILENT_MS)
+        assert elect(TRIO, ElectionRequest(), now).group.master == winner
+    outside = ElectionFacts(live={2: silent, 3: heard}, lease=lease, now_ms=100 + SILENT_MS)
+    unclean = elect(led(TRIO, 1, 4), ElectionRequest(unclean=True), outside)
+    assert unclean.group.master == 2, "outside the set the longest log counts"
 
 
 def test_a_group_whose_brokers_were_removed_goes_on_in_the_next_epoch() -> None:

@@ -220,6 +220,7 @@ class NameServerRegistration:
             cluster_name=config.cluster_name,
             ha_server_addr=self._addresses.stream,
             broker_id=self._role.current.broker_id,
+            enable_acting_master=False,  # said, so that a replica's topics count without a master
             body_crc32=checksum(body),
             body=body,
         )

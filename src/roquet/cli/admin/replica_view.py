@@ -109,7 +109,7 @@ def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
 
 
 def problems(shown: Sequence[ReplicaStatus]) -> list[str]:
-    """What is amiss, in a line each."""
+    """Lines that say what is amiss; empty when all is well."""
     lines = []
     for name in dict.fromkeys(each.broker for each in shown):
         group = [each for each in shown if each.broker == name]

@@ -59,24 +59,28 @@ StartProcess = Callable[[], Coroutine[Any, Any, ChildProcess]]
 Sleep = Callable[[float], Coroutine[Any, Any, None]]
 
 
+ReplicasOption = Annotated[
+    int,
+    typer.Option(min=0, max=REPLICAS_MAX, help="Of each broker, each with the whole log."),
+]
+InSyncOption = Annotated[
+    int | None,
+    typer.Option(
+        "--in-sync",
+        min=1,
+        help="Logs that have a message when its sender is answered, the master's included;"
+        f" 1 waits for no replica. {IN_SYNC} if there are replicas.",
+    ),
+]
+
+
 def serve(  # noqa: PLR0913 - each is an option
     *,
     brokers: Annotated[
         int, typer.Option(min=1, max=BROKERS_MAX, help="How many: about one a core.")
     ] = 1,
-    replicas: Annotated[
-        int,
-        typer.Option(min=0, max=REPLICAS_MAX, help="Of each broker, each with the whole log."),
-    ] = 0,
-    in_sync: Annotated[
-        int | None,
-        typer.Option(
-            "--in-sync",
-            min=1,
-            help="Logs that have a message when its sender is answered, the master's included;"
-            f" 1 waits for no replica. {IN_SYNC} if there are replicas.",
-        ),
-    ] = None,
+    replicas: ReplicasOption = 0,
+    in_sync: InSyncOption = None,
     port: Annotated[
         int,
         typer.Option(

@@ -5,8 +5,9 @@
     /roquet/<group of controllers>/groups/<name>   a group, as JSON
 
 A term is the revision in which the leader's key was created. Every write is a transaction that
-compares this revision and that of the group, and `confirm` reads the key through etcd's quorum, so
-no clock decides who leads: the etcd lease only says when the key of a dead leader disappears.
+compares this revision, the key's etcd lease and the revision of the group, and `confirm` reads the
+key through etcd's quorum, so no clock decides who leads: the etcd lease only says when the key of a
+dead leader disappears.
 """
 
 from collections.abc import Mapping
@@ -65,7 +66,7 @@ class EtcdStore:
             return view
         key = encoded(self._leader_key)
         remove = [{"request_delete_range": {"key": key}}]
-        await self._transaction([_created(self._leader_key, view.term)], remove, [])
+        await self._transaction(self._leads(view.term), remove, [])
         return await self._campaign(identity)
 
     async def _campaign(self, identity: ControllerIdentity) -> LeadershipView:
@@ -99,7 +100,7 @@ class EtcdStore:
     async def load(self, term: int) -> Mapping[str, StoredGroup]:
         """See StateStore."""
         read = [{"request_range": range_of(self._groups)}]
-        result = await self._transaction([_created(self._leader_key, term)], read, [])
+        result = await self._transaction(self._leads(term), read, [])
         if not result.succeeded:
             raise _lost()
         return {
@@ -114,7 +115,7 @@ class EtcdStore:
         key = self._groups + name
         is_known = {"key": encoded(key), "target": "MOD", "mod_revision": str(revision)}
         result = await self._transaction(
-            [_created(self._leader_key, term), is_known],
+            [*self._leads(term), is_known],
             [self._put(key, msgspec.json.encode(group).decode())],
             [],
         )
@@ -129,7 +130,8 @@ class EtcdStore:
             found = await self._gateway.call("/v3/kv/range", request, RangeResponse)
         except StateStoreError as error:
             raise StateStoreError(str(error), definite=True) from error
-        if not found.kvs or found.kvs[0].create_revision != term:
+        leaders = {(pair.create_revision, pair.lease) for pair in found.kvs}
+        if (term, self._lease_id) not in leaders:
             raise _lost()
 
     async def close(self) -> None:
@@ -155,6 +157,17 @@ class EtcdStore:
         member, value = self._members + identity.controller_id, msgspec.json.encode(identity)
         await self._transaction([], [self._put(member, value.decode(), granted.lease_id)], [])
         self._lease_id = granted.lease_id
+
+    def _leads(self, term: int) -> list[dict[str, str]]:
+        """Comparisons: this controller leads in a term.
+
+        The term alone is not enough: an etcd that lost its data counts revisions anew.
+        """
+        key, lease = encoded(self._leader_key), str(self._lease_id)
+        return [
+            _created(self._leader_key, term),
+            {"key": key, "target": "LEASE", "lease": lease},
+        ]
 
     async def _transaction(
         self, compare: list[Any], success: list[Any], failure: list[Any]

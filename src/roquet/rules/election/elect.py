@@ -24,6 +24,10 @@ PRIORITY_DEFAULT: Final = 2**31 - 1
 """Of brokers that name none (brokerElectionPriority); lower wins."""
 
 
+SILENT_MS: Final = 3_000
+"""Ms since a heartbeat after which another candidate is preferred: they come every second."""
+
+
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Last heartbeat of a broker that is alive."""
 
@@ -91,9 +95,9 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
         return _outdated(group, facts.epoch_known)
     if not group.in_sync:
         return _first_election(group, request, facts)
-    winner, is_unclean = _best(group, request, facts.live, group.in_sync), False
+    winner, is_unclean = _best(group, request, facts, group.in_sync), False
     if winner is None and request.unclean:
-        winner = _best(group, request, facts.live, group.replicas)
+        winner = _best(group, request, facts, group.replicas)
         is_unclean = winner is not None
     if winner is None:
         return _nobody(group, request, facts)
@@ -166,25 +170,38 @@ def _first_election(
 def _best(
     group: ReplicaGroup,
     request: ElectionRequest,
-    live: Mapping[int, Candidate],
+    facts: ElectionFacts,
     members: Collection[int],
 ) -> int | None:
     """The named broker, the master that still leads, or the best of these members; None: nobody."""
-    eligible = [member for member in members if member in live]
+    eligible = [member for member in members if member in facts.live]
     if request.designated:
         return request.asker if request.asker in eligible else None
     if group.master in eligible and not _has_restarted(group, request):
         return group.master
-    return min(eligible, key=lambda member: _rank(group, member, live[member]), default=None)
+    return min(eligible, key=lambda member: _rank(group, member, facts), default=None)
 
 
 def _has_restarted(group: ReplicaGroup, request: ElectionRequest) -> bool:
     return request.restarted and request.asker == group.master
 
 
-def _rank(group: ReplicaGroup, member: int, candidate: Candidate) -> tuple[int, ...]:
-    is_other = int(member != group.master)
-    return -candidate.epoch, -candidate.end, candidate.priority, is_other, member
+def _rank(group: ReplicaGroup, member: int, facts: ElectionFacts) -> tuple[int, ...]:
+    candidate, is_other = facts.live[member], int(member != group.master)
+    order = (-candidate.epoch, -candidate.end, candidate.priority, is_other, member)
+    return int(_may_be_dead(group, member, facts)), *order
+
+
+def _may_be_dead(group: ReplicaGroup, member: int, facts: ElectionFacts) -> bool:
+    """Whether to prefer another member: this one was silent, and any has what was acknowledged.
+
+    It may have lost power together with the master. As the winner it would be the only member of
+    the set, and nobody else could be elected until it is back.
+    """
+    lease, heard_ms = facts.lease, facts.live[member].heard_ms
+    if lease is None or not lease.waits_for_all or member not in group.in_sync or heard_ms is None:
+        return False
+    return facts.now_ms - heard_ms >= SILENT_MS
 
 
 def _nobody(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -> ElectionResult:

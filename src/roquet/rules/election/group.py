@@ -75,6 +75,9 @@ class ReplicaGroup(msgspec.Struct, frozen=True, kw_only=True):
     in_sync: frozenset[int] = frozenset()
     set_version: int = 0
     """Number of changes of the set (syncStateSetEpoch)."""
+    lease_ms: int = 0
+    """Length of the longest lease that a master was ever granted: a controller with another setting
+    waits for as long when it begins to lead."""
 
     @property
     def is_removed(self) -> bool:

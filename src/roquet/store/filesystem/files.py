@@ -2,8 +2,9 @@
 
 Assumptions about the disk: the length of a file is set once, in full. Blocks are allocated before a
 range is written through a map, so that a full disk is an error of `allocate` and not a signal.
-Bytes written through a map are durable after `sync` of the file; a new name is durable after `sync`
-of its directory. `replace` shows either the old or the new content, whatever happens.
+Bytes are durable after `sync` of their file, whether they were written through a map or without; a
+new name is durable after `sync` of its directory. Except on Windows, a map shows at once what was
+written without it. `replace` shows either the old or the new content, whatever happens.
 """
 
 import errno
