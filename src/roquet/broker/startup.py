@@ -115,7 +115,12 @@ def _subscribe_to_settings(broker: Broker) -> None:
 
 
 def _follow_setting(cell: RoleCell, config: BrokerConfig) -> None:
-    """Let a replica get the log from where the settings say; None: where name servers say."""
+    """Let a replica get the log from where the settings say; None: where name servers say.
+
+    A replica of an elected master gets it from there.
+    """
+    if config.controller_mode:
+        return
     if not cell.current.is_master and config.ha_master is not None:
         cell.change(replace(cell.current, master_stream=config.ha_master))
 

@@ -1,0 +1,206 @@
+"""Failover with Apache RocketMQ 5.5.0: our brokers obey its controller, its broker obeys ours."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import genuine
+from roquet.broker.app import BrokerServer
+from roquet.client.blocking import Producer
+from roquet.controller.app import ControllerServer
+from roquet.controller.config import ControllerConfig
+from roquet.model.errors import CallError
+from roquet.testing.cluster import BlockingCluster
+
+pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
+
+FILE_SIZE = 1 << 20
+
+SMALL: dict[str, Any] = {
+    "log_file_size": FILE_SIZE,
+    "queue_file_entries": 1_000,
+    "cluster_name": "C",
+    "controller_mode": True,
+}
+
+TOPIC = "Elected"
+
+WAIT_S = 90
+
+
+def wait_until(is_done: Callable[[], bool], what: str) -> None:
+    for _ in range(WAIT_S * 10):
+        if is_done():
+            return
+        time.sleep(0.1)
+    raise AssertionError(what)
+
+
+@contextmanager
+def apaches_controller(folder: Path) -> Iterator[str]:
+    """The address of a controller of Apache's."""
+    folder.mkdir()
+    address = f"127.0.0.1:{genuine.free_port()}"
+    (folder / "controller.conf").write_text(
+        "controllerDLegerGroup=g1\n"
+        f"controllerDLegerPeers=n0-{address}\n"
+        "controllerDLegerSelfId=n0\n"
+        f"controllerStorePath={folder / 'store'}\n"
+        "mappedFileSize=10485760\n"
+    )
+    command = genuine.java(
+        "controller.ControllerStartup", "-c", str(folder / "controller.conf"), heap="192m"
+    )
+    log = folder / "controller.log"
+    with genuine.process(command, folder / "home", log) as child:
+        genuine.wait_for(log, "boot success", child)
+        yield address
+
+
+def role_of(server: BrokerServer) -> Any:
+    return server.broker.replication.role.current
+
+
+def master_of(servers: Sequence[BrokerServer]) -> BrokerServer | None:
+    leading = [server for server in servers if role_of(server).is_active]
+    return leading[0] if len(leading) == 1 else None
+
+
+def in_sync(server: BrokerServer | None) -> int:
+    return 0 if server is None else server.broker.replication.acknowledgements.in_sync
+
+
+def send_until_acknowledged(producer: Producer, bodies: Sequence[bytes]) -> None:
+    """Send each message until it is acknowledged, perhaps stored twice."""
+    for body in bodies:
+        for _ in range(WAIT_S * 5):
+            try:
+                if producer.send(TOPIC, body).ok:
+                    break
+            except CallError:
+                pass
+            time.sleep(0.2)
+        else:
+            raise AssertionError(f"nobody takes {body!r}")
+
+
+def bodies_in(server: BrokerServer) -> set[bytes]:
+    """Bodies of a broker's messages, found in the bytes of its log."""
+    raw = server.broker.log.store.raw
+    data = b"".join(bytes(raw.read(at, FILE_SIZE)) for at in range(raw.begin, raw.end, FILE_SIZE))
+    return set(re.findall(rb"<([ab]\d+)>", data))
+
+
+def numbered(letter: str, count: int = 30) -> list[bytes]:
+    return [f"<{letter}{number}>".encode() for number in range(count)]
+
+
+def kept(bodies: Sequence[bytes]) -> set[bytes]:
+    return {body[1:-1] for body in bodies}
+
+
+def test_our_brokers_fail_over_under_apaches_controller(tmp_path: Path) -> None:
+    with (
+        apaches_controller(tmp_path / "controller") as address,
+        BlockingCluster(0, 1, tmp_path, **SMALL) as running,
+    ):
+        for number in range(3):
+            running.add_broker(
+                broker_name="bc", store_dir=tmp_path / f"b{number}", controllers=(address,)
+            )
+        wait_until(lambda: in_sync(master_of(running.brokers)) == 3, "the set is not complete")
+        with Producer(running.namesrv_addr, group="elected") as producer:
+            first = numbered("a")
+            send_until_acknowledged(producer, first)
+            old = master_of(running.brokers)
+            assert old is not None
+            index = list(running.brokers).index(old)
+            running.stop_broker(index)
+            left = [server for server in running.brokers if server is not old]
+            wait_until(lambda: master_of(left) is not None, "nobody leads")
+            second = numbered("b")
+            send_until_acknowledged(producer, second)
+            for server in left:
+                wait_until(
+                    lambda server=server: bodies_in(server) >= kept(first) | kept(second),  # type: ignore[misc]
+                    "a message is lost",
+                )
+            running.start_broker(index)
+            wait_until(lambda: in_sync(master_of(running.brokers)) == 3, "it has not come back")
+            assert bodies_in(running.brokers[index]) >= kept(first) | kept(second)
+
+
+def test_a_broker_of_ours_takes_over_from_one_of_apaches_under_our_controller(
+    tmp_path: Path,
+) -> None:
+    with BlockingCluster(0, 1, tmp_path, **SMALL) as running:
+        config = ControllerConfig(host="127.0.0.1", port=0, advertise="127.0.0.1")
+        controller = ControllerServer(config)
+        running.run(controller.__aenter__())
+        folder = tmp_path / "theirs"
+        with apaches_broker(folder, running.namesrv_addr, controller.address) as theirs:
+            for number in range(2):
+                running.add_broker(
+                    broker_name="bc",
+                    store_dir=tmp_path / f"b{number}",
+                    controllers=(controller.address,),
+                )
+            with Producer(running.namesrv_addr, group="elected") as producer:
+                first = numbered("a")
+                send_until_acknowledged(producer, first)  # two logs at least have each
+                for server in running.brokers:
+                    wait_until(
+                        lambda server=server: bodies_in(server) >= kept(first),  # type: ignore[misc]
+                        "our replica does not follow",
+                    )
+                wait_until(lambda: group_size(controller) == 3, "the set is not complete")
+                theirs.kill()
+                wait_until(lambda: master_of(running.brokers) is not None, "nobody leads")
+                master = master_of(running.brokers)
+                assert master is not None
+                assert bodies_in(master) >= kept(first)
+                second = numbered("b")
+                send_until_acknowledged(producer, second)
+                assert bodies_in(master) >= kept(first) | kept(second)
+        running.run(controller.__aexit__(None, None, None))
+
+
+def group_size(controller: ControllerServer) -> int:
+    """Members of the group's sync-state set."""
+    state = controller.controller.leadership.state
+    group = state.group("bc") if state is not None else None
+    return len(group.in_sync) if group is not None else 0
+
+
+@contextmanager
+def apaches_broker(folder: Path, namesrv: str, controller: str) -> Iterator[Any]:
+    """A broker of Apache's that a controller gives its role."""
+    folder.mkdir()
+    settings = {
+        "brokerClusterName": "C",
+        "brokerName": "bc",
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "listenPort": str(genuine.free_port()),
+        "haListenPort": str(genuine.free_port()),
+        "namesrvAddr": namesrv,
+        "controllerAddr": controller,
+        "enableControllerMode": "true",
+        "allAckInSyncStateSet": "true",
+        "minInSyncReplicas": "2",
+        "storePathRootDir": str(folder / "store"),
+        "storePathCommitLog": str(folder / "store" / "commitlog"),
+        "mappedFileSizeCommitLog": str(FILE_SIZE),
+        "mappedFileSizeConsumeQueue": "20000",
+    }
+    (folder / "broker.conf").write_text("".join(f"{k}={v}\n" for k, v in settings.items()))
+    command = genuine.java("broker.BrokerStartup", "-c", str(folder / "broker.conf"))
+    log = folder / "broker.log"
+    with genuine.process(command, folder / "home", log) as child:
+        genuine.wait_for(log, "boot success", child)
+        yield child
