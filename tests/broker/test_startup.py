@@ -129,6 +129,25 @@ async def test_a_master_that_hands_over_saves_how_far_its_services_are(
         assert "7" in (tmp_path / "config" / "delayOffset.json").read_text("utf-8")
 
 
+async def test_a_topic_made_anew_just_before_the_master_was_lost_keeps_no_replica_from_leading(
+    peer: FakePeer, message: MakeSend
+) -> None:
+    async with BrokerServer(config_of()) as master, BrokerServer(config_of(**REPLICA)) as replica:
+        broker = master.broker
+        for _ in range(3):
+            broker.bind(send)(message(), peer)
+        delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+        broker.bind(send)(message(body=b"of the new one"), peer)
+        raw = broker.log.store.raw
+        replica.broker.log.store.raw.append(0, raw.read(0, raw.end))
+        replica.broker.replication.role.change(Role())
+        await take_over(replica.broker)
+        store = replica.broker.log.store
+        assert store.bounds("orders", 0) == (0, 1)
+        (part,) = store.read("orders", 0, 0).parts
+        assert b"of the new one" in bytes(part)
+
+
 async def test_a_master_that_hands_over_forgets_what_it_has_told_no_reader_yet(
     tmp_path: Path,
 ) -> None:

@@ -15,6 +15,8 @@ from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.log_records import logger
 from roquet.model import names
+from roquet.store.replication.queue_builder import Arrival, QueueOffsetMismatch
+from roquet.store.store import Store
 
 log = logger(__name__)
 
@@ -69,7 +71,7 @@ async def take_over(broker: Broker) -> None:
     broker.log.flush.follow_cut()
     while store.raw.dispatched != position:
         position = store.raw.dispatched
-        for arrival in store.raw.dispatch(DISPATCH_COUNT):
+        for arrival in _dispatch(store):
             broker.log.arrivals.arrived(
                 arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
             )
@@ -79,6 +81,22 @@ async def take_over(broker: Broker) -> None:
     take_lead(broker, broker.replication.role.current.epoch)
     store.refuse_appends(None)
     log.info("this broker is the master now: its log ends at %d", store.end_position)
+
+
+def _dispatch(store: Store) -> list[Arrival]:
+    """Dispatch some records of the copied log.
+
+    A queue that begins again belongs to a topic that the former master deleted and made anew, and
+    was lost before it could tell.
+    """
+    while True:
+        try:
+            return store.raw.dispatch(DISPATCH_COUNT)
+        except QueueOffsetMismatch as error:
+            if error.found != 0:
+                raise
+            log.warning("topic %s was deleted and made anew at the former master", error.topic)
+            store.delete_topic_before(error.topic, error.position)
 
 
 async def hand_over(broker: Broker) -> None:

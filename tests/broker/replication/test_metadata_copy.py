@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from tests.broker.conftest import FakePeer, MakeSend
 from tests.broker.replication.fake_master import FakeMaster
@@ -340,6 +341,27 @@ async def test_a_topic_that_another_master_lacks_is_deleted_unless_its_table_wen
         await asyncio.sleep(WHOLE_MS / 1000)
         assert not has_topic(replica, "orders")
         assert replica.log.store.bounds("orders", 0) == (0, 0)
+
+
+@in_virtual_time
+async def test_a_master_that_was_started_again_without_its_tables_deletes_nothing(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with fake_pair() as (master, replica), started(10_911) as former:
+        own = [topic.topic_name for topic in replica.tables.topics]
+        master.has_topics(*own, "orders", counter=5)
+        await asyncio.sleep(3)
+        store_at(former, message, peer)
+        stream_one(former, replica)
+        role = replica.replication.role
+        role.change(msgspec.structs.replace(role.current, master=None))
+        await asyncio.sleep(3)
+        master.log_end = replica.log.store.end_position
+        master.has_topics(*own, counter=1)
+        follow(replica, master.address)
+        await asyncio.sleep(2 * WHOLE_MS / 1000)
+        assert has_topic(replica, "orders")
+        assert replica.log.store.bounds("orders", 0) == (0, 1)
 
 
 @in_virtual_time

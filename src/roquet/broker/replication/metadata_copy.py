@@ -162,6 +162,9 @@ class MetadataCopy:
         self._pool = pool
         self._clock = clock
         self._session: MasterSession | None = None
+        self._versions: tuple[DataVersion | None, DataVersion | None] = None, None
+        """Of topics and groups, as they were copied last: a master that was started again may have
+        lost its tables."""
         self._failing: set[str] = set()
         """Items that have failed since they last succeeded."""
         self._unproven: frozenset[str] = frozenset()
@@ -189,7 +192,8 @@ class MetadataCopy:
         if role.is_master or role.master is None:
             self._session = None
         elif self._session is None or self._session.role != role:
-            self._session = MasterSession(role, MasterTables(self._pool, role.master))
+            self._session = session = MasterSession(role, MasterTables(self._pool, role.master))
+            session.topics_version, session.groups_version = self._versions
         return self._session
 
     async def _copy(self, session: MasterSession) -> None:
@@ -281,6 +285,7 @@ class MetadataCopy:
         topics.copy(changes.changed, master.ids, master.version, self._clock.now_ms())
         if follows:
             session.topics_version = master.version
+            self._versions = session.topics_version, session.groups_version
         await topics.saved()
 
     def _report_unproven(self, changes: TopicChanges) -> None:
@@ -303,6 +308,7 @@ class MetadataCopy:
         groups.copy(table, only_more=not follows)
         if follows:
             session.groups_version = table.data_version
+            self._versions = session.topics_version, session.groups_version
         await groups.saved()
 
     async def _copy_modes(self, session: MasterSession) -> None:
