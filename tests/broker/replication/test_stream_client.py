@@ -435,6 +435,31 @@ def test_messages_that_cannot_be_dispatched_are_named_and_the_log_is_copied_all_
     run()
 
 
+def test_a_log_of_another_past_is_acknowledged_no_further_and_not_followed_again(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made = masters_log(parts), parts(**SLAVE)
+        async with following(made) as master:
+            master.frame(0, log)
+            await made.clock.sleep(100)
+            queue = made.store.raw
+            other = bytearray(masters_log(parts, 30)[len(log) :])
+            other[20:28] = (3).to_bytes(8, "big")  # its queue offset: 20 comes next
+            master.frame(queue.end, bytes(other))
+            await made.clock.sleep(100)
+            master.reports.clear()
+            await made.clock.sleep(5_500)
+            assert master.reports == [len(log)]
+            master.hang_up()
+            await made.clock.sleep(20_000)
+            assert master.connections == 1
+            assert "different pasts" in caplog.text
+
+    run()
+
+
 def test_a_fault_of_our_own_is_logged_and_following_goes_on(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

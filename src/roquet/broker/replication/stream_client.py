@@ -29,6 +29,7 @@ from roquet.net.address import address_error
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.rules.replication.flow_control import TransferMeter
+from roquet.store.replication.queue_builder import QueueOffsetMismatch
 from roquet.wire.replication.classic_stream import LogFrame
 
 log = logger(__name__)
@@ -81,6 +82,8 @@ class StreamClient:
         self._role = role
         self._meter = TransferMeter()
         self._undispatched = asyncio.Event()
+        self._mismatch: QueueOffsetMismatch | None = None
+        """Why records of the log get no queue entries: it may be of another past."""
         self._appended = asyncio.Event()
         self._moved = asyncio.Event()
         """Set when the master's address has changed."""
@@ -170,6 +173,8 @@ class StreamClient:
 
     async def _converse(self, address: str) -> None:
         """Follow over one connection; raises what ends it."""
+        if self._mismatch is not None:
+            raise self._mismatch
         self._store.raw.cut_torn()
         await self._flush.step()  # what is reported first is on the disk, whatever is acknowledged
         host, port = parse_address(address, "haMasterAddress")
@@ -287,6 +292,8 @@ class StreamClient:
             return
         if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
             return
+        if self._mismatch is not None:  # what follows may be other messages than the master's
+            log_end = min(log_end, self._store.raw.dispatched)
         self._writer.write(self._framing.report(log_end))
         self._written_ms = self._clock.monotonic_ms()
         self._wall_written_ms = self._clock.now_ms()
@@ -301,13 +308,14 @@ class StreamClient:
             try:
                 await self._dispatch_all()
             except StoreError as error:
+                self._mismatch = error if isinstance(error, QueueOffsetMismatch) else None
                 if complaint != str(error):
                     complaint = str(error)
                     log.warning("the newest messages of the log cannot be read here: %s", error)
             except Exception:
                 log.exception("records of the master cannot be dispatched; trying again")
             else:
-                complaint = ""
+                complaint, self._mismatch = "", None
                 await self._undispatched.wait()
                 continue
             await self._clock.sleep(FULL_PAUSE_MS)
