@@ -221,6 +221,26 @@ async def test_a_refused_lease_is_a_reason_to_ask_who_leads() -> None:
 
 
 @in_virtual_time
+async def test_a_master_whose_lease_is_refused_in_its_own_epoch_has_itself_elected_again() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    refusal = CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, "it was started again")
+    scene.controller.refusals[BrokerHeartbeat] = refusal
+
+    def elect(_call: calls.ElectMaster) -> calls.ElectMasterReply:
+        scene.controller.refusals.clear()
+        scene.controller.leads(1, 6)
+        return calls.ElectMasterReply()
+
+    scene.controller.replies[calls.ElectMaster] = elect
+    async with running(scene):
+        await scene.sleep(3)
+        assert "stopped" in scene.roles.steps
+        assert scene.failover.standing.leading == (1, 6)
+        assert scene.roles.fenced is False
+
+
+@in_virtual_time
 async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
     scene = Scene()
     scene.controller.leads(None, 5, 1, 2)
@@ -229,7 +249,7 @@ async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
         await scene.sleep(3.5)
         assert scene.controller.count(calls.ElectMaster) == 4
         assert scene.roles.steps[0] == "stopped"
-        assert scene.last_heartbeat.releases_lease
+        assert any(beat.releases_lease for beat in scene.controller.of(BrokerHeartbeat))
         del scene.controller.refusals[calls.ElectMaster]
         scene.controller.leads(1, 6)
         await scene.sleep(1)

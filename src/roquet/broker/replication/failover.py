@@ -79,7 +79,7 @@ class Failover:
         self._context.term.end()
         await self._context.transitions.stop_leading(own.broker_id, own.epoch)
         self.standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
-        await self.heartbeats.step()
+        await self.heartbeats.step(releases=True)
         await self._context.client.hang_up()
 
     # -- joining ------------------------------------------------------------------------------
@@ -134,6 +134,8 @@ class Failover:
         standing.view = view = await self._context.client.group()
         if standing.resigned is not None and view.epoch > standing.resigned:
             standing.resigned = None
+        if (view.master, view.epoch) == standing.leading == (view.master, standing.refused):
+            await self._give_up()
         step = role_step(view, standing.own)
         if step is None:
             return
@@ -148,6 +150,16 @@ class Failover:
             await self.heartbeats.step()
         elif isinstance(step, AskForElection):
             await self._ask_for_election(step)
+
+    async def _give_up(self) -> None:
+        """Lead no more in an epoch whose lease is refused to its master: another one is due.
+
+        The controller has heard late that this broker had been started before it was elected.
+        """
+        own = self.standing.own
+        self._context.term.end()
+        self.standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+        await self._context.transitions.stop_leading(own.broker_id, own.epoch)
 
     async def _change(self, step: RoleStep) -> None:
         """Change the role."""
@@ -177,7 +189,8 @@ class Failover:
         may_lead = standing.may_be_elected(is_log_whole=is_log_whole)
         if not may_lead or context.settings.is_learner:
             return
-        await self.heartbeats.step()  # the controller compares those that it has heard of
+        # The controller compares those that it has heard of.
+        await self.heartbeats.step(releases=True)
         still_leads = await context.client.elect(standing.own.broker_id)
         if step.resigns and still_leads:
             # Apache's controller answers so until it misses this broker.

@@ -99,6 +99,8 @@ class GroupStanding:
         """Its id is 0 before it is known."""
         self.view: GroupView | None = None
         """Last answer of the controller."""
+        self.refused: int | None = None
+        """Epoch for which the controller has refused the lease; None: it has refused none."""
         self.resigned: int | None = None
         """Epoch that this broker will not lead though the controller says so: until there is a
         later one it sends no heartbeats; None: there is no such epoch."""

@@ -19,6 +19,7 @@ from roquet.model.errors import CallError, CallRefused
 from roquet.rules.election.heartbeat_term import term_by_heartbeat
 from roquet.rules.election.lease import MasterTerm
 from roquet.wire.calls.route import BrokerHeartbeat
+from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
 
@@ -58,14 +59,18 @@ class LeaseHeartbeats:
             return settings.heartbeat_ms
         return min(settings.heartbeat_ms, settings.lease.length_ms // HEARTBEATS_A_LEASE)
 
-    async def step(self) -> None:
-        """Send one heartbeat, and take over the lease that it is answered with."""
+    async def step(self, *, releases: bool = False) -> None:
+        """Send one heartbeat, and take over the lease that it is answered with.
+
+        With `releases` it says that this broker acknowledges nothing until it is granted a lease
+        again: before an election, and before a stop.
+        """
         context, own = self._context, self._standing.own
         epoch = own.epoch if own.leads else None
         sent_ms = context.term.now_ms()
         try:
             reply = await context.client.heartbeat(
-                self._heartbeat(epoch), context.settings.lease.length_ms
+                self._heartbeat(epoch, releases=releases), context.settings.lease.length_ms
             )
             if epoch is None:
                 return
@@ -74,16 +79,18 @@ class LeaseHeartbeats:
             else:
                 self._extend(MasterTerm(epoch=epoch, until_ms=sent_ms + reply.lease_millis))
         except CallError as error:
-            self._failed(error)
+            self._failed(error, epoch)
 
-    def _failed(self, error: CallError) -> None:
+    def _failed(self, error: CallError, epoch: int | None) -> None:
         if isinstance(error, CallRefused):
+            if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH:
+                self._standing.refused = epoch
             self._on_doubt()
         if (text := str(error)) != self._complaint:
             self._complaint = text
             log.warning("heartbeat to the controller: %s", text)
 
-    def _heartbeat(self, epoch: int | None) -> BrokerHeartbeat:
+    def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
         context = self._context
         facts, settings, own = context.transitions.facts(), context.settings, self._standing.own
         return heartbeat_of(
@@ -96,7 +103,7 @@ class LeaseHeartbeats:
             election_priority=settings.priority,
             lease_epoch=epoch,
             waits_for_all=settings.waits_for_all if epoch is not None else None,
-            releases_lease=True if own.master is None else None,
+            releases_lease=releases or None,
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:
