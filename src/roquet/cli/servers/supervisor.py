@@ -111,8 +111,8 @@ def serve(  # noqa: PLR0913 - each is an option
 ) -> None:
     """Start a name server, brokers and replicas, a process each. One that dies is started again.
 
-    Roles are fixed: a replica copies its master, and never becomes the master. With slaveReadEnable=true it serves
-    readers.
+    Roles are fixed: a replica copies its master, and never becomes the master. With
+    slaveReadEnable=true it serves readers.
     """
     runtime.log_to_stderr(verbose=verbose)
     if port < 1 or namesrv_port < 1:
