@@ -20,10 +20,6 @@ log = logger(__name__)
 PAUSE_MS: Final = 1_000
 """Ms between two tries of a change that was not made."""
 
-IN_FLIGHT_MS: Final = 30_000
-"""Ms for which a request without an answer may still be carried out: as long as a proposal is not
-taken back, both sets acknowledge, so this errs on the long side."""
-
 REFUSALS: Final = frozenset(
     {
         ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
@@ -55,8 +51,9 @@ class SetProposals:
         self._term = term
         self._behind_max_ms = behind_max_ms
         self._on_refused = on_refused
-        self._unanswered_ms: int | None = None
-        """When a request without an answer was sent; None: all were answered."""
+        self._is_unanswered = False
+        """Whether a request of this proposal may still be carried out, however late: then it is not
+        taken back in this epoch."""
         self._complained = False
 
     async def serve(self) -> None:
@@ -76,12 +73,14 @@ class SetProposals:
         """Ask for one change, if there should be one; False if it has to be tried again."""
         term = self._term()
         if term is None:
-            self._unanswered_ms = None
+            self._is_unanswered = False
             return True
         state = self._set.state
         wanted = state.proposed or self._set.wanted(self._behind_max_ms())
         if wanted == state.members:
             return True
+        if state.proposed is None:
+            self._is_unanswered = False
         self._set.propose(wanted)
         master, epoch = term
         try:
@@ -97,7 +96,7 @@ class SetProposals:
             text = f"the controller answers with a set {sorted(members)} without its master"
             self._failed(wanted, CallError(text, definite=False))
             return False
-        self._unanswered_ms, self._complained = None, False
+        self._is_unanswered, self._complained = False, False
         self._set.adopt(members, answer.sync_state_set_epoch)
         log.info("in sync are %s", sorted(self._set.state.members))
         return True
@@ -106,12 +105,10 @@ class SetProposals:
         if not self._complained:
             self._complained = True
             log.warning("the controller has not made the set %s: %s", sorted(wanted), error)
-        now_ms = self._clock.monotonic_ms()
         self._on_refused()
         if not _is_refusal(error):
-            self._unanswered_ms = now_ms
-        elif self._unanswered_ms is None or now_ms - self._unanswered_ms >= IN_FLIGHT_MS:
-            self._unanswered_ms = None
+            self._is_unanswered = True
+        elif not self._is_unanswered:
             self._set.withdraw()
 
 
