@@ -192,7 +192,7 @@ async def served(directory: Path, *options: str, processes: int) -> AsyncIterato
         *command,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "1000"},
     )
     assert process.stdout is not None
     try:
