@@ -28,8 +28,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
 
-import genuine  # noqa: E402
 from kill import read  # noqa: E402
+
+import genuine  # noqa: E402
 from roquet.admin import replicas, topics  # noqa: E402
 from roquet.admin.client import AdminClient  # noqa: E402
 from roquet.client import Producer, ProducerConfig, SendStatus  # noqa: E402
@@ -50,7 +51,7 @@ ACKNOWLEDGED_AFTER = 200
 
 
 class Ledger:
-    """What writers have sent, and what was acknowledged, by queue."""
+    """Messages sent and acknowledged, by queue."""
 
     def __init__(self) -> None:
         self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
