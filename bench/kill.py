@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -116,18 +116,21 @@ async def read(channel: Channel, queue_id: int) -> list[bytes]:
             bodies.append(bytes(record.body))
 
 
-def judge(queue_id: int, bodies: list[bytes], ledger: Ledger) -> None:
-    """Every promise about one queue."""
-    for offset, body in ledger.acknowledged[queue_id].items():
+def judge(
+    queue_id: int, bodies: list[bytes], acknowledged: Mapping[int, bytes], sent: Container[bytes]
+) -> int:
+    """Judge every promise about one queue; gives the number of messages that are there twice."""
+    for offset, body in acknowledged.items():
         if offset >= len(bodies):
             raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
         if bodies[offset] != body:
             raise AssertionError(f"queue {queue_id}: offset {offset} holds another message")
-    if foreign := [body for body in bodies if body not in ledger.sent[queue_id]]:
+    if foreign := [body for body in bodies if body not in sent]:
         raise AssertionError(f"queue {queue_id}: {len(foreign)} messages that nobody sent")
     numbers = [int(body.split(b":", 2)[1]) for body in bodies]
-    if any(b <= a for a, b in itertools.pairwise(numbers)):
-        raise AssertionError(f"queue {queue_id}: out of order, or twice")
+    if any(later < earlier for earlier, later in itertools.pairwise(numbers)):
+        raise AssertionError(f"queue {queue_id}: out of order")
+    return len(numbers) - len(set(numbers))
 
 
 @contextlib.contextmanager
@@ -163,7 +166,8 @@ async def verify(port: int, ledger: Ledger) -> int:
     total = 0
     for queue_id in range(QUEUES):
         bodies = await read(channel, queue_id)
-        judge(queue_id, bodies, ledger)
+        if judge(queue_id, bodies, ledger.acknowledged[queue_id], ledger.sent[queue_id]):
+            raise AssertionError(f"queue {queue_id}: a message is there twice")
         total += len(bodies)
     await channel.close()
     return total

@@ -28,7 +28,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
 
-from kill import read  # noqa: E402
+from kill import judge, read  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.admin import replicas, topics  # noqa: E402
@@ -205,21 +205,6 @@ async def fault(kind: str, processes: Processes, admin: AdminClient, ledger: Led
     return max(later - earlier for earlier, later in itertools.pairwise(times))
 
 
-def judge(queue_id: int, bodies: list[bytes], ledger: Ledger) -> int:
-    """Every promise about one queue; gives the number of messages that are there twice."""
-    for offset, body in ledger.acknowledged[queue_id].items():
-        if offset >= len(bodies):
-            raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
-        if bodies[offset] != body:
-            raise AssertionError(f"queue {queue_id}: offset {offset} holds another message")
-    if foreign := [body for body in bodies if body not in ledger.sent[queue_id]]:
-        raise AssertionError(f"queue {queue_id}: {len(foreign)} messages that nobody sent")
-    numbers = [int(body.split(b":", 2)[1]) for body in bodies]
-    if any(later < earlier for earlier, later in itertools.pairwise(numbers)):
-        raise AssertionError(f"queue {queue_id}: out of order")
-    return len(numbers) - len(set(numbers))
-
-
 async def run(rounds: int, processes: Processes) -> dict[str, list[float]]:
     """The rounds; gives the longest pauses in seconds by kind of fault."""
     ledger, pauses = Ledger(), {kind: list[float]() for kind in FAULTS}
@@ -256,7 +241,7 @@ async def verify(address: str, ledger: Ledger) -> None:
     twice = stored = 0
     for queue_id in range(QUEUES):
         bodies = await read(channel, queue_id)
-        twice += judge(queue_id, bodies, ledger)
+        twice += judge(queue_id, bodies, ledger.acknowledged[queue_id], ledger.sent[queue_id])
         stored += len(bodies)
     await channel.close()
     print(f"{ledger.count} acknowledged, 0 lost, 0 out of order; {stored} stored, {twice} twice")
