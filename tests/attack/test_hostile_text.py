@@ -90,6 +90,10 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         ),
         "message at": ("message at evil broker-a 0 0", "message at evil evilbroker 0 0"),
         "cluster show": ("cluster show", "cluster show --json", "cluster show evil"),
+        "cluster replicas": (
+            "cluster replicas", "cluster replicas --json", "cluster replicas broker-a",
+            "cluster replicas evilbroker",
+        ),
         "broker settings": ("broker settings broker-a", "broker settings evil"),
         "broker set": (
             "broker set broker-a pull_enabled=true -y", "broker set broker-a evil=1 --yes",
@@ -106,6 +110,7 @@ ELSEWHERE: Final = MappingProxyType(
     {
         "dev": "its log: test_a_servers_log_is_forged_by_no_client",
         "serve": "its log, which is its children's",
+        "controller": "its log, which is written as the broker's",
         "namesrv": "its log: test_a_servers_log_is_forged_by_no_client",
         "broker": "its log: test_a_servers_log_is_forged_by_no_client",
         "demo": "shows only names of its own",

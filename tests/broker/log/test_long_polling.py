@@ -150,3 +150,22 @@ async def test_hidden_messages_of_a_log_that_was_cut_wake_nobody(arrivals: LongP
     await asyncio.sleep(0.01)
     assert not task.done()
     task.cancel()
+
+
+async def test_with_too_many_hidden_messages_all_waiters_look_again_when_some_are_shown(
+    arrivals: LongPolling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.log.long_polling.HIDDEN_MAX", 2)
+    ends = iter(range(100, 105))
+    arrivals.hold(lambda: next(ends))
+    first = await wait_for(arrivals, "orders", 0, 1)
+    for offset in range(3):
+        arrivals.arrived("orders", 0, offset, [0])
+    arrivals.show(100)
+    await asyncio.wait_for(first, 1)
+    second = await wait_for(arrivals, "orders", 0, 3)
+    arrivals.show(101)
+    await asyncio.wait_for(second, 1)
+    third = await wait_for(arrivals, "orders", 0, 3)
+    arrivals.show(102)
+    assert await third, "what was not forgotten arrives as ever"

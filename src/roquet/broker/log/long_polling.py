@@ -7,12 +7,16 @@ arrive when they are shown (`hold`, `show`).
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Final
 
 from roquet.broker.filtering.tag_expressions import TagCodes
 from roquet.broker.log.pop_waiters import PopWaiters
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.tag_filter import matches
+
+HIDDEN_MAX: Final = 65_536
+"""Arrivals that are remembered while messages are hidden: with more, all waiters look again."""
 
 
 class LongPolling:
@@ -26,6 +30,8 @@ class LongPolling:
         self._position: Callable[[], int] | None = None
         self._hidden: deque[tuple[int, str, int, int, Sequence[int]]] = deque()
         """Arrivals behind the position up to which messages are shown, each with its position."""
+        self._forgotten: int | None = None
+        """Position up to which arrivals were forgotten, since there were too many; None: none."""
         self.waiters = PopWaiters(clock)
         """Waiting pops; they may wait for any queue of a topic."""
         self._polled = self.waiters.watched
@@ -41,6 +47,9 @@ class LongPolling:
     def arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         """Wake the waiters for messages stored from `offset` on; called for every append."""
         if self._position is not None:
+            if len(self._hidden) >= HIDDEN_MAX:
+                self._forgotten = self._hidden[-1][0]
+                self._hidden.clear()
             self._hidden.append((self._position(), topic, queue_id, offset, tag_codes))
         else:
             self._arrived(topic, queue_id, offset, tag_codes)
@@ -51,7 +60,11 @@ class LongPolling:
 
     def show(self, position: int | None) -> None:
         """Let the messages arrive that end before a position; None: all, and later ones at once."""
-        hidden = self._hidden
+        hidden, forgotten = self._hidden, self._forgotten
+        if forgotten is not None:
+            self.look_again([*self._marks, *self._polled])
+            if position is None or position >= forgotten:
+                self._forgotten = None
         while hidden and (position is None or hidden[0][0] <= position):
             self._arrived(*hidden.popleft()[1:])
         if position is None:
@@ -60,6 +73,7 @@ class LongPolling:
     def forget_hidden(self) -> None:
         """Forget what did not arrive: the log was cut."""
         self._hidden.clear()
+        self._forgotten = None
 
     def _arrived(self, topic: str, queue_id: int, offset: int, tag_codes: Sequence[int]) -> None:
         if self._polled and topic in self._polled:
