@@ -42,6 +42,9 @@ RETRY_PAUSE_MS: Final = 100
 RETRY_PAUSE_MS_MAX: Final = 500
 """Longest pause between two attempts: a new master is found within it."""
 
+FAILOVER_PAUSE_MS: Final = 50
+"""Pause before the second question who is the master now: an election takes about 100 ms."""
+
 SEND_STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
@@ -210,6 +213,7 @@ class MessageDelivery:
         """
         clock = self._config.clock
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
+        failover_pauses_ms = backoff_ms(FAILOVER_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         left_tries = self._config.retry_times
         in_failover: set[str] = set()
         for tries in count(1):
@@ -222,16 +226,18 @@ class MessageDelivery:
                 raise _with_attempts(error, outgoing, queue, tries)
             failed = queue
             if is_failover:
+                if failed.broker_name in in_failover:  # the route is asked for after the pause
+                    await clock.sleep(min(next(failover_pauses_ms), left_ms))
+                    left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
                 await self.refresh_route(outgoing.topic, left_ms)
+                in_failover.add(failed.broker_name)
             else:
                 left_tries -= 1
             if not outgoing.lead.is_bound:
                 queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
-            if queue.broker_name in {failed.broker_name} | in_failover:
+            if not is_failover and queue.broker_name in {failed.broker_name} | in_failover:
                 left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
                 await clock.sleep(min(next(pauses_ms), left_ms))
-            if is_failover:
-                in_failover.add(failed.broker_name)
             try:
                 return await self._try(outgoing, queue, deadline_ms, tries + 1)
             except CallError as next_error:
