@@ -8,9 +8,9 @@ import pytest
 
 import genuine
 from roquet.broker.app import BrokerServer
-from roquet.broker.replication import master_tables
-from roquet.broker.replication.master_tables import MasterTables
-from roquet.broker.replication.metadata_copy import WHOLE_MS
+from roquet.broker.replication.copies import master_tables
+from roquet.broker.replication.copies.master_tables import MasterTables
+from roquet.broker.replication.copies.metadata_copy import WHOLE_MS
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import CallError

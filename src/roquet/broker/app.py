@@ -25,8 +25,8 @@ from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
 from roquet.broker.operations.replica_tables import metadata_copy
-from roquet.broker.replication.machine_boot import machine_boot_id, note_boot
-from roquet.broker.replication.metadata_copy import MetadataCopy
+from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot
+from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks

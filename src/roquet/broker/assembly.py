@@ -24,13 +24,13 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
-from roquet.broker.replication.framing import classic_master
 from roquet.broker.replication.replication import Replication
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream_client import StreamClient
-from roquet.broker.replication.stream_server import StreamServer
+from roquet.broker.replication.stream.framing import classic_master
+from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery

@@ -17,7 +17,7 @@ from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.handlers.messages.timer import recall
 from roquet.broker.handlers.messages.transaction import end
 from roquet.broker.operations.acknowledging import once_safe, when_safe
-from roquet.broker.replication.acknowledgements import Acknowledgements
+from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.model.errors import CallRefused
 from roquet.model.names import retry_topic
 from roquet.rules.replication.acknowledgement import BrokerRole

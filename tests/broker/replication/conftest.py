@@ -12,11 +12,11 @@ from roquet.broker.ingest.append import BrokerOrigin, Ingest
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.acknowledgements import Acknowledgements
-from roquet.broker.replication.framing import classic_master
+from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.stream_client import StreamClient
-from roquet.broker.replication.stream_server import StreamServer
+from roquet.broker.replication.stream.framing import classic_master
+from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode

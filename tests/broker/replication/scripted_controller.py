@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
+from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
 from roquet.model.errors import CallRefused
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Peer, Router

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.broker.replication.controlled_parts import ControlledParts
 
+from roquet.broker.replication.control.failover_context import FailoverSettings
 from roquet.broker.replication.controller_mode import FENCED, failover_settings
-from roquet.broker.replication.failover_context import FailoverSettings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError, StoreError
 from roquet.store.filesystem.memory_files import MemoryFiles

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from roquet.broker.broker import Broker
 from roquet.broker.operations.progress import OFFSET_MAX
 from roquet.broker.operations.topic_deletion import delete_copied_topics
-from roquet.broker.replication.metadata_copy import CopyTarget, MetadataCopy
+from roquet.broker.replication.copies.metadata_copy import CopyTarget, MetadataCopy
 from roquet.broker.tables.topics import is_system_topic
 from roquet.log_records import logger
 from roquet.net.pool import ChannelPool

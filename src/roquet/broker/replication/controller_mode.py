@@ -10,27 +10,30 @@ from typing import Any
 import msgspec
 
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.broker_id import known_id
-from roquet.broker.replication.confirmed_view import ConfirmedView
-from roquet.broker.replication.controller_client import ControllerClient, OwnBroker
-from roquet.broker.replication.epoch_framing import (
+from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.set_acknowledgements import (
+    SetAcknowledgements,
+    needed_of,
+)
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.control.broker_id import known_id
+from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
+from roquet.broker.replication.control.failover import Failover
+from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
+from roquet.broker.replication.control.master_locator import MasterLocator
+from roquet.broker.replication.control.set_proposals import SetProposals
+from roquet.broker.replication.control.transitions import RoleTransitions
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream.confirmed_view import ConfirmedView
+from roquet.broker.replication.stream.epoch_framing import (
     EpochMaster,
     EpochMasterFraming,
     EpochReplica,
     EpochReplicaFraming,
 )
-from roquet.broker.replication.epoch_log import EpochLog
-from roquet.broker.replication.failover import Failover
-from roquet.broker.replication.failover_context import FailoverContext, FailoverSettings
-from roquet.broker.replication.master_locator import MasterLocator
-from roquet.broker.replication.master_term import MasterTermCell
-from roquet.broker.replication.role import Role, RoleCell
-from roquet.broker.replication.set_acknowledgements import SetAcknowledgements, needed_of
-from roquet.broker.replication.set_proposals import SetProposals
-from roquet.broker.replication.stream_client import StreamClient
-from roquet.broker.replication.stream_server import StreamServer
-from roquet.broker.replication.sync_set import SyncSet
-from roquet.broker.replication.transitions import RoleTransitions
+from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.net.clock import Clock, every

@@ -10,8 +10,8 @@ import msgspec
 
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import RoleCell
-from roquet.broker.replication.stream_client import StreamClient
-from roquet.broker.replication.stream_server import StreamServer
+from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.rules.replication.acknowledgement import PutStatus
 
 

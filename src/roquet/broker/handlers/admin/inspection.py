@@ -8,7 +8,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, in_slices
-from roquet.broker.replication.metadata_copy import table_editions
+from roquet.broker.replication.copies.metadata_copy import table_editions
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.broker.tables.offsets import SEPARATOR
 from roquet.broker.tables.topics import system_topic_names

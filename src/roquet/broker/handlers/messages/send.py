@@ -9,7 +9,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.sending import select_queue, send_refusal, waits_for_replicas
-from roquet.broker.replication.acknowledgements import REMARKS
+from roquet.broker.replication.confirmation.acknowledgements import REMARKS
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed

@@ -9,7 +9,7 @@ from typing import NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.replication.acknowledgements import REMARKS
+from roquet.broker.replication.confirmation.acknowledgements import REMARKS
 from roquet.broker.replication.replication import Replication
 from roquet.log_records import logger
 from roquet.model import names

@@ -1,0 +1,1 @@
+"""Confirmation: when a message is confirmed: reports of replicas, sync-state set and lease."""

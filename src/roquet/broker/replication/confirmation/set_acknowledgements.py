@@ -1,0 +1,117 @@
+"""SetAcknowledgements: when the sender of a message is answered by an elected master.
+
+    append ──▶ on this disk, with synchronous flush ──────────┐
+       │                                                      ├─▶ lease and epoch ─▶ reply
+       └─────▶ reports of the sync-state set ──▶ confirmed ───┘
+
+Lease and epoch are looked at last, when the reply is about to be sent: a master that was suspended
+in between has perhaps been replaced.
+"""
+
+from roquet.broker.log.flush import Flush
+from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.role import RoleCell
+from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.model.errors import CallRefused
+from roquet.net.clock import Clock
+from roquet.rules.replication.acknowledgement import (
+    NOT_ENOUGH_REMARK,
+    AcknowledgementPolicy,
+    BrokerRole,
+    DeploymentMode,
+    PutStatus,
+    logs_needed,
+    put_status,
+)
+from roquet.wire.codes import ResponseCode
+
+
+class SetAcknowledgements:
+    """Senders that wait for the sync-state set and for the disk."""
+
+    is_needed = True
+    """Every sender waits, if only for a look at the lease."""
+
+    def __init__(
+        self,
+        flush: Flush,
+        settings: RuntimeSettings,
+        clock: Clock,
+        role: RoleCell,
+        sync_set: SyncSet,
+        term: MasterTermCell,
+    ) -> None:
+        self._flush = flush
+        self._settings = settings
+        self._clock = clock
+        self._role = role
+        self._set = sync_set
+        self._term = term
+
+    @property
+    def in_sync(self) -> int:
+        """Number of logs in sync, the master's among them; 0 at a replica."""
+        return len(self._set.state.acknowledging)
+
+    @property
+    def replicated(self) -> int:
+        """Position up to which as many logs as needed hold everything."""
+        return self._set.acknowledged
+
+    @property
+    def waiting(self) -> int:
+        """Senders that wait for replicas."""
+        return self._set.waiting
+
+    @property
+    def is_short(self) -> bool:
+        """Whether fewer logs are in sync than `min_in_sync_replicas` asks for."""
+        return self.in_sync < policy_of(self._settings.config).min_in_sync_replicas
+
+    def check(self, *, waits: bool = True) -> None:
+        """Raise CallRefused when too few logs are in sync to store a message at all.
+
+        `waits` is the message's property waitStoreMsgOK.
+        """
+        policy = policy_of(self._settings.config)
+        if logs_needed(policy, in_sync=self.in_sync, waits=waits) is None:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
+
+    async def status(self, position: int) -> PutStatus:
+        """Wait until the log in front of a position is as safe as the settings ask for.
+
+        FLUSH_SLAVE_TIMEOUT also for a master that may not acknowledge any more. Raises StoreFailed
+        once the disk has failed: whether the message survives is unknown.
+        """
+        began_ms, config = self._clock.monotonic_ms(), self._settings.config
+        epoch = self._role.current.epoch
+        if config.sync_flush:
+            self._flush.request()
+        replicated = await self._set.reach(position, began_ms + config.slave_timeout)
+        on_disk = not config.sync_flush or await self._flush.durable(
+            position, began_ms + config.sync_flush_timeout
+        )
+        leads = self._role.current.is_master and self._role.current.epoch == epoch
+        may_acknowledge = leads and self._term.may_acknowledge(epoch)
+        return put_status(on_disk=on_disk, replicated=replicated and may_acknowledge)
+
+
+def policy_of(config: BrokerConfig) -> AcknowledgementPolicy:
+    """Policy of acknowledgements, by the settings of a broker with a controller."""
+    return AcknowledgementPolicy(
+        role=BrokerRole.SYNC_MASTER,
+        mode=DeploymentMode.CONTROLLER,
+        in_sync_replicas=config.in_sync_replicas,
+        min_in_sync_replicas=config.in_sync_replicas_min,
+        all_of_the_set=config.all_ack_in_sync_set,
+    )
+
+
+def needed_of(config: BrokerConfig) -> int:
+    """Number of logs that have to hold a message, or ALL_OF_THE_SET."""
+    policy = policy_of(config)
+    needed = logs_needed(policy, in_sync=policy.min_in_sync_replicas)
+    assert needed is not None, "as many are in sync as have to be"
+    return needed

@@ -1,0 +1,200 @@
+"""Failover: keeps a broker in the role that its controller gives it.
+
+    find the leader ─▶ id ─▶ register ─┬─▶ heartbeats, which extend the lease
+                                       └─▶ every 5 s, and when told: who leads? ─▶ change of role
+
+A broker is fenced from its start until somebody leads. A notice of the controller (1008) only makes
+it ask at once: anybody could send one. Source: Apache RocketMQ 5.5.0, ReplicasManager.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from roquet.broker.replication.control.broker_id import obtain_id, register
+from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
+from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.log_records import logger
+from roquet.model.errors import CallRefused, RoquetError
+from roquet.rules.replication.role_change import (
+    AdoptSet,
+    AskForElection,
+    FollowMaster,
+    LeadGroup,
+    ObeyedTerm,
+    RoleStep,
+    StopLeading,
+    obeyed,
+    role_step,
+)
+from roquet.wire.codes import ResponseCode
+
+log = logger(__name__)
+
+RETRY_MS: Final = 1_000
+"""Ms between two tries to join the group, or to have a master elected."""
+
+ELECTED_MS: Final = 50
+"""Ms between an election and the question who leads: a controller that contradicts itself must not
+be asked without a pause."""
+
+NOT_REGISTERED: Final = frozenset(
+    {
+        ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST,
+        ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED,
+    }
+)
+"""Codes of a controller that does not know this broker, or not any more."""
+
+
+class Failover:
+    """The role of one broker, as its controller has it."""
+
+    def __init__(self, context: FailoverContext, epoch: int) -> None:
+        """Begin without a role; `epoch` is the last one of the log."""
+        self._context = context
+        self.standing = GroupStanding(epoch)
+        self.heartbeats = LeaseHeartbeats(context, self.standing, self.notice)
+        self._complaint = ""
+        self._poll_now = asyncio.Event()
+
+    def notice(self) -> None:
+        """Ask the controller now who leads."""
+        self._poll_now.set()
+
+    async def serve(self) -> None:
+        """Keep the role, forever."""
+        await self._join()
+        async with asyncio.TaskGroup() as group:
+            for work in (self.heartbeats.serve(), self.heartbeats.watch(), self._poll()):
+                group.create_task(work)
+
+    async def release(self) -> None:
+        """Let another lead at once: this broker is about to stop."""
+        own = self.standing.own
+        if not own.leads:
+            return
+        self._context.term.end()
+        await self._context.transitions.stop_leading(own.broker_id, own.epoch)
+        self.standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+        await self.heartbeats.step(releases=True)
+        await self._context.client.hang_up()
+
+    # -- joining ------------------------------------------------------------------------------
+
+    async def _join(self) -> None:
+        """Get an id and register the address, until both are done."""
+        context = self._context
+        while True:
+            try:
+                broker_id = await obtain_id(
+                    context.identity, context.client, context.member, context.clock, context.rng
+                )
+                await register(broker_id, context.client, context.member, context.clock)
+            except RoquetError as error:
+                self._complain(error)
+                await context.clock.sleep(RETRY_MS)
+            else:
+                self.standing.own = msgspec.structs.replace(self.standing.own, broker_id=broker_id)
+                return
+
+    def _complain(self, error: RoquetError) -> None:
+        """Log why the controller is of no help; the same reason once."""
+        if (text := str(error)) != self._complaint:
+            self._complaint = text
+            log.warning("%s: no news of its controller: %s", self._context.member.name, text)
+
+    # -- roles --------------------------------------------------------------------------------
+
+    async def _poll(self) -> None:
+        """Ask who leads, and change the role accordingly; forever."""
+        while True:
+            self._poll_now.clear()
+            try:
+                await self.step()
+            except CallRefused as error:
+                self._complain(error)
+                if error.code in NOT_REGISTERED:
+                    await self._join()
+            except RoquetError as error:
+                self._complain(error)
+            except Exception:
+                log.exception("the role could not be changed; it is tried again")
+            has_master = self.standing.own.master is not None
+            pause_ms = self._context.settings.poll_ms if has_master else RETRY_MS
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause_ms / 1000):
+                    await self._poll_now.wait()
+
+    async def step(self) -> None:
+        """Ask once who leads, and take the step that follows."""
+        standing = self.standing
+        standing.view = view = await self._context.client.group()
+        if standing.resigned is not None and view.epoch > standing.resigned:
+            standing.resigned = None
+        if (view.master, view.epoch) == standing.leading == (view.master, standing.refused):
+            await self._give_up()
+        step = role_step(view, standing.own)
+        if step is None:
+            return
+        own = standing.own
+        if not isinstance(step, AdoptSet):  # late answers to heartbeats extend nothing from now on
+            self._context.term.end()
+            standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+        await self._change(step)
+        standing.own = obeyed(own, step)
+        self._complaint = ""
+        if isinstance(step, LeadGroup):
+            await self.heartbeats.step()
+        elif isinstance(step, AskForElection):
+            await self._ask_for_election(step)
+
+    async def _give_up(self) -> None:
+        """Lead no more in an epoch whose lease is refused to its master: another one is due.
+
+        The controller has heard late that this broker had been started before it was elected.
+        """
+        own = self.standing.own
+        self._context.term.end()
+        self.standing.own = ObeyedTerm(broker_id=own.broker_id, epoch=own.epoch)
+        await self._context.transitions.stop_leading(own.broker_id, own.epoch)
+
+    async def _change(self, step: RoleStep) -> None:
+        """Change the role."""
+        transitions, name = self._context.transitions, self._context.member.name
+        own = self.standing.own
+        match step:
+            case LeadGroup():
+                await transitions.lead(own.broker_id, step)
+                log.warning("broker %d, this one, leads %s in epoch %d",
+                            own.broker_id, name, step.epoch)  # fmt: skip
+            case FollowMaster():
+                await transitions.follow(own.broker_id, step)
+                log.warning("broker %d at %s leads %s in epoch %d",
+                            step.master, step.address, name, step.epoch)  # fmt: skip
+            case AdoptSet():
+                transitions.adopt(step)
+            case StopLeading():
+                await transitions.stop_leading(own.broker_id, own.epoch)
+                log.error("the controller's answer cannot be true: %s", step.reason)
+            case AskForElection():
+                await transitions.stop_leading(own.broker_id, step.epoch)
+
+    async def _ask_for_election(self, step: AskForElection) -> None:
+        """Ask for an election; a refusal is followed by the next question who leads."""
+        context, standing = self._context, self.standing
+        is_log_whole = context.transitions.may_be_elected
+        may_lead = standing.may_be_elected(is_log_whole=is_log_whole)
+        if not may_lead or context.settings.is_learner:
+            return
+        # The controller compares those that it has heard of.
+        await self.heartbeats.step(releases=True)
+        still_leads = await context.client.elect(standing.own.broker_id)
+        if step.resigns and still_leads:
+            # Apache's controller answers so until it misses this broker.
+            standing.resigned = step.epoch
+            await context.client.hang_up()
+        await context.clock.sleep(ELECTED_MS)
+        self.notice()

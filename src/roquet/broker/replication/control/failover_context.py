@@ -1,0 +1,121 @@
+"""Failover context: the parts that controller mode of one broker is made of."""
+
+from collections.abc import Callable
+from random import Random
+from typing import Protocol
+
+import msgspec
+
+from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
+from roquet.net.clock import Clock
+from roquet.rules.election.lease import LeaseTerms
+from roquet.rules.replication.role_change import (
+    AdoptSet,
+    FollowMaster,
+    GroupView,
+    LeadGroup,
+    ObeyedTerm,
+)
+from roquet.store.replication.identity_file import IdentityFile
+
+
+class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """Log of this broker, by which a controller compares candidates."""
+
+    epoch: int
+    """Last epoch; -1 without any."""
+    end: int
+    confirmed: int
+
+
+class Transitions(Protocol):
+    """Changes of role, each in its order."""
+
+    async def lead(self, broker_id: int, step: LeadGroup) -> None:
+        """Become master, fenced until a lease is granted."""
+
+    async def follow(self, broker_id: int, step: FollowMaster) -> None:
+        """Become a replica."""
+
+    def adopt(self, step: AdoptSet) -> None:
+        """Take over the sync-state set."""
+
+    async def stop_leading(self, broker_id: int, epoch: int) -> None:
+        """Take no messages, and follow nobody."""
+
+    def fence(self, *, is_fenced: bool) -> None:
+        """Take no messages while the lease is over, and take them again."""
+
+    def facts(self) -> LogFacts:
+        """Log of this broker now."""
+
+    @property
+    def may_be_elected(self) -> bool:
+        """Whether the log certainly has all that this broker has acknowledged."""
+
+
+class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Intervals and limits of controller mode, in ms."""
+
+    poll_ms: int
+    """Between two questions who leads (syncBrokerMetadataPeriod)."""
+    heartbeat_ms: int
+    """Between two heartbeats (brokerHeartbeatInterval)."""
+    heartbeat_timeout_ms: int
+    """Silence after which the controller elects another (controllerHeartBeatTimeoutMills)."""
+    priority: int
+    """Lower is elected first among equals (brokerElectionPriority)."""
+    waits_for_all: bool
+    """Whether acknowledgements wait for the whole set (allAckInSyncStateSet)."""
+    is_learner: bool = False
+    """Whether this broker never asks to be elected (asyncLearner)."""
+    lease: LeaseTerms = LeaseTerms()
+
+
+class FailoverContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of controller mode."""
+
+    member: OwnBroker
+    client: ControllerClient
+    identity: IdentityFile
+    transitions: Transitions
+    term: MasterTermCell
+    settings_in_force: Callable[[], FailoverSettings]
+    clock: Clock
+    rng: Random
+
+    @property
+    def settings(self) -> FailoverSettings:
+        """The settings as they are now."""
+        return self.settings_in_force()
+
+
+class GroupStanding:
+    """Standing of this broker in its group: what it knows of the latest election, and obeys."""
+
+    def __init__(self, epoch: int) -> None:
+        self.own = ObeyedTerm(broker_id=0, epoch=epoch)
+        """Its id is 0 before it is known."""
+        self.view: GroupView | None = None
+        """Last answer of the controller."""
+        self.refused: int | None = None
+        """Epoch for which the controller has refused the lease; None: it has refused none."""
+        self.resigned: int | None = None
+        """Epoch that this broker will not lead though the controller says so: until there is a
+        later one it sends no heartbeats; None: there is no such epoch."""
+
+    @property
+    def leading(self) -> tuple[int, int] | None:
+        """Own id and epoch while this broker leads; None while it does not."""
+        return (self.own.broker_id, self.own.epoch) if self.own.leads else None
+
+    def may_be_elected(self, *, is_log_whole: bool) -> bool:
+        """Whether heartbeats may be sent: who sends them may be elected.
+
+        A broker whose log may lack what it has acknowledged leads only if nobody else is in the
+        sync-state set.
+        """
+        if self.resigned is not None:
+            return False
+        return is_log_whole or (self.view is not None and self.view.members <= {self.own.broker_id})

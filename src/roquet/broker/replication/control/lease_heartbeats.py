@@ -1,0 +1,137 @@
+"""LeaseHeartbeats: heartbeats to the controllers, which extend the lease of a master.
+
+    every second, or four times in a lease ──▶ 904 ──▶ term extended ──▶ not fenced
+                                                          │
+                                                          └─▶ over ──▶ fenced
+
+Under a controller without leases the answer to 1004 takes their place: see
+`rules.election.heartbeat_term` for what that is worth.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.replication.control.controller_client import heartbeat_of
+from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused
+from roquet.rules.election.heartbeat_term import term_by_heartbeat
+from roquet.rules.election.lease import MasterTerm
+from roquet.wire.calls.route import BrokerHeartbeat
+from roquet.wire.codes import ResponseCode
+
+log = logger(__name__)
+
+HEARTBEATS_A_LEASE: Final = 4
+"""Heartbeats in the time of one lease: two may be lost."""
+
+
+class LeaseHeartbeats:
+    """Heartbeats of one broker, and the end of its lease."""
+
+    def __init__(
+        self, context: FailoverContext, standing: GroupStanding, on_doubt: Callable[[], object]
+    ) -> None:
+        self._context = context
+        self._standing = standing
+        self._on_doubt = on_doubt
+        self._complaint = ""
+
+    async def serve(self) -> None:
+        """Send heartbeats, forever; a slow answer delays no further heartbeat."""
+        beats: set[asyncio.Task[None]] = set()
+        try:
+            while True:
+                whole = self._context.transitions.may_be_elected
+                if self._standing.may_be_elected(is_log_whole=whole):
+                    task = asyncio.create_task(self.step())
+                    beats.add(task)
+                    task.add_done_callback(beats.discard)
+                await self._context.clock.sleep(self._interval_ms())
+        finally:
+            for task in beats:
+                task.cancel()
+
+    def _interval_ms(self) -> int:
+        settings = self._context.settings
+        if not self._standing.own.leads:
+            return settings.heartbeat_ms
+        return min(settings.heartbeat_ms, settings.lease.length_ms // HEARTBEATS_A_LEASE)
+
+    async def step(self, *, releases: bool = False) -> None:
+        """Send one heartbeat, and take over the lease that it is answered with.
+
+        With `releases` it says that this broker acknowledges nothing until it is granted a lease
+        again: before an election, and before a stop.
+        """
+        context, own = self._context, self._standing.own
+        epoch = own.epoch if own.leads else None
+        sent_ms = context.term.now_ms()
+        try:
+            reply = await context.client.heartbeat(
+                self._heartbeat(epoch, releases=releases), context.settings.lease.length_ms
+            )
+            if epoch is None:
+                return
+            if reply.lease_millis is None:
+                await self._confirm(epoch, sent_ms)
+            else:
+                self._extend(MasterTerm(epoch=epoch, until_ms=sent_ms + reply.lease_millis))
+        except CallError as error:
+            self._failed(error, epoch)
+
+    def _failed(self, error: CallError, epoch: int | None) -> None:
+        if isinstance(error, CallRefused):
+            if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH:
+                self._standing.refused = epoch
+            self._on_doubt()
+        if (text := str(error)) != self._complaint:
+            self._complaint = text
+            log.warning("heartbeat to the controller: %s", text)
+
+    def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
+        context = self._context
+        facts, settings, own = context.transitions.facts(), context.settings, self._standing.own
+        return heartbeat_of(
+            context.member,
+            broker_id=own.broker_id,
+            heartbeat_timeout_mills=settings.heartbeat_timeout_ms,
+            epoch=facts.epoch,
+            max_offset=facts.end,
+            confirm_offset=facts.confirmed,
+            election_priority=settings.priority,
+            lease_epoch=epoch,
+            waits_for_all=settings.waits_for_all if epoch is not None else None,
+            releases_lease=releases or None,
+        )
+
+    async def _confirm(self, epoch: int, sent_ms: int) -> None:
+        """Extend the term under a controller without leases: it answers who leads."""
+        view = await self._context.client.group()
+        if (view.master, view.epoch) != (self._standing.own.broker_id, epoch):
+            self._on_doubt()
+            return
+        settings = self._context.settings
+        timeout_ms = settings.heartbeat_timeout_ms
+        self._extend(term_by_heartbeat(epoch, sent_ms, timeout_ms, settings.lease))
+
+    def _extend(self, term: MasterTerm) -> None:
+        """Take over a lease, and messages again if it had ended."""
+        own, cell = self._standing.own, self._context.term
+        if own.leads and own.epoch == term.epoch:
+            self._complaint = ""
+            cell.extend(term)
+            if cell.may_acknowledge(term.epoch):
+                self._context.transitions.fence(is_fenced=False)
+
+    async def watch(self) -> None:
+        """Take no messages once the lease is over; forever."""
+        cell = self._context.term
+        while True:
+            await cell.wait_end()
+            own = self._standing.own
+            if own.leads and not cell.may_acknowledge(own.epoch):
+                log.warning("the lease of epoch %d is over: no messages are taken", own.epoch)
+                self._context.transitions.fence(is_fenced=True)
+            await cell.wait_extended()

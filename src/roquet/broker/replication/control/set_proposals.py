@@ -1,0 +1,123 @@
+"""SetProposals: changes of the sync-state set, asked of the controller one at a time.
+
+wanted ≠ members ──▶ 1001 ──▶ adopted
+                      │  └──▶ refused: withdrawn
+                      └─────▶ no answer: asked again, since the change may have been made
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.control.controller_client import ControllerClient
+from roquet.log_records import logger
+from roquet.model.errors import CallError, CallRefused
+from roquet.net.clock import Clock
+from roquet.wire.codes import ResponseCode
+
+log = logger(__name__)
+
+PAUSE_MS: Final = 1_000
+"""Ms between two tries of a change that was not made."""
+
+REFUSALS: Final = frozenset(
+    {
+        ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH,
+        ResponseCode.CONTROLLER_FENCED_SYNC_STATE_SET_EPOCH,
+        ResponseCode.CONTROLLER_INVALID_MASTER,
+        ResponseCode.CONTROLLER_INVALID_REPLICAS,
+        ResponseCode.CONTROLLER_BROKER_NOT_ALIVE,
+        ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED,
+    }
+)
+"""Codes after which the request has certainly changed nothing."""
+
+
+class SetProposals:
+    """Asks for the set that there should be, in the term of this broker."""
+
+    def __init__(
+        self,
+        sync_set: SyncSet,
+        client: ControllerClient,
+        clock: Clock,
+        term: Callable[[], tuple[int, int] | None],
+        behind_max_ms: Callable[[], int],
+        on_refused: Callable[[], object],
+    ) -> None:
+        self._set = sync_set
+        self._client = client
+        self._clock = clock
+        self._term = term
+        self._behind_max_ms = behind_max_ms
+        self._on_refused = on_refused
+        self._is_unanswered = False
+        """Whether a request of this proposal may still be carried out, however late: then it is not
+        taken back in this epoch."""
+        self._complained = False
+
+    async def serve(self) -> None:
+        """Ask whenever the set should change, forever."""
+        while True:
+            await self._set.changed.wait()
+            self._set.changed.clear()
+            if not await self.step():
+                await self._clock.sleep(PAUSE_MS)
+                self._set.changed.set()
+
+    def check(self, _now_ms: int = 0) -> None:
+        """Look whether members are too long behind; every checkSyncStateSetPeriod."""
+        self._set.changed.set()
+
+    async def step(self) -> bool:
+        """Ask for one change, if there should be one; False if it has to be tried again."""
+        term = self._term()
+        if term is None:
+            self._is_unanswered = False
+            return True
+        state = self._set.state
+        wanted = state.proposed or self._set.wanted(self._behind_max_ms())
+        if wanted == state.members:
+            return True
+        if state.proposed is None:
+            self._is_unanswered = False
+        self._set.propose(wanted)
+        master, epoch = term
+        try:
+            answer = await self._client.alter_set(master, epoch, state.version, wanted)
+        except CallError as error:
+            if self._term() == term:
+                self._failed(wanted, error)
+            return False
+        if self._term() != term:
+            return True
+        members = frozenset(answer.sync_state_set)
+        if master not in members:
+            text = f"the controller answers with a set {sorted(members)} without its master"
+            self._failed(wanted, CallError(text, definite=False))
+            return False
+        self._is_unanswered, self._complained = False, False
+        self._set.adopt(members, answer.sync_state_set_epoch)
+        log.info("in sync are %s", sorted(self._set.state.members))
+        return True
+
+    def _failed(self, wanted: frozenset[int], error: CallError) -> None:
+        if not self._complained:
+            self._complained = True
+            log.warning("the controller has not made the set %s: %s", sorted(wanted), error)
+        self._on_refused()
+        if not _is_refusal(error):
+            self._is_unanswered = True
+        elif not self._is_unanswered:
+            self._set.withdraw()
+
+
+def _is_refusal(error: CallError) -> bool:
+    """Whether this request certainly changes nothing: it never left, or was refused for a reason.
+
+    A refusal with another code than the controller's own may come after the change, and so may
+    those of a controller that stopped to lead meanwhile.
+    """
+    if isinstance(error, CallRefused):
+        return error.code in REFUSALS
+    return error.definite

@@ -1,0 +1,132 @@
+"""RoleTransitions: how a broker becomes master or replica, step by step.
+
+    lead     fenced ─▶ stream left ─▶ torn record cut ─▶ epoch noted on the disk ─▶ set begins
+             ─▶ master, fenced ── lease ──▶ services start, messages are taken
+    follow   fenced ─▶ connections of replicas closed ─▶ stream left ─▶ replica of the new master
+             ─▶ its stream is looked for; the handshake cuts the log
+
+The tasks of each role change with the role (`role_tasks`): those of a master begin once it is not
+fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHAService.
+"""
+
+import msgspec
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.control.failover_context import LogFacts
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream.confirmed_view import ConfirmedView
+from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.stream_client import StreamClient
+from roquet.log_records import logger
+from roquet.model.errors import StoreError
+from roquet.model.topic import MASTER_ID
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.rules.replication.epochs import last_epoch
+from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
+from roquet.rules.replication.sync_state import SyncState
+from roquet.store.store import Store
+
+log = logger(__name__)
+
+
+class RoleTransitions:
+    """Changes the role of one broker; see `failover_context.Transitions`."""
+
+    def __init__(
+        self,
+        role: RoleCell,
+        store: Store,
+        epochs: EpochLog,
+        sync_set: SyncSet,
+        view: ConfirmedView,
+        stream: StreamClient,
+        *,
+        is_log_whole: bool,
+    ) -> None:
+        self._role = role
+        self._store = store
+        self._epochs = epochs
+        self._set = sync_set
+        self._view = view
+        self._stream = stream
+        self.may_be_elected = is_log_whole
+        """Whether the log certainly has all that this broker has acknowledged."""
+
+    async def lead(self, broker_id: int, step: LeadGroup) -> None:
+        """Become master, fenced until a lease is granted. Raises StoreError."""
+        await self.stop_leading(broker_id, step.epoch)
+        raw = self._store.raw
+        if step.epoch <= self._epochs.latest:
+            raise StoreError(
+                f"the log has epoch {self._epochs.latest} already: it cannot begin {step.epoch}"
+            )
+        raw.cut_torn()
+        start = (
+            raw.end if self._epochs.entries else raw.begin
+        )  # a log without epochs gets its first
+        self._epochs.append(step.epoch, start)
+        state = SyncState(members=step.members, version=step.set_version)
+        self._set.begin(broker_id, state, raw.end)
+        self.may_be_elected = True
+        self._role.change(
+            Role(role=BrokerRole.SYNC_MASTER, broker_id=MASTER_ID, epoch=step.epoch, is_fenced=True)
+        )
+
+    async def follow(self, broker_id: int, step: FollowMaster) -> None:
+        """Become a replica; its stream is looked for."""
+        await self.stop_leading(broker_id, step.epoch)
+        self._role.change(
+            Role(
+                role=BrokerRole.SLAVE,
+                broker_id=broker_id,
+                epoch=step.epoch,
+                master=step.address,
+            )
+        )
+
+    def adopt(self, step: AdoptSet) -> None:
+        """Take over the sync-state set."""
+        self._set.adopt(step.members, step.set_version)
+
+    async def stop_leading(self, broker_id: int, epoch: int) -> None:
+        """Take no messages, and follow nobody; returns once nothing is appended any more."""
+        if self._set.state.members:
+            shown = self._set.confirmed
+            self._set.end_term()
+            self._view.show(shown)
+        self._role.change(
+            Role(role=BrokerRole.SLAVE, broker_id=broker_id, epoch=epoch, is_fenced=True)
+        )
+        await self._stream.leave()
+
+    def fence(self, *, is_fenced: bool) -> None:
+        """Take no messages while the lease is over, and take them again.
+
+        Services begin by reading what they noted in the log, so it has to be confirmed before: a
+        later call takes messages again.
+        """
+        role = self._role.current
+        if not role.is_master or role.is_fenced == is_fenced:
+            return
+        self._set.confirm()
+        if is_fenced or self._set.confirmed >= self._store.raw.end:
+            self._role.change(msgspec.structs.replace(role, is_fenced=is_fenced))
+
+    def facts(self) -> LogFacts:
+        """Log of this broker now."""
+        end = self._store.raw.end
+        return LogFacts(
+            epoch=last_epoch(self._epochs.within(end)),
+            end=end,
+            confirmed=self._set.confirmed if self._set.state.members else 0,
+        )
+
+    def confirmed(self, position: int, at_master: int) -> None:
+        """Show what the master says is confirmed, as far as it is here."""
+        self._view.show(position)
+        if position >= at_master:
+            self.may_be_elected = True
+
+    def check_epochs(self, _now_ms: int = 0) -> None:
+        """Forget the epochs of deleted files."""
+        self._epochs.expire(self._store.raw.begin)

@@ -1,0 +1,1 @@
+"""Copies: the master's tables at a replica, never ahead of its log."""

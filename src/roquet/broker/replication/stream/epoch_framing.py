@@ -1,0 +1,267 @@
+"""Epoch framing: the stream of an elected master, with its epochs, at both ends.
+
+    replica                                   master
+      handshake: id, learner           ─────▶
+                                       ◀───── handshake: epochs, log end
+      log cut at the consistent point
+      report                           ─────▶ position
+      epoch noted, bytes appended      ◀───── bytes of one epoch, confirmed position
+      report                           ─────▶ sync-state set, acknowledgements
+
+The log frames carry the epoch that their bytes belong to. Source: Apache RocketMQ 5.5.0,
+AutoSwitchHAConnection and AutoSwitchHAClient; its master labels the frame that ends an epoch with
+the next one, and goes on without an epoch where it has none.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.framing import begin_after
+from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.log_records import logger
+from roquet.model.epoch import EpochEntry
+from roquet.rules.replication.epochs import EpochExtent, Epochs, consistent_point, last_epoch
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
+from roquet.store.store import Store
+from roquet.wire.replication.classic_stream import LogFrame
+from roquet.wire.replication.epoch_stream import (
+    EPOCHS_MAX,
+    NO_LOG,
+    EpochLogFrame,
+    MasterFrameDecoder,
+    MasterHandshake,
+    ReplicaFrameDecoder,
+    ReplicaHandshake,
+    encode_epoch_frame_header,
+    encode_master_handshake,
+    encode_replica_handshake,
+    encode_replica_report,
+)
+
+log = logger(__name__)
+
+
+class EpochMaster(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a master that its connections share."""
+
+    store: Store
+    epochs: EpochLog
+    sync_set: SyncSet
+    connections: dict[int, int] = {}
+    """Number of the latest connection of each replica, by broker id."""
+
+
+class EpochMasterFraming:
+    """Stream with epochs at the master's end; see `framing.MasterFraming`."""
+
+    def __init__(self, master: EpochMaster, number: int, write: Callable[[bytes], None]) -> None:
+        self._master = master
+        self._number = number
+        self._write = write
+        self._decoder = ReplicaFrameDecoder()
+        self._replica: ReplicaHandshake | None = None
+
+    def feed(self, chunk: bytes) -> int | None:
+        """See MasterFraming; answers the handshake."""
+        report: int | None = None
+        for frame in self._decoder.feed(chunk):
+            if isinstance(frame, ReplicaHandshake):
+                self._greet(frame)
+            elif self._replica is None:
+                raise StreamError("it reports before its handshake")
+            else:
+                report = frame.log_end
+        return report
+
+    def _greet(self, handshake: ReplicaHandshake) -> None:
+        if self._replica is not None:
+            raise StreamError("it sends a second handshake")
+        if handshake.broker_id < 1:
+            raise StreamError(f"{handshake.broker_id} is no id of a replica")
+        self._replica = handshake
+        self._master.connections[handshake.broker_id] = self._number
+        entries = self._master.epochs.entries[-EPOCHS_MAX:]
+        self._write(encode_master_handshake(self._master.store.raw.end, entries))
+
+    def start(self, report: int) -> int:
+        """See MasterFraming."""
+        assert self._replica is not None, "a report comes after the handshake"
+        start = begin_after(report, self._master.store, from_last_file=self._replica.from_last_file)
+        if self._master.epochs.extent_at(start) is None:
+            raise StreamError(f"its log ends at {report}, which is in none of this master's epochs")
+        return start
+
+    def size_max(self, position: int) -> int | None:
+        """See MasterFraming: no frame crosses the end of an epoch."""
+        extent = self._extent(position)
+        return None if extent.end is None else extent.end - position
+
+    def header(self, position: int, size: int) -> bytes:
+        """See MasterFraming."""
+        raw, entry = self._master.store.raw, self._extent(position).entry
+        is_empty = raw.begin == raw.end == 0
+        confirmed = self._master.sync_set.confirmed
+        return encode_epoch_frame_header(NO_LOG if is_empty else position, size, entry, confirmed)
+
+    def _extent(self, position: int) -> EpochExtent:
+        extent = self._master.epochs.extent_at(position)
+        if extent is None:
+            raise StreamError(f"position {position} is in none of this master's epochs")
+        return extent
+
+    def note(self, report: int, last: SentFrame) -> None:
+        """See MasterFraming."""
+        assert self._replica is not None, "a report comes after the handshake"
+        facts = ReplicaReportFacts(
+            broker_id=self._replica.broker_id,
+            report=report,
+            is_learner=self._replica.is_learner,
+        )
+        if self._is_latest():
+            self._master.sync_set.reported(facts, last)
+
+    def is_in_sync(self, _report: int) -> bool:
+        """See MasterFraming."""
+        replica = self._replica
+        return replica is not None and replica.broker_id in self._master.sync_set.state.members
+
+    def close(self) -> None:
+        """See MasterFraming."""
+        if self._replica is not None and self._is_latest():
+            del self._master.connections[self._replica.broker_id]
+            self._master.sync_set.disconnected(self._replica.broker_id)
+
+    def _is_latest(self) -> bool:
+        """Whether the replica has made no other connection since."""
+        assert self._replica is not None, "only those count that said who they are"
+        return self._master.connections.get(self._replica.broker_id) == self._number
+
+
+class EpochReplica(msgspec.Struct, frozen=True, kw_only=True):
+    """Parts of a replica that its connections share."""
+
+    store: Store
+    epochs: EpochLog
+    broker_id: Callable[[], int]
+    from_last_file: bool
+    is_learner: bool
+    confirmed: Callable[[], int]
+    """Position up to which messages were confirmed here."""
+    on_cut: Callable[[], object]
+    """Called after the log was cut."""
+    on_confirmed: Callable[[int, int], object]
+    """Called with the confirmed position here and at the master."""
+
+
+class EpochReplicaFraming:
+    """Stream with epochs at the replica's end; see `framing.ReplicaFraming`."""
+
+    def __init__(self, replica: EpochReplica) -> None:
+        self._replica = replica
+        self._decoder = MasterFrameDecoder()
+        self.is_ready = False
+
+    def greeting(self) -> bytes:
+        """See ReplicaFraming."""
+        return encode_replica_handshake(
+            ReplicaHandshake(
+                broker_id=self._replica.broker_id(),
+                from_last_file=self._replica.from_last_file,
+                is_learner=self._replica.is_learner,
+            )
+        )
+
+    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
+        """See ReplicaFraming; cuts the log where it differs from the master's."""
+        for frame in self._decoder.feed(chunk):
+            if isinstance(frame, MasterHandshake):
+                self._agree(frame)
+            else:
+                yield from self._frame(frame)
+
+    def _frame(self, frame: EpochLogFrame) -> Iterator[LogFrame]:
+        if not self.is_ready:
+            raise StreamError("it sends its log before its handshake")
+        if frame.position != NO_LOG:
+            self._note_epoch(frame)
+            yield LogFrame(frame.position, frame.body)
+        confirmed = min(frame.confirmed, self._replica.store.raw.end)
+        self._replica.on_confirmed(confirmed, frame.confirmed)
+
+    def _note_epoch(self, frame: EpochLogFrame) -> None:
+        """Note the epoch of a frame before its bytes. Raises StreamError for an impossible one."""
+        epochs, entry = self._replica.epochs, frame.epoch
+        latest = last_epoch(epochs.entries)
+        if entry.epoch == latest or not frame.body:
+            return
+        if entry.epoch < latest or entry.start < 0 or entry.start > _end(frame):
+            raise StreamError(
+                f"it sends epoch {entry.epoch} from {entry.start} on, after epoch {latest}"
+            )
+        epochs.append(entry.epoch, entry.start)
+
+    def report(self, log_end: int) -> bytes:
+        """See ReplicaFraming."""
+        return encode_replica_report(log_end)
+
+    def _agree(self, master: MasterHandshake) -> None:
+        """Cut the log where it stops to be the master's."""
+        if self.is_ready:
+            raise StreamError("it sends a second handshake")
+        point = self._consistent_point(master)
+        raw, epochs = self._replica.store.raw, self._replica.epochs
+        if point < raw.end:
+            self._report_cut(point, last_epoch(master.epochs))
+            raw.truncate(point)
+            self._replica.on_cut()
+        epochs.truncate(point)
+        self.is_ready = True
+
+    def _report_cut(self, point: int, epoch: int) -> None:
+        end, confirmed = self._replica.store.raw.end, self._replica.confirmed()
+        if point < confirmed:
+            log.error(
+                "messages from position %d to %d are lost: they were confirmed, but the master of "
+                "epoch %d was elected without them (an unclean election)",
+                point, confirmed, epoch,
+            )  # fmt: skip
+        log.warning(
+            "the log is cut from %d to %d: the master of epoch %d never had the rest",
+            end, point, epoch,
+        )  # fmt: skip
+
+    def _consistent_point(self, master: MasterHandshake) -> int:
+        raw = self._replica.store.raw
+        if raw.begin == raw.end:
+            return raw.end
+        own = self._replica.epochs.within(raw.end)
+        point = consistent_point(own, raw.end, master.epochs, master.log_end)
+        if point is None and self._began_together(own, master.epochs):
+            point = raw.begin
+        if point is None or point < raw.begin:
+            raise StreamError(
+                f"the logs have no epoch in common (here {_text(own)}, there "
+                f"{_text(master.epochs)}): nobody but an operator can tell which one counts; empty "
+                "the directory of this broker to copy the master's"
+            )
+        return point
+
+    def _began_together(self, own: Epochs, master: Epochs) -> bool:
+        """Whether both logs have all bytes since they began, and none of the own is confirmed.
+
+        So it is where a first master had stored messages that nobody else got.
+        """
+        begin = self._replica.store.raw.begin
+        starts = {epochs[0].start if epochs else None for epochs in (own, master)}
+        return starts == {begin} and self._replica.confirmed() <= begin
+
+
+def _end(frame: EpochLogFrame) -> int:
+    return frame.position + len(frame.body)
+
+
+def _text(epochs: Iterable[EpochEntry]) -> str:
+    return ", ".join(f"{entry.epoch} from {entry.start}" for entry in epochs) or "none"

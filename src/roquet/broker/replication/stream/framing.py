@@ -1,0 +1,164 @@
+"""Framing: what differs between the two forms of the stream, at its two ends.
+
+                classic                          with epochs
+    greeting    the first report                 handshake, answered by the master's epochs
+    frames      position, bytes                  and epoch, confirmed position
+    start       the file of the master's end     the oldest file, or the last one
+
+`stream_server` and `stream_client` drive either of them.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
+from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.rules.replication.sync_state import SentFrame, in_sync_count
+from roquet.rules.replication.transfer import LogBounds, transfer_start
+from roquet.store.store import Store
+from roquet.wire.replication.classic_stream import (
+    LogFrame,
+    LogFrameDecoder,
+    ReportDecoder,
+    encode_frame_header,
+    encode_report,
+)
+
+
+class MasterFraming(Protocol):
+    """One connection at the master's end."""
+
+    def feed(self, chunk: bytes) -> int | None:
+        """Last report in these bytes; None without one. Raises RemoteProtocolError, StreamError."""
+
+    def start(self, report: int) -> int:
+        """Position at which the stream begins after a first report. Raises StreamError."""
+
+    def size_max(self, position: int) -> int | None:
+        """Bytes that one frame from a position on may have at most; None: as many as fit."""
+
+    def header(self, position: int, size: int) -> bytes:
+        """Header of a frame; without bytes that is a heartbeat."""
+
+    def note(self, report: int, last: SentFrame) -> None:
+        """Note a report; `last` is the last frame that was sent."""
+
+    def is_in_sync(self, report: int) -> bool:
+        """Whether the replica counts as in sync."""
+
+    def close(self) -> None:
+        """Note that the connection has ended."""
+
+
+NewMasterFraming = Callable[[int, Callable[[bytes], None]], MasterFraming]
+"""Makes the framing of a connection from its number and a function that writes to it."""
+
+
+class ReplicaFraming(Protocol):
+    """One connection at the replica's end."""
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether reports may be sent: the greeting is over."""
+
+    def greeting(self) -> bytes:
+        """First bytes to be sent, before any report."""
+
+    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
+        """Frames in these bytes; each is appended before the next one is asked for.
+
+        Raises RemoteProtocolError, StreamError, StoreError.
+        """
+
+    def report(self, log_end: int) -> bytes:
+        """Encode a report."""
+
+
+NewReplicaFraming = Callable[[], ReplicaFraming]
+
+
+def begin_after(report: int, store: Store, *, from_last_file: bool) -> int:
+    """Position at which the stream begins after a first report. Raises StreamError."""
+    raw = store.raw
+    bounds = LogBounds(first=raw.begin, end=raw.end, file_size=raw.file_size)
+    start = transfer_start(report, bounds, from_last_file=from_last_file)
+    if start is None:
+        raise StreamError(
+            f"its log ends at {report}, and this master's begins at {raw.begin}: empty "
+            "its directory, then it begins anew"
+        )
+    return max(start, raw.begin)
+
+
+class ClassicMasterFraming:
+    """Classic stream at the master's end; see MasterFraming."""
+
+    def __init__(
+        self, number: int, store: Store, acknowledgements: Acknowledgements, gap_max: int
+    ) -> None:
+        self._number = number
+        self._store = store
+        self._acknowledgements = acknowledgements
+        self._gap_max = gap_max
+        self._decoder = ReportDecoder()
+
+    def feed(self, chunk: bytes) -> int | None:
+        """See MasterFraming."""
+        return self._decoder.feed(chunk)
+
+    def start(self, report: int) -> int:
+        """See MasterFraming."""
+        return begin_after(report, self._store, from_last_file=True)
+
+    def size_max(self, _position: int) -> int | None:
+        """See MasterFraming."""
+        return None
+
+    def header(self, position: int, size: int) -> bytes:
+        """See MasterFraming."""
+        return encode_frame_header(position, size)
+
+    def note(self, report: int, _last: SentFrame) -> None:
+        """See MasterFraming."""
+        self._acknowledgements.report(self._number, report)
+
+    def is_in_sync(self, report: int) -> bool:
+        """See MasterFraming."""
+        return in_sync_count(self._store.end_position, [report], self._gap_max) > 1
+
+    def close(self) -> None:
+        """See MasterFraming."""
+        self._acknowledgements.forget(self._number)
+
+
+def classic_master(
+    store: Store, acknowledgements: Acknowledgements, settings: RuntimeSettings
+) -> NewMasterFraming:
+    """Makes classic framings of a master's connections."""
+
+    def framing(number: int, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
+        return ClassicMasterFraming(number, store, acknowledgements, settings.config.ha_gap_max)
+
+    return framing
+
+
+class ClassicReplicaFraming:
+    """Classic stream at the replica's end; see ReplicaFraming."""
+
+    is_ready = True
+
+    def __init__(self) -> None:
+        self._decoder = LogFrameDecoder()
+
+    def greeting(self) -> bytes:
+        """See ReplicaFraming."""
+        return b""
+
+    def feed(self, chunk: bytes) -> Iterable[LogFrame]:
+        """See ReplicaFraming."""
+        return self._decoder.feed(chunk)
+
+    def report(self, log_end: int) -> bytes:
+        """See ReplicaFraming."""
+        return encode_report(log_end)

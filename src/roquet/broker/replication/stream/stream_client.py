@@ -1,0 +1,331 @@
+"""StreamClient: follows the log of a master, in the classic form or with epochs.
+
+    frames ──▶ append to the log ──▶ report where it ends ──▶ (the master's senders go on)
+                     │
+                     └──▶ dispatch: queue entries of whole records ──▶ waiting pulls wake
+
+Frames are slices of the master's log, so both logs are the same byte by byte; a record that is
+half there when a connection is lost is cut off, and comes again. Appending and dispatching take
+turns with requests of clients: a step is about a millisecond.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.role import Role, RoleCell
+from roquet.broker.replication.stream.framing import (
+    ClassicReplicaFraming,
+    NewReplicaFraming,
+    ReplicaFraming,
+)
+from roquet.broker.replication.stream.stream_facts import FollowerFacts, StreamError, first_error
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError, StoreError, StoreFull
+from roquet.model.settings import parse_address
+from roquet.net.address import address_error
+from roquet.net.clock import Clock
+from roquet.rules.replication.acknowledgement import ReplicaAck
+from roquet.rules.replication.flow_control import TransferMeter
+from roquet.store.replication.queue_builder import QueueOffsetMismatch
+from roquet.wire.replication.classic_stream import LogFrame
+
+log = logger(__name__)
+
+CONNECT_TIMEOUT_MS: Final = 3_000
+"""Timeout of a connect in ms."""
+
+RECONNECT_MS: Final = 5_000
+"""Ms between two tries to reach the master, as with Apache's replicas; a new address is tried at
+once."""
+
+READ_SIZE: Final = 256 * 1024
+"""Bytes of the stream that are read and appended before others have their turn. Twice as many
+wait at most; then the master has to wait."""
+
+DISPATCH_COUNT: Final = 128
+"""Records dispatched before others have their turn: less than a millisecond."""
+
+FULL_PAUSE_MS: Final = 1_000
+"""Ms between two tries to append while the disk is full."""
+
+TICK_MS: Final = 1_000
+"""Longest time in ms between two looks for a heartbeat that is due or a silent master."""
+
+UNSENT_MAX: Final = 4 * 1024
+"""Bytes of reports that the master has not read: later reports say the same and more."""
+
+
+class StreamClient:
+    """A replica's connection to its master, made again whenever it is lost."""
+
+    def __init__(
+        self,
+        message_log: MessageLog,
+        settings: RuntimeSettings,
+        clock: Clock,
+        role: RoleCell,
+        framing: NewReplicaFraming = ClassicReplicaFraming,
+        reconnect_ms: int = RECONNECT_MS,
+    ) -> None:
+        self._new_framing = framing
+        self._framing: ReplicaFraming = framing()
+        self._reconnect_ms = reconnect_ms
+        self._conversation: asyncio.Task[None] | None = None
+        self._store = message_log.store
+        self._flush = message_log.flush
+        self._arrivals = message_log.arrivals
+        self._settings = settings
+        self._clock = clock
+        self._role = role
+        self._meter = TransferMeter()
+        self._undispatched = asyncio.Event()
+        self._mismatch: QueueOffsetMismatch | None = None
+        """Why records of the log get no queue entries: it may be of another past."""
+        self._appended = asyncio.Event()
+        self._moved = asyncio.Event()
+        """Set when the master's address has changed."""
+        self._writer: asyncio.StreamWriter | None = None
+        self._address: str | None = None
+        self._reported = 0
+        self._read_ms = self._written_ms = 0
+        self._wall_read_ms = self._wall_written_ms = 0
+        self._complaint = ""
+        self.own_port = 0
+        """The port on which this broker itself streams its log: never followed."""
+        role.on_change.append(self._follow_role)
+
+    @property
+    def facts(self) -> FollowerFacts:
+        """How far this replica is."""
+        return FollowerFacts(
+            master=self._role.current.master_stream,
+            end=self._store.raw.end,
+            read_ms=self._wall_read_ms,
+            written_ms=self._wall_written_ms,
+            bytes_per_second=self._meter.bytes_per_second(self._clock.monotonic_ms()),
+            is_connected=self._writer is not None,
+        )
+
+    async def serve(self) -> None:
+        """Follow the master, forever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._dispatch())
+            group.create_task(self._follow())
+
+    def _follow_role(self, _before: Role, role: Role) -> None:
+        """Leave a master that is not the master any more."""
+        if role.master_stream not in (None, self._address):
+            self._moved.set()
+            if self._writer is not None:
+                self._writer.transport.abort()
+
+    async def leave(self) -> None:
+        """End the connection, and wait until nothing of it is appended any more.
+
+        The role says already that no master is followed.
+        """
+        self._address = None
+        if (conversation := self._conversation) is not None:
+            conversation.cancel()
+            await asyncio.gather(conversation, return_exceptions=True)
+
+    # -- the connection ------------------------------------------------------------------------
+
+    async def _follow(self) -> None:
+        while True:
+            self._moved.clear()
+            self._address = self._role.current.master_stream
+            if self._address is not None:
+                await self._follow_once(self._address)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._reconnect_ms / 1000):
+                    await self._moved.wait()
+
+    async def _follow_once(self, address: str) -> None:
+        """Follow over one connection, and log what ends it."""
+        conversation = self._conversation = asyncio.create_task(self._converse(address))
+        try:
+            await asyncio.wait((conversation,))
+        finally:
+            conversation.cancel()
+            await asyncio.gather(conversation, return_exceptions=True)
+            self._conversation = None
+        if conversation.cancelled() or (failure := conversation.exception()) is None:
+            return
+        error = first_error(failure)
+        if isinstance(error, RoquetError | OSError):
+            self._complain(address, error)
+        else:
+            log.error("the log of %s cannot be followed; trying again", address, exc_info=error)
+
+    def _complain(self, address: str, error: RoquetError | OSError) -> None:
+        """Log why there is no stream; the same reason once, until there was one again."""
+        reason = address_error(error) if isinstance(error, OSError) else str(error)
+        if reason != self._complaint:
+            self._complaint = reason
+            log.warning(
+                "the log is not copied from the master at %s: %s; the next try is in %d s",
+                address, reason, self._reconnect_ms // 1_000,
+            )  # fmt: skip
+
+    async def _converse(self, address: str) -> None:
+        """Follow over one connection; raises what ends it."""
+        if self._mismatch is not None:
+            raise self._mismatch
+        self._store.raw.cut_torn()
+        await self._flush.step()  # what is reported first is on the disk, whatever is acknowledged
+        host, port = parse_address(address, "haMasterAddress")
+        security = self._settings.config.calls()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                reader, writer = await asyncio.open_connection(
+                    host, port, limit=READ_SIZE, **security.arguments(host)
+                )
+        except TimeoutError:
+            raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
+        self._writer, self._framing = writer, self._new_framing()
+        try:
+            self._check_master()
+            self._check_peer(writer)
+            self._read_ms = self._clock.monotonic_ms()
+            if greeting := self._framing.greeting():
+                writer.write(greeting)
+            self._report(self._store.raw.end)
+            async with asyncio.TaskGroup() as group:
+                for work in (self._receive(reader), self._acknowledge(), self._keep()):
+                    group.create_task(work)
+        finally:
+            self._writer = None
+            writer.transport.abort()
+
+    def _check_master(self) -> None:
+        """Raise StreamError when another broker is the master by now."""
+        if self._moved.is_set():
+            raise StreamError("it is not the master any more")
+
+    def _check_peer(self, writer: asyncio.StreamWriter) -> None:
+        """Raise StreamError when the master's address leads to this broker itself."""
+        here, there = writer.get_extra_info("sockname"), writer.get_extra_info("peername")
+        if here[0] == there[0] and there[1] == self.own_port:
+            raise StreamError("that is this broker itself: haMasterAddress has to name the master")
+
+    async def _receive(self, reader: asyncio.StreamReader) -> None:
+        """Append what the master sends."""
+        while chunk := await reader.read(READ_SIZE):
+            self._read_ms = self._clock.monotonic_ms()
+            self._wall_read_ms = self._clock.now_ms()
+            was_ready = self._framing.is_ready
+            end = self._store.raw.end
+            for frame in self._framing.feed(chunk):
+                await self._take(frame)
+            if self._framing.is_ready != was_ready:  # the log may have been cut
+                end = min(end, self._store.raw.end)
+                await self._flush.step()
+                self._report(self._store.raw.end)
+            if (taken := self._store.raw.end - end) > 0:
+                self._meter.add(taken, self._read_ms)
+                self._complaint = ""
+                self._undispatched.set()
+                self._appended.set()
+                if self._settings.config.replica_ack is ReplicaAck.APPENDED:
+                    self._report(self._store.raw.end)
+            await asyncio.sleep(0)
+        raise StreamError("it has closed the connection")
+
+    async def _take(self, frame: LogFrame) -> None:
+        """Append a frame; while the disk is full, wait until there is room."""
+        while True:
+            self._check_master()
+            self._check_frame(frame)
+            try:
+                return self._store.raw.append(frame.position, frame.body)
+            except StoreFull as error:
+                self._complain(self._address or "", error)
+                await self._clock.sleep(FULL_PAUSE_MS)
+                self._read_ms = self._clock.monotonic_ms()  # it is not the master that is silent
+
+    def _check_frame(self, frame: LogFrame) -> None:
+        """Raise StreamError for bytes that do not follow this log."""
+        raw, size = self._store.raw, len(frame.body)
+        if raw.end not in (raw.begin, frame.position):
+            raise StreamError(
+                f"it sends its log from {frame.position} on, and this replica's ends at {raw.end}: "
+                "the logs are not of one past, or another broker writes here"
+            )
+        inside = frame.position % raw.file_size
+        if (size and not raw.end and inside) or inside + size > raw.file_size:
+            raise StreamError(
+                f"bytes {frame.position} to {frame.position + size} of its log do not fit into "
+                f"files of {raw.file_size} bytes: give this replica the master's "
+                "mappedFileSizeCommitLog (log_file_size), and an empty directory"
+            )
+
+    async def _acknowledge(self) -> None:
+        """Bring the log to the disk and report that, if that is what this replica acknowledges."""
+        while True:
+            await self._appended.wait()
+            self._appended.clear()
+            if self._settings.config.replica_ack is ReplicaAck.FLUSHED:
+                await self._flush.step()
+                self._report(self._store.flushed_position)
+
+    async def _keep(self) -> None:
+        """Report after silence, and end the connection to a silent master."""
+        while True:
+            config = self._settings.config
+            due_ms = self._written_ms + config.ha_heartbeat_interval - self._clock.monotonic_ms()
+            await self._clock.sleep(max(min(due_ms, TICK_MS), 1))
+            now_ms = self._clock.monotonic_ms()
+            if (silence_ms := now_ms - self._read_ms) >= config.ha_housekeeping_interval:
+                raise StreamError(f"it was silent for {silence_ms} ms")
+            if now_ms - self._written_ms >= config.ha_heartbeat_interval:
+                is_flushed = config.replica_ack is ReplicaAck.FLUSHED
+                end = self._store.flushed_position if is_flushed else self._store.raw.end
+                self._report(end)
+
+    def _report(self, log_end: int) -> None:
+        """Report to the master, unless it does not read."""
+        if self._writer is None or not self._framing.is_ready:
+            return
+        if self._writer.transport.get_write_buffer_size() > UNSENT_MAX:
+            return
+        if self._mismatch is not None:  # what follows may be other messages than the master's
+            log_end = min(log_end, self._store.raw.dispatched)
+        self._writer.write(self._framing.report(log_end))
+        self._written_ms = self._clock.monotonic_ms()
+        self._wall_written_ms = self._clock.now_ms()
+
+    # -- queues --------------------------------------------------------------------------------
+
+    async def _dispatch(self) -> None:
+        """Give whole records their queue entries, and wake those who wait for them."""
+        complaint = ""
+        while True:
+            self._undispatched.clear()
+            try:
+                await self._dispatch_all()
+            except StoreError as error:
+                self._mismatch = error if isinstance(error, QueueOffsetMismatch) else None
+                if complaint != str(error):
+                    complaint = str(error)
+                    log.warning("the newest messages of the log cannot be read here: %s", error)
+            except Exception:
+                log.exception("records of the master cannot be dispatched; trying again")
+            else:
+                complaint, self._mismatch = "", None
+                await self._undispatched.wait()
+                continue
+            await self._clock.sleep(FULL_PAUSE_MS)
+
+    async def _dispatch_all(self) -> None:
+        raw, position = self._store.raw, -1
+        while raw.dispatched != position:
+            position = raw.dispatched
+            for arrival in raw.dispatch(DISPATCH_COUNT):
+                self._arrivals.arrived(
+                    arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
+                )
+            await asyncio.sleep(0)

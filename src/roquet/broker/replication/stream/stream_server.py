@@ -1,0 +1,133 @@
+"""StreamServer: the port on which a master streams its log to replicas.
+
+Without a replica an append costs nothing: the store tells of appends only while one is connected.
+"""
+
+import asyncio
+import ssl
+from typing import Final
+
+from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.stream.framing import NewMasterFraming
+from roquet.broker.replication.stream.replica_connection import (
+    REPORT_READ_SIZE,
+    LogSource,
+    ReplicaConnection,
+)
+from roquet.broker.replication.stream.stream_facts import ConnectionFacts, StreamError, first_error
+from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.log_records import logger
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.net.address import address_error
+from roquet.net.clock import Clock
+from roquet.rules.bounded_cache import BoundedCache
+from roquet.store.store import Store
+
+log = logger(__name__)
+
+CONNECTIONS_MAX: Final = 64
+"""Replicas at once: a group has a few, and each may hold `WRITE_SIZE` of memory."""
+
+HOSTS_REMEMBERED: Final = 256
+"""Hosts whose refusal was logged: each is logged once until the reason changes."""
+
+
+class StreamServer:
+    """Listens on the port for replicas, and has one connection for each."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: RuntimeSettings,
+        clock: Clock,
+        role: RoleCell,
+        framing: NewMasterFraming,
+    ) -> None:
+        self.source = LogSource(store=store, settings=settings, clock=clock, framing=framing)
+        self.port = 0
+        self._role = role
+        self._connections: dict[int, ReplicaConnection] = {}
+        self._tasks: dict[asyncio.Task[None], None] = {}
+        """Of each connection; in order of arrival."""
+        self._count = 0
+        self._refused: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
+        self._listener: asyncio.Server | None = None
+        role.on_change.append(lambda *_: self._follow_role())
+
+    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+        """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
+        try:
+            self._listener = await asyncio.start_server(
+                self._accept, host, port, limit=REPORT_READ_SIZE, ssl=context
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"cannot listen for replicas on {host}:{port}: {address_error(error)}; choose "
+                "another port with haListenPort"
+            ) from error
+        self.port = self._listener.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening, and end all connections."""
+        if self._listener is not None:
+            self._listener.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    @property
+    def facts(self) -> list[ConnectionFacts]:
+        """Facts of each connection."""
+        return [connection.facts for connection in self._connections.values()]
+
+    def _follow_role(self) -> None:
+        """End all connections when this broker no longer leads."""
+        if not self._role.current.is_master:
+            for task in self._tasks:
+                task.cancel()
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve one replica until it goes, is silent, or sends what cannot be true."""
+        self._count += 1
+        number = self._count
+        connection = ReplicaConnection(self.source, number, reader, writer)
+        host = connection.host
+        try:
+            self._check_welcome()
+            self._connections[number] = connection
+            self.source.store.on_append(self.source.grown.set)
+            await connection.serve()
+        except* (RoquetError, OSError) as group:
+            self._complain(host, connection.address, group)
+        except* Exception:
+            log.exception("the replica at %s cannot be served", connection.address)
+        finally:
+            self._connections.pop(number, None)
+            connection.framing.close()
+            if not self._connections:
+                self.source.store.on_append(None)
+            writer.transport.abort()
+
+    def _check_welcome(self) -> None:
+        """Raise StreamError when no replica is served now."""
+        if not self._role.current.is_master:
+            raise StreamError("this broker is no master: replicas get the log from the master")
+        if len(self._connections) >= CONNECTIONS_MAX:
+            raise StreamError(f"{CONNECTIONS_MAX} replicas are connected already")
+
+    def _complain(self, host: str, address: str, group: BaseExceptionGroup) -> None:
+        """Log why a connection ended; the same reason of one host once."""
+        error = first_error(group)
+        kind = f"{type(error).__name__} {str(error)[:24]}"
+        if self._refused.get(host) != kind:
+            self._refused.put(host, kind)
+            log.warning("the replica at %s is disconnected: %s", address, error)

@@ -1,0 +1,175 @@
+"""The sync-state set of a master, and what its members have confirmed."""
+
+import asyncio
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+class Master:
+    """A sync-state set over a log that a test lets grow."""
+
+    def __init__(self, *members: int, needed: int = ALL_OF_THE_SET, end: int = 100) -> None:
+        self.clock = this_loop().clock
+        self.end = end
+        self.shown: list[int | None] = []
+        self.set = SyncSet(self.clock, lambda: self.end, lambda: needed, self.shown.append)
+        self.set.begin(1, SyncState(members=frozenset({1, *members}), version=3), end)
+
+    def report(self, broker_id: int, position: int, *, is_learner: bool = False) -> None:
+        facts = ReplicaReportFacts(broker_id=broker_id, report=position, is_learner=is_learner)
+        self.set.reported(facts, SentFrame(self.end, self.clock.monotonic_ms()))
+
+    def reaches(self, position: int) -> "asyncio.Task[bool]":
+        deadline_ms = self.clock.monotonic_ms() + 3_000
+        return asyncio.create_task(self.set.reach(position, deadline_ms))
+
+
+@in_virtual_time
+async def test_a_master_alone_confirms_whatever_it_has() -> None:
+    master = Master()
+    assert master.shown[-1] is None
+    master.end = 250
+    assert master.set.is_alone
+    assert master.set.confirmed == 250
+    assert await master.reaches(250)
+
+
+@in_virtual_time
+async def test_a_message_is_acknowledged_once_every_member_has_it() -> None:
+    master = Master(2, 3)
+    master.end = 150
+    waits = master.reaches(150)
+    master.report(2, 150)
+    await asyncio.sleep(0.1)
+    assert not waits.done()
+    assert master.set.confirmed == 100
+    master.report(3, 150)
+    assert await waits
+    assert master.shown[-1] == 150
+
+
+@in_virtual_time
+async def test_with_fewer_logs_needed_consumers_still_see_only_what_all_members_have() -> None:
+    master = Master(2, 3, needed=2)
+    master.end = 150
+    master.report(2, 150)
+    assert await master.reaches(150)
+    assert master.set.confirmed == 100
+    assert master.shown[-1] == 100
+
+
+@in_virtual_time
+async def test_a_member_without_a_connection_holds_up_acknowledgements_until_the_timeout() -> None:
+    master = Master(2)
+    master.end = 150
+    assert not await master.reaches(150)
+    assert this_loop().clock.monotonic_ms() == 3_000
+
+
+@in_virtual_time
+async def test_the_confirmed_position_never_falls() -> None:
+    master = Master(2)
+    master.end = 150
+    master.report(2, 140)
+    master.set.disconnected(2)
+    master.report(2, 100)
+    assert master.set.confirmed == 140
+
+
+@in_virtual_time
+async def test_a_replica_that_has_caught_up_is_wanted_and_acknowledges_from_the_proposal_on() -> (
+    None
+):
+    master = Master()
+    master.end = 150
+    master.report(2, 120)
+    assert master.set.wanted(15_000) == {1}
+    master.report(2, 150)
+    assert master.set.changed.is_set()
+    assert master.set.wanted(15_000) == {1, 2}
+    master.set.propose(frozenset({1, 2}))
+    assert not master.set.is_alone
+    assert master.shown[-1] == 150
+    master.end = 160
+    waits = master.reaches(160)
+    await asyncio.sleep(0.1)
+    assert not waits.done()
+    master.report(2, 160)
+    assert await waits
+    master.set.adopt(frozenset({1, 2}), 4)
+    assert master.set.state == SyncState(members=frozenset({1, 2}), version=4)
+
+
+@in_virtual_time
+async def test_a_replica_that_lacks_what_a_lone_master_shows_is_not_wanted_any_more() -> None:
+    master = Master()
+    master.report(2, 100)
+    master.end = 150
+    assert master.set.wanted(15_000) == {1}
+
+
+@in_virtual_time
+async def test_a_learner_never_joins() -> None:
+    master = Master()
+    master.report(2, 100, is_learner=True)
+    assert master.set.wanted(15_000) == {1}
+
+
+@in_virtual_time
+async def test_a_member_leaves_that_is_gone_or_too_long_behind() -> None:
+    master = Master(2, 3)
+    master.report(2, 100)
+    master.report(3, 100)
+    assert master.set.wanted(15_000) == {1, 2, 3}
+    master.set.disconnected(3)
+    assert master.set.wanted(15_000) == {1, 2}
+    await asyncio.sleep(15.001)
+    assert master.set.wanted(15_000) == {1}
+
+
+@in_virtual_time
+async def test_the_set_shrinks_only_after_the_controllers_yes() -> None:
+    master = Master(2)
+    master.end = 150
+    master.set.propose(frozenset({1}))
+    waits = master.reaches(150)
+    await asyncio.sleep(0.1)
+    assert not waits.done()
+    master.set.adopt(frozenset({1}), 4)
+    assert await waits
+    assert master.set.is_alone
+
+
+@in_virtual_time
+async def test_after_a_refusal_the_members_are_those_before() -> None:
+    master = Master()
+    master.set.propose(frozenset({1, 2}))
+    master.end = 150
+    master.set.withdraw()
+    assert master.set.is_alone
+    assert await master.reaches(150)
+
+
+@in_virtual_time
+async def test_whoever_waits_is_not_answered_after_the_end_of_the_term() -> None:
+    master = Master(2)
+    master.end = 150
+    waits = master.reaches(150)
+    await asyncio.sleep(0.1)
+    master.set.end_term()
+    assert not await waits
+    master.report(2, 150)
+    assert not await master.reaches(150)
+    assert this_loop().clock.monotonic_ms() == 3_100
+
+
+@in_virtual_time
+async def test_reports_of_an_earlier_term_count_for_nothing_in_the_next() -> None:
+    master = Master(2)
+    master.end = 200
+    master.report(2, 200)
+    master.set.begin(1, SyncState(members=frozenset({1, 2}), version=9), 150)
+    assert master.set.confirmed == 150

@@ -1,0 +1,409 @@
+"""A broker keeps the role that its controller gives it."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
+
+from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.control.failover import Failover
+from roquet.broker.replication.control.failover_context import (
+    FailoverContext,
+    FailoverSettings,
+    LogFacts,
+)
+from roquet.model.errors import CallRefused, StoreError
+from roquet.rules.election.lease import MasterTerm
+from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup, ObeyedTerm
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.identity_file import IdentityFile
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls import controller as calls
+from roquet.wire.calls.route import BrokerHeartbeat
+from roquet.wire.codes import ResponseCode
+from roquet.wire.replication.broker_identity import BrokerIdentity
+
+
+class Roles:
+    """Changes of role, as they were asked for."""
+
+    def __init__(self) -> None:
+        self.steps: list[object] = []
+        self.fenced: bool | None = None
+        self.may_be_elected = True
+        self.failure: Exception | None = None
+
+    async def lead(self, broker_id: int, step: LeadGroup) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.steps.append(step)
+        self.fenced = True
+
+    async def follow(self, broker_id: int, step: FollowMaster) -> None:
+        self.steps.append(step)
+
+    def adopt(self, step: AdoptSet) -> None:
+        self.steps.append(step)
+
+    async def stop_leading(self, broker_id: int, epoch: int) -> None:
+        self.steps.append("stopped")
+
+    def fence(self, *, is_fenced: bool) -> None:
+        self.fenced = is_fenced
+
+    def facts(self) -> LogFacts:
+        return LogFacts(epoch=4, end=100, confirmed=90)
+
+
+SETTINGS = FailoverSettings(
+    poll_ms=5_000,
+    heartbeat_ms=1_000,
+    heartbeat_timeout_ms=10_000,
+    priority=7,
+    waits_for_all=True,
+)
+
+
+class Scene:
+    """Broker 1, whose log ends in epoch 4, and a controller."""
+
+    def __init__(self, settings: FailoverSettings = SETTINGS) -> None:
+        self.clock = this_loop().clock
+        self.controller = ScriptedController()
+        self.controller.grants(2_000)
+        self.roles = Roles()
+        self.term = MasterTermCell(self.clock)
+        identity = IdentityFile(Path("/data/brokerIdentity"), MemoryFiles())
+        identity.save(BrokerIdentity(cluster="c", broker_name="g", broker_id=1))
+        context = FailoverContext(
+            member=MEMBER,
+            client=client_of(self.controller),
+            identity=identity,
+            transitions=self.roles,
+            term=self.term,
+            settings_in_force=lambda: settings,
+            clock=self.clock,
+            rng=Random(1),
+        )
+        self.failover = Failover(context, 4)
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    @property
+    def last_heartbeat(self) -> BrokerHeartbeat:
+        beat: BrokerHeartbeat = self.controller.of(BrokerHeartbeat)[-1]
+        return beat
+
+
+@asynccontextmanager
+async def running(scene: Scene) -> AsyncIterator[Scene]:
+    async with scene.controller.server:
+        task = asyncio.create_task(scene.failover.serve())
+        yield scene
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_an_elected_broker_leads_and_takes_messages_once_it_has_a_lease() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        assert scene.roles.steps == [LeadGroup(epoch=5, members=frozenset({1}), set_version=1)]
+        assert scene.roles.fenced is False
+        assert scene.term.may_acknowledge(5)
+        assert scene.failover.standing.leading == (1, 5)
+        beat = scene.last_heartbeat
+        assert (beat.lease_epoch, beat.waits_for_all, beat.releases_lease) == (5, True, None)
+        assert (beat.broker_id, beat.epoch, beat.max_offset, beat.confirm_offset) == (1, 4, 100, 90)
+        assert (beat.election_priority, beat.heartbeat_timeout_mills) == (7, 10_000)
+
+
+@in_virtual_time
+async def test_a_broker_follows_another_and_tells_that_it_lives() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(3.5)
+        assert scene.roles.steps == [FollowMaster(epoch=5, master=2, address="10.0.0.2:10911")]
+        assert scene.failover.standing.leading is None
+        assert scene.controller.count(BrokerHeartbeat) == 4
+        assert scene.last_heartbeat.lease_epoch is None
+        (registered,) = scene.controller.of(calls.RegisterWithController)
+        assert registered.broker_address == MEMBER.address
+
+
+@in_virtual_time
+async def test_a_notice_is_answered_by_a_question() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        scene.controller.leads(1, 6)
+        scene.failover.notice()
+        await scene.sleep(0.1)
+        assert scene.failover.standing.leading == (1, 6)
+        scene.controller.leads(1, 6, 1, 2, version=9)
+        await scene.sleep(5)
+        assert scene.roles.steps[-1] == AdoptSet(members=frozenset({1, 2}), set_version=9)
+
+
+@in_virtual_time
+async def test_a_master_takes_no_messages_once_its_lease_is_over_and_again_with_a_new_one() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        granted = scene.term.current
+        assert granted is not None
+        this_loop().network.partition("127.0.0.1", "127.0.0.1")
+        await scene.clock.sleep(granted.until_ms - scene.clock.monotonic_ms() - 5)
+        assert scene.roles.fenced is False
+        await scene.clock.sleep(10)
+        assert scene.roles.fenced is True
+        assert not scene.term.may_acknowledge(5)
+        await scene.sleep(20)
+        this_loop().network.heal()
+        await scene.sleep(5)
+        assert scene.roles.fenced is False
+        assert len(scene.roles.steps) == 1
+
+
+@in_virtual_time
+async def test_under_a_controller_without_leases_its_answer_who_leads_takes_their_place() -> None:
+    scene = Scene()
+    scene.controller.grants(None)
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        assert scene.roles.fenced is False
+        assert scene.term.current == MasterTerm(epoch=5, until_ms=9_311)
+        this_loop().network.partition("127.0.0.1", "127.0.0.1")
+        await scene.sleep(9)
+        assert scene.roles.fenced is False
+        await scene.sleep(0.5)
+        assert scene.roles.fenced is True
+        this_loop().network.heal()
+
+
+@in_virtual_time
+async def test_a_controller_that_names_another_master_extends_nothing() -> None:
+    scene = Scene()
+    scene.controller.grants(None)
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        scene.controller.leads(2, 6)
+        await scene.sleep(1)
+        assert scene.roles.steps[-1] == FollowMaster(epoch=6, master=2, address="10.0.0.2:10911")
+        assert scene.term.current is None
+
+
+@in_virtual_time
+async def test_a_refused_lease_is_a_reason_to_ask_who_leads() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        scene.controller.leads(2, 6)
+        scene.controller.refusals[BrokerHeartbeat] = CallRefused(
+            ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, "the current master epoch is 6"
+        )
+        await scene.sleep(1)
+        assert isinstance(scene.roles.steps[-1], FollowMaster)
+
+
+@in_virtual_time
+async def test_a_master_whose_lease_is_refused_in_its_own_epoch_has_itself_elected_again() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    refusal = CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, "it was started again")
+    scene.controller.refusals[BrokerHeartbeat] = refusal
+
+    def elect(_call: calls.ElectMaster) -> calls.ElectMasterReply:
+        scene.controller.refusals.clear()
+        scene.controller.leads(1, 6)
+        return calls.ElectMasterReply()
+
+    scene.controller.replies[calls.ElectMaster] = elect
+    async with running(scene):
+        await scene.sleep(3)
+        assert "stopped" in scene.roles.steps
+        assert scene.failover.standing.leading == (1, 6)
+        assert scene.roles.fenced is False
+
+
+@in_virtual_time
+async def test_without_a_master_an_election_is_asked_for_every_second() -> None:
+    scene = Scene()
+    scene.controller.leads(None, 5, 1, 2)
+    scene.controller.refusals[calls.ElectMaster] = CallRefused(2012, "not now")
+    async with running(scene):
+        await scene.sleep(3.5)
+        assert scene.controller.count(calls.ElectMaster) == 4
+        assert scene.roles.steps[0] == "stopped"
+        assert any(beat.releases_lease for beat in scene.controller.of(BrokerHeartbeat))
+        del scene.controller.refusals[calls.ElectMaster]
+        scene.controller.leads(1, 6)
+        await scene.sleep(1)
+        assert scene.failover.standing.leading == (1, 6)
+
+
+@in_virtual_time
+async def test_a_learner_asks_for_no_election() -> None:
+    settings = FailoverSettings(
+        poll_ms=5_000, heartbeat_ms=1_000, heartbeat_timeout_ms=10_000, priority=1,
+        waits_for_all=True, is_learner=True,
+    )  # fmt: skip
+    scene = Scene(settings)
+    scene.controller.leads(None, 5)
+    async with running(scene):
+        await scene.sleep(5)
+        assert scene.controller.count(calls.ElectMaster) == 0
+        assert scene.controller.count(BrokerHeartbeat) >= 5
+
+
+@in_virtual_time
+async def test_a_broker_whose_log_may_lack_something_is_no_candidate() -> None:
+    scene = Scene()
+    scene.roles.may_be_elected = False
+    scene.controller.leads(None, 5, 1, 2)
+    async with running(scene):
+        await scene.sleep(5)
+        assert scene.controller.count(calls.ElectMaster) == 0
+        assert scene.controller.count(BrokerHeartbeat) == 0
+        scene.roles.may_be_elected = True
+        await scene.sleep(2)
+        assert scene.controller.count(calls.ElectMaster) >= 1
+
+
+@in_virtual_time
+async def test_a_broker_that_was_alone_leads_on_though_its_log_may_lack_something() -> None:
+    scene = Scene()
+    scene.roles.may_be_elected = False
+    scene.controller.leads(None, 5, 1)
+    async with running(scene):
+        await scene.sleep(1.5)
+        assert scene.controller.count(calls.ElectMaster) >= 1
+
+
+def _still_leads(scene: Scene) -> None:
+    scene.controller.replies[calls.ElectMaster] = lambda _: calls.ElectMasterReply(
+        code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST, master_broker_id=1
+    )
+
+
+@in_virtual_time
+async def test_a_restarted_master_hangs_up_and_is_silent_until_there_is_a_later_epoch() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 4)
+    _still_leads(scene)
+    async with running(scene):
+        await scene.sleep(0.1)
+        assert set(scene.roles.steps) == {"stopped"}
+        assert scene.failover.standing.leading is None
+        beats = scene.controller.count(BrokerHeartbeat)
+        peer = scene.controller.peers[0]
+        assert peer.closed
+        await scene.sleep(8)
+        assert scene.controller.count(BrokerHeartbeat) == beats
+        scene.controller.leads(1, 5)
+        await scene.sleep(2)
+        assert scene.failover.standing.leading == (1, 5)
+
+
+@in_virtual_time
+async def test_a_broker_applies_again_where_the_controller_does_not_know_it_any_more() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        scene.controller.refusals[calls.GetReplicaInfo] = CallRefused(
+            ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST
+        )
+        await scene.sleep(6)
+        assert scene.controller.count(calls.RegisterWithController) >= 2
+
+
+@in_virtual_time
+async def test_a_role_that_cannot_be_taken_is_tried_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    scene.roles.failure = StoreError("the disk is full")
+    with caplog.at_level(logging.WARNING):
+        async with running(scene):
+            await scene.sleep(2.5)
+            assert scene.roles.steps == []
+            assert scene.failover.standing.leading is None
+            scene.roles.failure = ValueError("a fault of our own")
+            await scene.sleep(2)
+            scene.roles.failure = None
+            await scene.sleep(2)
+            assert scene.failover.standing.leading == (1, 5)
+    assert caplog.text.count("no news of its controller: the disk is full") == 1
+    assert "the role could not be changed; it is tried again" in caplog.text
+
+
+@in_virtual_time
+async def test_nonsense_of_the_controller_ends_the_lead(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    with caplog.at_level(logging.ERROR):
+        async with running(scene):
+            await scene.sleep(1)
+            scene.controller.leads(2, 5)
+            scene.failover.notice()
+            await scene.sleep(0.1)
+            assert scene.roles.steps[-1] == "stopped"
+            assert scene.term.current is None
+    assert "brokers 1 and 2 are both said to lead in epoch 5" in caplog.text
+
+
+@in_virtual_time
+async def test_a_controller_that_is_away_is_waited_for(caplog: pytest.LogCaptureFixture) -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    task = asyncio.create_task(scene.failover.serve())
+    with caplog.at_level(logging.WARNING):
+        await scene.sleep(30)
+    assert scene.roles.steps == []
+    assert caplog.text.count("no news of its controller") == 1
+    async with scene.controller.server:
+        await scene.sleep(5)
+        assert isinstance(scene.roles.steps[0], FollowMaster)
+        task.cancel()
+
+
+@in_virtual_time
+async def test_a_master_that_stops_gives_up_its_lease() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        await scene.failover.release()
+        assert scene.roles.steps[-1] == "stopped"
+        assert not scene.term.may_acknowledge(5)
+        assert scene.last_heartbeat.releases_lease
+        assert scene.failover.standing.own == ObeyedTerm(broker_id=1, epoch=5)
+        await scene.sleep(0.1)
+        assert scene.controller.peers[0].closed
+
+
+@in_virtual_time
+async def test_a_replica_that_stops_has_nothing_to_give_up() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(0.1)
+        count = scene.controller.count(BrokerHeartbeat)
+        await scene.failover.release()
+        assert scene.controller.count(BrokerHeartbeat) == count

@@ -1,0 +1,178 @@
+"""Heartbeats to the controllers, and leases that they extend."""
+
+import asyncio
+import logging
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.broker.replication.control.test_failover import SETTINGS, Roles
+from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
+
+from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
+from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
+from roquet.model.errors import CallRefused
+from roquet.rules.election.lease import MasterTerm
+from roquet.rules.replication.role_change import GroupView, ObeyedTerm
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.replication.identity_file import IdentityFile
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
+from roquet.wire.codes import ResponseCode
+
+
+class Scene:
+    """Broker 1, which leads in epoch 5 unless a test says otherwise."""
+
+    def __init__(self) -> None:
+        clock = this_loop().clock
+        self.controller = ScriptedController()
+        self.controller.grants(2_000)
+        self.roles = Roles()
+        self.doubts = 0
+        self.standing = GroupStanding(4)
+        self.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=1)
+        self.term = MasterTermCell(clock)
+        context = FailoverContext(
+            member=MEMBER,
+            client=client_of(self.controller),
+            identity=IdentityFile(Path("/data/brokerIdentity"), MemoryFiles()),
+            transitions=self.roles,
+            term=self.term,
+            settings_in_force=lambda: SETTINGS,
+            clock=clock,
+            rng=Random(1),
+        )
+        self.heartbeats = LeaseHeartbeats(context, self.standing, self._doubt)
+
+    def _doubt(self) -> None:
+        self.doubts += 1
+
+
+@in_virtual_time
+async def test_a_lease_counts_from_before_the_heartbeat_was_sent() -> None:
+    scene = Scene()
+    this_loop().network.delay(100, 100)
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.term.current == MasterTerm(epoch=5, until_ms=2_000)
+    assert scene.roles.fenced is False
+
+
+@in_virtual_time
+async def test_a_lease_that_is_over_when_it_comes_unfences_nobody() -> None:
+    scene = Scene()
+    scene.controller.grants(100)
+    this_loop().network.delay(60, 60)
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.roles.fenced is None
+
+
+@in_virtual_time
+async def test_a_lease_of_an_epoch_that_is_over_extends_nothing() -> None:
+    scene = Scene()
+
+    def grant(_call: BrokerHeartbeat) -> BrokerHeartbeatReply:
+        scene.standing.own = ObeyedTerm(broker_id=1, epoch=6, master=2)
+        return BrokerHeartbeatReply(lease_millis=2_000)
+
+    scene.controller.replies[BrokerHeartbeat] = grant
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.term.current is None
+    assert scene.roles.fenced is None
+
+
+@in_virtual_time
+async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answers_are() -> None:
+    scene = Scene()
+    this_loop().network.delay(450, 450)
+    async with scene.controller.server:
+        task = asyncio.create_task(scene.heartbeats.serve())
+        await asyncio.sleep(6)
+        assert scene.controller.count(BrokerHeartbeat) == 9
+        assert scene.term.may_acknowledge(5)
+        task.cancel()
+
+
+@in_virtual_time
+async def test_a_replica_sends_a_heartbeat_every_second() -> None:
+    scene = Scene()
+    scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
+    async with scene.controller.server:
+        task = asyncio.create_task(scene.heartbeats.serve())
+        await asyncio.sleep(3.5)
+        assert scene.controller.count(BrokerHeartbeat) == 4
+        task.cancel()
+
+
+@in_virtual_time
+async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.controller.refusals[BrokerHeartbeat] = CallRefused(
+        ResponseCode.CONTROLLER_INVALID_MASTER, "the current master is 2"
+    )
+    async with scene.controller.server:
+        with caplog.at_level(logging.WARNING):
+            await scene.heartbeats.step()
+            await scene.heartbeats.step()
+    assert scene.doubts == 2
+    assert caplog.text.count("the current master is 2") == 1
+
+
+@in_virtual_time
+async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None:
+    scene = Scene()
+    scene.controller.grants(None)
+    scene.controller.leads(1, 5)
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+        assert scene.term.current == MasterTerm(epoch=5, until_ms=9_311)
+        scene.controller.leads(1, 6)
+        await scene.heartbeats.step()
+    assert scene.doubts == 1
+    assert scene.term.current == MasterTerm(epoch=5, until_ms=9_311)
+
+
+@in_virtual_time
+async def test_the_end_of_a_lease_fences_and_the_next_lease_does_so_again() -> None:
+    scene = Scene()
+    task = asyncio.create_task(scene.heartbeats.watch())
+    clock = this_loop().clock
+    await clock.sleep(10)
+    assert scene.roles.fenced is True  # no lease was granted yet
+    for _ in range(2):
+        scene.term.extend(MasterTerm(epoch=5, until_ms=clock.monotonic_ms() + 1_000))
+        scene.roles.fenced = False
+        await clock.sleep(990)
+        assert scene.roles.fenced is False
+        await clock.sleep(20)
+        assert scene.roles.fenced is True
+    task.cancel()
+
+
+@in_virtual_time
+async def test_nobody_is_fenced_who_does_not_lead() -> None:
+    scene = Scene()
+    scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
+    task = asyncio.create_task(scene.heartbeats.watch())
+    await asyncio.sleep(1)
+    assert scene.roles.fenced is None
+    task.cancel()
+
+
+def test_heartbeats_are_sent_by_those_alone_who_may_be_elected() -> None:
+    standing = GroupStanding(4)
+    standing.own = ObeyedTerm(broker_id=1, epoch=4)
+    assert standing.may_be_elected(is_log_whole=True)
+    assert not standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=4, members=frozenset({1, 2}))
+    assert not standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=4, members=frozenset({1}))
+    assert standing.may_be_elected(is_log_whole=False)
+    standing.resigned = 4
+    assert not standing.may_be_elected(is_log_whole=True)

@@ -1,0 +1,196 @@
+"""Changes of the sync-state set, asked of the controller."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
+from roquet.broker.replication.control.set_proposals import SetProposals
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed
+from roquet.net.pool import ChannelPool
+from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.controller import SyncStateSet
+from roquet.wire.codes import ResponseCode
+
+MEMBER = OwnBroker(cluster="c", name="g", address="10.0.0.1:10911")
+
+Answer = Callable[[frozenset[int], int], SyncStateSet]
+
+
+def agreed(members: frozenset[int], version: int) -> SyncStateSet:
+    return SyncStateSet(sync_state_set=sorted(members), sync_state_set_epoch=version + 1)
+
+
+def failing(error: CallError) -> Answer:
+    def answer(_members: frozenset[int], _version: int) -> SyncStateSet:
+        raise error
+
+    return answer
+
+
+class Controller(ControllerClient):
+    """Answers with what a test sets."""
+
+    def __init__(self) -> None:
+        clock = this_loop().clock
+        super().__init__(MEMBER, tuple, ChannelPool(clock=clock), clock)
+        self.answer: Answer = agreed
+        self.asked: list[tuple[int, int, int, frozenset[int]]] = []
+
+    async def alter_set(
+        self, master: int, epoch: int, version: int, members: frozenset[int]
+    ) -> SyncStateSet:
+        self.asked.append((master, epoch, version, members))
+        return self.answer(members, version)
+
+
+class Scene:
+    """A master of epoch 5 with a replica that has caught up."""
+
+    def __init__(self) -> None:
+        clock = this_loop().clock
+        self.clock = clock
+        self.term: tuple[int, int] | None = (1, 5)
+        self.refused = 0
+        self.set = SyncSet(clock, lambda: 100, lambda: ALL_OF_THE_SET, lambda _: None)
+        self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
+        self.controller = Controller()
+        self.proposals = SetProposals(
+            self.set, self.controller, clock, lambda: self.term, lambda: 15_000, self._refused
+        )
+        self.set.reported(ReplicaReportFacts(broker_id=2, report=100), SentFrame(100, 0))
+
+    def _refused(self) -> None:
+        self.refused += 1
+
+
+@in_virtual_time
+async def test_a_replica_that_has_caught_up_joins() -> None:
+    scene = Scene()
+    assert await scene.proposals.step()
+    assert scene.controller.asked == [(1, 5, 7, frozenset({1, 2}))]
+    assert scene.set.state == SyncState(members=frozenset({1, 2}), version=8)
+    assert await scene.proposals.step()
+    assert len(scene.controller.asked) == 1
+
+
+@in_virtual_time
+async def test_nothing_is_asked_without_a_term() -> None:
+    scene = Scene()
+    scene.term = None
+    assert await scene.proposals.step()
+    assert scene.controller.asked == []
+
+
+REFUSED = CallRefused(ResponseCode.CONTROLLER_BROKER_NOT_ALIVE, "replica 2 is not alive")
+
+
+@pytest.mark.parametrize("error", [REFUSED, ConnectFailed("nobody is there")])
+@in_virtual_time
+async def test_a_refused_change_is_taken_back(
+    error: CallError, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene()
+    scene.controller.answer = failing(error)
+    with caplog.at_level(logging.WARNING):
+        assert not await scene.proposals.step()
+        assert not await scene.proposals.step()
+    assert caplog.text.count("the controller has not made the set [1, 2]") == 1
+    assert scene.set.state.proposed is None
+    assert scene.set.is_alone
+    assert scene.refused == 2
+
+
+LATE = CallRefused(ResponseCode.CONTROLLER_NOT_LEADER)
+
+
+@pytest.mark.parametrize("error", [CallTimeout("no answer"), LATE, CallRefused(1, "failed")])
+@in_virtual_time
+async def test_a_change_that_may_have_been_made_keeps_both_sets_until_it_is_known(
+    error: CallError,
+) -> None:
+    scene = Scene()
+    scene.controller.answer = failing(error)
+    assert not await scene.proposals.step()
+    assert scene.set.state.acknowledging == {1, 2}
+    # Refusals that follow say nothing of the first request, which may be on its way for long.
+    scene.controller.answer = failing(REFUSED)
+    assert not await scene.proposals.step()
+    assert scene.set.state.acknowledging == {1, 2}
+    await scene.clock.sleep(600_000)
+    assert not await scene.proposals.step()
+    assert scene.set.state.acknowledging == {1, 2}
+    scene.set.adopt(frozenset({1}), 8)
+    assert scene.set.is_alone
+
+
+@in_virtual_time
+async def test_the_same_change_is_asked_for_until_it_is_answered() -> None:
+    scene = Scene()
+    scene.controller.answer = failing(CallTimeout("no answer"))
+    await scene.proposals.step()
+    scene.set.disconnected(2)
+    scene.controller.answer = agreed
+    await scene.proposals.step()
+    assert [asked[3] for asked in scene.controller.asked] == [{1, 2}, {1, 2}]
+    await scene.proposals.step()
+    assert scene.controller.asked[-1] == (1, 5, 8, frozenset({1}))
+    assert scene.set.is_alone
+
+
+@in_virtual_time
+async def test_a_set_without_its_master_is_not_believed() -> None:
+    scene = Scene()
+    scene.controller.answer = lambda _members, version: agreed(frozenset({2}), version)
+    assert not await scene.proposals.step()
+    assert scene.set.state.acknowledging == {1, 2}
+
+
+@pytest.mark.parametrize("answer", [agreed, failing(REFUSED)])
+@in_virtual_time
+async def test_answers_of_an_earlier_term_change_nothing(answer: Answer) -> None:
+    scene = Scene()
+
+    def late(*arguments: Any) -> SyncStateSet:
+        scene.term = (1, 6)
+        scene.set.begin(1, SyncState(members=frozenset({1}), version=20), 100)
+        return answer(*arguments)
+
+    scene.controller.answer = late
+    await scene.proposals.step()
+    assert scene.set.state == SyncState(members=frozenset({1}), version=20)
+    assert scene.refused == 0
+
+
+@in_virtual_time
+async def test_a_change_is_asked_for_again_every_second_until_it_is_made() -> None:
+    scene = Scene()
+    scene.controller.answer = failing(REFUSED)
+    task = asyncio.create_task(scene.proposals.serve())
+    await scene.clock.sleep(3_500)
+    assert len(scene.controller.asked) == 4
+    scene.controller.answer = agreed
+    await scene.clock.sleep(1_000)
+    assert scene.set.state.members == {1, 2}
+    scene.set.disconnected(2)
+    await scene.clock.sleep(100)
+    assert scene.set.state.members == {1}
+    task.cancel()
+
+
+@in_virtual_time
+async def test_members_that_say_nothing_any_more_are_found_by_a_look() -> None:
+    scene = Scene()
+    task = asyncio.create_task(scene.proposals.serve())
+    await scene.clock.sleep(15_100)
+    assert scene.set.state.members == {1, 2}
+    scene.proposals.check()
+    await scene.clock.sleep(100)
+    assert scene.set.state.members == {1}
+    task.cancel()

@@ -1,0 +1,194 @@
+"""How a broker becomes master or replica, step by step."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+from tests.broker.replication.controlled_parts import ControlledParts
+
+from roquet.broker.replication.control.failover_context import LogFacts
+from roquet.broker.replication.role import Role
+from roquet.model.epoch import EpochEntry
+from roquet.model.errors import StoreError
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.rules.replication.role_change import AdoptSet, FollowMaster, LeadGroup
+from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame
+from roquet.store.replication.epoch_file import EpochFile
+from roquet.testing.clock import in_virtual_time
+
+EPOCHS = Path("/data/epochFileCheckpoint")
+
+
+def lead(epoch: int, *others: int) -> LeadGroup:
+    return LeadGroup(epoch=epoch, members=frozenset({1, *others}), set_version=epoch)
+
+
+def follow(epoch: int) -> FollowMaster:
+    return FollowMaster(epoch=epoch, master=2, address="10.0.0.2:10911")
+
+
+@in_virtual_time
+async def test_a_broker_is_fenced_from_its_start() -> None:
+    parts = ControlledParts()
+    assert parts.role.is_fenced
+    assert not parts.role.is_master
+
+
+@in_virtual_time
+async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_lease() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3))
+    assert EpochFile(EPOCHS, parts.files).load() == (EpochEntry(3, 0),)
+    assert parts.role == Role(role=BrokerRole.SYNC_MASTER, broker_id=0, epoch=3, is_fenced=True)
+    parts.transitions.fence(is_fenced=False)
+    assert parts.role.is_active
+    parts.append()
+    assert parts.store.bounds("orders", 0) == (0, 1)
+    assert parts.mode.sync_set.state.members == {1}
+    assert parts.transitions.facts() == LogFacts(epoch=3, end=100, confirmed=100)
+
+
+@in_virtual_time
+async def test_the_first_epoch_of_a_log_covers_all_of_it() -> None:
+    parts = ControlledParts()
+    parts.append(5)
+    await parts.transitions.lead(1, lead(1))
+    await parts.transitions.lead(1, lead(2))
+    assert parts.mode.epochs.entries == (EpochEntry(1, 0), EpochEntry(2, 500))
+
+
+@in_virtual_time
+async def test_an_epoch_that_the_log_has_is_not_begun_again() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3))
+    with pytest.raises(StoreError, match="has epoch 3 already: it cannot begin 3"):
+        await parts.transitions.lead(1, lead(3))
+    assert parts.role.is_fenced
+    assert not parts.role.is_master
+
+
+@in_virtual_time
+async def test_services_wait_until_all_that_they_noted_in_the_log_is_confirmed() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3, 2))
+    parts.transitions.fence(is_fenced=False)
+    parts.append()
+    parts.transitions.fence(is_fenced=True)
+    parts.transitions.fence(is_fenced=False)
+    assert parts.role.is_fenced
+    replica = ReplicaReportFacts(broker_id=2, report=100)
+    parts.mode.sync_set.reported(replica, SentFrame(100, 0))
+    parts.transitions.fence(is_fenced=False)
+    assert parts.role.is_active
+
+
+@in_virtual_time
+async def test_a_demoted_master_follows_and_shows_no_more_than_was_confirmed() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3, 2))
+    parts.transitions.fence(is_fenced=False)
+    parts.append(3)
+    assert parts.store.bounds("orders", 0) == (0, 0)
+    await parts.transitions.follow(1, follow(4))
+    assert parts.role == Role(role=BrokerRole.SLAVE, broker_id=1, epoch=4, master="10.0.0.2:10911")
+    assert parts.store.bounds("orders", 0) == (0, 0)
+    parts.transitions.fence(is_fenced=True)
+    assert not parts.role.is_fenced
+
+
+@in_virtual_time
+async def test_a_promoted_replica_shows_all_of_its_log() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3, 2))
+    parts.append(3)
+    await parts.transitions.follow(1, follow(4))
+    await parts.transitions.lead(1, lead(5))
+    assert parts.store.bounds("orders", 0) == (0, 3)
+    assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(5, 300))
+
+
+@in_virtual_time
+async def test_a_torn_record_is_cut_before_the_new_epoch_begins() -> None:
+    source, parts = ControlledParts(), ControlledParts()
+    source.append(2)
+    parts.store.raw.append(0, bytes(source.store.raw.read(0, 150)))
+    await parts.transitions.lead(1, lead(3))
+    assert parts.store.raw.end == 100
+    await parts.transitions.lead(1, lead(4))
+    assert parts.mode.epochs.entries == (EpochEntry(3, 0), EpochEntry(4, 100))
+
+
+@in_virtual_time
+async def test_the_set_of_a_master_is_the_controllers() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3))
+    parts.transitions.adopt(AdoptSet(members=frozenset({1, 2}), set_version=9))
+    assert parts.mode.sync_set.state.members == {1, 2}
+
+
+@in_virtual_time
+async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_master_confirmed() -> (
+    None
+):
+    parts = ControlledParts(is_log_whole=False)
+    assert not parts.transitions.may_be_elected
+    parts.transitions.confirmed(100, 200)
+    assert not parts.transitions.may_be_elected
+    parts.transitions.confirmed(200, 200)
+    assert parts.transitions.may_be_elected
+
+
+@in_virtual_time
+async def test_an_elected_broker_has_the_log_that_counts() -> None:
+    parts = ControlledParts(is_log_whole=False)
+    await parts.transitions.lead(1, lead(3))
+    assert parts.transitions.may_be_elected
+
+
+@in_virtual_time
+async def test_a_log_that_lost_its_tail_is_compared_without_it() -> None:
+    parts = ControlledParts()
+    parts.append(3)
+    parts.mode.epochs.append(1, 0)
+    parts.mode.epochs.append(2, 500)
+    assert parts.transitions.facts() == LogFacts(epoch=1, end=300, confirmed=0)
+
+
+@in_virtual_time
+async def test_the_log_streams_from_an_elected_master_to_its_replica() -> None:
+    master, replica = ControlledParts(), ControlledParts()
+    tasks = [await master.serve(), await replica.serve()]
+    await master.transitions.lead(1, lead(3))
+    master.append(3)
+    await replica.transitions.follow(2, follow(3))
+    stream = f"127.0.0.1:{master.mode.stream_server.port}"
+    replica.mode.role.change(replace(replica.role, master_stream=stream))
+    await asyncio.sleep(1)
+    assert replica.store.raw.end == 300
+    assert replica.mode.epochs.entries == (EpochEntry(3, 0),)
+    assert master.mode.sync_set.wanted(15_000) == {1, 2}
+    # The replica is promoted: its stream is over, and the master's bytes do not reach it any more.
+    await replica.transitions.lead(2, LeadGroup(epoch=4, members=frozenset({2}), set_version=4))
+    master.append(3)
+    await asyncio.sleep(1)
+    assert replica.store.raw.end == 300
+    # The old master follows, and what only it had is cut.
+    await master.transitions.follow(1, follow(4))
+    stream = f"127.0.0.1:{replica.mode.stream_server.port}"
+    master.mode.role.change(replace(master.role, master_stream=stream))
+    replica.append(1)
+    await asyncio.sleep(1)
+    assert master.store.raw.end == 400
+    assert bytes(master.store.raw.read(0, 400)) == bytes(replica.store.raw.read(0, 400))
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@in_virtual_time
+async def test_epochs_of_deleted_files_are_forgotten() -> None:
+    parts = ControlledParts()
+    await parts.transitions.lead(1, lead(3))
+    parts.transitions.check_epochs()
+    assert parts.mode.epochs.entries == (EpochEntry(3, 0),)

@@ -1,0 +1,323 @@
+"""The stream with epochs, byte by byte as the genuine programs speak it."""
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.stream.epoch_framing import (
+    EpochMaster,
+    EpochMasterFraming,
+    EpochReplica,
+    EpochReplicaFraming,
+)
+from roquet.broker.replication.stream.epoch_log import EpochLog
+from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.model.epoch import EpochEntry
+from roquet.model.errors import RemoteProtocolError
+from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
+from roquet.rules.replication.sync_state import SentFrame, SyncState
+from roquet.store.config import StoreConfig
+from roquet.store.store import Draft, Store
+from roquet.testing.clock import START_MS, VirtualClock
+from roquet.wire.replication.epoch_stream import (
+    ReplicaHandshake,
+    encode_epoch_frame_header,
+    encode_master_handshake,
+    encode_replica_handshake,
+    encode_replica_report,
+)
+
+CAPTURES = Path(__file__).parents[3] / "vectors" / "replication"
+
+
+def captured(name: str, sender: str) -> Iterator[bytes]:
+    """Whole segments that one side sent; those that the capture cut end it."""
+    for line in (CAPTURES / name).read_text().splitlines():
+        words = line.split()
+        if words[0] != "#" and words[1] == sender:
+            if words[3].endswith("..."):
+                return
+            yield bytes.fromhex(words[3])
+
+
+class Master:
+    """The master's end of a connection over a log of its own."""
+
+    def __init__(self, *epochs: tuple[int, int], end: int = 0) -> None:
+        clock = VirtualClock()
+        self.store = store = Store.open(None, StoreConfig(log_file_size=4_096), now_ms=START_MS)
+        self.epochs = EpochLog(None)
+        for epoch, start in epochs:
+            self.epochs.append(epoch, start)
+        if end:
+            fill(store, end)
+        self.set = SyncSet(clock, lambda: store.raw.end, lambda: ALL_OF_THE_SET, lambda _: None)
+        self.set.begin(1, SyncState(members=frozenset({1}), version=1), end)
+        self.parts = EpochMaster(store=store, epochs=self.epochs, sync_set=self.set)
+        self.sent: list[bytes] = []
+        self.framing = self.connection(1)
+
+    def connection(self, number: int) -> EpochMasterFraming:
+        return EpochMasterFraming(self.parts, number, self.sent.append)
+
+    def greet(self, broker_id: int = 2, **flags: bool) -> None:
+        handshake = ReplicaHandshake(broker_id=broker_id, **flags)
+        self.framing.feed(encode_replica_handshake(handshake))
+
+
+class Replica:
+    """The replica's end of a connection over a log of its own."""
+
+    def __init__(self, *epochs: tuple[int, int], end: int = 0, confirmed: int = 0) -> None:
+        self.store = store = Store.open(None, StoreConfig(log_file_size=4_096), now_ms=START_MS)
+        if end:
+            fill(store, end)
+        self.epochs = EpochLog(None)
+        for epoch, start in epochs:
+            self.epochs.append(epoch, start)
+        self.cuts = 0
+        self.confirmed: list[tuple[int, int]] = []
+        parts = EpochReplica(
+            store=store,
+            epochs=self.epochs,
+            broker_id=lambda: 2,
+            from_last_file=False,
+            is_learner=False,
+            confirmed=lambda: confirmed,
+            on_cut=self._cut,
+            on_confirmed=lambda *positions: self.confirmed.append(positions),
+        )
+        self.framing = EpochReplicaFraming(parts)
+
+    def _cut(self) -> None:
+        self.cuts += 1
+
+    def feed(self, chunk: bytes) -> None:
+        """Append what comes, as the stream client does."""
+        for frame in self.framing.feed(chunk):
+            self.store.raw.append(frame.position, frame.body)
+
+
+def fill(store: Store, end: int) -> None:
+    """Append messages until the log ends there, in steps of 100 bytes."""
+    while store.end_position < end:
+        draft = Draft("orders", 0, b"x" * 3, b"", 0, store_host=bytes(8))
+        store.append(draft, START_MS)
+    assert store.end_position == end
+
+
+def test_a_genuine_replica_joins_an_empty_master() -> None:
+    master = Master((1, 0))
+    replies = captured("autoswitch-first-epoch.txt", "replica")
+    assert master.framing.feed(next(replies)) is None
+    assert b"".join(master.sent) == b"".join(
+        list(captured("autoswitch-first-epoch.txt", "master"))[:2]
+    )
+    assert master.framing.feed(next(replies)) == 0
+    assert master.framing.start(0) == 0
+    heartbeat = list(captured("autoswitch-first-epoch.txt", "master"))[2]
+    assert master.framing.header(0, 0) == heartbeat
+
+
+def test_a_replica_joins_an_empty_genuine_master() -> None:
+    replica = Replica()
+    sent = list(captured("autoswitch-first-epoch.txt", "replica"))
+    assert replica.framing.greeting() == sent[0]
+    assert not replica.framing.is_ready
+    for segment in list(captured("autoswitch-first-epoch.txt", "master"))[:5]:
+        replica.feed(segment)
+    assert replica.framing.is_ready
+    assert replica.framing.report(0) == sent[1]
+    assert replica.epochs.entries == ()
+    assert replica.confirmed[-1] == (0, 0)
+
+
+def test_a_fresh_replica_learns_all_epochs_of_a_genuine_master() -> None:
+    replica = Replica()
+    first = [
+        "000000010000003000000000000010bd00000004",
+        "000000010000000000000000000000020000000000000433000000030000000000000a0e000000040000000000000f15",
+        "0000000200000000000000000000000000000001000000000000000000000000000010bd",
+    ]
+    for segment in first:
+        replica.feed(bytes.fromhex(segment))
+    # Its frames that end an epoch have the label of the next one.
+    lengths = [(0x433, 0, 2, 0x433), (0x5DB, 0x433, 3, 0xA0E), (0x507, 0xA0E, 4, 0xF15)]
+    for size, position, epoch, start in lengths:
+        header = encode_epoch_frame_header(position, size, EpochEntry(epoch, start), 0x10BD)
+        replica.feed(header + bytes(size))
+    assert replica.epochs.entries == (
+        EpochEntry(2, 0x433),
+        EpochEntry(3, 0xA0E),
+        EpochEntry(4, 0xF15),
+    )
+    assert replica.store.raw.end == 0xF15
+    assert replica.confirmed[-1] == (0xF15, 0x10BD)
+
+
+def test_frames_have_the_label_of_their_own_epoch_and_do_not_cross_its_end() -> None:
+    master = Master((1, 0), (2, 300), end=500)
+    assert master.framing.size_max(100) == 200
+    assert master.framing.size_max(300) is None
+    assert master.framing.header(100, 200) == encode_epoch_frame_header(
+        100, 200, EpochEntry(1, 0), 500
+    )
+    assert master.framing.header(300, 200) == encode_epoch_frame_header(
+        300, 200, EpochEntry(2, 300), 500
+    )
+
+
+def test_a_position_without_an_epoch_ends_the_connection() -> None:
+    master = Master((2, 300), end=500)
+    master.greet()
+    with pytest.raises(StreamError, match="position 100 is in none of this master's epochs"):
+        master.framing.header(100, 10)
+    with pytest.raises(StreamError, match="ends at 100, which is in none"):
+        master.framing.start(100)
+    with pytest.raises(StreamError, match="empty its directory"):
+        master.framing.start(600)
+
+
+def test_reports_of_a_replica_count_for_its_id() -> None:
+    master = Master((1, 0), end=500)
+    master.greet(3)
+    assert not master.framing.is_in_sync(500)
+    master.framing.note(500, SentFrame(500, 0))
+    assert master.set.wanted(15_000) == {1, 3}
+    master.set.propose(frozenset({1, 3}))
+    master.set.adopt(frozenset({1, 3}), 2)
+    assert master.framing.is_in_sync(500)
+    master.framing.close()
+    assert master.set.wanted(15_000) == {1}
+
+
+def test_a_learner_counts_for_nothing() -> None:
+    master = Master((1, 0), end=500)
+    master.greet(3, is_learner=True)
+    master.framing.note(500, SentFrame(500, 0))
+    assert master.set.wanted(15_000) == {1}
+
+
+def test_the_end_of_an_older_connection_does_not_end_a_newer_one() -> None:
+    master = Master((1, 0), end=500)
+    older = master.framing
+    master.greet(3)
+    master.framing = master.connection(2)
+    master.greet(3)
+    master.framing.note(500, SentFrame(500, 0))
+    older.note(100, SentFrame(500, 0))
+    older.close()
+    assert master.set.wanted(15_000) == {1, 3}
+
+
+def test_a_connection_that_ends_before_its_handshake_is_nobodys() -> None:
+    master = Master((1, 0))
+    master.framing.close()
+    assert master.parts.connections == {}
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (encode_replica_report(0), "reports before its handshake"),
+        (encode_replica_handshake(ReplicaHandshake(broker_id=0)), "0 is no id"),
+        (encode_replica_handshake(ReplicaHandshake(broker_id=2)) * 2, "second handshake"),
+        (b"\x00\x00\x00\x09" * 4, "state 9"),
+    ],
+)
+def test_a_replica_that_breaks_the_rules_is_disconnected(stream: bytes, reason: str) -> None:
+    with pytest.raises((StreamError, RemoteProtocolError), match=reason):
+        Master((1, 0)).framing.feed(stream)
+
+
+def test_a_master_with_very_many_epochs_names_the_latest() -> None:
+    master = Master(*((n, n) for n in range(1, 1_102)))
+    master.greet()
+    assert len(master.sent[0]) == 20 + 12 * 1_000
+
+
+def test_an_old_master_is_cut_where_the_new_one_began(caplog: pytest.LogCaptureFixture) -> None:
+    replica = Replica((1, 0), end=500, confirmed=300)
+    with caplog.at_level(logging.WARNING):
+        replica.feed(encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(2, 300))))
+    assert replica.store.raw.end == 300
+    assert replica.cuts == 1
+    assert "the log is cut from 500 to 300: the master of epoch 2 never had the rest" in caplog.text
+    assert "are lost" not in caplog.text
+    assert replica.framing.is_ready
+
+
+def test_the_log_says_what_an_unclean_election_has_lost(caplog: pytest.LogCaptureFixture) -> None:
+    replica = Replica((1, 0), end=500, confirmed=400)
+    with caplog.at_level(logging.ERROR):
+        replica.feed(encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(2, 300))))
+    assert "messages from position 300 to 400 are lost" in caplog.text
+
+
+def test_an_epoch_behind_the_cut_is_forgotten() -> None:
+    replica = Replica((1, 0), (2, 300), end=500)
+    replica.feed(encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(3, 200))))
+    assert replica.epochs.entries == (EpochEntry(1, 0),)
+    assert replica.store.raw.end == 200
+
+
+@pytest.mark.parametrize("own", [((1, 100),), ()])
+def test_logs_without_a_common_epoch_are_left_to_an_operator(
+    own: tuple[tuple[int, int], ...],
+) -> None:
+    replica = Replica(*own, end=500)
+    with pytest.raises(StreamError, match=r"no epoch in common .* empty the directory"):
+        replica.feed(encode_master_handshake(900, (EpochEntry(1, 0),)))
+    assert replica.store.raw.end == 500
+
+
+def test_a_first_master_whose_messages_nobody_else_got_begins_anew() -> None:
+    replica = Replica((1, 0), end=500)
+    replica.feed(encode_master_handshake(900, (EpochEntry(2, 0), EpochEntry(6, 764))))
+    assert replica.store.raw.end == 0
+    assert replica.epochs.entries == ()
+
+
+def test_confirmed_messages_without_a_common_epoch_are_left_to_an_operator() -> None:
+    replica = Replica((1, 0), end=500, confirmed=100)
+    with pytest.raises(StreamError, match="no epoch in common"):
+        replica.feed(encode_master_handshake(900, (EpochEntry(2, 0),)))
+    assert replica.store.raw.end == 500
+
+
+HELLO = encode_master_handshake(900, (EpochEntry(1, 0), EpochEntry(5, 400)))
+
+
+@pytest.mark.parametrize(
+    ("stream", "reason"),
+    [
+        (encode_epoch_frame_header(0, 0, EpochEntry(1, 0), 0), "before its handshake"),
+        (HELLO * 2, "second handshake"),
+        (
+            HELLO + encode_epoch_frame_header(500, 9, EpochEntry(4, 0), 0) + bytes(9),
+            "epoch 4 from 0 on, after epoch 5",
+        ),
+        (
+            HELLO + encode_epoch_frame_header(500, 9, EpochEntry(6, 510), 0) + bytes(9),
+            "epoch 6 from 510 on",
+        ),
+        (
+            HELLO + encode_epoch_frame_header(500, 9, EpochEntry(6, -1), 0) + bytes(9),
+            "epoch 6 from -1 on",
+        ),
+    ],
+)
+def test_a_master_that_breaks_the_rules_is_left(stream: bytes, reason: str) -> None:
+    replica = Replica((1, 0), (5, 400), end=500)
+    with pytest.raises(StreamError, match=reason):
+        replica.feed(stream)
+
+
+def test_what_a_master_confirms_is_confirmed_as_far_as_it_is_here() -> None:
+    replica = Replica((1, 0), (5, 400), end=500)
+    replica.feed(HELLO)
+    replica.feed(encode_epoch_frame_header(500, 9, EpochEntry(5, 400), 700) + bytes(9))
+    assert replica.confirmed == [(509, 700)]

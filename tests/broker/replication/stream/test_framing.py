@@ -1,0 +1,57 @@
+"""The classic form of the stream, at both ends."""
+
+import pytest
+from tests.broker.replication.conftest import MakeParts
+
+from roquet.broker.replication.stream.framing import (
+    ClassicReplicaFraming,
+    begin_after,
+    classic_master,
+)
+from roquet.broker.replication.stream.stream_facts import StreamError
+from roquet.rules.replication.sync_state import SentFrame
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.replication.classic_stream import (
+    LogFrame,
+    encode_frame_header,
+    encode_report,
+)
+
+
+@in_virtual_time
+async def test_a_master_reads_reports_and_writes_headers(parts: MakeParts) -> None:
+    master = parts(in_sync_replicas=2)
+    end = master.append(3)
+    framing = classic_master(master.store, master.acknowledgements, master.settings)(1, print)
+    assert framing.feed(encode_report(end)) == end
+    assert framing.feed(b"\x00") is None
+    assert framing.header(end, 9) == encode_frame_header(end, 9)
+    assert framing.size_max(end) is None
+    assert framing.is_in_sync(end)
+    framing.note(end, SentFrame(end, 0))
+    assert master.acknowledgements.in_sync == 2
+    framing.close()
+    assert master.acknowledgements.in_sync == 1
+
+
+@in_virtual_time
+async def test_an_empty_replica_begins_with_the_last_file_and_another_where_it_ends(
+    parts: MakeParts,
+) -> None:
+    master = parts(log_file_size=1_024)
+    end = master.append(30)
+    start = end - end % 1_024
+    framing = classic_master(master.store, master.acknowledgements, master.settings)(1, print)
+    assert framing.start(0) == start
+    assert framing.start(end) == end
+    assert begin_after(0, master.store, from_last_file=False) == 0
+    with pytest.raises(StreamError, match="empty its directory"):
+        framing.start(end + 1)
+
+
+def test_a_replica_reads_frames_and_writes_reports() -> None:
+    framing = ClassicReplicaFraming()
+    assert framing.is_ready
+    assert framing.greeting() == b""
+    assert list(framing.feed(encode_frame_header(7, 2) + b"ab")) == [LogFrame(7, b"ab")]
+    assert framing.report(9) == encode_report(9)

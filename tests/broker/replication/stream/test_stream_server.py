@@ -1,0 +1,88 @@
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.replication.conftest import MakeParts, Replica, connected
+
+from roquet.broker.replication.role import Role
+from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
+from roquet.model.errors import ConfigError
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.testing.clock import in_virtual_time
+
+SMALL: dict[str, Any] = {"log_file_size": 4_096}
+
+
+def test_a_broker_that_does_not_lead_serves_no_replica(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        made.append()
+        async with connected(made) as replica:
+            replica.report(0)
+            await made.clock.sleep(100)
+            made.role.change(Role(role=BrokerRole.SLAVE, broker_id=1))
+            await made.clock.sleep(100)
+            assert replica.is_over
+            async with connected(made) as other:
+                await made.clock.sleep(100)
+                assert other.is_over
+        assert "this broker is no master" in caplog.text
+
+    run()
+
+
+def test_connections_are_limited(parts: MakeParts, caplog: pytest.LogCaptureFixture) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        await made.server.start("127.0.0.1", 0)
+        replicas = [
+            Replica(*await asyncio.open_connection("127.0.0.1", made.server.port))
+            for _ in range(CONNECTIONS_MAX + 1)
+        ]
+        await made.clock.sleep(100)
+        assert [replica.is_over for replica in replicas].count(True) == 1
+        assert "64 replicas are connected already" in caplog.text
+        await made.server.close()
+        await made.clock.sleep(100)
+        assert all(replica.is_over for replica in replicas)
+
+    run()
+
+
+def test_a_port_in_use_is_named(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made, other = parts(), parts()
+        await made.server.start("127.0.0.1", 0)
+        with pytest.raises(ConfigError, match="choose another port with haListenPort"):
+            await other.server.start("127.0.0.1", made.server.port)
+        await other.server.close()
+        await made.server.close()
+
+    run()
+
+
+def test_a_fault_of_our_own_ends_one_connection(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        made.append()
+        with monkeypatch.context() as patched:
+            patched.setattr(made.store.raw, "read", lambda *_: 1 // 0)
+            async with connected(made) as replica:
+                replica.report(0)
+                await made.clock.sleep(100)
+                assert replica.is_over
+        assert "cannot be served" in caplog.text
+        async with connected(made) as replica:
+            replica.report(0)
+            await made.clock.sleep(100)
+            assert replica.log
+
+    run()
