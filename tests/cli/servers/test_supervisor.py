@@ -6,6 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
+from random import randrange
 from typing import NamedTuple
 
 import pytest
@@ -168,17 +169,18 @@ def supervised(child: FakeChild, starts: ScriptedStarts) -> SupervisedProcess:
 
 
 def free_ports() -> tuple[int, int]:
-    """For a first broker and a name server, with room for a second broker and a replica of each."""
-    with socket.socket() as one, socket.socket() as names:
-        while True:
-            one.bind(("127.0.0.1", 0))
-            port = one.getsockname()[1]
-            steps = (PORT_STEP, REPLICA_PORT_STEP, REPLICA_PORT_STEP + PORT_STEP)
-            with suppress(OSError, OverflowError), ExitStack() as others:
-                for step in steps:
-                    others.enter_context(socket.socket()).bind(("127.0.0.1", port + step))
-                names.bind(("127.0.0.1", 0))
-                return port, names.getsockname()[1]
+    """For a first broker and a name server, with room for a second broker and a replica of each.
+
+    They lie below those that the system gives to everybody who asks for any port.
+    """
+    steps = [below + above for below in (0, PORT_STEP) for above in (0, REPLICA_PORT_STEP)]
+    while True:
+        port, names_port = randrange(12_000, 30_000), randrange(10_000, 12_000)
+        wanted = [names_port, *(port + step + ha for step in steps for ha in (0, 1))]
+        with suppress(OSError), ExitStack() as sockets:
+            for each in wanted:
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            return port, names_port
 
 
 @asynccontextmanager
