@@ -59,8 +59,8 @@ test: install ## every test, shared by as many processes as there are cores
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
 
-test-docs: install ## the commands of every page, typed in an environment that has what the page says to install
-	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs $(PYTEST_ARGS)
+test-docs: install ## the commands of every page, typed in an environment that has what the page says to install; wheels
+	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs tests/tools/test_wheels.py $(PYTEST_ARGS)
 
 wheel: install ## dist/roquet-….whl for the Python of .venv, or for several (PYTHONS="python3.11 python3.13")
 	$(BIN)/python tools/wheels.py $(PYTHONS)

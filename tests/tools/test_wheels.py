@@ -16,7 +16,7 @@ import wheels
 COMPILER = (sysconfig.get_config_var("CC") or "cc").split()[0]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.docs,  # an installation is built, as the commands of pages do
     pytest.mark.skipif(find_spec("Cython") is None, reason="builds need Cython: make install"),
 ]
 needs_compiler = pytest.mark.skipif(shutil.which(COMPILER) is None, reason="needs a C compiler")
