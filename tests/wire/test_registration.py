@@ -129,10 +129,19 @@ def test_a_long_registration_reads_as_a_short_one_does() -> None:
 
 
 def test_a_long_registration_is_decoded_in_slices() -> None:
-    assert len(list(registration.decode_slices(plain(MANY), compressed=False))) == 4
+    slices = list(registration.decode_slices(plain(MANY), compressed=False))
+    assert len(slices) == len(plain(MANY)) // registration.SLICE_SIZE
     lines = [TopicConfig(topic_name=name) for name in MANY]
     unfolded = registration.decompress(squeezed(lines))
     assert len(list(registration.decode_slices(unfolded, compressed=True))) == 4
+
+
+@pytest.mark.parametrize("before", ["", '"topicConfigSerializeWrapper":'])
+def test_members_that_mean_nothing_are_skipped_in_slices(before: str) -> None:
+    members = ",".join(f'"{n}":1' for n in range(60_000))
+    body = f"{{{before}{{{members}}}}}" if before else f"{{{members}}}"
+    slices = list(registration.decode_slices(body.encode(), compressed=False))
+    assert len(slices) >= len(body) // registration.SLICE_SIZE - 1
 
 
 def test_a_topic_in_a_long_registration_is_read_as_tolerantly() -> None:

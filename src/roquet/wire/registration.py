@@ -38,7 +38,10 @@ PLAIN_SIZE_MAX: Final = 64 * 1024
 """Bytes of JSON that are decoded at once, in C; larger ones are decoded topic by topic."""
 
 SLICE_TOPICS: Final = 256
-"""Topics of one slice: one to two milliseconds."""
+"""Topics of one slice of the compact form: one to two milliseconds."""
+
+SLICE_SIZE: Final = 16 * 1024
+"""Characters of one slice of JSON: one to two milliseconds, whatever its members are."""
 
 VALUE_SIZE: Final = 4 * 1024
 VALUE_SIZE_MAX: Final = 64 * 1024
@@ -109,34 +112,43 @@ def _compact_slices(body: bytes) -> DecodeSlices:
 
 def _json_slices(body: bytes) -> DecodeSlices:
     """Decode strict JSON, one topic after the other."""
-    topics: dict[str, TopicConfig] = {}
-    version, servers = DataVersion(), list[str]()
+    wrapper, servers = TopicsOfBroker(), list[str]()
     try:
         text = _JsonText(body.decode())
         for name in text.members():
             if name == "filterServerList":
                 servers = _typed(text.value(), list[str])
             elif name == "topicConfigSerializeWrapper":
-                for part in text.members():
-                    if part == "topicConfigTable":
-                        yield from _take_topics(text, topics)
-                    elif part == "dataVersion":
-                        version = _typed(text.value(), DataVersion)
-                    else:
-                        text.value()
+                wrapper = yield from _wrapper_slices(text)
             else:
                 text.value()
+            if text.slice_ends():
+                yield
     except _DAMAGED as error:
         raise FieldError(f"a registration of {len(body)} bytes is damaged: {error}") from error
-    wrapper = TopicsOfBroker(topic_config_table=topics, data_version=version)
     return RegisterBrokerBody(filter_server_list=servers, topic_config_serialize_wrapper=wrapper)
+
+
+def _wrapper_slices(text: "_JsonText") -> Generator[None, None, TopicsOfBroker]:
+    topics: dict[str, TopicConfig] = {}
+    version = DataVersion()
+    for name in text.members():
+        if name == "topicConfigTable":
+            yield from _take_topics(text, topics)
+        elif name == "dataVersion":
+            version = _typed(text.value(), DataVersion)
+        else:
+            text.value()
+        if text.slice_ends():
+            yield
+    return TopicsOfBroker(topic_config_table=topics, data_version=version)
 
 
 def _take_topics(text: "_JsonText", topics: dict[str, TopicConfig]) -> Generator[None, None, None]:
     for number, name in enumerate(text.members()):
         _checked(number)
         topics[name] = _typed(text.value(), TopicConfig)
-        if number % SLICE_TOPICS == 0:
+        if text.slice_ends():
             yield
 
 
@@ -172,6 +184,14 @@ class _JsonText:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0
+        self._slice_begin = 0
+
+    def slice_ends(self) -> bool:
+        """Whether enough for one slice was read since the last that ended."""
+        ends = self._at - self._slice_begin >= SLICE_SIZE
+        if ends:
+            self._slice_begin = self._at
+        return ends
 
     def members(self) -> Iterator[str]:
         """Names in the next object; the caller reads each name's value before the next name."""
