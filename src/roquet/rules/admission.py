@@ -99,9 +99,14 @@ def loop_lag_ms(age_ms: int, since_check_ms: int) -> int:
     return age_ms + min(since_check_ms, PAUSE_MS_MAX)
 
 
+def is_burst(count: int) -> bool:
+    """Whether so many requests in one iteration of the loop are why it lasts."""
+    return count >= BURST_MIN
+
+
 def waited_ms(age_ms: int, count: int) -> int:
     """Lower bound of the wait of a request that is number `count` of its loop iteration."""
-    return age_ms if count >= BURST_MIN else 0
+    return age_ms if is_burst(count) else 0
 
 
 def slow_readers(unsent: Mapping[W, int], limit: int = UNSENT_TOTAL_MAX) -> list[W]:

@@ -9,7 +9,7 @@ from roquet.net.channel import Channel
 from roquet.net.connection import server_connection as module
 from roquet.net.connection.server_connection import READ_FULL
 from roquet.net.limits import server_limits as limits_module
-from roquet.net.limits.request_limits import RequestLimit
+from roquet.net.limits.request_limits import LoopLag, RequestLimit
 from roquet.net.router import Peer, Router
 from roquet.net.server import IDLE_MS, Server
 from roquet.rules.admission import BURST_MIN, AdmissionLimits
@@ -237,6 +237,22 @@ async def test_a_flood_of_one_connection_delays_only_itself(
         first = codes.index(ResponseCode.SYSTEM_BUSY)
         assert first >= BURST_MIN // 2
         assert set(codes[first:]) == {ResponseCode.SYSTEM_BUSY}
+
+
+@in_virtual_time
+async def test_a_connection_that_waits_for_the_next_turn_is_read_on_then(
+    router: Router, slow: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoopLag, "look", lambda _turn, _now_ms: True)
+    loop = this_loop()
+    async with Server(router, clock=loop.clock) as server:
+        made: Any = await loop.create_connection(Client, "127.0.0.1", server.port)
+        transport, client = made
+        for request in requests(5):
+            transport.write(request)
+            await loop.clock.sleep(10)
+        assert list(client.codes.items()) == [(number, 0) for number in range(5)]
+        assert len(slow) == 5
 
 
 @in_virtual_time

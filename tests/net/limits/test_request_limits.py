@@ -92,7 +92,6 @@ async def test_a_turn_that_works_on_and_on_makes_its_requests_late_until_it_ends
     turn.count = BURST_MIN
     for now_ms in range(900 + CLOCK_CHECK_MS, 900 + 11 * CLOCK_CHECK_MS, CLOCK_CHECK_MS):
         turn.look(now_ms)
-    assert turn.check_ms == now_ms + CLOCK_CHECK_MS
     assert not gate.is_tight
     turn.look(now_ms + CLOCK_CHECK_MS)
     assert gate.is_tight
@@ -108,6 +107,22 @@ async def test_a_few_slow_requests_do_not_make_each_other_late() -> None:
         turn.look(now_ms)
         turn.count += 1
     assert not gate.is_tight
+
+
+@in_virtual_time
+async def test_connections_wait_for_the_next_turn_once_one_has_served_a_burst() -> None:
+    turn = LoopLag([RequestLimit(AdmissionLimits(count=10, wait_ms=200))])
+    turn.look(900)
+    turn.count = BURST_MIN - 1
+    assert not turn.look(900 + CLOCK_CHECK_MS)
+    assert turn.check_ms == 900 + 2 * CLOCK_CHECK_MS
+    turn.count = BURST_MIN
+    assert turn.look(turn.check_ms)
+    assert turn.check_ms == 0, "the next connection asks as well"
+    assert turn.look(900 + 2 * CLOCK_CHECK_MS)
+    await asyncio.sleep(0)
+    assert not turn.look(900 + 2 * CLOCK_CHECK_MS)
+    assert turn.check_ms == 900 + 3 * CLOCK_CHECK_MS
 
 
 @in_virtual_time

@@ -83,8 +83,12 @@ class ServerConnection(PeerConnection):
             )  # super() would cost more than all that follows
         else:
             self._receive_burst(chunk)
-        if self._received_ms >= self._turn.check_ms:
-            self._turn.look(self._clock.monotonic_ms())
+        if (
+            self._received_ms >= self._turn.check_ms
+            and self._turn.look(self._clock.monotonic_ms())
+            and not self.closed
+        ):
+            self._schedule()
         if self._is_large or self._reader.pending > PARTIAL_FREE:
             self._reserve_frame()
 

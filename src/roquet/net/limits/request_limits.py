@@ -12,6 +12,7 @@ from roquet.rules.admission import (
     CLOCK_CHECK_MS,
     AdmissionLimits,
     RequestLoad,
+    is_burst,
     is_near_limit,
     loop_lag_ms,
     refusal,
@@ -118,18 +119,27 @@ class LoopLag:
         self.check_ms = 0 if self._gates else NEVER_MS
         """Monotonic time before which the clock need not be read again."""
 
-    def look(self, now_ms: int) -> None:
-        """Measure how long this iteration of the loop has lasted, and tell the limits."""
+    def look(self, now_ms: int) -> bool:
+        """Measure how long this iteration of the loop has lasted, and tell the limits.
+
+        Returns whether the connection that was read now has to wait for the next iteration. libuv
+        polls again within one while 1,024 connections are ready, up to 48 times, and runs neither
+        callbacks nor timers meanwhile; what is paused lets it come to an end.
+        """
+        is_crowded = False
         if self._is_over:
             self._is_over = False
             self._age_ms = 0
             self._begun = self.count
             asyncio.get_running_loop().call_soon(self._end)
         else:
+            count = self.count - self._begun
+            is_crowded = is_burst(count)
             self._age_ms = loop_lag_ms(self._age_ms, now_ms - self._last_ms)
-            self._tell(waited_ms(self._age_ms, self.count - self._begun))
+            self._tell(waited_ms(self._age_ms, count))
         self._last_ms = now_ms
-        self.check_ms = now_ms + CLOCK_CHECK_MS
+        self.check_ms = 0 if is_crowded else now_ms + CLOCK_CHECK_MS
+        return is_crowded
 
     def _end(self) -> None:
         """Start a new iteration: the loop polls for events again."""
