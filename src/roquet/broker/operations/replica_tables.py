@@ -1,5 +1,6 @@
 """Replica tables: what a replica's copies go to, and what becomes of them when it is the master."""
 
+import asyncio
 from functools import partial
 
 from msgspec.structs import replace
@@ -36,13 +37,15 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
     return MetadataCopy(target, broker.replication.role, group, pool, broker.control.clock)
 
 
-def take_lead(broker: Broker, epoch: int) -> None:
+async def take_lead(broker: Broker, epoch: int) -> None:
     """Prepare the tables and services of a replica that is the master from now on.
 
     Call it once the end of the log is final and every record has its queue entry, before anything
     is stored and before the services that deliver start. Progress beyond the queues' ends is taken
     back: it is of messages that this log never got, and others will get their offsets. Versions
     rise with the epoch, by which name servers prefer this broker's topics; 0: roles are fixed.
+    What services noted in the log is read in steps, between which others have their turn; the rest
+    is left out once the role is taken back.
     """
     lower_progress(broker)
     now_ms = broker.control.clock.now_ms()
@@ -50,8 +53,11 @@ def take_lead(broker: Broker, epoch: int) -> None:
         version = table.version
         table.version = replace(version, state_version=max(epoch, version.state_version))
         table.touch(now_ms)
-    broker.delivery.revive.restore()
-    broker.delivery.transactions.restore()
+    for steps in (broker.delivery.revive.restoring(), broker.delivery.transactions.restoring()):
+        for _ in steps:
+            await asyncio.sleep(0)
+            if not broker.replication.role.current.is_active:
+                return
     broker.control.registration.request()
 
 
