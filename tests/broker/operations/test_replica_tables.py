@@ -26,6 +26,7 @@ async def test_a_replica_keeps_progress_beyond_its_queues_until_it_is_the_master
     broker.tables.offsets.copy({"orders@ahead": {0: 7}, "orders@within": {0: 1}}, None)
     broker.replication.role.change(ALONE)
     assert broker.tables.offsets.get("ahead", "orders", 0) == 7
+    broker.replication.role.current = Role()
     await take_lead(broker, 0)
     offsets = [broker.tables.offsets.get(g, "orders", 0) for g in ("ahead", "within")]
     assert offsets == [1, 1]
@@ -101,6 +102,28 @@ async def test_others_have_their_turn_while_a_new_master_reads_what_was_noted(
         await asyncio.sleep(0)
         turns += 1
     assert turns >= 5
+
+
+async def test_others_have_their_turn_while_progress_in_many_queues_is_lowered(
+    broker: Broker,
+) -> None:
+    broker.tables.offsets.copy({f"t{n}@g": dict.fromkeys(range(20), 7) for n in range(20)}, None)
+    turns, leading = 0, asyncio.create_task(take_lead(broker, 0))
+    while not leading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 400 / 32
+    assert broker.tables.offsets.get("g", "t19", 19) == 0
+
+
+async def test_a_role_that_is_taken_back_ends_the_lowering_of_progress(broker: Broker) -> None:
+    broker.tables.offsets.copy({f"t{n}@g": dict.fromkeys(range(20), 7) for n in range(20)}, None)
+    leading = asyncio.create_task(take_lead(broker, 9))
+    await asyncio.sleep(0)
+    broker.replication.role.change(ALONE)
+    await leading
+    assert broker.tables.offsets.get("g", "t19", 19) == 7, "a master's progress may be ahead"
+    assert broker.tables.topics.version.state_version == 0
 
 
 async def test_a_role_that_is_taken_back_leaves_the_reading_to_the_next_time(
