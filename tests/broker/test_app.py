@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker import app as app_module
@@ -306,3 +307,21 @@ async def test_a_port_that_replicas_need_is_taken_or_the_broker_does_not_start(
                 config_of(port=port - 1, vip_port=False, broker_role=BrokerRole.SYNC_MASTER)
             ):
                 pass
+
+
+CONTROLLED: dict[str, Any] = {"controller_mode": True, "controllers": ("127.0.0.1:1",)}
+
+
+@pytest.mark.parametrize("settings", [REPLICA, CONTROLLED])
+async def test_a_change_of_role_is_registered_once_if_name_servers_are_told_of_it(
+    settings: dict[str, Any],
+) -> None:
+    async with BrokerServer(config_of(**settings)) as server:
+        role, trigger = server.broker.replication.role, server.broker.control.registration
+        known = trigger.latest
+        role.change(replace(role.current, master="127.0.0.1:1", master_stream="127.0.0.1:1"))
+        assert trigger.latest == known, "they are not told whom a replica follows"
+        for change in ({"epoch": 7}, {"broker_id": 3}, {"is_fenced": not role.current.is_fenced}):
+            role.change(replace(role.current, **change))
+            known += 1
+            assert trigger.latest == known

@@ -16,6 +16,7 @@ from roquet.model.errors import CallError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel
+from roquet.net.clock import Clock
 from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
@@ -35,6 +36,23 @@ PORT = 10911
 TOPIC = "orders"
 
 
+class WrongClock:
+    """A clock that is so many ms ahead."""
+
+    def __init__(self, clock: Clock, ahead_ms: int) -> None:
+        self._clock = clock
+        self._ahead_ms = ahead_ms
+
+    def now_ms(self) -> int:
+        return self._clock.now_ms() + self._ahead_ms
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    async def sleep(self, ms: int) -> None:
+        await self._clock.sleep(ms)
+
+
 class Group:
     """Brokers of one name; broker `n` is on host 10.0.1.n."""
 
@@ -46,6 +64,8 @@ class Group:
         self.settings = settings
         self.files: dict[int, MemoryFiles] = {}
         self.boot_ids: dict[int, str] = {}
+        self.clocks: dict[int, Clock] = {}
+        """Clocks of brokers that are not right."""
         self.brokers: dict[int, BrokerServer] = {}
         self.acknowledged: dict[str, int] = {}
         """Bodies that were acknowledged, and the queue offset that was told."""
@@ -94,7 +114,7 @@ class Group:
         files = self.files.setdefault(number, MemoryFiles())
         server = BrokerServer(
             config,
-            self.loop.clock,
+            self.clocks.get(number, self.loop.clock),
             files=files,
             rng=Random(f"{number} {self.loop.clock.now_ms()}"),
             boot_id=self.boot_ids.setdefault(number, "first"),

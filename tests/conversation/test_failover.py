@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, group
+from tests.conversation.failover_group import CLIENT, CONTROLLER, Group, WrongClock, group
 
-from roquet.model.errors import CallRefused
+from roquet.broker.replication.control.controller_client import ControllerClient
+from roquet.model.errors import CallRefused, CallTimeout
 from roquet.model.route import TopicRoute
 from roquet.model.topic import SubscriptionGroup
 from roquet.net.channel import Channel
@@ -495,3 +496,75 @@ async def test_progress_is_never_beyond_what_the_new_master_has() -> None:
         except CallRefused:  # the copy of the tables was older than the group
             known = 0
         assert (known or 0) <= store.bounds("orders", 0)[1]
+
+
+@in_virtual_time
+async def test_a_broker_that_dies_while_nobody_knows_if_it_joined_stops_the_group_for_seconds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alter_set, lost = ControllerClient.alter_set, list[frozenset[int]]()
+
+    async def losing_one(
+        self: ControllerClient, master: int, epoch: int, version: int, members: frozenset[int]
+    ) -> calls.SyncStateSet:
+        if 3 in members and not lost:
+            lost.append(members)
+            raise CallTimeout("no answer")
+        return await alter_set(self, master, epoch, version, members)
+
+    async with group(2) as running:
+        await running.settled(2)
+        await running.send_on(["a"])
+        role = running.brokers[1].broker.replication.role
+        epoch = role.current.epoch
+        monkeypatch.setattr(ControllerClient, "alter_set", losing_one)
+        await running.start_broker(3)
+        await running.until(lambda: lost)
+        await running.kill(3)
+        assert (await running.send("b", 1)).code == 12, "the third broker may be a member"
+        await running.until(lambda: role.current.epoch > epoch, 10)
+        await running.settled(2)
+        await running.send_on(["c"])
+        running.check()
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+@in_virtual_time
+async def test_a_broker_whose_clock_is_an_hour_off_follows_and_leads_like_any_other(
+    hours: int,
+) -> None:
+    async with group(2) as running:
+        running.clocks[3] = WrongClock(running.loop.clock, hours * 3_600_000)
+        await running.start_broker(3, election_priority=1)
+        await running.settled(3)
+        await running.send_on(f"a{n}" for n in range(5))
+        await asyncio.sleep(1)
+        await running.kill(1)
+        assert await running.settled(2) == 3
+        await running.send_on(f"b{n}" for n in range(5))
+        await running.start_broker(1)
+        await running.settled(3)
+        running.check()
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)
+
+
+@in_virtual_time
+async def test_a_replica_whose_disk_is_full_leaves_the_set_and_comes_back_once_there_is_room(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        files = running.files[3]
+        room, files.capacity = files.capacity, sum(files.blocks.values())
+        await running.send_on(f"{n}" * 30_000 for n in range(10, 40))
+        assert running.members() == {1, 2}
+        lines = [record.getMessage() for record in caplog.records]
+        full = [line for line in lines if "disk is full" in line and "is not copied from" in line]
+        assert len(full) == 1
+        running.check()
+        files.capacity = room
+        await running.settled(3)
+        await asyncio.sleep(1)
+        assert log_of(running, 1) == log_of(running, 2) == log_of(running, 3)

@@ -503,10 +503,41 @@ async def test_a_replica_with_a_longer_log_than_its_master_is_refused(
         await running.stop_broker(0)
         await running.start_broker(0)  # in memory: it begins anew
         await this_loop().clock.sleep(20_000)
-        assert "whose directory has to be emptied" in caplog.text
+        assert caplog.text.count("the logs are of different pasts") == 1
         async with producer_of(running) as producer:
             receipt = await producer.send("orders", b"new")
             assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "its report counts for nothing"
+
+
+@in_virtual_time
+async def test_a_master_that_lost_its_log_and_outgrew_its_replica_is_not_followed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings: dict[str, Any] = {
+        "broker_role": BrokerRole.SYNC_MASTER,
+        "in_sync_replicas": 2,
+        "slave_timeout": 100,
+    }
+    async with group_of_brokers(**settings) as running:
+        replica = await running.add_replica()
+        async with producer_of(running) as producer:
+            await this_loop().clock.sleep(1_000)
+            for _ in range(3):
+                await producer.send("orders", b"of a past that is gone")
+        await caught_up(running.brokers[0], replica)
+        log_before = log_of(replica)
+        await running.stop_broker(0)
+        master = await running.start_broker(0)  # in memory: it begins anew
+        for _ in range(20):
+            master.broker.log.ingest.append(send_call(), 0, FakePeer())
+        assert master.broker.log.store.raw.end > len(log_before)
+        await this_loop().clock.sleep(20_000)
+        assert caplog.text.count("the logs are of different pasts") == 1
+        assert log_of(replica) == log_before
+        async with producer_of(running) as producer:
+            receipt = await producer.send("orders", b"new")
+            assert receipt.status is SendStatus.FLUSH_SLAVE_TIMEOUT, "it has no replica"
+        assert log_of(replica) == log_before
 
 
 def test_a_replica_needs_an_id_of_its_own() -> None:

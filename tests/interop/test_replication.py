@@ -14,6 +14,8 @@ from roquet.broker.app import BrokerServer
 from roquet.client.blocking import Producer
 from roquet.model.message import Message
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.store.config import StoreConfig
+from roquet.store.store import Draft, Store
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
@@ -71,6 +73,14 @@ def ours(store: Path, **settings: Any) -> Iterator[tuple[BlockingCluster, Broker
         yield running, running.add_broker(**settings)
 
 
+def append_own(directory: Path) -> None:
+    """Append a message to the log of a stopped replica, which its master does not have."""
+    config = StoreConfig(log_file_size=FILE_SIZE, queue_file_entries=1_000)
+    store = Store.open(directory, config, now_ms=0)
+    store.append(Draft("Copied", 0, b"of another past", b"", 0, store_host=bytes(8)), 0)
+    store.close(0)
+
+
 def end_of(server: BrokerServer) -> int:
     return server.broker.log.store.end_position
 
@@ -112,7 +122,9 @@ def test_apaches_replica_follows_our_master_and_acknowledges(tmp_path: Path) -> 
             )
 
 
-def test_our_replica_follows_apaches_master(tmp_path: Path) -> None:
+def test_our_replica_follows_apaches_master(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with genuine.cluster(tmp_path / "theirs", **THEIR_SIZES) as theirs:
         send_many(theirs.namesrv)
         replica: dict[str, Any] = {
@@ -121,7 +133,7 @@ def test_our_replica_follows_apaches_master(tmp_path: Path) -> None:
             "broker_name": "genuine-a",
             "name_servers": (theirs.namesrv,),
         }
-        with ours(tmp_path / "ours", **replica) as (_, follower):
+        with ours(tmp_path / "ours", **replica) as (running, follower):
             raw = follower.broker.log.store.raw
             wait_until(lambda: raw.end > 0, "it does not follow")
             send_many(theirs.namesrv)
@@ -140,3 +152,21 @@ def test_our_replica_follows_apaches_master(tmp_path: Path) -> None:
             assert raw.begin > 0, "it began with the master's last file"
             topic = follower.broker.log.store.bounds
             assert sum(topic("Copied", number)[1] for number in range(8)) > 600
+            running.stop_broker(0)
+            raw = running.start_broker(0).broker.log.store.raw
+            before = raw.end
+            send_many(theirs.namesrv)
+            wait_until(lambda: raw.end > before, "it does not go on with its own log")
+            wait_until(is_equal, "the logs differ")
+            assert "does not show its records" not in caplog.text, "it has compared the logs"
+
+            running.stop_broker(0)
+            append_own(tmp_path / "ours" / "genuine-a-1")
+            raw = running.start_broker(0).broker.log.store.raw
+            before = raw.end
+            wait_until(
+                lambda: "of different pasts" in caplog.text, "its own message is not noticed"
+            )
+            send_many(theirs.namesrv)
+            time.sleep(6)
+            assert raw.end == before

@@ -109,3 +109,30 @@ def test_a_follower_that_leads_now_is_watched_in_its_new_seat_alone(
     registration.register(state, moved, peer)
     clock.ms += 200_000
     assert state.brokers.silent(clock.ms) == [("a", 0)]
+
+
+def test_two_masters_of_one_name_are_logged_once(
+    state: NameServerState,
+    dial: type[FakePeer],
+    of_broker: Registers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first, second = dial(), dial()
+    for _ in range(3):
+        registration.register(state, of_broker("a"), first)
+        registration.register(state, of_broker("a", port=7), second)
+    registration.register(state, of_broker("b"), first)
+    (line,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "broker a (id 0) registers from" in line
+    assert "if both run, stop one of them" in line
+
+
+def test_a_master_of_a_later_epoch_is_no_second_one(
+    state: NameServerState,
+    dial: type[FakePeer],
+    of_broker: Registers,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    registration.register(state, of_broker("a", edition=4), dial())
+    registration.register(state, of_broker("a", port=7, edition=5), dial())
+    assert not [record for record in caplog.records if record.levelname == "WARNING"]

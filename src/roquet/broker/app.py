@@ -30,6 +30,7 @@ from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
+from roquet.broker.replication.stream.log_comparison import LogComparison
 from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
@@ -125,7 +126,9 @@ class BrokerServer:
         gate = await self._listen(running)
         registration = self._registration()
         running.push_async_callback(registration.unregister)
-        duties = _duties(broker, gate, self._table_copy(running))
+        self._compare_logs(self._pool_of_replica(running))
+        copy = metadata_copy(broker, self._pool_of_replica(running))
+        duties = _duties(broker, gate, copy)
         roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
         self._obey_controller(running, loops)
@@ -151,7 +154,6 @@ class BrokerServer:
             return
         pool = ChannelPool(clock=self._clock, security=self.config.calls())
         running.push_async_callback(pool.close)
-        mode.role.on_change.append(lambda *_: control.registration.request())
         loops.start(*mode.work(self.address, pool, control.rng))
         running.push_async_callback(mode.release)
 
@@ -210,11 +212,22 @@ class BrokerServer:
             log.warning("this broker can have no replicas: %s", error)
         self.broker.replication.stream_client.own_port = server.port
 
-    def _table_copy(self, running: AsyncExitStack) -> MetadataCopy:
-        """The copier of the master's tables, with connections of its own."""
+    def _pool_of_replica(self, running: AsyncExitStack) -> ChannelPool:
+        """Connections of a replica to its master, besides the stream.
+
+        Each use has its own: a failure of one must not hold up another one.
+        """
         pool = ChannelPool(clock=self._clock, security=self.config.calls())
         running.push_async_callback(pool.close)
-        return metadata_copy(self.broker, pool)
+        return pool
+
+    def _compare_logs(self, pool: ChannelPool) -> None:
+        """Let a replica compare its log with its master's, where no epochs say which one counts."""
+        replication = self.broker.replication
+        if replication.controller_mode is None:
+            settings, store = self.broker.control.settings, self.broker.log.store
+            comparison = LogComparison(store, settings, replication.role, pool)
+            replication.stream_client.check_log = comparison.check
 
     def _registration(self) -> NameServerRegistration:
         topics, control = self.broker.tables.topics, self.broker.control
@@ -232,8 +245,8 @@ class BrokerServer:
         return registration
 
     def _register_role(self, before: Role, role: Role) -> None:
-        """Register under the id that belongs to the new role."""
-        if (before.broker_id, before.role) != (role.broker_id, role.role):
+        """Register again after a change of what name servers are told: id, epoch, or silence."""
+        if _registered_as(before) != _registered_as(role):
             self.broker.control.registration.request()
 
 
@@ -260,6 +273,11 @@ async def _save_last(save: Callable[[int], Awaitable[None]], clock: Clock) -> No
         await save(clock.now_ms())
     except StoreError as error:
         log.warning("progress since the last save is lost, groups will read twice: %s", error)
+
+
+def _registered_as(role: Role) -> tuple[BrokerRole, int, int, bool]:
+    """Fields of a role that name servers notice; a fenced broker does not register at all."""
+    return role.role, role.broker_id, role.epoch, role.is_fenced
 
 
 def _housekeeping(broker: Broker) -> Housekeeping:

@@ -76,9 +76,12 @@ async def take_over(broker: Broker) -> None:
                 arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
             )
         await asyncio.sleep(0)
-    if not broker.replication.role.current.is_active:
+    role = broker.replication.role
+    if not role.current.is_active:
         return
-    take_lead(broker, broker.replication.role.current.epoch)
+    await take_lead(broker, role.current.epoch)
+    if not role.current.is_active:
+        return
     store.refuse_appends(None)
     log.info("this broker is the master now: its log ends at %d", store.end_position)
 

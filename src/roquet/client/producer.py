@@ -8,8 +8,9 @@ from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.session import Session
 from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.batching import BatchAccumulator
-from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch, RoundRobin
+from roquet.client.sending.delivery import MessageDelivery, RoundRobin
 from roquet.client.sending.key_order import KeyOrder, OrderKey
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import (
     MessageFields,
     MessagePreparer,

@@ -20,13 +20,10 @@ from roquet.client.config import ProducerConfig, Selector, config_or_default
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
 from roquet.client.reading.request_reply import with_system_properties
-from roquet.client.sending.delivery import (
-    RETRY_PAUSE_MS,
-    RETRY_PAUSE_MS_MAX,
-    MessageDelivery,
-    OutgoingBatch,
-)
+from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
+from roquet.client.sending.send_retries import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
 from roquet.client.transaction_check import (
     TransactionCheck,
     TransactionChecker,

@@ -1,10 +1,12 @@
 """Live brokers: their registrations, connections and last signs of life."""
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from roquet.log_records import logger
 from roquet.net.router import Peer
 from roquet.rules import liveness, routing
+from roquet.rules.bounded_cache import BoundedCache
 from roquet.rules.liveness import LastSeen
 from roquet.rules.lowest_broker_id import LowestIdChange, after_loss, after_registration
 from roquet.rules.routing import (
@@ -16,6 +18,9 @@ from roquet.rules.routing import (
 
 log = logger(__name__)
 
+CLAIMS_REMEMBERED: Final = 256
+"""Brokers whose two addresses were logged: each pair is logged once."""
+
 
 class LiveBrokers:
     """The brokers that are alive; rules.routing decides which registrations count."""
@@ -24,6 +29,7 @@ class LiveBrokers:
         self.registrations: BrokerRegistrations = {}
         self._signs: dict[BrokerKey, LastSeen] = {}
         self._peers: dict[BrokerKey, Peer] = {}
+        self._claims: BoundedCache[BrokerKey, frozenset[str]] = BoundedCache(CLAIMS_REMEMBERED)
         self.listeners: list[Callable[[LowestIdChange], object]] = []
         """Called when another member of a broker name has the lowest id."""
 
@@ -44,6 +50,7 @@ class LiveBrokers:
             return verdict
         if new.broker_key not in self.registrations:
             log.info("broker %s (id %d) joins at %s", *new.broker_key, new.address)
+        self._report_claim(new)
         before = self.registrations
         self._keep(routing.merge(before, new, whole=whole))
         self._report(after_registration(before, self.registrations, new))
@@ -84,6 +91,22 @@ class LiveBrokers:
         self.registrations = registrations
         self._signs = {key: sign for key, sign in self._signs.items() if key in registrations}
         self._peers = {key: peer for key, peer in self._peers.items() if key in registrations}
+
+    def _report_claim(self, new: BrokerRegistration) -> None:
+        """Log that one id is registered from two addresses, and no epoch says which one counts."""
+        old = self.registrations.get(new.broker_key)
+        if old is None or old.address == new.address:
+            return
+        addresses = frozenset((old.address, new.address))
+        is_failover = old.version.state_version != new.version.state_version
+        if is_failover or self._claims.get(new.broker_key) == addresses:
+            return
+        self._claims.put(new.broker_key, addresses)
+        log.warning(
+            "broker %s (id %d) registers from %s, and from %s before: if both run, stop one of"
+            " them, since neither has the messages of the other",
+            *new.broker_key, new.address, old.address,
+        )  # fmt: skip
 
     def _report(self, change: LowestIdChange | None) -> None:
         if change is not None:

@@ -52,7 +52,7 @@ def replicate(broker: Broker) -> None:
     """Let the replica have all that is stored."""
     acknowledgements = broker.replication.acknowledgements
     assert isinstance(acknowledgements, Acknowledgements)
-    acknowledgements.report(REPLICA, broker.log.store.end_position)
+    acknowledgements.report(REPLICA, "10.0.0.2", broker.log.store.end_position)
 
 
 async def replicated(broker: Broker, answer: Any) -> Any:

@@ -1,10 +1,29 @@
+from collections.abc import Callable
+from typing import Any
+
 import pytest
-from tests.broker.conftest import MakeSend
+from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.reply import reply
+from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send_back import send_back
+from roquet.broker.handlers.messages.timer import recall
+from roquet.broker.handlers.messages.transaction import end as end_transaction
 from roquet.broker.operations.sending import select_queue, send_refusal
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
+from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
+from roquet.rules.transaction import COMMIT
+from roquet.wire.call import Reply
+from roquet.wire.calls.reply import SendReplyMessage
+from roquet.wire.calls.send import SendBack
+from roquet.wire.calls.timer import Recall
+from roquet.wire.calls.transaction import EndTransaction
 from roquet.wire.codes import ResponseCode
+from roquet.wire.records.message_id import parse_offset_message_id
+
+HALF = "TRAN_MSG\x01true\x02PGROUP\x01pg\x02UNIQ_KEY\x01k\x02"
+TIMED = "TIMER_DELAY_MS\x0160000\x02UNIQ_KEY\x01t\x02"
 
 
 async def test_the_first_message_makes_its_topic(broker: Broker, message: MakeSend) -> None:
@@ -30,3 +49,94 @@ async def test_a_refusal_names_the_region_like_every_reply(
 ) -> None:
     reply = send_refusal(broker.control, error)
     assert (reply.code, reply.remark, reply.region) == (code, "no", "DefaultRegion")
+
+
+class TooFew:
+    """Lets a test say when too few logs are in sync."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._broker = broker
+        self._monkeypatch = monkeypatch
+
+    def begin(self) -> None:
+        acknowledgements = self._broker.replication.acknowledgements
+        self._monkeypatch.setattr(acknowledgements, "is_short", True)
+        self._monkeypatch.setattr(acknowledgements, "check", self._check)
+
+    def _check(self, *, waits: bool = True) -> None:
+        if waits:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
+
+
+@pytest.fixture
+def too_few(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> TooFew:
+    return TooFew(broker, monkeypatch)
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {"recall_message": True}
+
+
+def refused(act: Callable[[], Any]) -> bool:
+    """Whether this is refused for want of replicas, by a reply or an error."""
+    try:
+        reply = act()
+    except CallRefused as error:
+        return error.remark == NOT_ENOUGH_REMARK
+    return bool(reply.remark == NOT_ENOUGH_REMARK)
+
+
+async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_stored(
+    broker: Broker, peer: FakePeer, message: MakeSend, too_few: TooFew
+) -> None:
+    now_ms = broker.control.clock.now_ms()
+    plain: Any = broker.bind(send)(message(), peer)
+    half: Any = broker.bind(send)(message(properties=HALF, sys_flag=4, born_timestamp=now_ms), peer)
+    timed: Any = broker.bind(send)(message(properties=TIMED), peer)
+    ends = EndTransaction(
+        producer_group="pg",
+        half_offset=half.queue_offset,
+        position=parse_offset_message_id(half.msg_id)[1],
+        commit_or_rollback=COMMIT,
+        msg_id=half.transaction_id,
+    )
+    back = SendBack(
+        offset=parse_offset_message_id(plain.msg_id)[1],
+        group="g",
+        delay_level=3,
+        max_reconsume_times=16,
+    )
+    taken_back = Recall(topic="orders", recall_handle=timed.recall_handle, producer_group="pg")
+    end = broker.log.store.end_position
+    too_few.begin()
+    assert refused(lambda: broker.bind(send)(message(), peer))
+    assert refused(lambda: broker.bind(send_back)(back, peer))
+    assert refused(lambda: broker.bind(end_transaction)(ends, peer))
+    assert refused(lambda: broker.bind(recall)(taken_back, peer))
+    assert broker.log.store.end_position == end
+    unsafe: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
+    assert unsafe.code == 0, "its sender does not wait for replicas"
+
+
+async def test_a_reply_is_pushed_though_too_few_logs_are_in_sync_to_store_it(
+    broker: Broker, peer: FakePeer, too_few: TooFew, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def takes_it(_call: object, _timeout_ms: int) -> Reply:
+        return Reply()
+
+    peer.reply_to = takes_it
+    broker.tables.clients.producer = lambda _: peer  # type: ignore[method-assign, assignment]
+    too_few.begin()
+    call = SendReplyMessage(
+        body=b"answer",
+        producer_group="g",
+        topic="DefaultCluster_REPLY_TOPIC",
+        queue_id=0,
+        born_timestamp=5,
+        properties="REPLY_TO_CLIENT\x01c\x02",
+    )
+    answered: Any = await broker.bind(reply)(call, peer)  # type: ignore[misc]
+    assert (answered.code, answered.msg_id) == (ResponseCode.SUCCESS, "0")
+    assert broker.log.store.end_position == 0
+    assert NOT_ENOUGH_REMARK in caplog.text

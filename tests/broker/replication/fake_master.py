@@ -5,6 +5,7 @@ from typing import Any
 
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.broker.tables.request_modes import RequestModeTable
+from roquet.model.errors import CallRefused
 from roquet.model.topic import DataVersion, GroupTable, TopicConfig
 from roquet.net.clock import Clock
 from roquet.net.router import Peer, Router
@@ -22,6 +23,7 @@ from roquet.wire.calls.admin.settings import GetSettings, SettingsReply
 from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
 from roquet.wire.calls.admin.topic import GetGroups, GetTopics, GroupsReply, TopicsReply
 from roquet.wire.calls.bodies import TopicsOfBroker
+from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, TimerMetricsBody
 from roquet.wire.fastjson import codec
 
@@ -40,6 +42,8 @@ class FakeMaster:
         self.delay_offsets = DelayOffsetTable()
         self.timer = TimerCheckpoint()
         self.metrics = TimerMetricsBody()
+        self.records: dict[int, bytes] = {}
+        """Records of its log, by position."""
         self.answers: dict[type[Call[Any]], Answer] = {}
         """Answers in place of those from the tables."""
         self.asked: list[Call[Any]] = []
@@ -84,4 +88,10 @@ class FakeMaster:
             GetRequestModes: lambda _: Reply(body=codec.dumps(RequestModeTable())),
             GetTimerCheckpoint: lambda _: Reply(body=encode_checkpoint(self.timer)),
             GetTimerMetrics: lambda _: Reply(body=codec.dumps(self.metrics)),
+            ViewMessage: lambda call: self._record(call.offset),
         }
+
+    def _record(self, position: int) -> Reply:
+        if position not in self.records:
+            raise CallRefused(1, f"can not find message by the offset, {position}")
+        return Reply(body=self.records[position])

@@ -176,3 +176,16 @@ def test_removed_rows_are_forgotten_when_there_are_many() -> None:
         table.commit(f"g{number}", "t", 0, 1)
         table.remove_group(f"g{number}")
     assert len(table.changed_since(0)) <= REMOVED_MAX + 1
+
+
+def test_progress_that_is_removed_while_it_is_lowered_is_gone() -> None:
+    offsets = ConsumerOffsets(None)
+    for queue_id in range(3):
+        offsets.commit("a", "t", queue_id, 5)
+    offsets.commit("a", "u", 0, 5)
+    steps = offsets.lowering(lambda *_: 3)
+    assert next(steps)
+    offsets.remove_topics(["t"])
+    assert list(steps) == [False, False, True]
+    assert offsets.get("a", "t", 1) is None
+    assert offsets.get("a", "u", 0) == 3

@@ -1,7 +1,7 @@
 """A batch is sent to a queue, and retried on that or another one."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -10,24 +10,18 @@ from tests.client.conftest import FakeCluster, FakeClusters, VirtualConfig
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
-from roquet.client.sending.delivery import (
-    MessageDelivery,
-    OutgoingBatch,
-    build_receipts,
-)
+from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.selectors import Chance, QueueSelection
 from roquet.model.errors import CallRefused, CallTimeout, ConnectFailed, MessageIllegal
 from roquet.model.message import Message
-from roquet.model.queue import MessageQueue
-from roquet.model.results import SendReceipt, SendStatus
+from roquet.model.results import SendStatus
 from roquet.model.subscription import HeartbeatData
 from roquet.rules.send_retry import OTHER_BROKER, TRANSIENT
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
-
-QUEUE = MessageQueue("t", "a", 1)
 
 
 def outgoing(*bodies: bytes, order_hash: int | None = None) -> OutgoingBatch:
@@ -358,40 +352,6 @@ async def test_each_producer_begins_its_turns_somewhere(
         ]
         start = first[0].queue_id
         assert [queue.queue_id for queue in ten] == [(start + 1 + n) % 4 for n in range(10)]
-
-
-def receipts_of(reply: SendReply, *bodies: bytes) -> Sequence[SendReceipt]:
-    return build_receipts(outgoing(*bodies), QUEUE, reply)
-
-
-def test_each_message_of_a_batch_has_its_own_receipt() -> None:
-    receipts = receipts_of(SendReply(msg_id="A,B,C", queue_id=1, queue_offset=7), b"1", b"2", b"3")
-    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [
-        ("A", 7),
-        ("B", 8),
-        ("C", 9),
-    ]
-    assert {r.queue for r in receipts} == {QUEUE}
-    assert all(r.ok for r in receipts)
-
-
-def test_a_batch_that_is_stored_as_one_has_one_id() -> None:
-    receipts = receipts_of(SendReply(msg_id="A", queue_id=1, queue_offset=7), b"1", b"2")
-    assert [(r.offset_message_id, r.queue_offset) for r in receipts] == [("A", 7), ("A", 8)]
-
-
-@pytest.mark.parametrize(
-    ("code", "status"),
-    [
-        (ResponseCode.FLUSH_DISK_TIMEOUT, SendStatus.FLUSH_DISK_TIMEOUT),
-        (ResponseCode.FLUSH_SLAVE_TIMEOUT, SendStatus.FLUSH_SLAVE_TIMEOUT),
-        (ResponseCode.SLAVE_NOT_AVAILABLE, SendStatus.SLAVE_NOT_AVAILABLE),
-    ],
-    ids=lambda value: value.name,
-)
-def test_stored_but_less_durable_is_a_receipt(code: ResponseCode, status: SendStatus) -> None:
-    (receipt,) = receipts_of(SendReply(code=code, msg_id="A"), b"1")
-    assert (receipt.status, receipt.ok) == (status, False)
 
 
 async def promoted_after(cluster: FakeCluster, seconds: float) -> None:

@@ -10,7 +10,7 @@ from roquet.client.config import ConsumerConfig, ProducerConfig
 from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.session import Session
 from roquet.client.reading.message import ReceivedMessage
-from roquet.client.sending.delivery import OutgoingBatch
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import MessagePreparer, PreparedMessage
 from roquet.client.tracing import trace_messages
 from roquet.client.tracing.trace_messages import BATCH_MAX

@@ -10,12 +10,14 @@ from roquet.rules.replication.acknowledgement import (
     ALL_OF_THE_SET,
     AcknowledgementPolicy,
     BrokerRole,
+    ConnectionReport,
     DeploymentMode,
     PutStatus,
     confirmed_position,
     logs_needed,
     put_status,
     replicated_position,
+    reports_of_replicas,
 )
 from roquet.wire.codes import ResponseCode
 
@@ -131,3 +133,25 @@ def test_each_status_is_answered_with_apaches_code() -> None:
     assert codes.pop("PUT_OK") == ResponseCode.SUCCESS
     assert codes.pop("IN_SYNC_REPLICAS_NOT_ENOUGH") == ResponseCode.SYSTEM_ERROR
     assert all(code.name == name for name, code in codes.items())
+
+
+def connection(host: str, first: int, latest: int, log_end: int = 100) -> ConnectionReport:
+    return ConnectionReport(host=host, log_end=log_end, first=first, latest=latest)
+
+
+@pytest.mark.parametrize(
+    ("connections", "counted"),
+    [
+        ({}, {}),
+        ({1: connection("a", 1, 1)}, {1: 100}),
+        ({1: connection("a", 1, 1), 2: connection("b", 2, 2)}, {1: 100, 2: 100}),
+        # The first one may be the same replica's, until it reports again.
+        ({1: connection("a", 1, 1), 2: connection("a", 2, 2, 50)}, {2: 50}),
+        ({1: connection("a", 1, 3), 2: connection("a", 2, 2, 50)}, {1: 100, 2: 50}),
+        ({1: connection("a", 1, 3), 2: connection("a", 2, 2), 4: connection("a", 4, 5)}, {4: 100}),
+    ],
+)
+def test_connections_of_a_host_are_replicas_once_they_report_beside_the_newest(
+    connections: dict[int, ConnectionReport], counted: dict[int, int]
+) -> None:
+    assert reports_of_replicas(connections) == counted

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from roquet.store.replication.boundaries import has_blank_at, is_boundary, whole_end
+from roquet.store.replication.boundaries import has_blank_at, is_boundary, last_record, whole_end
 
 if TYPE_CHECKING:
     from tests.store.conftest import Fill, StoreDirectory
@@ -35,3 +35,20 @@ def test_the_begin_of_a_torn_record_is_a_boundary(
     assert not is_boundary(opened.log, stop + 1)
     replica.raw.truncate(stop)
     assert replica.raw.end == stop
+
+
+def test_the_last_whole_record_is_found_behind_queues_and_in_front_of_a_torn_one(
+    new_store_dir: type["StoreDirectory"], fill: "Fill"
+) -> None:
+    master = new_store_dir().open()
+    results = fill(master, 60)
+    replica, opened = new_store_dir().open_parts()
+    assert last_record(opened.log) is None
+    for number in (3, 40, 59):
+        stop, last = results[number].position, results[number - 1]
+        while replica.raw.end < stop + 50:
+            at = replica.raw.end
+            replica.raw.append(at, master.raw.read(at, stop + 50 - at))
+        assert last_record(opened.log) == (last.position, last.size)
+        replica.raw.dispatch()
+        assert last_record(opened.log) == (last.position, last.size)

@@ -11,6 +11,7 @@ from tests.store.conftest import parts
 
 from roquet.model.errors import MessageIllegal, StoreError, StoreFailed, StoreFull
 from roquet.store.config import DELAY_LEVELS_MS
+from roquet.store.consume_queue.queues import ConsumeQueues
 from roquet.store.consume_queue.rebuild import EntryTagCodes
 from roquet.store.replication.replicated_log import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
@@ -669,6 +670,27 @@ def test_a_half_record_is_cut_off(
     assert replica.bounds("T", 0) == master.bounds("T", 0)
 
 
+def test_a_half_record_is_cut_off_without_a_look_at_the_queues(
+    pair: Pair, fill: "Fill", copy: "Copy", bodies: "ReadBodies", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def visit(*_: object) -> None:
+        raise AssertionError("none of them can have an entry of it")
+
+    master, replica = pair
+    fill(master, 50)
+    copy(master, replica)
+    end = replica.raw.end
+    fill(master, 1)
+    replica.raw.append(end, master.raw.read(end, 40))
+    replica.flush_all(NOW)
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumeQueues, "get", visit)
+        replica.raw.cut_torn()
+    assert (replica.raw.end, replica.raw.dispatched) == (end, end)
+    copy(master, replica)
+    assert bodies(replica) == bodies(master)
+
+
 @pytest.fixture(scope="module")
 def fill_store(new_store_dir: type["StoreDirectory"], draft: "MakeDraft") -> Any:
     store = new_store_dir().open()
@@ -742,3 +764,16 @@ def test_a_message_that_fits_no_file_is_still_the_senders_fault(
     replica.raw.append(0, master.raw.read(0, 1 << 20))
     with pytest.raises(MessageIllegal, match="does not fit"):
         replica.append(draft(b"x" * 9000), NOW)
+
+
+def test_the_last_record_is_the_same_at_master_and_replica(
+    pair: Pair, fill: "Fill", copy: "Copy"
+) -> None:
+    master, replica = pair
+    assert replica.raw.last_record() is None
+    results = fill(master, 30)
+    copy(master, replica)
+    last = master.raw.last_record()
+    assert last is not None
+    assert last == replica.raw.last_record() == (results[-1].position, last[1])
+    assert last[1] == master.message_at(results[-1].position)

@@ -1,6 +1,9 @@
 """Replica tables: what a replica's copies go to, and what becomes of them when it is the master."""
 
+import asyncio
 from functools import partial
+from itertools import islice
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -13,6 +16,10 @@ from roquet.log_records import logger
 from roquet.net.pool import ChannelPool
 
 log = logger(__name__)
+
+QUEUES_A_TURN: Final = 32
+"""Queues whose ends are looked at before others have their turn: each is opened for it if nobody
+has used it since the start, which takes a fraction of a millisecond."""
 
 
 def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
@@ -36,22 +43,28 @@ def metadata_copy(broker: Broker, pool: ChannelPool) -> MetadataCopy:
     return MetadataCopy(target, broker.replication.role, group, pool, broker.control.clock)
 
 
-def take_lead(broker: Broker, epoch: int) -> None:
+async def take_lead(broker: Broker, epoch: int) -> None:
     """Prepare the tables and services of a replica that is the master from now on.
 
     Call it once the end of the log is final and every record has its queue entry, before anything
     is stored and before the services that deliver start. Progress beyond the queues' ends is taken
     back: it is of messages that this log never got, and others will get their offsets. Versions
     rise with the epoch, by which name servers prefer this broker's topics; 0: roles are fixed.
+    All that takes long is done in steps, between which others have their turn; the rest is left out
+    once the role is taken back.
     """
-    lower_progress(broker)
+    if not await _lower_progress_in_steps(broker):
+        return
     now_ms = broker.control.clock.now_ms()
     for table in (broker.tables.topics, broker.tables.groups):
         version = table.version
         table.version = replace(version, state_version=max(epoch, version.state_version))
         table.touch(now_ms)
-    broker.delivery.revive.restore()
-    broker.delivery.transactions.restore()
+    for steps in (broker.delivery.revive.restoring(), broker.delivery.transactions.restoring()):
+        for _ in steps:
+            await asyncio.sleep(0)
+            if not broker.replication.role.current.is_active:
+                return
     broker.control.registration.request()
 
 
@@ -62,14 +75,31 @@ def lower_progress(broker: Broker) -> None:
     is taken back before the first new message: those that get the lost ones' offsets would never
     come otherwise. Not for a replica: its master's progress may be ahead of its own queues.
     """
-    config = broker.control.settings.config
+    _report_lowered(broker.tables.offsets.lower(partial(_end_of_queue, broker)))
 
-    def end(topic: str, queue_id: int) -> int:
-        if is_system_topic(topic, config):
-            return OFFSET_MAX
-        return broker.log.store.bounds(topic, queue_id)[1]
 
-    if count := broker.tables.offsets.lower(end):
+async def _lower_progress_in_steps(broker: Broker) -> bool:
+    """`lower_progress`, while others have their turn; False once the role is taken back."""
+    steps = broker.tables.offsets.lowering(partial(_end_of_queue, broker))
+    count = 0
+    while changes := list(islice(steps, QUEUES_A_TURN)):
+        count += sum(changes)
+        await asyncio.sleep(0)
+        if not broker.replication.role.current.is_active:
+            break
+    _report_lowered(count)
+    return broker.replication.role.current.is_active
+
+
+def _end_of_queue(broker: Broker, topic: str, queue_id: int) -> int:
+    """Offset beyond which progress is lowered."""
+    if is_system_topic(topic, broker.control.settings.config):
+        return OFFSET_MAX
+    return broker.log.store.bounds(topic, queue_id)[1]
+
+
+def _report_lowered(count: int) -> None:
+    if count:
         log.warning(
             "groups were further than %d queues reach, whose last messages are lost: they go on at"
             " the ends of these queues",

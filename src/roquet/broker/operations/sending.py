@@ -4,6 +4,7 @@ from typing import NoReturn
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import names
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError
@@ -36,7 +37,18 @@ def select_queue(tables: BrokerTables, control: ControlPlane, call: SendCall) ->
     )
 
 
-def waits_for_replicas(call: SendCall) -> bool:
+def check_in_sync(replication: Replication, call: SendCall | None = None) -> None:
+    """Refuse a message, before it is stored, while too few logs are in sync (minInSyncReplicas).
+
+    Raises CallRefused. `call` is a producer's send, which is taken all the same if it does not wait
+    for replicas (its property waitStoreMsgOK); None: the message is the broker's own, and waits.
+    """
+    acknowledgements = replication.acknowledgements
+    if acknowledgements.is_short:
+        acknowledgements.check(waits=call is None or _waits_for_replicas(call))
+
+
+def _waits_for_replicas(call: SendCall) -> bool:
     """Whether a message is to be acknowledged by replicas: its property waitStoreMsgOK."""
     return decode_properties(call.properties or "").get(WAIT) != "false"
 

@@ -91,7 +91,7 @@ class ControllerMode:
             settings,
             clock,
             self.role,
-            lambda number, write: EpochMasterFraming(master, number, write),
+            lambda number, _host, write: EpochMasterFraming(master, number, write),
         )
         replica = EpochReplica(
             store=store,
@@ -148,6 +148,7 @@ class ControllerMode:
             lambda: failover.standing.leading,
             lambda: settings.config.ha_behind_max,
             failover.notice,
+            failover.resign,
         )
         yield failover.serve()
         yield proposals.serve()

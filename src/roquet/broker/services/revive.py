@@ -10,7 +10,7 @@ holds the same checkpoints, so only redelivered messages are read from the disk.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -63,8 +63,10 @@ FAILURE_PAUSE_MS: Final = 1_000
 BACK_MS: Final = 60_000
 """A clock set back by more ms than this must not keep messages invisible for that much longer."""
 
-READ_BYTES: Final = 1024 * 1024
-"""Bytes of the revive topic that are read at once after a restart."""
+RESTORE_COUNT: Final = 64
+RESTORE_BYTES: Final = 1024 * 1024
+"""Records and bytes of the revive topic that are read in one step of `restoring`: some
+milliseconds."""
 
 NOTED_GRACE_MS: Final = 3_000
 """Extra ms for a checkpoint that waited in the timer: its acknowledgements are in the next second
@@ -357,10 +359,12 @@ class PopRevive:
     # -- after a restart ---------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Read the revive topic: popped messages stay in flight, and no group gets them twice.
+        """Read the revive topic at a start: what was popped stays in flight."""
+        for _ in self.restoring():
+            pass
 
-        At a start, and when a replica becomes the master.
-        """
+    def restoring(self) -> Iterator[None]:
+        """Read it in steps, when a replica becomes the master; nothing is popped in between."""
         self.in_flight = OpenCheckpoints()
         for revive_queue_id in self._store.queue_ids(self._topic):
             begin, end = self._store.bounds(self._topic, revive_queue_id)
@@ -369,12 +373,17 @@ class PopRevive:
             at = begin if settled is None else max(begin, settled + 1)
             while at < end:
                 messages = self._store.read(
-                    self._topic, revive_queue_id, at, count_max=1_000, bytes_max=READ_BYTES
+                    self._topic,
+                    revive_queue_id,
+                    at,
+                    count_max=RESTORE_COUNT,
+                    bytes_max=RESTORE_BYTES,
                 )
                 unreadable = partial(self._unreadable, revive_queue_id)
                 for record in decode_records(messages.parts, unreadable):
                     self._take(record, revive_queue_id, is_new=record.queue_offset >= noted)
                 at = max(messages.next_offset, at + 1)
+                yield
         self.in_flight.clock_set_back(self._clock.now_ms())
         log.info("%d pops are in flight", len(self.in_flight))
 

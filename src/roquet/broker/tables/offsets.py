@@ -1,6 +1,6 @@
 """ConsumerOffsets: the progress of each group in each queue."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from roquet.broker.tables.saved_table import SavedTable, TableFile
@@ -51,16 +51,18 @@ class ConsumerOffsets(SavedTable[OffsetTable]):
 
     def lower(self, end: Callable[[str, int], int]) -> int:
         """Lower offsets beyond the ends of queues to the ends; returns how many changed."""
-        beyond = [
-            (key, queue_id, until)
-            for key, queues in self._offsets.items()
-            for queue_id, offset in queues.items()
-            if offset > (until := end(key.rpartition(SEPARATOR)[0], queue_id))
-        ]
-        for key, queue_id, until in beyond:
-            self._offsets[key][queue_id] = until
-            self._note(key)
-        return len(beyond)
+        return sum(self.lowering(end))
+
+    def lowering(self, end: Callable[[str, int], int]) -> Iterator[bool]:
+        """Lower them in steps of one offset each: whether it was beyond its queue's end."""
+        for key in list(self._offsets):
+            topic = key.rpartition(SEPARATOR)[0]
+            for queue_id in list(self._offsets.get(key, ())):
+                queues, until = self._offsets.get(key, {}), end(topic, queue_id)
+                if is_beyond := queues.get(queue_id, 0) > until:
+                    queues[queue_id] = until
+                    self._note(key)
+                yield is_beyond
 
     def topics(self, group: str) -> list[str]:
         """The topics of which a group has progress."""

@@ -16,11 +16,8 @@ import msgspec
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.background import BackgroundTasks
-from roquet.client.sending.delivery import (
-    MessageDelivery,
-    OutgoingBatch,
-    RoundRobin,
-)
+from roquet.client.sending.delivery import MessageDelivery, RoundRobin
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.client.sending.send_many import BATCH_COUNT_MAX
 from roquet.model.errors import CallError, ConnectFailed, ConnectionLost

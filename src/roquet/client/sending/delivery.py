@@ -7,85 +7,23 @@ replicas may get a new master, which is waited for until the deadline.
 """
 
 import asyncio
-from collections.abc import Sequence, Set
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
-from itertools import count
-from typing import Final, Protocol
-
-import msgspec
 
 from roquet.client.config import ProducerConfig
 from roquet.client.connection.session import Session
 from roquet.client.sending.fault_tolerance import FaultTolerance
 from roquet.client.sending.key_order import KeyOrder
+from roquet.client.sending.outgoing import OutgoingBatch, SendTracer, build_receipts, send_call
 from roquet.client.sending.outstanding_sends import OutstandingSends
 from roquet.client.sending.prepare import PreparedMessage
+from roquet.client.sending.send_retries import SendRetries
 from roquet.model.errors import CallError, ConnectFailed, RoquetError
 from roquet.model.queue import MessageQueue
-from roquet.model.results import SendReceipt, SendStatus
-from roquet.rules.backoff import backoff_ms
+from roquet.model.results import SendReceipt
 from roquet.rules.queue_selection import by_hash, next_queue
-from roquet.rules.send_retry import (
-    Retry,
-    is_retryable,
-    may_be_failover,
-    needs_fresh_route,
-    retry_of,
-)
-from roquet.wire.calls.send import Send, SendBatch, SendReply
-from roquet.wire.codes import ResponseCode
-from roquet.wire.records.batch import encode_batch
-
-RETRY_PAUSE_MS: Final = 100
-"""Pause before the first retry on the same broker; it doubles. Another broker is tried at once."""
-
-RETRY_PAUSE_MS_MAX: Final = 500
-"""Longest pause between two attempts: a new master is found within it."""
-
-FAILOVER_PAUSE_MS: Final = 50
-"""Pause before the second question who is the master now: an election takes about 100 ms."""
-
-SEND_STATUSES: Final[dict[int, SendStatus]] = {
-    ResponseCode.SUCCESS: SendStatus.SEND_OK,
-    ResponseCode.FLUSH_DISK_TIMEOUT: SendStatus.FLUSH_DISK_TIMEOUT,
-    ResponseCode.FLUSH_SLAVE_TIMEOUT: SendStatus.FLUSH_SLAVE_TIMEOUT,
-    ResponseCode.SLAVE_NOT_AVAILABLE: SendStatus.SLAVE_NOT_AVAILABLE,
-}
-
-
-class OutgoingBatch(msgspec.Struct, frozen=True):
-    """Messages of one topic that are sent to one queue in one request."""
-
-    items: Sequence[PreparedMessage]
-    lead: PreparedMessage
-    """The message that decides on the queue."""
-
-    @classmethod
-    def of(cls, items: Sequence[PreparedMessage]) -> "OutgoingBatch":
-        """A batch led by its first message with a fixed queue, if it has one."""
-        lead = items[0]
-        if len(items) > 1 and not lead.is_bound:
-            lead = next((item for item in items if item.is_bound), lead)
-        return cls(items, lead)
-
-    @property
-    def topic(self) -> str:
-        """The topic of all messages."""
-        return self.lead.topic
-
-
-class SendTracer(Protocol):
-    """Records sends in the trace."""
-
-    def sent(
-        self,
-        outgoing: OutgoingBatch,
-        receipts: Sequence[SendReceipt],
-        address: str,
-        region: str | None,
-        began_ms: int,
-    ) -> None:
-        """Record a stored batch; `began_ms` is on the monotonic clock."""
+from roquet.rules.send_retry import Retry, may_be_failover, needs_fresh_route, retry_of
+from roquet.wire.calls.send import Send
 
 
 class RoundRobin:
@@ -184,9 +122,9 @@ class MessageDelivery:
             )
             queue = self.choose(queues, outgoing.lead, turn=turn)
         try:
-            receipts = await self._try(outgoing, queue, deadline_ms)
+            receipts = await self.attempt(outgoing, queue, deadline_ms, 1)
         except CallError as error:
-            return await self._retry(outgoing, queue, deadline_ms, turn, error)
+            return await self._retries(outgoing, deadline_ms, turn).run(queue, error)
         if self._config.retry_less_durable and not receipts[0].ok:
             return await self._send_more_durably(outgoing, queue, deadline_ms, turn, receipts)
         return receipts
@@ -198,55 +136,12 @@ class MessageDelivery:
         address = self._session.routes.leader(queue.broker_name)
         await self._session.pool.oneway(address, self._call(outgoing, queue))
 
-    async def _retry(
-        self,
-        outgoing: OutgoingBatch,
-        queue: MessageQueue,
-        deadline_ms: int,
-        turn: RoundRobin | None,
-        error: CallError,
-    ) -> Sequence[SendReceipt]:
-        """Retry after the first attempt failed.
+    def is_failover(self, error: CallError, broker_name: str, *, is_known: bool) -> bool:
+        """Whether an attempt failed at a broker that may get a new master, and may be retried.
 
-        Attempts at a broker whose master may be changing are not counted: they go on, each with a
-        fresh route, until the deadline.
+        With `is_known` the broker has replicas, though the route may not name them now.
         """
-        clock = self._config.clock
-        pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        failover_pauses_ms = backoff_ms(FAILOVER_PAUSE_MS, RETRY_PAUSE_MS_MAX)
-        left_tries = self._config.retry_times
-        in_failover: set[str] = set()
-        for tries in count(1):
-            left_ms = deadline_ms - clock.monotonic_ms()
-            is_failover = self._is_failover(error, queue.broker_name, in_failover)
-            if left_ms <= 0 or not (
-                (left_tries or is_failover)
-                and (is_retryable(error) or await self._has_stale_queue(error, outgoing, queue))
-            ):
-                raise _with_attempts(error, outgoing, queue, tries)
-            failed = queue
-            if is_failover:
-                if failed.broker_name in in_failover:  # the route is asked for after the pause
-                    await clock.sleep(min(next(failover_pauses_ms), left_ms))
-                    left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-                await self.refresh_route(outgoing.topic, left_ms)
-                in_failover.add(failed.broker_name)
-            else:
-                left_tries -= 1
-            if not outgoing.lead.is_bound:
-                queue = await self._another_queue(outgoing, failed, deadline_ms, turn)
-            if not is_failover and queue.broker_name in {failed.broker_name} | in_failover:
-                left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
-                await clock.sleep(min(next(pauses_ms), left_ms))
-            try:
-                return await self._try(outgoing, queue, deadline_ms, tries + 1)
-            except CallError as next_error:
-                error = next_error
-        raise AssertionError("the loop ends by a return or an error")
-
-    def _is_failover(self, error: CallError, broker_name: str, in_failover: Set[str]) -> bool:
-        """Whether an attempt failed at a broker that may get a new master, and may be retried."""
-        has_replicas = broker_name in in_failover or self._has_replicas(broker_name)
+        has_replicas = is_known or self._has_replicas(broker_name)
         return bool(self._config.retry_times) and has_replicas and may_be_failover(error)
 
     def may_get_new_master(self, topic: str, error: CallError) -> bool:
@@ -263,7 +158,7 @@ class MessageDelivery:
         with suppress(RoquetError, TimeoutError):
             await asyncio.wait_for(self._session.routes.refresh(topic), left_ms / 1000)
 
-    async def _has_stale_queue(
+    async def has_stale_queue(
         self, error: CallError, outgoing: OutgoingBatch, queue: MessageQueue
     ) -> bool:
         """Whether a broker refused a queue that a fresh route does not name any more."""
@@ -291,12 +186,22 @@ class MessageDelivery:
             if queue.broker_name == failed.broker_name:
                 break  # a second copy on this broker would be no more durable
             try:
-                durable = await self._try(outgoing, queue, deadline_ms, tries + 1)
+                durable = await self.attempt(outgoing, queue, deadline_ms, tries + 1)
             except CallError:
                 continue
             if durable[0].ok:
                 return durable
         return receipts
+
+    def _retries(
+        self, outgoing: OutgoingBatch, deadline_ms: int, turn: RoundRobin | None
+    ) -> SendRetries:
+        """The retries of a batch, at queues that its turn chooses."""
+
+        def another(failed: MessageQueue) -> Awaitable[MessageQueue]:
+            return self._another_queue(outgoing, failed, deadline_ms, turn)
+
+        return SendRetries(self, self._config, outgoing, deadline_ms, another)
 
     async def _another_queue(
         self,
@@ -308,9 +213,10 @@ class MessageDelivery:
         queues = await self.queues(outgoing.topic, deadline_ms)
         return self.choose(queues, outgoing.lead, failed.broker_name, turn)
 
-    async def _try(
-        self, outgoing: OutgoingBatch, queue: MessageQueue, deadline_ms: int, tries: int = 1
+    async def attempt(
+        self, outgoing: OutgoingBatch, queue: MessageQueue, deadline_ms: int, tries: int
     ) -> Sequence[SendReceipt]:
+        """Send a batch once; `tries` is the number of this attempt. Raises CallError."""
         session, config = self._session, self._config
         began_ms = config.clock.monotonic_ms()
         timeout_ms = max(deadline_ms - began_ms, 1)
@@ -334,74 +240,4 @@ class MessageDelivery:
         return receipts
 
     def _call(self, outgoing: OutgoingBatch, queue: MessageQueue) -> Send:
-        first = outgoing.items[0]
-        if len(outgoing.items) == 1:
-            body, sys_flag = first.compressed(self._config)
-            return Send(
-                body=body,
-                producer_group=self._group,
-                topic=first.topic,
-                default_topic_queue_nums=self._config.new_topic_queues,
-                queue_id=queue.queue_id,
-                sys_flag=sys_flag,
-                born_timestamp=first.born_ms,
-                flag=first.flag,
-                properties=first.properties,
-            )
-        return SendBatch(
-            body=encode_batch(outgoing.items),
-            producer_group=self._group,
-            topic=first.topic,
-            default_topic_queue_nums=self._config.new_topic_queues,
-            queue_id=queue.queue_id,
-            born_timestamp=first.born_ms,
-        )
-
-
-def build_receipts(
-    outgoing: OutgoingBatch, queue: MessageQueue, reply: SendReply, tries: int = 1
-) -> Sequence[SendReceipt]:
-    """The receipts of a reply: a batch has consecutive offsets in its queue."""
-    if reply.queue_id != queue.queue_id:  # the broker chose another queue
-        queue = MessageQueue(queue.topic, queue.broker_name, reply.queue_id)
-    status = SEND_STATUSES[reply.code]
-    if len(outgoing.items) == 1:
-        return (
-            SendReceipt(
-                status=status,
-                message_id=outgoing.lead.message_id,
-                offset_message_id=reply.msg_id,
-                queue=queue,
-                queue_offset=reply.queue_offset,
-                tries=tries,
-                recall_handle=reply.recall_handle,
-            ),
-        )
-    ids = reply.msg_id.split(",")
-    if len(ids) != len(outgoing.items):  # a topic of whole batches stores them under one id
-        ids = [reply.msg_id] * len(outgoing.items)
-    return [
-        SendReceipt(
-            status=status,
-            message_id=item.message_id,
-            offset_message_id=offset_id,
-            queue=queue,
-            queue_offset=offset,
-            tries=tries,
-        )
-        for offset, (item, offset_id) in enumerate(
-            zip(outgoing.items, ids, strict=True), reply.queue_offset
-        )
-    ]
-
-
-def _with_attempts(
-    error: CallError, outgoing: OutgoingBatch, queue: MessageQueue, tries: int
-) -> CallError:
-    """Add to an error which queue was tried, and how often."""
-    text = f"queue {queue}, {tries} {'try' if tries == 1 else 'tries'}"
-    if outgoing.lead.is_bound:
-        text += "; sent to no other queue, since order or selector bind it to this one"
-    if text not in getattr(error, "__notes__", ()):  # errors are shared
-        error.add_note(text)
-    return error
+        return send_call(outgoing, queue, self._group, self._config)

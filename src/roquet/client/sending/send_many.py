@@ -22,7 +22,8 @@ from typing import Any, Final, NamedTuple
 
 from roquet.client.config import BATCH_BYTES_MAX
 from roquet.client.connection.background import cancel_and_wait
-from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch
+from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue

@@ -16,7 +16,8 @@ from roquet.client.connection.background import ErrorLogThrottle, Wakeup
 from roquet.client.connection.session import Session
 from roquet.client.reading.handler_pool import MessageHandler, is_coroutine_function
 from roquet.client.reading.message import ReceivedMessage
-from roquet.client.sending.delivery import MessageDelivery, OutgoingBatch
+from roquet.client.sending.delivery import MessageDelivery
+from roquet.client.sending.outgoing import OutgoingBatch
 from roquet.client.sending.prepare import MessagePreparer
 from roquet.client.tracing.trace_messages import (
     BATCH_MAX,

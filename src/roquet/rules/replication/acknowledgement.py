@@ -114,6 +114,37 @@ def replicated_position(
     return min(end, latest[needed - 2]) if needed - 2 < len(latest) else 0
 
 
+class ConnectionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Last report of a connection of the classic stream, which does not say whose it is."""
+
+    host: str
+    """Host that it comes from."""
+    log_end: int
+    first: int
+    """Number of the connection's first report: the reports of all connections are counted."""
+    latest: int
+    """Number of its last report."""
+
+
+def reports_of_replicas(connections: Mapping[int, ConnectionReport]) -> dict[int, int]:
+    """Where logs end that are certainly those of different replicas, by connection.
+
+    A replica that lost its connection makes another one, and its master may not notice for up to
+    haHousekeepingInterval that the first one is dead. So of the connections of a host those count
+    that have reported since the first report of the newest one. Another replica on that host counts
+    again with its next report: at once while messages come, or after haSendHeartbeatInterval. Two
+    connections of one replica are two replicas to Apache's master.
+    """
+    newest: dict[str, int] = {}
+    for report in connections.values():
+        newest[report.host] = max(newest.get(report.host, 0), report.first)
+    return {
+        number: report.log_end
+        for number, report in connections.items()
+        if report.latest >= newest[report.host]
+    }
+
+
 def confirmed_position(
     previous: int, end: int, reports: Mapping[int, int], members: Collection[int]
 ) -> int:

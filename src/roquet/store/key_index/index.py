@@ -228,6 +228,7 @@ class KeyIndex:
         self._slots, self._entries, self._step = slots, entries, step
         self.file_size = INDEX_HEAD.size + slots * INDEX_SLOT.size + entries * INDEX_ENTRY.size
         self.files: list[IndexFile] = []
+        self._waits_for_room = False
 
     def load(self, listed: Mapping[str, int | None]) -> str | None:
         """Load the files of the directory, up to the first one that cannot be right.
@@ -284,8 +285,11 @@ class KeyIndex:
                 if not self.files or self.files[-1].is_full:
                     self.files.append(self._next_file(times[done]))
                 done += self.files[-1].put_many(hashes[done:], positions[done:], times[done:])
+                self._waits_for_room = False
         except StoreFull as error:
-            log.warning("the key index waits for room: %s", error)
+            if not self._waits_for_room:
+                log.warning("the key index waits for room: %s", error)
+            self._waits_for_room = True
         return done
 
     def find(self, key_hash: int, begin_ms: int) -> Iterator[int]:

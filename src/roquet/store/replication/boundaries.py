@@ -31,3 +31,13 @@ def whole_end(commit_log: CommitLog) -> int:
             break
         stop = position + record[0]
     return commit_log.behind_blank(stop, end)
+
+
+def last_record(commit_log: CommitLog) -> tuple[int, int] | None:
+    """Position and size of the last whole record; None for a log without one."""
+    start, end = max(commit_log.begin, commit_log.origin, commit_log.last), commit_log.end
+    found = None
+    for _, position, record in commit_log.walk(start, end, end, check_crc=False):
+        if position + record[0] <= end:
+            found = position, record[0]
+    return found

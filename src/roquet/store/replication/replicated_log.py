@@ -16,7 +16,7 @@ from roquet.store.config import StoreConfig
 from roquet.store.reading.reader import RecordReader
 from roquet.store.recovery.open_directory import OpenDirectory
 from roquet.store.recovery.scrub import Scrub
-from roquet.store.replication.boundaries import is_boundary, whole_end
+from roquet.store.replication.boundaries import is_boundary, last_record, whole_end
 from roquet.store.replication.queue_builder import Arrival as Arrival
 from roquet.store.replication.queue_builder import QueueBuilder
 from roquet.store.replication.queue_builder import QueueOffsetMismatch as QueueOffsetMismatch
@@ -73,6 +73,11 @@ class ReplicatedLog:
             )
         return self._log.file_bytes(position, size_max)
 
+    def last_record(self) -> tuple[int, bytes] | None:
+        """Position and bytes of the last whole record; None for a log without one."""
+        found = last_record(self._log)
+        return found and (found[0], bytes(self.read(*found)))
+
     def append(self, position: int, data: bytes | memoryview) -> None:
         """Append bytes of the master's log, which may begin and end inside a record.
 
@@ -114,7 +119,7 @@ class ReplicatedLog:
         self._check()
         end = whole_end(self._log)
         if end < self.end:
-            self._truncation.run(end)
+            self._truncation.run(end, is_torn=True)
 
     def truncate(self, position: int) -> None:
         """Cut the log, its queues, key index and checkpoint; durable when this returns.

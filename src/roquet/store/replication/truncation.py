@@ -9,6 +9,8 @@ After a crash between two steps recovery reads the log from the checkpoint on, a
 without a record. Before step 2 it finds the old log, later the cut one.
 """
 
+from collections.abc import Mapping
+
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed
 from roquet.store.consume_queue.queue_ends import QueueEnd, QueueName, pack_end, pack_ends
@@ -54,19 +56,23 @@ class Truncation:
         self._dispatcher.restart()
         log.info("the log begins at %d", position)
 
-    def run(self, position: int) -> None:
-        """Cut at a boundary. Raises StoreFailed, for good, or StoreFull with nothing changed."""
+    def run(self, position: int, *, is_torn: bool = False) -> None:
+        """Cut at a boundary. Raises StoreFailed, for good, or StoreFull with nothing changed.
+
+        With `is_torn` only part of a record is cut off, of which no queue has an entry: none is
+        looked at.
+        """
         end, flusher = self._log.end, self._flusher
-        ends = self._ends_at(position)
+        ends = {} if is_torn else self._ends_at(position)
         if not flusher.has_note:
             flusher.flush_task(self._queues, self._index, self._dispatcher.position, 0).run_here()
         begin = max(self._log.begin, self._log.origin)
-        last = max((known.last for known in ends.values()), default=-1)
+        last = self._log.last if is_torn else max((e.last for e in ends.values()), default=-1)
         if position > begin:
             last = max(last, begin)  # any record will do: -1 would say that the log is empty
-        rows = [pack_end(name, known) for name, known in ends.items() if known.end]
+        packed = self._packed(position, None if is_torn else ends)
         flusher.lower(
-            position, last, pack_ends(self._log.begin, position, rows),
+            position, last, packed,
             self._index.mark_at(position, min(self._dispatcher.position, position)),
             self._queues.file_size, lambda: self._cut_log(position, last),
         )  # fmt: skip
@@ -75,6 +81,13 @@ class Truncation:
         except (StoreError, OSError) as error:
             raise self._failed(position, error) from error
         log.warning("the log is cut from %d back to %d", end, position)
+
+    def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd] | None) -> bytes:
+        """The file of queue ends for a log that ends at a position; None: as they are now."""
+        if ends is None:
+            return self._queues.packed_ends(self._log.begin, position)
+        rows = [pack_end(name, known) for name, known in ends.items() if known.end]
+        return pack_ends(self._log.begin, position, rows)
 
     def _failed(self, position: int, error: Exception) -> StoreFailed:
         return self._flusher.fail(f"the log could not be cut at {position} ({error})")

@@ -40,11 +40,11 @@ def test_as_many_logs_as_needed_have_to_hold_a_message(parts: MakeParts) -> None
         acknowledgements, end = made.acknowledgements, made.append()
         waiting = asyncio.create_task(status_after_ms(made, end))
         await made.clock.sleep(100)
-        acknowledgements.report(1, end)
+        acknowledgements.report(1, "10.0.0.1", end)
         await made.clock.sleep(100)
         assert (waiting.done(), acknowledgements.waiting) == (False, 1)
-        acknowledgements.report(2, end - 1)
-        acknowledgements.report(2, end)
+        acknowledgements.report(2, "10.0.0.2", end - 1)
+        acknowledgements.report(2, "10.0.0.2", end)
         assert await waiting == (PutStatus.PUT_OK, 200)
         assert acknowledgements.replicated == end
 
@@ -55,7 +55,7 @@ def test_too_few_reports_in_time_are_a_timeout(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:
         made = parts(**SYNC, slave_timeout=700)
-        made.acknowledgements.report(1, made.append())
+        made.acknowledgements.report(1, "10.0.0.1", made.append())
         assert await status_after_ms(made, made.append()) == (PutStatus.FLUSH_SLAVE_TIMEOUT, 700)
 
     run()
@@ -66,9 +66,9 @@ def test_a_connection_that_has_ended_acknowledges_nothing_more(parts: MakeParts)
     async def run() -> None:
         made = parts(**THREE, slave_timeout=100)
         acknowledgements, end = made.acknowledgements, made.append()
-        acknowledgements.report(1, end)
+        acknowledgements.report(1, "10.0.0.1", end)
         acknowledgements.forget(1)
-        acknowledgements.report(2, end)
+        acknowledgements.report(2, "10.0.0.2", end)
         assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
         acknowledgements.forget(7)
 
@@ -83,7 +83,7 @@ def test_disk_and_replicas_are_waited_for_side_by_side(parts: MakeParts) -> None
         assert await status_after_ms(made, end) == (PutStatus.FLUSH_SLAVE_TIMEOUT, 1_500), (
             "the replicas' failure wins"
         )
-        made.acknowledgements.report(1, end)
+        made.acknowledgements.report(1, "10.0.0.1", end)
         assert await status_after_ms(made, end) == (PutStatus.FLUSH_DISK_TIMEOUT, 1_000)
         flushing = asyncio.create_task(made.flush.serve())
         assert await status_after_ms(made, end) == (PutStatus.PUT_OK, 0)
@@ -111,7 +111,7 @@ def test_a_changed_setting_holds_for_those_who_wait(parts: MakeParts) -> None:
     async def run() -> None:
         made = parts(**THREE)
         end = made.append()
-        made.acknowledgements.report(1, end)
+        made.acknowledgements.report(1, "10.0.0.1", end)
         waiting = asyncio.create_task(status_after_ms(made, end))
         await made.clock.sleep(500)
         made.settings.change({"inSyncReplicas": "4"}, 0)
@@ -147,7 +147,7 @@ def test_logs_in_sync_are_counted_by_their_gap(parts: MakeParts) -> None:
         end = made.append(100)
         assert made.acknowledgements.in_sync == 1
         for connection, report in enumerate((end, end - 999, end - 1_000)):
-            made.acknowledgements.report(connection, report)
+            made.acknowledgements.report(connection, f"10.0.0.{connection}", report)
         assert made.acknowledgements.in_sync == 3
         made.settings.change({"haMaxGapNotInSync": "1001"}, 0)
         assert made.acknowledgements.in_sync == 4
@@ -167,10 +167,43 @@ def test_too_few_logs_in_sync_refuse_messages_where_roles_may_change(parts: Make
         assert refused.value.code == 1
         acknowledgements.check(waits=False)
         assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
-        acknowledgements.report(1, end)
+        acknowledgements.report(1, "10.0.0.1", end)
         acknowledgements.check()
         made.settings.change({"enableAutoInSyncReplicas": "true", "minInSyncReplicas": "1"}, 0)
         acknowledgements.forget(1)
         acknowledgements.check()
+
+    run()
+
+
+def test_two_connections_of_one_replica_are_one_log(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**THREE, slave_timeout=100)
+        acknowledgements, end = made.acknowledgements, made.append()
+        acknowledgements.report(1, "10.0.0.2", end)
+        acknowledgements.report(2, "10.0.0.2", end)  # nobody knows yet that the first one is dead
+        assert acknowledgements.in_sync == 2
+        assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
+        acknowledgements.forget(1)
+        acknowledgements.report(3, "10.0.0.3", end)
+        assert (await status_after_ms(made, end))[0] is PutStatus.PUT_OK
+
+    run()
+
+
+def test_replicas_of_one_host_count_as_they_report(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**THREE)
+        acknowledgements, end = made.acknowledgements, made.append()
+        waiting = asyncio.create_task(status_after_ms(made, end))
+        acknowledgements.report(1, "10.0.0.2", end)
+        acknowledgements.report(2, "10.0.0.2", end)
+        await made.clock.sleep(100)
+        assert not waiting.done()
+        acknowledgements.report(1, "10.0.0.2", end)
+        assert await waiting == (PutStatus.PUT_OK, 100)
+        assert acknowledgements.in_sync == 3
 
     run()

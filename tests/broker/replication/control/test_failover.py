@@ -407,3 +407,26 @@ async def test_a_replica_that_stops_has_nothing_to_give_up() -> None:
         count = scene.controller.count(BrokerHeartbeat)
         await scene.failover.release()
         assert scene.controller.count(BrokerHeartbeat) == count
+
+
+@in_virtual_time
+async def test_a_master_that_resigns_leads_again_in_another_epoch_only() -> None:
+    scene = Scene()
+    scene.controller.leads(1, 5)
+
+    def elect(_call: calls.ElectMaster) -> calls.ElectMasterReply:
+        scene.controller.leads(1, 6)
+        return calls.ElectMasterReply()
+
+    scene.controller.replies[calls.ElectMaster] = elect
+    async with running(scene):
+        await scene.sleep(1)
+        scene.failover.resign(4)
+        await scene.sleep(1)
+        assert scene.failover.standing.leading == (1, 5), "that epoch is over already"
+        scene.failover.resign(5)
+        await scene.sleep(1)
+        assert "stopped" in scene.roles.steps
+        assert any(beat.releases_lease for beat in scene.controller.of(BrokerHeartbeat))
+        assert scene.failover.standing.leading == (1, 6)
+        assert scene.roles.fenced is False

@@ -58,12 +58,14 @@ class Scene:
         self.clock = clock
         self.term: tuple[int, int] | None = (1, 5)
         self.refused = 0
+        self.resigned: list[int] = []
         self.set = SyncSet(clock, lambda: 100, lambda: ALL_OF_THE_SET, lambda _: None)
         self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
         self.controller = Controller()
         self.proposals = SetProposals(
-            self.set, self.controller, clock, lambda: self.term, lambda: 15_000, self._refused
-        )
+            self.set, self.controller, clock, lambda: self.term, lambda: 15_000, self._refused,
+            self.resigned.append,
+        )  # fmt: skip
         self.set.reported(ReplicaReportFacts(broker_id=2, report=100), SentFrame(100, 0))
 
     def _refused(self) -> None:
@@ -194,3 +196,45 @@ async def test_members_that_say_nothing_any_more_are_found_by_a_look() -> None:
     await scene.clock.sleep(100)
     assert scene.set.state.members == {1}
     task.cancel()
+
+
+@in_virtual_time
+async def test_a_change_that_may_have_been_made_and_is_refused_is_settled_by_an_election() -> None:
+    scene = Scene()
+    scene.controller.answer = failing(CallTimeout("no answer"))
+    await scene.proposals.step()
+    for answer in (failing(REFUSED), failing(ConnectFailed("away")), failing(REFUSED)):
+        scene.controller.answer = answer
+        await scene.proposals.step()
+        assert scene.resigned == [], "the new member may have been started again"
+    for _ in range(3):
+        await scene.proposals.step()
+    assert scene.resigned == [5], "once in an epoch"
+    assert scene.set.state.acknowledging == {1, 2}, "nothing is acknowledged without it until then"
+
+
+@in_virtual_time
+async def test_refusals_are_counted_anew_after_a_request_without_an_answer() -> None:
+    scene = Scene()
+    for error in (CallTimeout("no answer"), REFUSED, REFUSED) * 2:
+        scene.controller.answer = failing(error)
+        await scene.proposals.step()
+    assert scene.resigned == []
+    await scene.proposals.step()
+    assert scene.resigned == [5]
+
+
+@in_virtual_time
+async def test_a_new_term_begins_without_doubt_of_the_last_one() -> None:
+    scene = Scene()
+    for error in (CallTimeout("no answer"), REFUSED, REFUSED):
+        scene.controller.answer = failing(error)
+        await scene.proposals.step()
+    scene.term = None
+    assert await scene.proposals.step()
+    scene.term = (1, 6)
+    scene.set.begin(1, SyncState(members=frozenset({1}), version=20), 100)
+    scene.set.reported(ReplicaReportFacts(broker_id=2, report=100), SentFrame(100, 0))
+    assert not await scene.proposals.step()
+    assert scene.resigned == []
+    assert scene.set.is_alone, "a refusal that nothing casts doubt on is taken as one"

@@ -22,7 +22,9 @@ from roquet.wire.replication.classic_stream import (
 async def test_a_master_reads_reports_and_writes_headers(parts: MakeParts) -> None:
     master = parts(in_sync_replicas=2)
     end = master.append(3)
-    framing = classic_master(master.store, master.acknowledgements, master.settings)(1, print)
+    framing = classic_master(master.store, master.acknowledgements, master.settings)(
+        1, "10.0.0.2", print
+    )
     assert framing.feed(encode_report(end)) == end
     assert framing.feed(b"\x00") is None
     assert framing.header(end, 9) == encode_frame_header(end, 9)
@@ -41,7 +43,9 @@ async def test_an_empty_replica_begins_with_the_last_file_and_another_where_it_e
     master = parts(log_file_size=1_024)
     end = master.append(30)
     start = end - end % 1_024
-    framing = classic_master(master.store, master.acknowledgements, master.settings)(1, print)
+    framing = classic_master(master.store, master.acknowledgements, master.settings)(
+        1, "10.0.0.2", print
+    )
     assert framing.start(0) == start
     assert framing.start(end) == end
     assert begin_after(0, master.store, from_last_file=False) == 0

@@ -4,6 +4,7 @@ By name: HAClientTest of Apache RocketMQ (another address of the master).
 """
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +15,7 @@ from tests.broker.replication.conftest import MakeParts, ReplicationParts
 from tests.wire.replication.conftest import conversation, sent_by
 
 from roquet.broker.replication.role import Role
+from roquet.broker.replication.stream.stream_facts import LogDiverged
 from roquet.model.errors import StoreFull
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -490,5 +492,56 @@ def test_a_fault_of_our_own_is_logged_and_following_goes_on(
             await made.clock.sleep(3_000)
             assert "cannot be dispatched; trying again" in caplog.text
             assert made.store.bounds("orders", 0) == (0, 20)
+
+    run()
+
+
+def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        log, made = masters_log(parts), parts(**SLAVE)
+        made.store.raw.append(0, log)
+        checked: list[str] = []
+        is_other = True
+
+        async def check(address: str) -> None:
+            checked.append(address)
+            if is_other:
+                raise LogDiverged("the logs are of different pasts")
+
+        made.client.check_log = check
+        async with following(made) as master:
+            await made.clock.sleep(60_000)
+            assert master.reports == []
+            assert set(checked) == {master.address}
+            (line,) = [r for r in caplog.records if "of different pasts" in r.getMessage()]
+            assert line.levelno == logging.ERROR
+            is_other = False
+            await made.clock.sleep(6_000)
+            assert master.reports[0] == len(log)
+
+    run()
+
+
+def test_a_master_that_is_another_one_while_logs_are_compared_is_left(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made, first, second = parts(**SLAVE), Master(), Master()
+        await second.start()
+
+        async def check(address: str) -> None:
+            if address == first.address:
+                follow(made, second.address)
+
+        made.client.check_log = check
+        await first.start()
+        follow(made, first.address)
+        serving = asyncio.create_task(made.client.serve())
+        await made.clock.sleep(1_000)
+        assert (first.reports, second.reports) == ([], [0])
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
 
     run()

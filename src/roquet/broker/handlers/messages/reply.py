@@ -8,7 +8,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.property_normalizer import properties_text
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.acknowledging import once_safe
-from roquet.broker.operations.sending import select_queue, send_refusal
+from roquet.broker.operations.sending import check_in_sync, select_queue, send_refusal
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.log_records import logger
@@ -59,7 +59,7 @@ async def _reply(
 ) -> SendReply:
     fault = await _push(message_log, tables, control, call, properties, peer)
     stored = (
-        _store(message_log, control, call, peer)
+        _store(message_log, control, replication, call, peer)
         if control.settings.config.store_reply_messages
         else None
     )
@@ -125,10 +125,15 @@ def _pushed(
 
 
 def _store(
-    message_log: MessageLog, control: ControlPlane, call: ReplyCall, peer: Peer
+    message_log: MessageLog,
+    control: ControlPlane,
+    replication: Replication,
+    call: ReplyCall,
+    peer: Peer,
 ) -> SendReply | None:
     """Store the reply; None on an error, since the requester has it already."""
     try:
+        check_in_sync(replication, call)
         stored = message_log.ingest.append(call, call.queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         log.warning("a reply is pushed, but not kept in %s: %s", call.topic, error)

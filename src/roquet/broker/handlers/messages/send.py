@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from roquet.broker.control import ControlPlane
 from roquet.broker.ingest.append import SendCall
 from roquet.broker.log.message_log import MessageLog
-from roquet.broker.operations.sending import select_queue, send_refusal, waits_for_replicas
+from roquet.broker.operations.sending import check_in_sync, select_queue, send_refusal
 from roquet.broker.replication.confirmation.acknowledgements import REMARKS
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
@@ -29,8 +29,7 @@ def send(
 ) -> HandlerReply:
     """Store one message, or the messages of a batch that is sent under the same code."""
     try:
-        if replication.acknowledgements.is_short:
-            replication.acknowledgements.check(waits=waits_for_replicas(call))
+        check_in_sync(replication, call)
         queue_id = select_queue(tables, control, call)
         if call.batch:
             return _batch(message_log, control, replication, call, queue_id, peer)
@@ -63,8 +62,7 @@ def send_batch(
 ) -> HandlerReply:
     """Store several messages in one queue: all of them or none."""
     try:
-        if replication.acknowledgements.is_short:
-            replication.acknowledgements.check(waits=waits_for_replicas(call))
+        check_in_sync(replication, call)
         queue_id = select_queue(tables, control, call)
         return _batch(message_log, control, replication, call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:

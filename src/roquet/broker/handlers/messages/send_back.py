@@ -9,6 +9,7 @@ from typing import NoReturn
 from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.operations.sending import check_in_sync
 from roquet.broker.replication.confirmation.acknowledgements import REMARKS
 from roquet.broker.replication.replication import Replication
 from roquet.log_records import logger
@@ -54,6 +55,7 @@ def send_back(
         )
     if group.retry_queue_nums <= 0:  # the group has no retries: the message is done
         return Reply()
+    check_in_sync(replication)
     try:
         appended = _stored(message_log, delivery, control, call, group)
     except (StoreError, MessageIllegal) as error:

@@ -6,6 +6,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.acknowledging import once_safe
+from roquet.broker.operations.sending import check_in_sync
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model import properties as names
@@ -38,6 +39,7 @@ def recall(
     region = control.settings.config.region
     try:
         handle = _allowed(delivery, tables, control, call)
+        check_in_sync(replication)
         position = _note(message_log, control, call, handle, peer)
     except CallRefused as error:
         return RecallReply(code=error.code, remark=error.remark, region=region)

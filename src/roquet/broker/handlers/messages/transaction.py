@@ -10,6 +10,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.acknowledging import once_safe
+from roquet.broker.operations.sending import check_in_sync
 from roquet.broker.replication.replication import Replication
 from roquet.broker.services.transactions.half_messages import HalfMessage, IndexBehind
 from roquet.log_records import logger
@@ -54,7 +55,7 @@ def end(
     if call.commit_or_rollback not in (COMMIT, ROLL_BACK):
         _refuse(ResponseCode.SYSTEM_ERROR, "commitOrRollback field wrong")
     try:
-        _end(delivery, control, call, peer)
+        _end(delivery, control, replication, call, peer)
     except IndexBehind:
         return _end_later(message_log, delivery, control, replication, call, peer)
     return _noted(message_log, replication)
@@ -70,7 +71,7 @@ async def _end_later(
 ) -> Reply | None:
     """End the transaction once the key index is up to date."""
     await delivery.transactions.queue.index()
-    _end(delivery, control, call, peer)
+    _end(delivery, control, replication, call, peer)
     if (noted := _noted(message_log, replication)) is not None:
         return await noted
     return None
@@ -84,9 +85,17 @@ def _noted(message_log: MessageLog, replication: Replication) -> Awaitable[Reply
 
 
 def _end(
-    delivery: DeliveryServices, control: ControlPlane, call: EndTransaction, peer: Peer
+    delivery: DeliveryServices,
+    control: ControlPlane,
+    replication: Replication,
+    call: EndTransaction,
+    peer: Peer,
 ) -> None:
-    """End the transaction without a pause, so that nothing else ends it meanwhile."""
+    """End the transaction without a pause, so that nothing else ends it meanwhile.
+
+    While too few logs are in sync it stays open, and its producer is asked again later.
+    """
+    check_in_sync(replication)
     half = _half_message(delivery, control, call, peer)
     transactions = delivery.transactions
     try:

@@ -20,11 +20,13 @@ from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import (
     NOT_ENOUGH_REMARK,
     AcknowledgementPolicy,
+    ConnectionReport,
     DeploymentMode,
     PutStatus,
     logs_needed,
     put_status,
     replicated_position,
+    reports_of_replicas,
 )
 from roquet.rules.replication.sync_state import in_sync_count
 from roquet.store.store import Store
@@ -58,8 +60,10 @@ class Acknowledgements:
         self._clock = clock
         self._role = role
         self._mode = mode
+        self._connections: dict[int, ConnectionReport] = {}
+        self._report_count = 0
         self._reports: dict[int, int] = {}
-        """Last report of each connected replica, by connection."""
+        """Last report of each replica, by its connection."""
         self.is_needed = False
         """Whether any sender waits: for the disk, or for replicas. Read with every send."""
         self.is_short = False
@@ -89,14 +93,20 @@ class Acknowledgements:
 
     # -- replicas ----------------------------------------------------------------------------
 
-    def report(self, connection: int, log_end: int) -> None:
-        """Note how far the log of a connected replica reaches."""
-        self._reports[connection] = log_end
+    def report(self, connection: int, host: str, log_end: int) -> None:
+        """Note how far the log of a replica reaches that is connected from a host."""
+        self._report_count = count = self._report_count + 1
+        known = self._connections.get(connection)
+        self._connections[connection] = ConnectionReport(
+            host=host, log_end=log_end, first=count if known is None else known.first, latest=count
+        )
+        self._reports = reports_of_replicas(self._connections)
         self._mark.advance(self._replicated_position())
 
     def forget(self, connection: int) -> None:
         """Forget a connection that has ended: what it has reported stays acknowledged."""
-        self._reports.pop(connection, None)
+        self._connections.pop(connection, None)
+        self._reports = reports_of_replicas(self._connections)
 
     @property
     def in_sync(self) -> int:

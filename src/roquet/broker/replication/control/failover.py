@@ -64,6 +64,11 @@ class Failover:
         """Ask the controller now who leads."""
         self._poll_now.set()
 
+    def resign(self, epoch: int) -> None:
+        """Lead no more in an epoch, and have somebody elected: its sync-state set is in doubt."""
+        self.standing.refused = epoch
+        self.notice()
+
     async def serve(self) -> None:
         """Keep the role, forever."""
         await self._join()
@@ -152,9 +157,10 @@ class Failover:
             await self._ask_for_election(step)
 
     async def _give_up(self) -> None:
-        """Lead no more in an epoch whose lease is refused to its master: another one is due.
+        """Lead no more in an epoch that cannot go on: another one is due.
 
-        The controller has heard late that this broker had been started before it was elected.
+        Its lease is refused, since the controller has heard late that this broker had been started
+        before it was elected; or nobody can know any more what its sync-state set is.
         """
         own = self.standing.own
         self._context.term.end()

@@ -100,7 +100,8 @@ class GroupStanding:
         self.view: GroupView | None = None
         """Last answer of the controller."""
         self.refused: int | None = None
-        """Epoch for which the controller has refused the lease; None: it has refused none."""
+        """Epoch that this broker leads no more: its lease was refused, or the sync-state set is in
+        doubt; None: there is no such epoch."""
         self.resigned: int | None = None
         """Epoch that this broker will not lead though the controller says so: until there is a
         later one it sends no heartbeats; None: there is no such epoch."""

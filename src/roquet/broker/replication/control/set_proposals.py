@@ -3,6 +3,11 @@
 wanted ≠ members ──▶ 1001 ──▶ adopted
                       │  └──▶ refused: withdrawn
                       └─────▶ no answer: asked again, since the change may have been made
+                                 └──▶ refused from then on: the master resigns
+
+A request without an answer may be carried out however late, so refusals of later ones do not take
+the change back. If its new member is gone for good, nothing would be acknowledged any more: then
+only a new epoch settles it, in which the controller refuses the old request.
 """
 
 from collections.abc import Callable
@@ -19,6 +24,10 @@ log = logger(__name__)
 
 PAUSE_MS: Final = 1_000
 """Ms between two tries of a change that was not made."""
+
+REFUSALS_MAX: Final = 3
+"""Refusals in a row, a second apart, after which a change that may have been made is settled by an
+election. A member that was started again is accepted before; senders wait for that long."""
 
 REFUSALS: Final = frozenset(
     {
@@ -44,16 +53,25 @@ class SetProposals:
         term: Callable[[], tuple[int, int] | None],
         behind_max_ms: Callable[[], int],
         on_refused: Callable[[], object],
+        resign: Callable[[int], object],
     ) -> None:
+        """Propose nothing before there is a term: own id and epoch.
+
+        `on_refused` is called when another may lead, or the set may be another one; `resign` with
+        the epoch that this broker is not to lead any more.
+        """
         self._set = sync_set
         self._client = client
         self._clock = clock
         self._term = term
         self._behind_max_ms = behind_max_ms
         self._on_refused = on_refused
+        self._resign = resign
         self._is_unanswered = False
         """Whether a request of this proposal may still be carried out, however late: then it is not
         taken back in this epoch."""
+        self._refusals = 0
+        """Refusals in a row of a request that may be carried out all the same."""
         self._complained = False
 
     async def serve(self) -> None:
@@ -73,43 +91,60 @@ class SetProposals:
         """Ask for one change, if there should be one; False if it has to be tried again."""
         term = self._term()
         if term is None:
-            self._is_unanswered = False
+            self._forget()
             return True
         state = self._set.state
         wanted = state.proposed or self._set.wanted(self._behind_max_ms())
         if wanted == state.members:
             return True
         if state.proposed is None:
-            self._is_unanswered = False
+            self._forget()
         self._set.propose(wanted)
         master, epoch = term
         try:
             answer = await self._client.alter_set(master, epoch, state.version, wanted)
         except CallError as error:
             if self._term() == term:
-                self._failed(wanted, error)
+                self._failed(epoch, wanted, error)
             return False
         if self._term() != term:
             return True
         members = frozenset(answer.sync_state_set)
         if master not in members:
             text = f"the controller answers with a set {sorted(members)} without its master"
-            self._failed(wanted, CallError(text, definite=False))
+            self._failed(epoch, wanted, CallError(text, definite=False))
             return False
-        self._is_unanswered, self._complained = False, False
+        self._forget()
+        self._complained = False
         self._set.adopt(members, answer.sync_state_set_epoch)
         log.info("in sync are %s", sorted(self._set.state.members))
         return True
 
-    def _failed(self, wanted: frozenset[int], error: CallError) -> None:
+    def _forget(self) -> None:
+        """Begin another proposal."""
+        self._is_unanswered, self._refusals = False, 0
+
+    def _failed(self, epoch: int, wanted: frozenset[int], error: CallError) -> None:
         if not self._complained:
             self._complained = True
             log.warning("the controller has not made the set %s: %s", sorted(wanted), error)
         self._on_refused()
         if not _is_refusal(error):
-            self._is_unanswered = True
+            self._is_unanswered, self._refusals = True, 0
         elif not self._is_unanswered:
             self._set.withdraw()
+        elif isinstance(error, CallRefused):
+            self._refused_again(epoch, wanted)
+
+    def _refused_again(self, epoch: int, wanted: frozenset[int]) -> None:
+        """Count the refusals of a change that may have been made, and resign after some."""
+        self._refusals += 1
+        if self._refusals == REFUSALS_MAX:
+            log.warning(
+                "whether the set %s was made cannot be known in epoch %d: another one is asked for",
+                sorted(wanted), epoch,
+            )  # fmt: skip
+            self._resign(epoch)
 
 
 def _is_refusal(error: CallError) -> bool:

@@ -51,8 +51,9 @@ class MasterFraming(Protocol):
         """Note that the connection has ended."""
 
 
-NewMasterFraming = Callable[[int, Callable[[bytes], None]], MasterFraming]
-"""Makes the framing of a connection from its number and a function that writes to it."""
+NewMasterFraming = Callable[[int, str, Callable[[bytes], None]], MasterFraming]
+"""Makes the framing of a connection from its number, the replica's host and a function that writes
+to it."""
 
 
 class ReplicaFraming(Protocol):
@@ -95,9 +96,15 @@ class ClassicMasterFraming:
     """Classic stream at the master's end; see MasterFraming."""
 
     def __init__(
-        self, number: int, store: Store, acknowledgements: Acknowledgements, gap_max: int
+        self,
+        number: int,
+        host: str,
+        store: Store,
+        acknowledgements: Acknowledgements,
+        gap_max: int,
     ) -> None:
         self._number = number
+        self._host = host
         self._store = store
         self._acknowledgements = acknowledgements
         self._gap_max = gap_max
@@ -121,7 +128,7 @@ class ClassicMasterFraming:
 
     def note(self, report: int, _last: SentFrame) -> None:
         """See MasterFraming."""
-        self._acknowledgements.report(self._number, report)
+        self._acknowledgements.report(self._number, self._host, report)
 
     def is_in_sync(self, report: int) -> bool:
         """See MasterFraming."""
@@ -137,8 +144,9 @@ def classic_master(
 ) -> NewMasterFraming:
     """Makes classic framings of a master's connections."""
 
-    def framing(number: int, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
-        return ClassicMasterFraming(number, store, acknowledgements, settings.config.ha_gap_max)
+    def framing(number: int, host: str, _write: Callable[[bytes], None]) -> ClassicMasterFraming:
+        gap_max = settings.config.ha_gap_max
+        return ClassicMasterFraming(number, host, store, acknowledgements, gap_max)
 
     return framing
 

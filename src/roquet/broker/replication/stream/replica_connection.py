@@ -66,7 +66,6 @@ class ReplicaConnection:
         self._reader = reader
         self._writer = writer
         self._clock = source.clock
-        self.framing: MasterFraming = source.framing(number, writer.write)
         self._meter = TransferMeter()
         self._reported = asyncio.Event()
         self._report = 0
@@ -77,6 +76,7 @@ class ReplicaConnection:
         peer: Sequence[Any] = writer.get_extra_info("peername") or GONE
         self.host: str = peer[0]
         self.address = join_address(self.host, peer[1])
+        self.framing: MasterFraming = source.framing(number, self.host, writer.write)
 
     @property
     def facts(self) -> ConnectionFacts:

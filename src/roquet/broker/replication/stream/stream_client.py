@@ -10,6 +10,8 @@ turns with requests of clients: a step is about a millisecond.
 """
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
 
@@ -20,7 +22,12 @@ from roquet.broker.replication.stream.framing import (
     NewReplicaFraming,
     ReplicaFraming,
 )
-from roquet.broker.replication.stream.stream_facts import FollowerFacts, StreamError, first_error
+from roquet.broker.replication.stream.stream_facts import (
+    FollowerFacts,
+    LogDiverged,
+    StreamError,
+    first_error,
+)
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError, StoreError, StoreFull
@@ -95,6 +102,8 @@ class StreamClient:
         self._complaint = ""
         self.own_port = 0
         """The port on which this broker itself streams its log: never followed."""
+        self.check_log: Callable[[str], Awaitable[None]] | None = None
+        """Called with the address of a master before the first report to it; raises StreamError."""
         role.on_change.append(self._follow_role)
 
     @property
@@ -166,7 +175,9 @@ class StreamClient:
         reason = address_error(error) if isinstance(error, OSError) else str(error)
         if reason != self._complaint:
             self._complaint = reason
-            log.warning(
+            level = logging.ERROR if isinstance(error, LogDiverged) else logging.WARNING
+            log.log(
+                level,
                 "the log is not copied from the master at %s: %s; the next try is in %d s",
                 address, reason, self._reconnect_ms // 1_000,
             )  # fmt: skip
@@ -190,6 +201,9 @@ class StreamClient:
         try:
             self._check_master()
             self._check_peer(writer)
+            if self.check_log is not None:
+                await self.check_log(address)
+                self._check_master()
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
                 writer.write(greeting)

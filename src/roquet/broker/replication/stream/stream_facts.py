@@ -9,6 +9,10 @@ class StreamError(RoquetError):
     """A stream of the log cannot go on: the text says why, and what helps."""
 
 
+class LogDiverged(StreamError):
+    """The log of a replica is not a part of its master's: an operator has to choose one."""
+
+
 class ConnectionFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A replica, as its master sees it."""
 

@@ -12,6 +12,7 @@ repeat it.
 Memory holds a byte for each half message after the oldest open one, which moves on each round.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from msgspec.structs import replace
@@ -51,9 +52,9 @@ GROUP: Final = "CID_RMQ_SYS_TRANS"
 PENDING_MAX: Final = 100_000
 """Ends recorded in memory alone while the disk takes no op messages; then no end is accepted."""
 
-READ_COUNT: Final = 1_000
-READ_BYTES: Final = 1024 * 1024
-"""Bytes of the op queue that are read at once after a restart."""
+RESTORE_COUNT: Final = 64
+RESTORE_BYTES: Final = 1024 * 1024
+"""Records and bytes of the op queue that are read in one step of `restoring`: some milliseconds."""
 
 OP_PROPERTIES: Final = f"{props.TAGS}\x01{REMOVE_TAG}\x02{props.WAIT}\x01true\x02".encode()
 OP_CODE: Final = hash_code(REMOVE_TAG)
@@ -89,6 +90,8 @@ class Transactions:
         """Offsets of ended half messages without an op message yet, in the order of their ends."""
         self._pending_size = 0
         self._old_end = 0
+        self._is_restored = True
+        """False from the first step of `restoring` to its last one."""
         self._complained: set[type[Exception]] = set()
 
     @property
@@ -190,6 +193,8 @@ class Transactions:
 
     def step(self, _now_ms: int = 0) -> None:
         """Store op messages, and commit how far all half messages are ended."""
+        if not self._is_restored:
+            return
         if self._pending:
             self._try_to_write()
         start = self.halves.advance()
@@ -223,10 +228,13 @@ class Transactions:
     # -- after a restart ---------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Read which half messages are ended, in a directory of this broker or a genuine one.
+        """Read at a start which half messages are ended, of a genuine broker as well."""
+        for _ in self.restoring():
+            pass
 
-        At a start, and when a replica becomes the master.
-        """
+    def restoring(self) -> Iterator[None]:
+        """Read it in steps, when a replica becomes the master; nothing is ended in between."""
+        self._is_restored = False
         self._pending, self._pending_size = [], 0
         least, end = self.queue.bounds()
         self.halves, self._old_end = (
@@ -238,11 +246,13 @@ class Transactions:
         self._ops = OpMessages(op_end)
         while at < op_end:
             messages = self._store.read(
-                names.OP_HALF_TOPIC, 0, at, count_max=READ_COUNT, bytes_max=READ_BYTES
+                names.OP_HALF_TOPIC, 0, at, count_max=RESTORE_COUNT, bytes_max=RESTORE_BYTES
             )
             for record in decode_records(messages.parts, self._unreadable):
                 self._take(record, end)
             at = max(messages.next_offset, at + 1)
+            yield
+        self._is_restored = True
         if (start := self.halves.advance()) < end:
             log.info("half messages are open, the first of them at offset %d of %d", start, end)
 
