@@ -194,8 +194,9 @@ class TcpProxy:
 
 def _reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with a reset; its other end is told at once, and unsent bytes are lost."""
-    with suppress(OSError):  # it is closed already
-        descriptor = writer.get_extra_info("socket").fileno()
-        with socket.socket(fileno=os.dup(descriptor)) as own:  # not every loop gives a whole socket
-            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+    own = writer.get_extra_info("socket")  # uvloop has none for a closed one, and only a part of it
+    with suppress(OSError):  # asyncio has a closed one
+        whole = socket.socket(fileno=os.dup(-1 if own is None else own.fileno()))
+        with whole:
+            whole.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
     writer.transport.abort()

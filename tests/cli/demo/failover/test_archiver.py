@@ -18,7 +18,7 @@ async def test_every_flight_becomes_a_row_once(tmp_path: Path) -> None:
         settings = ArchiverSettings(namesrv=running.namesrv_addr, group="a", table=str(table))
         task = asyncio.create_task(archiver.run(settings))
         async with asyncio.timeout(30):
-            while flight_table.count_messages(table) < 40:
+            while flight_table.count_messages(table) < 40:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

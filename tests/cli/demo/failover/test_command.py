@@ -1,4 +1,5 @@
 import json
+import logging
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,9 @@ def test_the_exit_code_says_whether_everything_added_up(
         return succeeded
 
     monkeypatch.setattr(command, "run_failover", run)
-    result = CliRunner().invoke(app, ["failover-demo", "--rate", "70", "--html", "x.html", "--json"])
+    result = CliRunner().invoke(
+        app, ["failover-demo", "--rate", "70", "--html", "x.html", "--json"]
+    )
     assert result.exit_code == code
     ((directory, rate, html, is_json),) = seen
     assert (rate, html, is_json) == (70, Path("x.html"), True)
@@ -56,3 +59,13 @@ def test_the_counts_are_there_as_json() -> None:
     assert (fields["verdict"], fields["page"], fields["repeated"]) == ("all well", "x.html", 1)
     assert fields["table"]["rows"] == 2
     assert [fault["pause_ms"] for fault in fields["faults"]] == [250]
+
+
+def test_what_the_producer_logs_of_faults_is_not_on_the_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with command.log_to(tmp_path / "logs" / "producer.log"):
+        logging.getLogger("roquet.client").warning("the master is away\x1b[2J")
+    logged = (tmp_path / "logs" / "producer.log").read_text("utf-8")
+    assert r"the master is away\x1b[2J" in logged
+    assert "away" not in capsys.readouterr().err

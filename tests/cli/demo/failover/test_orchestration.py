@@ -1,4 +1,4 @@
-"""The demo with real processes: one fault here, since each takes seconds; `make failover` has all."""
+"""The demo with real processes: one fault, since each takes seconds; `make failover` has all."""
 
 import io
 from pathlib import Path

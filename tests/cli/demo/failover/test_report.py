@@ -59,10 +59,3 @@ def test_a_failure_is_red_on_the_page() -> None:
     page = report.html(msgspec.structs.replace(GOOD, arrived=3), SEEN)
     assert '<p class="bad">FAILED' in page
     assert '<td class="number bad">2</td>' in page
-
-
-def test_a_demo_that_saw_nothing_has_a_page_all_the_same() -> None:
-    nothing = msgspec.structs.replace(
-        SEEN, arrived_ms=[], acknowledged=[], samples=[], faults=[], moments=[], end_ms=0
-    )
-    assert "<svg" in report.html(GOOD, nothing)

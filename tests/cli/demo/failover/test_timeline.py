@@ -59,7 +59,12 @@ def test_a_pause_is_the_longest_time_without_an_event_after_its_beginning() -> N
 
 
 def test_equal_states_in_a_row_are_one_span_up_to_the_end() -> None:
-    samples = [sample(0, "a"), sample(200, "a"), sample(400, "a", FENCED), sample(600, "a", FOLLOWS)]
+    samples = [
+        sample(0, "a"),
+        sample(200, "a"),
+        sample(400, "a", FENCED),
+        sample(600, "a", FOLLOWS),
+    ]
     assert state_spans(samples, 700) == [
         span("a", LEADS, 0, 400),
         span("a", FENCED, 400, 600),

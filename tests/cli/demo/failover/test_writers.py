@@ -25,7 +25,7 @@ def flights(count: int) -> Iterator[Message]:
 
 
 class ScriptedProducer:
-    """Answers each send with the next of a list: a port that acknowledges, a status, or an error."""
+    """Answers each send with the next of a list: who acknowledges, a status, or an error."""
 
     def __init__(self, *answers: int | SendStatus | Exception) -> None:
         self._answers = list(answers)
@@ -41,9 +41,7 @@ class ScriptedProducer:
         return SendReceipt(
             status=SendStatus.SEND_OK if isinstance(answer, int) else answer,
             message_id="",
-            offset_message_id=offset_message_id(
-                bytes((127, 0, 0, 1)) + port.to_bytes(4, "big"), 0
-            ),
+            offset_message_id=offset_message_id(bytes((127, 0, 0, 1)) + port.to_bytes(4, "big"), 0),
             queue=MessageQueue("flights", "broker-a", 3),
             queue_offset=len(self.sent),
         )
@@ -84,7 +82,7 @@ async def test_a_flight_is_sent_until_it_is_acknowledged_in_full() -> None:
 async def test_writers_that_are_stopped_send_what_has_come() -> None:
     writers, producer = scripted(*[1] * 100)
     running = asyncio.create_task(writers.run(flights(100), 100))
-    while not writers.arrived_ms:
+    while not writers.arrived_ms:  # noqa: ASYNC110
         await asyncio.sleep(0)
     writers.stop()
     await running

@@ -74,7 +74,9 @@ class FlightTable:
         place = "from flights where queue_id = ? and queue_offset = ?"
         known = self._database.execute(f"select row {place}", (queue_id, offset)).fetchone()
         if known != (row,):
-            self._database.execute("insert into conflicts values (?, ?, ?)", (queue_id, offset, row))
+            self._database.execute(
+                "insert into conflicts values (?, ?, ?)", (queue_id, offset, row)
+            )
 
 
 def count_messages(path: Path) -> int:
@@ -90,7 +92,7 @@ def count_messages(path: Path) -> int:
 
 
 def count_all(path: Path, acknowledged: Iterable[Acknowledgement]) -> TableCounts:
-    """Everything that is counted in a table, and how many acknowledged flights are in their place."""
+    """Count everything in a table, and the acknowledged flights that are in their place."""
     with closing(_read_only(path)) as database:
         places = {(queue, offset): row for queue, offset, row in database.execute(
             "select queue_id, queue_offset, row from flights")}  # fmt: skip

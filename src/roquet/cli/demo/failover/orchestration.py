@@ -150,8 +150,17 @@ class FailoverRun:
                     await self._suffer(action)
                 await asyncio.sleep(self._pace.calm_s)
                 self._writers.stop()
-                await _within("the last flights are not acknowledged", sending)
+                await self._sent(sending)
                 showing.cancel()
+
+    async def _sent(self, sending: asyncio.Task[None]) -> None:
+        """Wait until every flight is acknowledged; a slow machine may take its time."""
+        done = -1
+        while not sending.done():
+            if done == (done := len(self._writers.acknowledged)):
+                raise RoquetError(f"no flight is acknowledged for {WAIT_S} s")
+            await asyncio.wait([sending], timeout=WAIT_S)
+        await sending
 
     async def _suffer(self, action: FaultAction) -> None:
         """Cause a fault of the master and mend it; ends when all brokers are in sync again."""

@@ -3,16 +3,17 @@
     clients  ──▶ proxy ──▶ listenPort      replicas ──▶ stream proxy ──▶ haListenPort
     broker   ──▶ controller proxy ──▶ controller
 
-A broker is parted by cutting its stream proxy and its controller proxy: replicas and controller lose
-it, clients do not. Brokers and controller name their own addresses in answers; proxies replace
+A broker is parted by cutting its stream proxy and its controller proxy: replicas and controller
+lose it, clients do not. Brokers and controller name their own addresses in answers; proxies replace
 these, so that nobody is led past them.
 """
 
 import asyncio
 import socket
 from collections.abc import Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
+from random import Random
 from types import TracebackType
 from typing import Final, Self
 
@@ -30,6 +31,10 @@ LOG_FILE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of one file of the commit log; the default of 1 GiB is more than a demo needs."""
 
 LOOPBACK: Final = "127.0.0.1"
+
+PORTS: Final = range(20_000, 32_000)
+"""Ports of five digits, as have those that systems choose, so that proxies can replace one by the
+other; below these, so that no connection takes the port of a broker that is to come back."""
 
 SERVERS: Final = "roquet"
 
@@ -62,6 +67,7 @@ class ReplicatedBrokers:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._rng = Random()
         self._logs = directory / "logs"
         self._running = AsyncExitStack()
         self.namesrv = ""
@@ -152,7 +158,7 @@ class ReplicatedBrokers:
 
     async def _prepare(self, name: str, controller: str) -> BrokerNode:
         """Choose ports of a broker, and start its proxies."""
-        port, stream_port = free_port(), free_port()
+        port, stream_port = free_port(self._rng), free_port(self._rng)
         proxies = [
             await self._running.enter_async_context(TcpProxy(target))
             for target in (f"{LOOPBACK}:{port}", f"{LOOPBACK}:{stream_port}", controller)
@@ -198,9 +204,11 @@ class ReplicatedBrokers:
             raise failures[0]
 
 
-def free_port() -> int:
-    """A port that nothing listens on, with five digits as every other one that a proxy replaces."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port: int = probe.getsockname()[1]
-        return port
+def free_port(rng: Random) -> int:
+    """A port that nothing listens on."""
+    while True:
+        port = rng.choice(PORTS)
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((LOOPBACK, port))
+            return port

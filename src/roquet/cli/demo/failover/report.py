@@ -41,20 +41,21 @@ _BOOKS = (
     "consumer writes what it reads to a table, by queue and offset."
 )
 _PAUSES = (
-    "The longest time without an acknowledgement after each fault. A killed process is noticed by its "
-    "connection, one that hangs or is cut off by its silence: its lease ends before another is elected."
+    "The longest time without an acknowledgement after each fault. A killed process is noticed by "
+    "its connection, one that hangs or is cut off by its silence: its lease ends before another is "
+    "elected."
 )
 _RATES = (
-    "The areas are what each broker acknowledged, the line is what came to the producer. Flights that "
-    "wait while nobody leads are sent once somebody does."
+    "The areas are what each broker acknowledged, the line is what came to the producer. Flights "
+    "that wait while nobody leads are sent once somebody does."
 )
 _ROLES = (
-    "As each broker says itself, asked five times a second; a gap is a broker that does not answer. "
-    "A master without a lease reaches its clients still, and refuses their messages."
+    "As each broker says itself, asked five times a second; a gap is a broker that does not "
+    "answer. A master without a lease reaches its clients still, and refuses their messages."
 )
 _CONFIRMED = (
-    "Messages that each broker shows to consumers: those that all brokers in sync have. A master that "
-    "comes back goes on where the log of its successor does."
+    "Messages that each broker shows to consumers: those that all brokers in sync have. A master "
+    "that comes back goes on where the log of its successor does."
 )
 
 
@@ -113,16 +114,15 @@ def _roles(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
         for span in state_spans(seen.samples, seen.end_ms)
     ]
     names = [state.value for state in STATES]
-    return plots.ownership_timeline(spans, names, x="seconds", moments=moments)
+    colour = len(seen.brokers)  # those before it are the brokers' own in the other pictures
+    return plots.ownership_timeline(spans, names, x="seconds", moments=moments, first_colour=colour)
 
 
 def _confirmed(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
     curves = []
     for broker in seen.brokers:
         points = confirmed_curve(seen.samples, broker)
-        curves.append(
-            PlotSeries(name=broker, x=[x for x, _ in points], y=[y for _, y in points])
-        )
+        curves.append(PlotSeries(name=broker, x=[x for x, _ in points], y=[y for _, y in points]))
     return plots.line_plot(curves, x="seconds", y="flights", moments=moments)
 
 

@@ -41,9 +41,7 @@ GROUP: Final = "failover-probe"
 class BrokerSampler:
     """Samples of all brokers."""
 
-    def __init__(
-        self, addresses: Mapping[str, str], topic: str, now_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, addresses: Mapping[str, str], topic: str, now_ms: Callable[[], int]) -> None:
         """`addresses` are HOST:PORT by broker; `now_ms` gives ms since the demo began."""
         self._addresses = addresses
         self._topic = topic

@@ -127,9 +127,9 @@ def state_spans(samples: Sequence[BrokerSample], end_ms: int) -> list[StateSpan]
 def _extend(spans: list[StateSpan], sample: BrokerSample, until_ms: int) -> None:
     """Add the time from a sample on, to the last span if that is of the same broker and state."""
     start_ms = sample.at_ms
-    if spans and (last := spans[-1]).broker == sample.broker:
-        if last.state is sample.state and last.end_ms == sample.at_ms:
-            start_ms = spans.pop().start_ms
+    last = spans[-1] if spans else None
+    if last and (last.broker, last.state, last.end_ms) == (sample.broker, sample.state, start_ms):
+        start_ms = spans.pop().start_ms
     spans.append(
         StateSpan(broker=sample.broker, state=sample.state, start_ms=start_ms, end_ms=until_ms)
     )

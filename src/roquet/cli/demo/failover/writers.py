@@ -2,8 +2,9 @@
 
     file ──one each 1/rate s──▶ a writer for each line of aircraft ──▶ brokers ──▶ acknowledgements
 
-All flights of an aircraft go through one writer, one after the other, so they stay in order whatever
-happens to brokers. A flight whose outcome is unknown is sent again, and may be stored twice.
+All flights of an aircraft go through one writer, one after the other, so they stay in order
+whatever happens to brokers. A flight whose outcome is unknown is sent again, and may then be stored
+twice.
 """
 
 import asyncio
@@ -19,7 +20,8 @@ from roquet.model.message import Message
 from roquet.model.results import SendReceipt
 from roquet.wire.records.message_id import parse_offset_message_id
 
-WRITERS: Final = 8
+WRITERS: Final = 32
+"""Flights that may be under way at a time: each waits for the one before it."""
 
 AGAIN_S: Final = 0.02
 """Pause before a flight is sent again."""
