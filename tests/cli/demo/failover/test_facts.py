@@ -6,11 +6,11 @@ import pytest
 from roquet.cli.demo.failover import facts
 from roquet.cli.demo.failover.facts import FailoverFacts
 from roquet.cli.demo.failover.flight_table import TableCounts
-from roquet.cli.demo.failover.timeline import Fault
+from roquet.cli.demo.failover.timeline import MasterFault
 
 FAULTS = (
-    Fault(name="killed", at_ms=0, mended_ms=9, before="a", after="b", pause_ms=250),
-    Fault(name="frozen", at_ms=10, mended_ms=19, before="b", after="c", pause_ms=3_400),
+    MasterFault(name="killed", at_ms=0, mended_ms=9, before="a", after="b", pause_ms=250),
+    MasterFault(name="frozen", at_ms=10, mended_ms=19, before="b", after="c", pause_ms=3_400),
 )
 
 GOOD = FailoverFacts(

@@ -8,10 +8,10 @@ from roquet.cli.demo.failover.timeline import (
     BrokerSample,
     BrokerState,
     FailoverTimeline,
-    Fault,
+    MasterFault,
 )
 
-FAULT = Fault(
+FAULT = MasterFault(
     name="killed", at_ms=1_000, mended_ms=4_000, before="broker-1", after="broker-2", pause_ms=250
 )
 
@@ -50,9 +50,9 @@ def test_the_page_holds_the_verdict_the_counts_the_pauses_and_three_pictures() -
     page = report.html(GOOD, SEEN)
     assert verdict(GOOD) in page
     assert page.count("<svg") == 3
-    for words in ("broker-2", "killed", "back", "0.25 s", "master without a lease", "came"):
+    for words in ("broker-2", "killed", "back", "0.25 s", "master without a lease", "arriving"):
         assert words in page
-    assert '<td class="good">broker-2</td>' in page
+    assert '<td class="whole good">broker-2</td>' in page
 
 
 def test_a_failure_is_red_on_the_page() -> None:

@@ -76,7 +76,7 @@ def run_failover(directory: Path, rate: int, html: Path, *, json: bool) -> bool:
         facts.checks(counted),
         [
             ("stored a second time", counted.repeated),
-            ("sends refused or unanswered", counted.failures),
+            ("tries refused or not answered", counted.failures),
         ],
         facts.verdict(counted),
         succeeded=succeeded,

@@ -6,7 +6,7 @@ import msgspec
 
 from roquet.cli.demo.facts import DemoCheck
 from roquet.cli.demo.failover.flight_table import TableCounts
-from roquet.cli.demo.failover.timeline import Fault
+from roquet.cli.demo.failover.timeline import MasterFault
 
 
 class FailoverFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -17,11 +17,11 @@ class FailoverFacts(msgspec.Struct, frozen=True, kw_only=True):
     sent: int
     """Flights that a broker acknowledged."""
     failures: int
-    """Sends without an acknowledgement; each was repeated."""
+    """Tries without an acknowledgement; each was repeated."""
     stored: int
     """Messages in the queues of the broker that leads."""
     table: TableCounts
-    faults: Sequence[Fault]
+    faults: Sequence[MasterFault]
 
     @property
     def repeated(self) -> int:
@@ -58,7 +58,7 @@ def failed(facts: FailoverFacts) -> list[str]:
     ]
 
 
-def pauses_text(faults: Sequence[Fault]) -> str:
+def pauses_text(faults: Sequence[MasterFault]) -> str:
     """Pauses in seconds, by fault."""
     return ", ".join(f"{fault.name} {fault.pause_ms / 1000:.1f} s" for fault in faults)
 

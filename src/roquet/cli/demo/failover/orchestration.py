@@ -25,7 +25,7 @@ from roquet.cli.demo.failover.timeline import (
     SILENT_MS,
     BrokerState,
     FailoverTimeline,
-    Fault,
+    MasterFault,
     leader,
     longest_pause,
 )
@@ -84,7 +84,7 @@ class FailoverRun:
         self._brokers = ReplicatedBrokers(directory)
         self._started_ms = SYSTEM_CLOCK.monotonic_ms()
         self._moments: list[tuple[int, str]] = []
-        self._faults: list[Fault] = []
+        self._faults: list[MasterFault] = []
         self._sampler: BrokerSampler
         self._writers: FlightWriters
 
@@ -182,7 +182,7 @@ class FailoverRun:
         self._say("all three are in sync")
         times = [one.at_ms for one in self._writers.acknowledged[position:]]
         self._faults.append(
-            Fault(
+            MasterFault(
                 name=action.name,
                 at_ms=start_ms,
                 mended_ms=mended_ms,

@@ -8,7 +8,7 @@ from roquet.cli.demo.failover.facts import FailoverFacts, checks, failed, verdic
 from roquet.cli.demo.failover.timeline import (
     BrokerState,
     FailoverTimeline,
-    Fault,
+    MasterFault,
     confirmed_curve,
     state_spans,
 )
@@ -70,23 +70,27 @@ def _books(facts: FailoverFacts) -> str:
         for check in checks(facts)
     ]
     rows.append(["stored a second time: the answer was lost", "any", facts.repeated, ""])
-    rows.append(["sends without an answer, or refused", "any", facts.failures, ""])
+    rows.append(["tries that were refused or not answered", "any", facts.failures, ""])
     return table(["", "wanted", "found", ""], rows)
 
 
-def _pauses(faults: Sequence[Fault]) -> str:
+def _pauses(faults: Sequence[MasterFault]) -> str:
     rows = [
         [
             fault.name,
-            f"{fault.at_ms / 1000:.1f} s",
-            fault.before,
-            Cell(fault.after, fault.after != fault.before),
-            f"{fault.pause_ms / 1000:.2f} s",
-            f"{(fault.mended_ms - fault.at_ms) / 1000:.1f} s",
+            _seconds(fault.at_ms),
+            Cell(fault.before, is_whole=True),
+            Cell(fault.after, fault.after != fault.before, is_whole=True),
+            Cell(f"{fault.pause_ms / 1000:.2f} s", is_whole=True),
+            _seconds(fault.mended_ms - fault.at_ms),
         ]
         for fault in faults
     ]
     return table(["the master is", "at", "it was", "then led", "pause", "mended after"], rows)
+
+
+def _seconds(ms: int) -> Cell:
+    return Cell(f"{ms / 1000:.1f} s", is_whole=True)
 
 
 def _rates(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
@@ -95,7 +99,7 @@ def _rates(seen: FailoverTimeline, moments: Sequence[PlotEvent]) -> str:
         times = (one.at_ms for one in seen.acknowledged if one.broker == broker)
         areas.append(_series(broker, event_log.rate(times, seen.end_ms)))
     return plots.line_plot(
-        [_series("came", event_log.rate(seen.arrived_ms, seen.end_ms))],
+        [_series("arriving", event_log.rate(seen.arrived_ms, seen.end_ms))],
         stacked=areas,
         x="seconds",
         y="flights a second",

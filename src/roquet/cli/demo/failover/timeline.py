@@ -48,7 +48,7 @@ class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     broker: str
 
 
-class Fault(msgspec.Struct, frozen=True, kw_only=True):
+class MasterFault(msgspec.Struct, frozen=True, kw_only=True):
     """A fault of the master, and how senders got over it."""
 
     name: str
@@ -80,7 +80,7 @@ class FailoverTimeline(msgspec.Struct, frozen=True, kw_only=True):
     """When each flight came to the producer."""
     acknowledged: Sequence[Acknowledgement]
     samples: Sequence[BrokerSample]
-    faults: Sequence[Fault]
+    faults: Sequence[MasterFault]
     moments: Sequence[tuple[int, str]]
     """Faults and mends, by time."""
     end_ms: int

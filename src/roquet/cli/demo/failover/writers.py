@@ -52,7 +52,7 @@ class FlightWriters:
         """When each flight came, in ms since the demo began."""
         self.acknowledged: list[Acknowledgement] = []
         self.failures = 0
-        """Sends that ended without the acknowledgement that was asked for."""
+        """Tries that ended without the acknowledgement that was asked for."""
 
     def stop(self) -> None:
         """Let no further flights come; those that came are still sent."""
@@ -116,6 +116,7 @@ class FlightWriters:
                 self.failures += 1
                 await asyncio.sleep(AGAIN_S)
                 continue
+            self.failures += receipt.tries - 1
             if receipt.ok:
                 return receipt
             self.failures += 1
