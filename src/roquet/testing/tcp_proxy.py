@@ -152,6 +152,9 @@ class TcpProxy:
         except OSError:
             _reset(client)
             return
+        except asyncio.CancelledError:
+            _reset(client)
+            raise
         ends = {client, target}
         self._passing |= ends
         try:

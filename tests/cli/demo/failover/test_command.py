@@ -49,6 +49,11 @@ def test_a_directory_that_is_not_empty_is_refused(tmp_path: Path) -> None:
         command.failover_demo(keep=tmp_path)
 
 
+def test_a_page_in_a_directory_that_is_not_there_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="there is no directory"):
+        command.failover_demo(html=tmp_path / "gone" / "page.html")
+
+
 @pytest.mark.parametrize("rate", ["9", "3001", "many"])
 def test_a_rate_that_the_file_does_not_last_for_is_refused(rate: str) -> None:
     assert CliRunner().invoke(app, ["failover-demo", "--rate", rate]).exit_code == 2

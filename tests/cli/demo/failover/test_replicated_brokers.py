@@ -100,6 +100,17 @@ async def test_a_parted_broker_is_reached_by_clients_alone(tmp_path: Path) -> No
         assert (one.stream_proxy.is_cut, one.controller_proxy.is_cut) == (False, False)
 
 
+async def test_mended_brokers_are_thawed_and_connected_but_for_killed_ones(
+    tmp_path: Path, processes: type[PretendedProcess]
+) -> None:
+    async with ReplicatedBrokers(tmp_path) as brokers:
+        await brokers.kill("broker-1")
+        brokers.part("broker-2")
+        brokers.mend()
+        assert processes.notes == ["kill broker-1", "thaw broker-2", "thaw broker-3"]
+        assert not brokers.nodes["broker-2"].stream_proxy.is_cut
+
+
 async def test_a_broker_that_died_by_itself_is_a_failure_and_a_killed_one_is_not(
     tmp_path: Path, processes: type[PretendedProcess]
 ) -> None:

@@ -49,6 +49,8 @@ def failover_demo(
     check_installed(NEEDED)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
+    if not html.absolute().parent.is_dir():
+        raise UsageError(f"--html: there is no directory {html.parent}")
     directory = keep or Path(tempfile.mkdtemp(prefix="roquet-failover-"))
     try:
         succeeded = run_failover(directory, rate, html, json=json)

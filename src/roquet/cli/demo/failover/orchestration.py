@@ -145,13 +145,21 @@ class FailoverRun:
                 self._screen.step(f"{self._pace.rate:,} flights a second come from here on")
                 sending = group.create_task(self._writers.run(file, self._pace.rate))
                 showing = group.create_task(self._show(show))
-                for action in self._actions:
-                    await asyncio.sleep(self._pace.calm_s)
-                    await self._suffer(action)
-                await asyncio.sleep(self._pace.calm_s)
-                self._writers.stop()
-                await self._sent(sending)
-                showing.cancel()
+                try:
+                    await self._suffer_all()
+                    self._writers.stop()
+                    await self._sent(sending)
+                finally:  # at an error nobody waits for a broker that is frozen
+                    self._brokers.mend()
+                    sending.cancel()
+                    showing.cancel()
+
+    async def _suffer_all(self) -> None:
+        """Cause one fault after the other, with calm before each and at the end."""
+        for action in self._actions:
+            await asyncio.sleep(self._pace.calm_s)
+            await self._suffer(action)
+        await asyncio.sleep(self._pace.calm_s)
 
     async def _sent(self, sending: asyncio.Task[None]) -> None:
         """Wait until every flight is acknowledged; a slow machine may take its time."""

@@ -30,6 +30,10 @@ BROKERS: Final = 3
 LOG_FILE_BYTES: Final = 16 * 1024 * 1024
 """Bytes of one file of the commit log; the default of 1 GiB is more than a demo needs."""
 
+INDEX_SLOTS: Final = 100_000
+INDEX_ENTRIES: Final = 400_000
+"""Of one file of the key index; the default of 5,000,000 slots takes long to write and to delete."""
+
 LOOPBACK: Final = "127.0.0.1"
 
 PORTS: Final = range(20_000, 32_000)
@@ -139,6 +143,13 @@ class ReplicatedBrokers:
         node.stream_proxy.heal()
         node.controller_proxy.heal()
 
+    def mend(self) -> None:
+        """Thaw and connect every broker that is not killed, so that all can be stopped."""
+        for name, node in self.nodes.items():
+            self.heal(name)
+            if node.process is not None:
+                node.process.thaw()
+
     def check(self) -> None:
         """Raise ChildProcessFailed when a broker has ended that was not killed."""
         for node in self.nodes.values():
@@ -185,6 +196,8 @@ class ReplicatedBrokers:
             "vip_port": "false",
             "storePathRootDir": self._directory / node.name,
             "mappedFileSizeCommitLog": LOG_FILE_BYTES,
+            "maxHashSlotNum": INDEX_SLOTS,
+            "maxIndexNum": INDEX_ENTRIES,
             "enableControllerMode": "true",
             "controllerAddr": node.controller_proxy.address,
             "namesrvAddr": self.namesrv,
@@ -193,11 +206,8 @@ class ReplicatedBrokers:
 
     async def _stop_brokers(self) -> None:
         """Stop all brokers, also those that are frozen or parted."""
+        self.mend()
         running = [node.process for node in self.nodes.values() if node.process is not None]
-        for name in self.nodes:
-            self.heal(name)
-        for process in running:
-            process.thaw()
         ended = await asyncio.gather(*(each.stop() for each in running), return_exceptions=True)
         failures = [error for error in ended if isinstance(error, ChildProcessFailed)]
         if failures:
