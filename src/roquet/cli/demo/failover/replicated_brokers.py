@@ -32,7 +32,7 @@ LOG_FILE_BYTES: Final = 16 * 1024 * 1024
 
 INDEX_SLOTS: Final = 100_000
 INDEX_ENTRIES: Final = 400_000
-"""Of one file of the key index; the default of 5,000,000 slots takes long to write and to delete."""
+"""Of one file of the key index; the default of 5,000,000 slots takes long to write and delete."""
 
 LOOPBACK: Final = "127.0.0.1"
 
