@@ -4,6 +4,7 @@ BIN := .venv/bin
 PYTHON_CODE := src tests tools $(wildcard bench examples)
 
 DEMO_ARGS ?=
+FAILOVER_ARGS ?=
 CI_FLIGHTS ?= 40000
 CI_FLIGHTS_WITHOUT_JAVA ?= 2000
 HUNT_ROUNDS ?= 20
@@ -35,7 +36,7 @@ BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py growth.py clients.py produce.py 
 	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master attack kill-spark sim interop bench \
+.PHONY: help install demo failover test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master attack kill-spark sim interop bench \
 	soak profile ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -48,6 +49,9 @@ install: .venv/.installed ## .venv with everything in it
 
 demo: install ## 336,776 flights: producer, broker, consumers, Spark, a table, a report
 	$(BIN)/roquet demo $(DEMO_ARGS)
+
+failover: install ## three brokers: the master is killed, frozen and cut off under load; nothing is lost; a report
+	$(BIN)/roquet failover-demo $(FAILOVER_ARGS)
 
 # Compiled code is kept even where the shell says otherwise: processes that share the tests, and the
 # commands that tests start, would each compile everything again.
@@ -125,6 +129,7 @@ profile: install ## by hand: flame graphs of the broker in bench/profile, by py-
 	$(BIN)/python bench/flame_graphs.py $(PROFILE_ARGS)
 
 ci: check test test-docs demo-slice demo-without-java ## what has to pass before a change goes in
+	$(MAKE) failover
 	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) kill-master KILL_MASTER_ROUNDS=$(CI_KILL_MASTER_ROUNDS)

@@ -114,6 +114,7 @@ ELSEWHERE: Final = MappingProxyType(
         "namesrv": "its log: test_a_servers_log_is_forged_by_no_client",
         "broker": "its log: test_a_servers_log_is_forged_by_no_client",
         "demo": "shows only names of its own",
+        "failover-demo": "shows only names of its own",
         "simulate": "shows only names of its own",
         "lab run": "shows only names of its own; its page is among PAGES",
         "lab report": "as lab run",

@@ -50,6 +50,12 @@ def test_ownership_has_a_row_for_each_thing_and_a_colour_for_each_owner() -> Non
     assert {"var(--c0)", "var(--c1)"} <= set(re.findall(r"fill: (var\(--c\d\))", svg))
 
 
+def test_owners_may_have_other_colours_than_other_pictures_of_the_page() -> None:
+    spans = [OwnershipSpan(row="a", start=0, end=1, owner=n) for n in range(2)]
+    svg = plots.ownership_timeline(spans, ["one", "two"], x="seconds", first_colour=7)
+    assert {"var(--c7)", "var(--c0)"} == set(re.findall(r"fill: (var\(--c\d\))", svg))
+
+
 def test_the_fullest_cell_is_full_and_the_others_are_paler() -> None:
     svg = shaded()
     assert svg.count("fill: var(--c0)") == 2, "nothing is drawn for nothing"

@@ -18,6 +18,7 @@ from roquet.cli.admin import broker, cluster, group, store_files, topic
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
+from roquet.cli.demo.failover import command as failover
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import controller, start, supervisor
 from roquet.cli.spark_jobs import commands, repair, replay
@@ -33,7 +34,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
         "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
         "Operation": ("topic", "group", "cluster", "dump", "check"),
         "Spark": ("spark",),
-        "Trying out": ("demo", "balance", "lab", "simulate"),
+        "Trying out": ("demo", "failover-demo", "balance", "lab", "simulate"),
     }
 )
 """Headings of `roquet --help`, and the commands below each."""
@@ -80,6 +81,7 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     store_files.check,
     balance.balance,
     demo.demo,
+    failover.failover_demo,
     simulate.simulate,
 )
 for _command in COMMANDS:

@@ -117,8 +117,12 @@ def ownership_timeline(
     *,
     x: str,
     moments: Sequence[PlotEvent] = (),
+    first_colour: int = 0,
 ) -> str:
-    """The owner of each row over time: one bar for each span."""
+    """The owner of each row over time: one bar for each span.
+
+    `first_colour` is the number of the first owner's colour, where a page needs others for others.
+    """
 
     def draw(axes: Axes) -> None:
         rows = sorted({span.row for span in spans}, reverse=True)
@@ -129,7 +133,7 @@ def ownership_timeline(
                 [span.end - span.start for span in own],
                 left=[span.start for span in own],
                 height=0.7,
-                color=_HUES[n % COLOURS],
+                color=_HUES[(first_colour + n) % COLOURS],
                 label=_label_of(name),
             )
         axes.set_yticks(range(len(rows)), [_text_of(row) for row in rows])

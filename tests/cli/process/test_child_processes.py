@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -47,6 +48,19 @@ async def test_a_server_reports_its_address_and_stops_on_request(start: Starts) 
     await child.stop()
     assert not child.is_running
     await child.stop()
+
+
+async def test_a_frozen_child_stops_once_it_is_thawed(start: Starts) -> None:
+    child = await start(SERVER)
+    await child.wait_ready("ready at ")
+    child.freeze()
+    stopping = asyncio.create_task(child.stop())
+    await asyncio.sleep(0.1)
+    assert not stopping.done()
+    assert child.is_running
+    child.thaw()
+    await stopping
+    assert not child.is_running
 
 
 async def test_a_child_that_dies_is_quoted(start: Starts) -> None:

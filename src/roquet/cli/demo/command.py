@@ -4,6 +4,7 @@ import importlib.util
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -29,7 +30,7 @@ def demo(
     ] = None,
 ) -> None:
     """Send real flights through brokers, consumers and Spark, to a table and a report."""
-    _check_installed()
+    check_installed(NEEDED)
     if keep is not None and keep.exists() and any(keep.iterdir()):
         raise UsageError(f"--keep: {keep} is not empty, and the demo starts with nothing")
     directory = keep or Path(tempfile.mkdtemp(prefix="roquet-demo-"))
@@ -60,7 +61,8 @@ def run_demo(directory: Path, count: int | None, html: Path) -> bool:
     return not facts.failed(counted)
 
 
-def _check_installed() -> None:
-    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+def check_installed(needed: Sequence[str]) -> None:
+    """Raise UsageError for packages that are not installed."""
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         raise UsageError(f"{', '.join(missing)} not installed: pip install 'roquet[demo]'")

@@ -1,6 +1,6 @@
 """Screen: the demo's steps and progress bars in a terminal, and its verdict at the end."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -17,11 +17,14 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
-from roquet.cli.demo.facts import DemoFacts, checks, failed, verdict
+from roquet.cli.demo.facts import DemoCheck, DemoFacts, checks, failed, verdict
 from roquet.cli.terminal.printable_console import PrintableColumn, PrintableConsole
 
 STEP: Final = 1_000
 """Messages between two updates of a bar: an update costs more than a send."""
+
+ShowStatus = Callable[[str], None]
+"""Called with the text of a line that changes."""
 
 
 class DemoProgressBar:
@@ -77,19 +80,42 @@ class Screen:
         with Progress(*columns, console=self._console) as progress:
             yield DemoProgressBar(progress, progress.add_task(text, total=total), total)
 
+    @contextmanager
+    def status(self) -> Iterator[ShowStatus]:
+        """Show one line that changes, on a terminal alone; other lines are printed above it."""
+        columns = (PrintableColumn("  {task.description}"), TimeElapsedColumn())
+        is_hidden = not self._console.is_terminal
+        with Progress(
+            *columns, console=self._console, transient=True, disable=is_hidden
+        ) as progress:
+            task = progress.add_task("", total=None)
+            yield lambda text: progress.update(task, description=text)
+
     def verdict(self, facts: DemoFacts) -> None:
         """Print every check and its result."""
+        twice = "handled a second time", facts.twice
+        self.results(checks(facts), [twice], verdict(facts), succeeded=not failed(facts))
+
+    def results(
+        self,
+        checked: Sequence[DemoCheck],
+        counts: Sequence[tuple[str, int]],
+        text: str,
+        *,
+        succeeded: bool,
+    ) -> None:
+        """Print checks, counts that may have any value, and the verdict's text."""
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("")
         table.add_column("wanted", justify="right")
         table.add_column("found", justify="right")
         table.add_column("")
-        for check in checks(facts):
+        for check in checked:
             mark = Text("ok", "green") if check.holds else Text("WRONG", "bold red")
             table.add_row(check.name, f"{check.expected:,}", f"{check.actual:,}", mark)
-        table.add_row("handled a second time", "any", f"{facts.twice:,}", "")
+        for name, count in counts:
+            table.add_row(name, "any", f"{count:,}", "")
         self._console.print()
         self._console.print(table)
         self._console.print()
-        style = "bold red" if failed(facts) else "bold green"
-        self._console.print(verdict(facts), style=style)
+        self._console.print(text, style="bold green" if succeeded else "bold red")

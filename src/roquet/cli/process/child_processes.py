@@ -127,6 +127,14 @@ class ChildProcess:
         self._send(getattr(signal, "SIGKILL", signal.SIGTERM))
         await self._process.wait()
 
+    def freeze(self) -> None:
+        """Send SIGSTOP: it runs no further, and its connections stay open."""
+        self._send(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Send SIGCONT: it runs on where it was."""
+        self._send(signal.SIGCONT)
+
     def failure(self) -> ChildProcessFailed:
         """The error of a child that failed, with the last lines of its log."""
         text = self._log.read_text("utf-8", "replace") if self._log.exists() else ""

@@ -1,0 +1,1 @@
+"""roquet failover-demo: three brokers whose master is killed, frozen and cut off under load."""
