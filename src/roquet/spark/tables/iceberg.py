@@ -78,8 +78,7 @@ class IcebergTable:
         home = local_path(self._table.location())
         self._staging = Staging(home, home / "data", self._disk)
         try:
-            self._staging.undo_unless_committed(self.state().number)
-            self._staging.sweep()
+            self._staging.settle(self.state().number)
         except BaseException:
             self._staging.close()
             raise
@@ -93,6 +92,11 @@ class IcebergTable:
         note = msgspec.json.decode(text, type=TableNote)
         return TableState(note.number, from_json(note.offsets), note.topic_ids)
 
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """Empty: the files lie in a directory."""
+        return {}
+
     def begin(self) -> Path:
         """A new staging directory for one attempt."""
         return self._staging.begin()
@@ -102,8 +106,7 @@ class IcebergTable:
         from pyiceberg.exceptions import CommitFailedException
 
         check_base(commit, self.state())
-        self._staging.intend(commit)
-        self._staging.place(commit.attempt, commit.added)
+        self._staging.publish(commit)
         for _ in range(TRIES):
             try:
                 self._change(commit)
@@ -114,17 +117,20 @@ class IcebergTable:
             raise TableConflict(
                 f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
             )
-        self._staging.undo_unless_committed(commit.number)
-        self._staging.sweep()
+        self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
         """The files of the current snapshot."""
         self._table.refresh()
         return [_file_of(entry) for entry in self._entries()]
 
-    def path(self, file: DataFile) -> Path:
+    def path(self, file: DataFile) -> str:
         """The path of one of the files."""
-        return self._staging.path(file)
+        return self._staging.address(file)
+
+    def clean(self) -> int:
+        """Nothing: opening the table has done it."""
+        return 0
 
     def close(self) -> None:
         """Release the lock and close the catalog."""
