@@ -78,12 +78,10 @@ def test_storage_options_are_for_object_stores() -> None:
         open_table("delta", "/lake", WANTED, storage={"AWS_REGION": "eu-west-1"})
 
 
-@pytest.mark.parametrize("kind", ["parquet", "iceberg"])
-def test_a_kind_that_needs_a_directory_names_those_that_do_not(kind: str) -> None:
-    with pytest.raises(
-        ConfigError, match=f"of kind {kind} needs .*; in an object store use --kind delta$"
-    ):
-        open_table(kind, "s3://lake/orders", WANTED)
+def test_a_kind_that_needs_a_directory_names_those_that_do_not() -> None:
+    says = r"of kind parquet needs .*; in an object store use --kind delta or iceberg$"
+    with pytest.raises(ConfigError, match=says):
+        open_table("parquet", "s3://lake/orders", WANTED)
 
 
 def test_a_delta_table_may_lie_in_an_object_store(objects: "DirectoryObjects") -> None:

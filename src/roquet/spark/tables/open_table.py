@@ -14,7 +14,7 @@ from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable
 
 KINDS: Final = ("parquet", "delta", "iceberg")
 
-OBJECT_STORE_KINDS: Final = ("delta",)
+OBJECT_STORE_KINDS: Final = ("delta", "iceberg")
 """Kinds whose commits need no renames and no locks."""
 
 
@@ -42,15 +42,15 @@ def open_table(
         from roquet.spark.tables.delta import DeltaTable
 
         return DeltaTable(table_location(target, storage), wanted)
+    if kind == "iceberg":
+        from roquet.spark.tables.iceberg import IcebergTable
+
+        root = table_location(target, storage)
+        return IcebergTable(root, wanted, name=name, catalog=catalog)
     _check_is_directory(kind, target, storage)
-    root = directory(target)
-    if kind == "parquet":
-        from roquet.spark.tables.parquet import ParquetTable
+    from roquet.spark.tables.parquet import ParquetTable
 
-        return ParquetTable(root, wanted)
-    from roquet.spark.tables.iceberg import IcebergTable
-
-    return IcebergTable(root, wanted, name=name, catalog=catalog)
+    return ParquetTable(directory(target), wanted)
 
 
 def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocation:

@@ -17,7 +17,7 @@ from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
 from roquet.spark.tables.delta_storage import LOG, explained_log, log_options
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
-from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.object_store import ObjectStore, explained
 from roquet.spark.tables.open_table import KINDS, OBJECT_STORE_KINDS, directory, table_location
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
 from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
@@ -67,7 +67,7 @@ def read_snapshot(
         raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
     root = table_location(target, storage)
     if isinstance(root, ObjectLocation):
-        snapshot = _of_object_store(root, kind)
+        snapshot = _of_object_store(root, topic, kind, (name, catalog))
     else:
         snapshot = _of_directory(root, topic, kind, (name, catalog), pause)
     if topic and snapshot.topic not in ("", topic):
@@ -96,12 +96,21 @@ def _of_directory(
     return _parquet(root, pause) if is_archive else _files(root)
 
 
-def _of_object_store(root: ObjectLocation, kind: str | None) -> TableSnapshot:
+def _of_object_store(
+    root: ObjectLocation,
+    topic: str,
+    kind: str | None,
+    iceberg_table: tuple[str, Mapping[str, str]],
+) -> TableSnapshot:
+    name, catalog = iceberg_table
     if kind is not None and kind not in OBJECT_STORE_KINDS:
         kinds = " and ".join(OBJECT_STORE_KINDS)
         raise ConfigError(f"{root}: tables in object stores are of kind {kinds}, not {kind}")
     store = ObjectStore(root)
     store.check_bucket()
+    if kind == "iceberg" or (kind is None and catalog):
+        with explained(root):
+            return _iceberg(root, topic, name, catalog)
     if LOG not in store.names():
         raise ConfigError(f"{root} is no delta table: it has no {LOG}")
     return _delta(root)
@@ -200,20 +209,28 @@ def _delta_snapshot(root: TableLocation) -> TableSnapshot:
     )
 
 
-def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> TableSnapshot:
+def _iceberg(
+    root: TableLocation, topic: str, name: str, catalog: Mapping[str, str]
+) -> TableSnapshot:
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
+    storage: Mapping[str, str] = {}
+    if isinstance(root, ObjectLocation):
+        iceberg.check_catalog(root, catalog)
+        storage = root.options
     with closing(iceberg.catalog_of(root, catalog)) as opened:
         table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
     paths = []
     for task in table.scan().plan_files():
         if task.delete_files:
             raise ConfigError(f"{root} keeps deleted rows in files of their own: compact it first")
-        paths.append(str(iceberg.local_path(task.file.file_path)))
+        path = task.file.file_path
+        is_object = isinstance(root, ObjectLocation)
+        paths.append(path if is_object else str(iceberg.local_path(path)))
     identity = table.properties.get(iceberg.IDENTITY)
     if identity is None:
-        return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)))
+        return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage)
     state = table.properties.get(iceberg.STATE)
     now = msgspec.json.decode(state, type=TableNote) if state else TableNote(0, {})
     texts = [one.summary["roquet.offsets"] for one in table.snapshots()
@@ -223,6 +240,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
         topic=msgspec.json.decode(identity, type=ArchiveIdentity).topic,
         kind="iceberg",
         paths=tuple(sorted(paths)),
+        storage=storage,
         end=from_json(now.offsets),
         begin=from_json(first.offsets) if first else None,
         number=now.number,
@@ -230,7 +248,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
     )
 
 
-def _table(catalog: Any, root: Path, name: str) -> Any:
+def _table(catalog: Any, root: TableLocation, name: str) -> Any:
     """The table of that name; without a name the only table in our namespace."""
     from pyiceberg.exceptions import NoSuchTableError
 

@@ -170,6 +170,8 @@ class TableNote(msgspec.Struct, frozen=True):
     number: int
     offsets: OffsetsJson
     topic_ids: Mapping[str, str] = {}
+    attempt: str = ""
+    """The attempt of the commit, where the table has kept it."""
 
 
 def check_base(commit: TableCommit, state: TableState) -> None:
