@@ -1,18 +1,30 @@
-"""What streams in Spark are tested with: two brokers, senders, and queries that keep their rows."""
+"""What Spark is tested with: brokers, senders, queries that keep their rows, and an S3 server."""
 
+import os
+import re
+import subprocess
+import sys
 import time
+import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from threading import Thread
 from typing import Any, cast
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from roquet.arrow.encode import batch_bodies, encode
+from roquet.model.errors import UsageError
 from roquet.net.blocking import BlockingChannel
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.options import SourceOptions
+from roquet.spark.tables import object_store
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.call import Call
 from roquet.wire.calls.admin.group import GetConsumeStats
@@ -136,3 +148,159 @@ def run(spark: SparkSession, topics: TopicCluster, tmp_path: Path) -> Iterator[S
     yield stream_run
     for query in spark.streams.active:
         query.stop()
+
+
+class PersistentTopic:
+    """A topic in a cluster whose files outlive its brokers."""
+
+    def __init__(self, running: BlockingCluster) -> None:
+        self.running, self.sent = running, list[bytes]()
+        self.make(0)
+
+    @property
+    def namesrv(self) -> str:
+        return self.running.namesrv_addr
+
+    def make(self, broker: int) -> None:
+        with BlockingChannel(self.running.broker_addrs[broker]) as channel:
+            channel.call(CreateTopic(topic="orders", read_queue_nums=4, write_queue_nums=4, perm=6))
+        cluster = ClusterClient(SourceOptions(namesrv=(self.namesrv,), topics=("orders",)))
+        for _ in range(100):
+            with suppress(UsageError):
+                if len(cluster.latest()) == 4 * (broker + 1):
+                    return
+            cluster.pause(50)
+        raise AssertionError("the name server never heard of the topic")
+
+    def send(self, broker: int = 0, count: int = 3_000) -> None:
+        """As many to each of a broker's queues."""
+        with BlockingChannel(self.running.broker_addrs[broker]) as channel:
+            for queue_id in range(4):
+                bodies = [
+                    b"%d/%d/%d" % (broker, queue_id, at + len(self.sent)) for at in range(count)
+                ]
+                items = encode(pa.RecordBatch.from_pydict({"body": bodies}))
+                for body in batch_bodies(items, 1_000_000):
+                    call = SendBatch(
+                        producer_group="tests",
+                        topic="orders",
+                        queue_id=queue_id,
+                        born_timestamp=1_700_000_000_000,
+                        body=body,
+                    )
+                    channel.call(call)
+                self.sent += bodies
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Iterator[PersistentTopic]:
+    with BlockingCluster(store=tmp_path / "brokers") as running:
+        yield PersistentTopic(running)
+
+
+Work = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+class InProcessSpark:
+    """A Spark whose workers are this process, so that they can be made to fail."""
+
+    def range(self, _start: int, end: int, _step: int, _parts: int) -> "InProcessSpark":
+        self._count = end
+        return self
+
+    def mapInArrow(self, work: Work, _schema: str) -> "InProcessSpark":  # noqa: N802
+        self._work = work
+        return self
+
+    def collect(self) -> list[Any]:
+        numbers = (pa.RecordBatch.from_pydict({"id": [at]}) for at in range(self._count))
+        return [row for answer in self._work(numbers) for row in answer.to_pylist()]
+
+
+ADDRESS = re.compile(r"Running on (http://127\.0\.0\.1:\d+)")
+
+KEY_ID, SECRET = "AKIAROQUET", "hunter2-of-the-lake"
+
+
+class S3Server:
+    """The server, and what a test may do to it."""
+
+    bucket = "lake"
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.environ = {
+            "AWS_ENDPOINT_URL": url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+            "AWS_ACCESS_KEY_ID": KEY_ID,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        self.files().create_dir(self.bucket)
+
+    @contextmanager
+    def reached(self) -> Iterator[None]:
+        """This process has the environment to reach the server, and no other."""
+        object_store.s3_file_system.cache_clear()
+        with pytest.MonkeyPatch.context() as patch:
+            for name in [name for name in os.environ if name.startswith("AWS_")]:
+                patch.delenv(name)
+            for name, value in self.environ.items():
+                patch.setenv(name, value)
+            yield
+        object_store.s3_file_system.cache_clear()
+
+    def files(self) -> pafs.FileSystem:
+        """The server's buckets and objects."""
+        return pafs.S3FileSystem(
+            access_key=KEY_ID,
+            secret_key=SECRET,
+            region="us-east-1",
+            scheme="http",
+            endpoint_override=self.url.removeprefix("http://"),
+            allow_bucket_creation=True,
+        )
+
+    def stored(self, path: str = "") -> list[str]:
+        """The keys of all objects below a path of the bucket, without marks of directories."""
+        selector = pafs.FileSelector(f"{self.bucket}/{path}", recursive=True, allow_not_found=True)
+        found = self.files().get_file_info(selector)
+        return sorted(info.path for info in found if info.type == pafs.FileType.File)
+
+    def forbid(self) -> None:
+        """From now on refuse everybody: no request's key is known to the server."""
+        plain = {"Content-Type": "text/plain"}
+        request = urllib.request.Request(f"{self.url}/moto-api/reset-auth", b"0", plain)
+        with urllib.request.urlopen(request) as reply:
+            assert reply.status == 200
+
+
+@contextmanager
+def s3_server() -> Iterator[S3Server]:
+    """A server with an empty bucket; it ends with the block."""
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        try:
+            found = next(filter(None, map(ADDRESS.search, process.stderr)), None)
+            assert found is not None, "the S3 server did not start"
+            # It logs each request, and would wait for a reader.
+            Thread(target=deque, args=(process.stderr, 0), daemon=True).start()
+            yield S3Server(found[1])
+        finally:
+            process.kill()
+
+
+@pytest.fixture(scope="module")
+def s3_of_module() -> Iterator[S3Server]:
+    """A server, and the environment to reach it."""
+    with s3_server() as running, running.reached():
+        yield running
+
+
+@pytest.fixture
+def s3(s3_of_module: S3Server) -> Iterator[S3Server]:
+    """The server with an empty bucket."""
+    yield s3_of_module
+    s3_of_module.files().delete_dir_contents(s3_of_module.bucket)

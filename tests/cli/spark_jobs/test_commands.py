@@ -54,6 +54,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--kind iceberg --every 10s --start latest --columns broker,queue_id --compact"
     words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
+    words += " --storage-option AWS_REGION=eu-west-1"
     result = run(app, ["spark", "archive", "orders", "lake", *words.split()])
     assert result.exit_code == 0, result.output
     assert job.params == Params(
@@ -66,6 +67,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
         compact=True,
         name="lake.orders",
         catalog={"type": "rest", "uri": "http://lake?a=b"},
+        storage={"AWS_REGION": "eu-west-1"},
         master="local[2]",
     )
 
@@ -121,6 +123,7 @@ def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.Mon
         (["--once", "--every", "10s"], "--once or --every"),
         (["--every", "10"], "--every"),
         (["--option", "failOnDataLoss"], "--option: 'failOnDataLoss' is not NAME=VALUE"),
+        (["--storage-option", "AWS_REGION"], "--storage-option: 'AWS_REGION' is not NAME"),
         (["--catalog", "=sql"], "--catalog: '=sql' is not NAME=VALUE"),
     ],
 )

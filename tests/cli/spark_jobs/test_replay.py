@@ -51,6 +51,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--from 2026-01-01 --until 2026-02-01 --key k1 --key k2 --topic Orders"
     words += " --since 2026-03-01 --kind iceberg --table lake.orders --catalog type=rest"
     words += " --rate 500/s --tasks 6 --option timeout=5s --master local[2] --namesrv there:1"
+    words += " --storage-option AWS_REGION=eu-west-1"
     result = run(app, ["spark", "replay", "lake", "Again", *words.split()])
     assert result.exit_code == 0, result.output
     assert job.params == Params(
@@ -58,6 +59,7 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
         topic="Again",
         kind="iceberg",
         options={"timeout": "5s", "namesrv": "there:1"},
+        storage={"AWS_REGION": "eu-west-1"},
         only_topic="Orders",
         begin="2026-01-01",
         until="2026-02-01",

@@ -1,5 +1,6 @@
 """Tables of each kind, batches for them, and a disk that crashes at a chosen step."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -7,10 +8,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 import pytest
 
 from roquet.spark.queue_offsets import QueueOffsets
+from roquet.spark.tables import object_store
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
@@ -78,7 +82,7 @@ def batch(offsets: Iterable[int], *, broker: str = "broker-a", queue_id: int = 0
     return pa.RecordBatch.from_pydict(rows, schema=schema_of(COLUMNS))
 
 
-def written(directory: Path, *batches: pa.RecordBatch) -> list[DataFile]:
+def written(directory: StagingDirectory, *batches: pa.RecordBatch) -> list[DataFile]:
     """Files with these rows, as a task writes them."""
     writer = PartitionedWriter(directory, schema_of(COLUMNS))
     for rows in batches:
@@ -185,3 +189,38 @@ def kinds(tmp_path: Path) -> Callable[[str], TableKind]:
 def kind(request: pytest.FixtureRequest, kinds: Callable[[str], TableKind]) -> TableKind:
     """A table of each kind."""
     return kinds(request.param)
+
+
+class DirectoryObjects:
+    """A directory in the place of an object store: bucket and key are its paths."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._files = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
+
+    def open_output_stream(self, key: str) -> Any:
+        (self.root / key).parent.mkdir(parents=True, exist_ok=True)
+        return self._files.open_output_stream(key)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._files, name)
+
+    def age(self, key: str, hours: float) -> None:
+        """Make an object older."""
+        path = self.root / key
+        then = path.stat().st_mtime - hours * 3600
+        os.utime(path, (then, then))
+
+    def stored(self) -> set[str]:
+        """The keys of all objects."""
+        files = (path for path in self.root.rglob("*") if path.is_file())
+        return {str(path.relative_to(self.root)) for path in files}
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DirectoryObjects:
+    """An object store with the empty bucket `lake`, without a network."""
+    fake = DirectoryObjects(tmp_path / "objects")
+    (fake.root / "lake").mkdir(parents=True)
+    monkeypatch.setattr(object_store, "s3_file_system", lambda options: fake)
+    return fake

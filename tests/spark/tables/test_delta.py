@@ -88,6 +88,24 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
     assert delta.on_disk() == set()
 
 
+def test_a_commit_that_is_there_counts_whatever_its_answer_was(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request that is sent twice is refused the second time: by its own first one."""
+
+    def write_twice(log: Log, *args: object, **kwargs: object) -> None:
+        write(log, *args, **kwargs)
+        raise CommitFailedError("an entry of this version exists")
+
+    write: Callable[..., None] = Log.create_write_transaction
+    monkeypatch.setattr(Log, "create_write_transaction", write_twice)
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        delta.archive(table, 3, 5)
+        assert table.state(()) == TableState(2, delta.offsets(5))
+    assert delta.places() == delta.whole(5)
+
+
 def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: "TableKind") -> None:
     write_deltalake(str(delta.root), pa.table({"id": [1]}))
     with pytest.raises(ConfigError, match="is a Delta table, but not an archive"):

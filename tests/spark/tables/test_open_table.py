@@ -3,13 +3,18 @@
 import builtins
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.open_table import KINDS, directory, open_table
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.open_table import KINDS, directory, open_table, table_location
 from roquet.spark.tables.table import ArchiveIdentity
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import DirectoryObjects
 
 WANTED = ArchiveIdentity(topic="orders", columns=())
 
@@ -56,5 +61,30 @@ def test_a_target_is_a_path_or_a_file_url(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["s3://lake/orders", "hdfs://namenode/lake"])
 def test_a_path_that_is_no_directory_is_an_error(target: str) -> None:
-    with pytest.raises(ConfigError, match="needs a directory that the driver and all workers see"):
+    with pytest.raises(ConfigError, match="is no directory, and here one is needed"):
         directory(target)
+
+
+def test_a_location_is_a_directory_or_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
+    assert table_location("/lake/orders") == Path("/lake/orders")
+    location = ObjectLocation("s3://lake/orders", {"AWS_REGION": "eu-west-1"})
+    assert table_location("s3://lake/orders") == location
+
+
+def test_storage_options_are_for_object_stores() -> None:
+    with pytest.raises(ConfigError, match="are for object stores, and /lake is a directory"):
+        open_table("delta", "/lake", WANTED, storage={"AWS_REGION": "eu-west-1"})
+
+
+def test_a_kind_that_needs_a_directory_names_those_that_do_not() -> None:
+    says = r"of kind parquet needs .*; in an object store use --kind delta or iceberg$"
+    with pytest.raises(ConfigError, match=says):
+        open_table("parquet", "s3://lake/orders", WANTED)
+
+
+def test_a_delta_table_may_lie_in_an_object_store(objects: "DirectoryObjects") -> None:
+    ObjectStore(ObjectLocation("s3://lake/orders")).put("theirs.csv", b"")
+    with pytest.raises(ConfigError, match="s3://lake/orders is not empty and no archive"):
+        open_table("delta", "s3://lake/orders", WANTED)

@@ -60,6 +60,15 @@ CatalogOption = Annotated[
     typer.Option(metavar="NAME=VALUE", help="Iceberg: another catalog; may be repeated."),
 ]
 
+StorageOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--storage-option",
+        metavar="NAME=VALUE",
+        help="Of an object store: AWS_ENDPOINT_URL, AWS_REGION; credentials by the environment.",
+    ),
+]
+
 
 @app.callback()
 def _spark() -> None:
@@ -69,7 +78,10 @@ def _spark() -> None:
 @app.command()
 def archive(  # noqa: PLR0913 - each is an option
     topic: Annotated[str, typer.Argument(help="The topic's name.")],
-    directory: Annotated[str, typer.Argument(help="Where the table is, or is to be.")],
+    directory: Annotated[
+        str,
+        typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
+    ],
     *,
     kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
     once: Annotated[
@@ -85,6 +97,7 @@ def archive(  # noqa: PLR0913 - each is an option
     ] = False,
     table: TableOption = "",
     catalog: CatalogOption = None,
+    storage_option: StorageOption = None,
     option: SourceOptionsOption = None,
     master: MasterOption = None,
     json: output.JsonOption = False,
@@ -113,6 +126,7 @@ def archive(  # noqa: PLR0913 - each is an option
         compact=compact,
         name=table,
         catalog=parse_pairs(catalog, "--catalog"),
+        storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
     if clean:
@@ -178,6 +192,7 @@ def audit(  # noqa: PLR0913 - each is an option
     ] = None,
     table: TableOption = "",
     catalog: CatalogOption = None,
+    storage_option: StorageOption = None,
     option: SourceOptionsOption = None,
     master: Annotated[
         str | None, typer.Option(help="Read the files on this Spark; else in this process.")
@@ -201,6 +216,7 @@ def audit(  # noqa: PLR0913 - each is an option
         options={**parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
         name=table,
         catalog=parse_pairs(catalog, "--catalog"),
+        storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
     audit_output.run(params, page, as_json=json)
@@ -243,10 +259,11 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
 
 
 def _clean(params: "Params") -> None:
-    """Open the table, which cleans it."""
+    """Open the table, which cleans a directory, and remove the orphans of an object store."""
     from roquet.spark.jobs.archive.archive_job import open_archive
 
     with open_archive(params) as table:
+        table.clean()
         number = table.state(()).number
     output.echo(f"{params.target} is clean, at commit {number}")
 

@@ -10,6 +10,7 @@ from roquet.cli.spark_jobs.commands import (
     CatalogOption,
     MasterOption,
     SourceOptionsOption,
+    StorageOption,
     TableOption,
     check_installed,
     check_java,
@@ -70,6 +71,7 @@ def replay(  # noqa: PLR0913 - each is an option
     kind: TableKindOption = None,
     table: TableOption = "",
     catalog: CatalogOption = None,
+    storage_option: StorageOption = None,
     option: SourceOptionsOption = None,
     master: MasterOption = None,
     json: output.JsonOption = False,
@@ -99,6 +101,7 @@ def replay(  # noqa: PLR0913 - each is an option
         tasks=tasks,
         name=table,
         catalog=parse_pairs(catalog, "--catalog"),
+        storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
     _replay(params, as_json=json)

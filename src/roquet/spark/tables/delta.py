@@ -5,8 +5,10 @@ Offsets are application transactions of the table, `roquet/TOPIC/BROKER/QUEUE` f
 Delta keeps these for ever, longer than log entries. The entry's own metadata repeats them for
 inspection and lists the queues.
 
-An entry is made for the version that was read, or not at all; when another writer came first, a
-clean-up for example, the table is read again.
+An entry is made for the version that was read, or not at all: by a link in a directory, by a
+conditional request in an object store. When another writer came first, a clean-up for example, the
+table is read again. So it is when the answer of an object store was lost: the entry may be there,
+and names its attempt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -20,12 +22,17 @@ from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
+from roquet.spark.tables.delta_storage import LOG, check_free, explained_log, log_options
 from roquet.spark.tables.disk import Disk, sync
+from roquet.spark.tables.object_location import StagingDirectory, TableLocation
+from roquet.spark.tables.object_staging import ObjectStaging
+from roquet.spark.tables.object_store import explanation
 from roquet.spark.tables.partitioning import NO_DAY, schema_of
 from roquet.spark.tables.staging import Staging, check_target
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
+    StagingArea,
     TableCommit,
     TableState,
     agree_identity,
@@ -44,64 +51,76 @@ HISTORY_MAX: Final = 100
 
 
 class DeltaTable:
-    """An archive as a Delta table in a directory."""
+    """An archive as a Delta table, in a directory or an object store."""
 
-    def __init__(self, root: Path, wanted: ArchiveIdentity, disk: Disk | None = None) -> None:
+    def __init__(
+        self, root: TableLocation, wanted: ArchiveIdentity, disk: Disk | None = None
+    ) -> None:
         check_installed()
-        check_target(root, "delta")
         self._root = root
         self._disk = disk or Disk()
-        self._staging = Staging(root, root, self._disk)
+        self._staging = _staging_area(root, self._disk)
         try:
-            self._log, self.identity = self._opened(wanted)
-            self._known = set(self._queues())
-            self._staging.undo_unless_committed(self._number())
-            self._staging.sweep()
+            with explained_log(root):
+                self._log, self.identity = self._opened(wanted)
+                self._known = set(self._queues())
+            self._staging.settle(self._number())
+            if self._staging.has_leftovers():
+                self.clean()
         except BaseException:
             self._staging.close()
             raise
 
     def state(self, queues: Iterable[QueueKey] = ()) -> TableState:
         """The last commit, and the offsets of these and all known queues."""
-        self._log.update_incremental()
+        self._update()
         self._known |= {*queues}
-        versions = {queue: self._log.transaction_version(self._app(queue)) for queue in self._known}
-        offsets = {queue: offset for queue, offset in versions.items() if offset is not None}
-        return TableState(
-            self._number(), offsets, topic_ids(self._log, self.identity.topic, offsets)
-        )
+        with explained_log(self._root):
+            versions = {
+                each: self._log.transaction_version(self._app(each)) for each in self._known
+            }
+            offsets = {queue: offset for queue, offset in versions.items() if offset is not None}
+            ids = topic_ids(self._log, self.identity.topic, offsets)
+            return TableState(self._number(), offsets, ids)
 
-    def begin(self) -> Path:
-        """A new staging directory for one attempt."""
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The options of the object store, if the table lies in one."""
+        return {} if isinstance(self._root, Path) else self._root.options
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write their files."""
         return self._staging.begin()
 
     def commit(self, commit: TableCommit) -> None:
-        """Move the files to their days, then add the log entry."""
+        """Bring the files to their days, then add the log entry."""
         before = from_json(commit.before)
         check_base(commit, self.state(from_json(commit.after)))
-        self._staging.intend(commit)
-        self._staging.place(commit.attempt, commit.added)
+        self._staging.publish(commit)
         for _ in range(TRIES):
             if self._entered(commit):
                 break
             check_base(commit, self.state(before))
         else:
             check_base(commit, TableState(-1, {}))
-        self._staging.undo_unless_committed(commit.number)
-        self._staging.sweep()
+        self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
         """The files that the log names."""
-        self._log.update_incremental()
+        self._update()
         actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
         return [_file_of(action) for action in actions]
 
-    def path(self, file: DataFile) -> Path:
-        """The path of one of the files."""
-        return self._staging.path(file)
+    def path(self, file: DataFile) -> str:
+        """The path or URL of one of the files."""
+        return self._staging.address(file)
+
+    def clean(self) -> int:
+        """Remove files that no version of the table names and no commit can name any more."""
+        return self._staging.clean(self._all_named)
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock of a directory, the mark of a run in an object store."""
         self._staging.close()
 
     def __enter__(self) -> Self:
@@ -113,27 +132,70 @@ class DeltaTable:
     def _opened(self, wanted: ArchiveIdentity) -> "tuple[Log, ArchiveIdentity]":
         """The table's log and the archive's identity; creates the table when there is none."""
         from deltalake import DeltaTable as Log
+        from deltalake.exceptions import DeltaError
+
+        options = log_options(self._root)
+        if not Log.is_deltatable(str(self._root), options):
+            identity = agree_identity(wanted, None, self._root)
+            try:
+                return self._made(identity), identity
+            except (OSError, DeltaError):
+                # In an object store another archive came first, or only the answer was lost.
+                if isinstance(self._root, Path) or not Log.is_deltatable(self._root.url, options):
+                    raise
+        log = Log(str(self._root), storage_options=options)
+        return log, agree_identity(wanted, identity_of(log, self._root), self._root)
+
+    def _made(self, identity: ArchiveIdentity) -> "Log":
+        from deltalake import DeltaTable as Log
         from deltalake import Schema
 
-        if Log.is_deltatable(str(self._root)):
-            log = Log(str(self._root))
-            return log, agree_identity(wanted, identity_of(log, self._root), self._root)
-        identity = agree_identity(wanted, None, self._root)
         columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
-        log = Log.create(
+        return Log.create(
             str(self._root),
             Schema.from_arrow(columns),
             mode="error",
             partition_by=["day"],
             name=identity.topic,
             description=msgspec.json.encode({"roquet": identity}).decode(),
+            storage_options=log_options(self._root),
         )
-        return log, identity
+
+    def _update(self) -> None:
+        """Read the log's newest entries."""
+        with explained_log(self._root):
+            self._log.update_incremental()
 
     def _entered(self, commit: TableCommit) -> bool:
         """Add the log entry; False when another writer added one first."""
+        from deltalake.exceptions import CommitFailedError, DeltaError
+
+        try:
+            self._add_entry(commit)
+        except CommitFailedError:
+            return self._is_entered(commit)
+        except (OSError, DeltaError) as error:
+            if isinstance(self._root, Path):
+                raise
+            if not self._is_entered(commit):
+                raise explanation(error, self._root) from error
+            return True
+        self._update()
+        if isinstance(self._root, Path):
+            self._keep(self._root / LOG)
+        return True
+
+    def _is_entered(self, commit: TableCommit) -> bool:
+        """Whether the log has this very commit: its answer was lost, or it was sent twice."""
+        self._update()
+        if self._number() < commit.number:
+            return False
+        with explained_log(self._root):
+            notes = [entry.get("roquet", {}) for entry in self._log.history(HISTORY_MAX)]
+        return any(note.get("attempt") == commit.attempt for note in notes)
+
+    def _add_entry(self, commit: TableCommit) -> None:
         from deltalake import CommitProperties, Transaction
-        from deltalake.exceptions import CommitFailedError
 
         after = from_json(commit.after)
         marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
@@ -143,6 +205,7 @@ class DeltaTable:
                 marks.append(Transaction(f"{self._app()}/{broker}", number))
         note = {
             "number": commit.number,
+            "attempt": commit.attempt,
             "offsets": commit.after,
             "topic_ids": dict(commit.topic_ids),
         }
@@ -151,25 +214,28 @@ class DeltaTable:
             max_commit_retries=0,
             app_transactions=marks,
         )
-        try:
-            self._log.create_write_transaction(
-                self._actions(commit),
-                "append",
-                self._log.schema(),
-                partition_by=["day"],
-                commit_properties=properties,
-            )
-        except CommitFailedError:
-            return False
-        self._log.update_incremental()
-        self._keep()
-        return True
+        self._log.create_write_transaction(
+            self._actions(commit),
+            "append",
+            self._log.schema(),
+            partition_by=["day"],
+            commit_properties=properties,
+        )
 
-    def _keep(self) -> None:
+    def _keep(self, entries: Path) -> None:
         """Make the newest entry durable; deltalake does not sync files."""
-        entries = self._root / "_delta_log"
         sync(entries / f"{self._log.version():020}.json")
         self._disk.sync(entries)
+
+    def _all_named(self) -> set[str]:
+        """The paths of the table's files, and of those that older versions still have."""
+        with explained_log(self._root):
+            self._log.update_incremental()
+            actions = pa.table(self._log.get_add_actions(flatten=True))
+            removed = self._log.vacuum(
+                retention_hours=0, dry_run=True, enforce_retention_duration=False
+            )
+        return {*actions["path"].to_pylist(), *removed}
 
     def _actions(self, commit: TableCommit) -> "list[AddAction | RemoveAction]":
         from deltalake.transaction import RemoveAction
@@ -213,7 +279,7 @@ def check_installed() -> None:
         raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
-def identity_of(log: "Log", root: Path) -> ArchiveIdentity:
+def identity_of(log: "Log", root: TableLocation) -> ArchiveIdentity:
     """The identity of the archive in a Delta table; ConfigError when it is no archive."""
     try:
         return msgspec.json.decode(log.metadata().description or "", type=_Note).roquet
@@ -253,3 +319,12 @@ def _file_of(action: Mapping[str, Any]) -> DataFile:
         rows=action["num_records"],
         size=action["size_bytes"],
     )
+
+
+def _staging_area(root: TableLocation, disk: Disk) -> StagingArea:
+    """The staging of a table that is there or may be made; ConfigError when something else is."""
+    if isinstance(root, Path):
+        check_target(root, "delta")
+        return Staging(root, root, disk)
+    check_free(root)
+    return ObjectStaging(root)

@@ -2,13 +2,16 @@
 
 Offsets and the number of the commit are a property of the table, set by the change that adds the
 snapshot, so they outlive expired snapshots. The catalog accepts the change only for the snapshot
-that was read. The default catalog is an SQLite file in the directory.
+that was read. The default catalog is an SQLite file in the directory; a table in an object store
+needs another one.
 
 Rows are partitioned by Iceberg's own transform, the day of `stored_at`, without a column for it.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
@@ -16,11 +19,21 @@ import msgspec
 from roquet.model.errors import ConfigError
 from roquet.spark.queue_offsets import QueueKey, from_json
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.object_location import (
+    ENDPOINT,
+    REGION,
+    ObjectLocation,
+    StagingDirectory,
+    TableLocation,
+)
+from roquet.spark.tables.object_staging import ObjectStaging
+from roquet.spark.tables.object_store import ObjectStore, explained
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging, check_target
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
+    StagingArea,
     TableCommit,
     TableConflict,
     TableNote,
@@ -33,6 +46,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.manifest import DataFile as Entry
     from pyiceberg.table import Table as IceTable
+    from pyiceberg.table.snapshots import Snapshot
 
 NAMESPACE: Final = "roquet"
 
@@ -51,6 +65,14 @@ SETTINGS: Final[Mapping[str, str]] = {
     "write.metadata.previous-versions-max": "100",
 }
 
+IO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {ENDPOINT: "s3.endpoint", REGION: "s3.region"}
+)
+"""pyiceberg's names of our options; it has credentials from the environment itself."""
+
+REGION_DEFAULT: Final = "us-east-1"
+"""Without a region pyiceberg asks AWS, whatever the endpoint is."""
+
 TRIES: Final = 20
 """Attempts to commit a change while other writers commit theirs."""
 
@@ -60,7 +82,7 @@ class IcebergTable:
 
     def __init__(
         self,
-        root: Path,
+        root: TableLocation,
         wanted: ArchiveIdentity,
         disk: Disk | None = None,
         *,
@@ -68,63 +90,70 @@ class IcebergTable:
         catalog: Mapping[str, str] | None = None,
     ) -> None:
         check_installed()
-        if not catalog:
-            check_target(root, "iceberg")
-        self._disk = disk or Disk()
-        self._disk.make(root)
+        self._root, self._disk = root, disk or Disk()
+        _prepare(root, catalog or {}, self._disk)
         self._name = name or name_of(wanted.topic)
         self._catalog = catalog_of(root, catalog or {})
-        self._table, self.identity = self._opened(root, wanted)
-        home = local_path(self._table.location())
-        self._staging = Staging(home, home / "data", self._disk)
+        with _explained(root):
+            self._table, self.identity = self._opened(root, wanted)
+        self._staging = _staging_area(root, self._table.location(), self._disk)
         try:
-            self._staging.undo_unless_committed(self.state().number)
-            self._staging.sweep()
+            self._staging.settle(self.state().number)
+            if self._staging.has_leftovers():
+                self.clean()
         except BaseException:
             self._staging.close()
             raise
 
     def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
         """The last commit and its offsets."""
-        self._table.refresh()
-        text = self._table.properties.get(STATE)
-        if text is None:
-            return TableState(0, {})
-        note = msgspec.json.decode(text, type=TableNote)
+        note = self._note()
         return TableState(note.number, from_json(note.offsets), note.topic_ids)
 
-    def begin(self) -> Path:
-        """A new staging directory for one attempt."""
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The options of the object store, if the table lies in one."""
+        return {} if isinstance(self._root, Path) else self._root.options
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write their files."""
         return self._staging.begin()
 
     def commit(self, commit: TableCommit) -> None:
-        """Move the files to their days, then commit the snapshot."""
-        from pyiceberg.exceptions import CommitFailedException
+        """Bring the files to their days, then commit the snapshot."""
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
         check_base(commit, self.state())
-        self._staging.intend(commit)
-        self._staging.place(commit.attempt, commit.added)
+        self._staging.publish(commit)
         for _ in range(TRIES):
             try:
-                self._change(commit)
+                with _explained(self._root):
+                    self._change(commit)
                 break
-            except CommitFailedException:  # another writer's change came first
+            except (CommitFailedException, CommitStateUnknownException):
+                # Another writer's change came first, or only the answer was lost.
+                if self._note().attempt == commit.attempt:
+                    break
                 check_base(commit, self.state())
         else:
             raise TableConflict(
                 f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
             )
-        self._staging.undo_unless_committed(commit.number)
-        self._staging.sweep()
+        self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
         """The files of the current snapshot."""
-        self._table.refresh()
-        return [_file_of(entry) for entry in self._entries()]
+        with _explained(self._root):
+            self._table.refresh()
+            return [_file_of(entry) for entry in self._entries(self._table.current_snapshot())]
 
-    def path(self, file: DataFile) -> Path:
-        """The path of one of the files."""
-        return self._staging.path(file)
+    def path(self, file: DataFile) -> str:
+        """The path or URL of one of the files."""
+        return self._staging.address(file)
+
+    def clean(self) -> int:
+        """Remove files that no snapshot names and no commit can name any more."""
+        return self._staging.clean(self._all_named)
 
     def close(self) -> None:
         """Release the lock and close the catalog."""
@@ -139,7 +168,9 @@ class IcebergTable:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _opened(self, root: Path, wanted: ArchiveIdentity) -> "tuple[IceTable, ArchiveIdentity]":
+    def _opened(
+        self, root: TableLocation, wanted: ArchiveIdentity
+    ) -> "tuple[IceTable, ArchiveIdentity]":
         """The table and the archive's identity; creates the table when there is none."""
         from pyiceberg.exceptions import NoSuchTableError
 
@@ -168,7 +199,7 @@ class IcebergTable:
             spec.add_field("stored_at", DayTransform(), "day")
         table = self._catalog.load_table(self._name)
         try:
-            local_path(table.location())
+            _check_place(self._root, table.location())
         except ConfigError:
             self._catalog.drop_table(self._name)
             raise
@@ -176,7 +207,7 @@ class IcebergTable:
 
     def _change(self, commit: TableCommit) -> None:
         """Commit snapshot and offsets in one change; raises CommitFailedException."""
-        known = TableNote(commit.number, commit.after, commit.topic_ids)
+        known = TableNote(commit.number, commit.after, commit.topic_ids, commit.attempt)
         note = msgspec.json.encode(known).decode()
         summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
         gone = {f"day={file.day}/{file.name}" for file in commit.removed}
@@ -184,11 +215,25 @@ class IcebergTable:
             change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note})
             producer = change.update_snapshot(snapshot_properties=summary)
             with producer.overwrite() if gone else producer.fast_append() as snapshot:
-                for entry in self._entries() if gone else ():
+                for entry in self._entries(self._table.current_snapshot()) if gone else ():
                     if _file_of(entry).path in gone:
                         snapshot.delete_data_file(entry)
                 for entry in self._described(commit.added):
                     snapshot.append_data_file(entry)
+
+    def _note(self) -> TableNote:
+        """The state in the newest version of the table."""
+        with _explained(self._root):
+            self._table.refresh()
+        text = self._table.properties.get(STATE)
+        return msgspec.json.decode(text, type=TableNote) if text else TableNote(0, {})
+
+    def _all_named(self) -> set[str]:
+        """The paths of the files of all snapshots."""
+        with _explained(self._root):
+            self._table.refresh()
+            snapshots = list(self._table.snapshots())
+            return {_file_of(entry).path for each in snapshots for entry in self._entries(each)}
 
     def _names(self) -> str:
         return self._table.schema().name_mapping.model_dump_json()
@@ -202,18 +247,67 @@ class IcebergTable:
             path = f"{where}/data/{file.path}"
             yield parquet_file_to_data_file(self._table.io, self._table.metadata, path)
 
-    def _entries(self) -> "Iterable[Entry]":
-        snapshot = self._table.current_snapshot()
+    def _entries(self, snapshot: "Snapshot | None") -> "Iterable[Entry]":
         if snapshot is not None:
             for manifest in snapshot.manifests(self._table.io):
                 for entry in manifest.fetch_manifest_entry(self._table.io):
                     yield entry.data_file
 
 
-def catalog_of(root: Path, options: Mapping[str, str]) -> "Catalog":
+def _prepare(root: TableLocation, catalog: Mapping[str, str], disk: Disk) -> None:
+    """Create a directory, or check a bucket; ConfigError where there is something else."""
+    if isinstance(root, Path):
+        if not catalog:
+            check_target(root, "iceberg")
+        disk.make(root)
+    else:
+        check_catalog(root, catalog)
+        ObjectStore(root).check_bucket()
+
+
+def check_catalog(root: ObjectLocation, catalog: Mapping[str, str]) -> None:
+    """Raise ConfigError without a catalog: an object store is no place for an SQLite file."""
+    if not catalog:
+        raise ConfigError(
+            f"an Iceberg table in {root} needs a catalog elsewhere: --catalog type=sql --catalog "
+            "uri=DATABASE, or --catalog type=rest --catalog uri=http://…"
+        )
+
+
+def _staging_area(root: TableLocation, home: str, disk: Disk) -> StagingArea:
+    if isinstance(root, Path):
+        directory = local_path(home)
+        return Staging(directory, directory / "data", disk)
+    return ObjectStaging(ObjectLocation(f"{home.rstrip('/')}/data", root.options))
+
+
+def _check_place(root: TableLocation, home: str) -> None:
+    """ConfigError when a catalog has put a new table elsewhere than into such a place."""
+    if isinstance(root, Path):
+        local_path(home)
+    elif not home.startswith("s3://"):
+        raise ConfigError(f"the catalog puts the table to {home}, and not into {root}")
+
+
+@contextmanager
+def _explained(root: TableLocation) -> Iterator[None]:
+    if isinstance(root, Path):
+        yield
+    else:
+        with explained(root):
+            yield
+
+
+def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
     """The catalog with these options; without options the SQLite catalog of the directory."""
     from pyiceberg.catalog import load_catalog
 
+    if not isinstance(root, Path):
+        known = {
+            IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
+        }
+        known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
+        return load_catalog("roquet", **{**known, "warehouse": root.url, **options})
     local_path(options.get("warehouse", ""))
     mark = root.resolve() / "catalog.db"
     own = {"type": "sql", "uri": f"sqlite:///{mark}", "warehouse": f"file://{root.resolve()}"}

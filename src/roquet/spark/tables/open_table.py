@@ -1,5 +1,6 @@
 """open_table: opens or creates an archive's table of a kind."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -8,9 +9,13 @@ from urllib.request import url2pathname
 
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
+from roquet.spark.tables.object_location import TableLocation, is_object_url, parse_location
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable
 
 KINDS: Final = ("parquet", "delta", "iceberg")
+
+OBJECT_STORE_KINDS: Final = ("delta", "iceberg")
+"""Kinds whose commits need no renames and no locks."""
 
 
 def open_table(
@@ -20,29 +25,45 @@ def open_table(
     *,
     name: str = "",
     catalog: Mapping[str, str] = {},
+    storage: Mapping[str, str] = {},
 ) -> ArchiveTable:
-    """The table of this kind in a directory, created when there is none.
+    """The table of this kind in a directory or an object store, created when there is none.
 
     `name` and `catalog` are for Iceberg: NAMESPACE.TABLE, and a catalog other than the directory's.
+    `storage` are options of the object store.
     Raises ConfigError for wrong arguments and TableConflict when another archive writes to it.
     """
     if kind not in KINDS:
         raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
     if kind != "iceberg" and (name or catalog):
         raise ConfigError(f"a name and a catalog are for Iceberg tables, not for {kind}")
-    root = directory(target)
     # Each imports what it needs: deltalake and pyiceberg are extras.
-    if kind == "parquet":
-        from roquet.spark.tables.parquet import ParquetTable
-
-        return ParquetTable(root, wanted)
     if kind == "delta":
         from roquet.spark.tables.delta import DeltaTable
 
-        return DeltaTable(root, wanted)
-    from roquet.spark.tables.iceberg import IcebergTable
+        return DeltaTable(table_location(target, storage), wanted)
+    if kind == "iceberg":
+        from roquet.spark.tables.iceberg import IcebergTable
 
-    return IcebergTable(root, wanted, name=name, catalog=catalog)
+        root = table_location(target, storage)
+        return IcebergTable(root, wanted, name=name, catalog=catalog)
+    _check_is_directory(kind, target, storage)
+    from roquet.spark.tables.parquet import ParquetTable
+
+    return ParquetTable(directory(target), wanted)
+
+
+def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocation:
+    """The directory or object store of a path or URL; `storage` are the store's options.
+
+    Raises ConfigError for what cannot be used. The environment gives options that are not in
+    `storage`.
+    """
+    if is_object_url(target):
+        return parse_location(target, storage, os.environ)
+    if storage:
+        raise ConfigError(f"storage options are for object stores, and {target} is a directory")
+    return directory(target)
 
 
 def directory(target: str) -> Path:
@@ -50,8 +71,19 @@ def directory(target: str) -> Path:
     parts = urlsplit(target)
     if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
         raise ConfigError(
-            f"{target}: an archive needs a directory that the driver and all workers see; "
-            f"{parts.scheme} is none. Mount it, or archive to a directory and copy that"
+            f"{parts.scheme}:// is no directory, and here one is needed that the driver and all "
+            "workers see: mount it, or give another place"
         )
     path = Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(target)
     return path.expanduser().absolute()
+
+
+def _check_is_directory(kind: str, target: str, storage: Mapping[str, str]) -> None:
+    """ConfigError, which names the kinds that can, for a kind that cannot lie in object stores."""
+    if is_object_url(target):
+        location = table_location(target, storage)
+        raise ConfigError(
+            f"{location}: a table of kind {kind} needs the renames and locks of a directory; in an "
+            f"object store use --kind {' or '.join(OBJECT_STORE_KINDS)}"
+        )
+    table_location(target, storage)

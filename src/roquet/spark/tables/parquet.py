@@ -9,7 +9,7 @@ A commit that merges files moves the new one before it removes the old ones: a r
 sees some messages twice. Delta and Iceberg tables do not have this gap.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -57,6 +57,11 @@ class ParquetTable:
             return TableState(0, {})
         return TableState(newest.number, from_json(newest.after), newest.topic_ids)
 
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """Empty: the files lie in a directory."""
+        return {}
+
     def begin(self) -> Path:
         """A new staging directory for one attempt."""
         return self._staging.begin()
@@ -76,9 +81,13 @@ class ParquetTable:
         """The files in the directories of the days."""
         return [_file_of(path) for path in sorted(self._staging.days.glob("day=*/*.parquet"))]
 
-    def path(self, file: DataFile) -> Path:
+    def path(self, file: DataFile) -> str:
         """The path of one of the files."""
-        return self._staging.path(file)
+        return self._staging.address(file)
+
+    def clean(self) -> int:
+        """Nothing: opening the table has done it."""
+        return 0
 
     def close(self) -> None:
         """Release the lock."""
@@ -113,7 +122,7 @@ class ParquetTable:
         if self._staging.is_waiting(commit.attempt):
             self._staging.place(commit.attempt, commit.added)
             for file in commit.removed:
-                self._disk.remove(self.path(file))
+                self._disk.remove(self._staging.path(file))
             self._staging.sweep()
 
     def _newest(self) -> TableCommit | None:

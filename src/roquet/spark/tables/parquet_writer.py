@@ -8,17 +8,15 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from uuid import uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from roquet.spark.tables.disk import sync
+from roquet.spark.tables.object_location import StagingDirectory
+from roquet.spark.tables.object_store import open_source
+from roquet.spark.tables.output_files import make_durable, new_file, remove_file
 from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS, split_by_day
 from roquet.spark.tables.table import DataFile
-
-PREFIX: Final = "roquet-"
-"""Prefix of the file names of archives."""
 
 GROUP_BYTES: Final = 32 * 1024 * 1024
 """Arrow bytes of one row group: large ones are read faster, but a worker holds one in memory."""
@@ -40,7 +38,9 @@ BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "stored_at")
 class PartitionedWriter:
     """Writes the rows of one task to files in `directory`, partitioned by day."""
 
-    def __init__(self, directory: Path, schema: pa.Schema, compression: str = COMPRESSION) -> None:
+    def __init__(
+        self, directory: StagingDirectory, schema: pa.Schema, compression: str = COMPRESSION
+    ) -> None:
         self._directory, self._schema, self._compression = directory, schema, compression
         self._open: dict[str, _OpenFile] = {}
         self._written: list[DataFile] = []
@@ -62,14 +62,17 @@ class PartitionedWriter:
         """Complete all files durably, and return them."""
         for day in list(self._open):
             self._end(day)
-        sync(self._directory)
+        make_durable(self._directory)
         return self._written
 
     def abort(self) -> None:
-        """Close the files without completing them; the owner of the directory removes them."""
-        for file in self._open.values():
-            file.abort()
+        """Give up all files; in a directory its owner removes them."""
+        for open_file in self._open.values():
+            open_file.abort()
+        for file in self._written:
+            remove_file(self._directory, file.day, file.name)
         self._open.clear()
+        self._written.clear()
 
     def _end(self, day: str) -> None:
         self._written.append(self._open.pop(day).close())
@@ -78,15 +81,16 @@ class PartitionedWriter:
 class _OpenFile:
     """An open file; rows are gathered into row groups."""
 
-    def __init__(self, directory: Path, day: str, schema: pa.Schema, compression: str) -> None:
-        self._path = directory / f"{PREFIX}{uuid4().hex}.parquet"
+    def __init__(
+        self, directory: StagingDirectory, day: str, schema: pa.Schema, compression: str
+    ) -> None:
+        self._file = new_file(directory, day)
         self._day, self._schema = day, schema
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._footers: list[pq.FileMetaData] = []
-        self._sink = self._path.open("xb")
         self._writer = pq.ParquetWriter(
-            self._sink,
+            self._file.stream,
             schema,
             compression=compression,
             compression_level=LEVELS.get(compression),
@@ -98,7 +102,7 @@ class _OpenFile:
     @property
     def size(self) -> int:
         """Bytes written so far, without gathered rows."""
-        return self._sink.tell()
+        return int(self._file.stream.tell())
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._gathered.append(batch)
@@ -111,18 +115,17 @@ class _OpenFile:
         """Complete the file durably."""
         self._flush()
         self._writer.close()
-        size = self._sink.tell()
-        self._sink.close()
-        sync(self._path)
+        size = self.size
+        self._file.complete()
         least, most = column_bounds(self._footers[0])
         return DataFile(
-            name=self._path.name, day=self._day, rows=self._rows, size=size, least=least, most=most
+            name=self._file.name, day=self._day, rows=self._rows, size=size, least=least, most=most
         )
 
     def abort(self) -> None:
         with suppress(OSError, pa.ArrowException):  # the disk may be full
             self._writer.close()
-        self._sink.close()
+        self._file.discard()
 
     def _flush(self) -> None:
         if self._gathered:
@@ -146,9 +149,14 @@ def column_bounds(footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, An
     return least, most
 
 
-def read_sorted(paths: Sequence[Path], schema: pa.Schema) -> pa.Table:
+def read_sorted(
+    paths: Sequence[str | Path], schema: pa.Schema, storage: Mapping[str, str] = {}
+) -> pa.Table:
     """The rows of several files, sorted by queue and offset."""
-    rows = pa.concat_tables(pq.read_table(path, schema=schema, partitioning=None) for path in paths)
+    rows = pa.concat_tables(
+        pq.read_table(open_source(path, storage), schema=schema, partitioning=None)
+        for path in paths
+    )
     return rows.sort_by([(name, "ascending") for name in ("broker", "queue_id", "queue_offset")])
 
 

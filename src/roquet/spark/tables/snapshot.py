@@ -5,7 +5,7 @@ the columns that identify messages; only an archive knows the offsets at which i
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,10 @@ import msgspec
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
-from roquet.spark.tables.open_table import KINDS, directory
+from roquet.spark.tables.delta_storage import LOG, explained_log, log_options
+from roquet.spark.tables.object_location import ObjectLocation, TableLocation
+from roquet.spark.tables.object_store import ObjectStore, explained
+from roquet.spark.tables.open_table import KINDS, OBJECT_STORE_KINDS, directory, table_location
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
 from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
 
@@ -32,6 +35,9 @@ class TableSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """parquet, delta or iceberg; files for Parquet files without an archive."""
     paths: tuple[str, ...]
+    """Paths, or URLs of an object store."""
+    storage: Mapping[str, str] = {}
+    """The options of the object store."""
     end: QueueOffsets | None = None
     """Offsets at which the archive ends; None for other tables."""
     begin: QueueOffsets | None = None
@@ -49,6 +55,7 @@ def read_snapshot(
     kind: str | None = None,
     name: str = "",
     catalog: Mapping[str, str] = {},
+    storage: Mapping[str, str] = {},
     pause: Callable[[int], object] = lambda ms: time.sleep(ms / 1000),
 ) -> TableSnapshot:
     """The table's present content; without `kind` the directory is inspected for it.
@@ -56,25 +63,57 @@ def read_snapshot(
     Raises ConfigError when it is no table or the archive of another topic, TableConflict when a
     commit of a Parquet archive stays unfinished.
     """
-    root = directory(target)
-    if not root.exists() and not catalog:
-        raise ConfigError(f"there is no {root}: give the directory of a table")
-    table_kind = kind or ("iceberg" if catalog else kind_of(root))
-    if table_kind not in KINDS:
-        raise ConfigError(f"no kind of table {table_kind!r}{suggest(table_kind, KINDS)}")
-    if table_kind != "parquet" and not catalog and not (root / KIND_MARKERS[table_kind]).exists():
-        raise ConfigError(f"{root} is no {table_kind} table: it has no {KIND_MARKERS[table_kind]}")
-    if table_kind == "iceberg":
-        snapshot = _iceberg(root, topic, name, catalog)
-    elif table_kind == "delta":
-        snapshot = _delta(root)
+    if kind is not None and kind not in KINDS:
+        raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
+    root = table_location(target, storage)
+    if isinstance(root, ObjectLocation):
+        snapshot = _of_object_store(root, topic, kind, (name, catalog))
     else:
-        snapshot = (
-            _parquet(root, pause) if (root / KIND_MARKERS["parquet"]).exists() else _files(root)
-        )
+        snapshot = _of_directory(root, topic, kind, (name, catalog), pause)
     if topic and snapshot.topic not in ("", topic):
         raise ConfigError(f"{root} is the archive of topic {snapshot.topic!r}, not of {topic!r}")
     return snapshot if snapshot.topic else msgspec.structs.replace(snapshot, topic=topic)
+
+
+def _of_directory(
+    root: Path,
+    topic: str,
+    kind: str | None,
+    iceberg_table: tuple[str, Mapping[str, str]],
+    pause: Callable[[int], object],
+) -> TableSnapshot:
+    name, catalog = iceberg_table
+    if not root.exists() and not catalog:
+        raise ConfigError(f"there is no {root}: give the directory of a table")
+    kind = kind or ("iceberg" if catalog else kind_of(root))
+    if kind != "parquet" and not catalog and not (root / KIND_MARKERS[kind]).exists():
+        raise ConfigError(f"{root} is no {kind} table: it has no {KIND_MARKERS[kind]}")
+    if kind == "iceberg":
+        return _iceberg(root, topic, name, catalog)
+    if kind == "delta":
+        return _delta(root)
+    is_archive = (root / KIND_MARKERS["parquet"]).exists()
+    return _parquet(root, pause) if is_archive else _files(root)
+
+
+def _of_object_store(
+    root: ObjectLocation,
+    topic: str,
+    kind: str | None,
+    iceberg_table: tuple[str, Mapping[str, str]],
+) -> TableSnapshot:
+    name, catalog = iceberg_table
+    if kind is not None and kind not in OBJECT_STORE_KINDS:
+        kinds = " and ".join(OBJECT_STORE_KINDS)
+        raise ConfigError(f"{root}: tables in object stores are of kind {kinds}, not {kind}")
+    store = ObjectStore(root)
+    store.check_bucket()
+    if kind == "iceberg" or (kind is None and catalog):
+        with explained(root):
+            return _iceberg(root, topic, name, catalog)
+    if LOG not in store.names():
+        raise ConfigError(f"{root} is no delta table: it has no {LOG}")
+    return _delta(root)
 
 
 def kind_of(root: Path) -> str:
@@ -129,18 +168,30 @@ def _commit(root: Path, number: int) -> TableCommit | None:
     return msgspec.json.decode(path.read_bytes(), type=TableCommit) if path.exists() else None
 
 
-def _delta(root: Path) -> TableSnapshot:
+def _delta(root: TableLocation) -> TableSnapshot:
     from roquet.spark.tables import delta
 
     delta.check_installed()
+    with explained_log(root):
+        return _delta_snapshot(root)
+
+
+def _delta_snapshot(root: TableLocation) -> TableSnapshot:
     from deltalake import DeltaTable as Log
 
-    log = Log(str(root))
-    paths = tuple(sorted(str(directory(uri)) for uri in log.file_uris()))
+    from roquet.spark.tables import delta
+
+    log = Log(str(root), storage_options=log_options(root))
+    uris: Sequence[str] = log.file_uris()
+    storage: Mapping[str, str] = {}
+    if isinstance(root, ObjectLocation):
+        paths, storage = tuple(sorted(uris)), root.options
+    else:
+        paths = tuple(sorted(str(directory(uri)) for uri in uris))
     try:
         topic = delta.identity_of(log, root).topic
     except ConfigError:  # no archive, but perhaps with the right columns
-        return TableSnapshot(kind="delta", paths=paths)
+        return TableSnapshot(kind="delta", paths=paths, storage=storage)
     notes = [entry["roquet"] for entry in log.history() if "roquet" in entry]
     entries = [msgspec.convert(note, TableNote) for note in notes]
     app = f"roquet/{topic}"
@@ -150,6 +201,7 @@ def _delta(root: Path) -> TableSnapshot:
         topic=topic,
         kind="delta",
         paths=paths,
+        storage=storage,
         end={queue: end for queue, end in ends.items() if end is not None},
         begin=next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
         number=log.transaction_version(app) or 0,
@@ -157,20 +209,28 @@ def _delta(root: Path) -> TableSnapshot:
     )
 
 
-def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> TableSnapshot:
+def _iceberg(
+    root: TableLocation, topic: str, name: str, catalog: Mapping[str, str]
+) -> TableSnapshot:
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
+    storage: Mapping[str, str] = {}
+    if isinstance(root, ObjectLocation):
+        iceberg.check_catalog(root, catalog)
+        storage = root.options
     with closing(iceberg.catalog_of(root, catalog)) as opened:
         table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
     paths = []
     for task in table.scan().plan_files():
         if task.delete_files:
             raise ConfigError(f"{root} keeps deleted rows in files of their own: compact it first")
-        paths.append(str(iceberg.local_path(task.file.file_path)))
+        path = task.file.file_path
+        is_object = isinstance(root, ObjectLocation)
+        paths.append(path if is_object else str(iceberg.local_path(path)))
     identity = table.properties.get(iceberg.IDENTITY)
     if identity is None:
-        return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)))
+        return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage)
     state = table.properties.get(iceberg.STATE)
     now = msgspec.json.decode(state, type=TableNote) if state else TableNote(0, {})
     texts = [one.summary["roquet.offsets"] for one in table.snapshots()
@@ -180,6 +240,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
         topic=msgspec.json.decode(identity, type=ArchiveIdentity).topic,
         kind="iceberg",
         paths=tuple(sorted(paths)),
+        storage=storage,
         end=from_json(now.offsets),
         begin=from_json(first.offsets) if first else None,
         number=now.number,
@@ -187,7 +248,7 @@ def _iceberg(root: Path, topic: str, name: str, catalog: Mapping[str, str]) -> T
     )
 
 
-def _table(catalog: Any, root: Path, name: str) -> Any:
+def _table(catalog: Any, root: TableLocation, name: str) -> Any:
     """The table of that name; without a name the only table in our namespace."""
     from pyiceberg.exceptions import NoSuchTableError
 

@@ -9,7 +9,7 @@ Tasks write only into the directory of their attempt. It is removed with the att
 see files of killed or repeated tasks, and tasks that still run cannot write any more.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -70,6 +70,28 @@ class Staging:
         """Remove the directories of all attempts."""
         for attempt in sorted(self._attempts.iterdir()):
             self.disk.clear(attempt)
+
+    def publish(self, commit: TableCommit) -> None:
+        """Move the files of a commit to their days, and note which ones before that."""
+        self.intend(commit)
+        self.place(commit.attempt, commit.added)
+
+    def settle(self, number: int) -> None:
+        """Undo what was begun beyond the table's last commit, and remove all attempts."""
+        self.undo_unless_committed(number)
+        self.sweep()
+
+    def has_leftovers(self) -> bool:
+        """False: `settle` has removed them, since only the holder of the lock has attempts."""
+        return False
+
+    def clean(self, named: Callable[[], Collection[str]]) -> int:  # noqa: ARG002
+        """Nothing: `settle` has done it."""
+        return 0
+
+    def address(self, file: DataFile) -> str:
+        """The path of a file, as text."""
+        return str(self.path(file))
 
     def path(self, file: DataFile) -> Path:
         """The path at which readers see a file."""

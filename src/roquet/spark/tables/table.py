@@ -4,8 +4,7 @@ A commit has a number and the offsets that it continues from. It is refused when
 other offsets, because another archive has written: so no message is stored twice.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
@@ -13,6 +12,7 @@ import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.queue_offsets import OffsetsJson, QueueKey, QueueOffsets, from_json, to_json
+from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.partitioning import archive_columns
 
 FORMAT: Final = 1
@@ -96,7 +96,7 @@ class TableState(msgspec.Struct, frozen=True):
 
 
 class ArchiveTable(Protocol):
-    """A table opened for writing by one archive, locked until it is closed."""
+    """A table opened for writing by one archive, which locks it if it is a directory."""
 
     @property
     def identity(self) -> ArchiveIdentity:
@@ -105,8 +105,12 @@ class ArchiveTable(Protocol):
     def state(self, queues: Iterable[QueueKey]) -> TableState:
         """The last commit, with the offsets of these queues and of all others in the table."""
 
-    def begin(self) -> Path:
-        """A new staging directory for one attempt; those of earlier attempts are removed."""
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The options of the object store that its files lie in; empty for a directory."""
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write files; those of earlier attempts do not count."""
 
     def commit(self, commit: TableCommit) -> None:
         """Publish files and offsets, both or neither; TableConflict when the base has changed."""
@@ -114,11 +118,14 @@ class ArchiveTable(Protocol):
     def files(self) -> Sequence[DataFile]:
         """The files that readers see at present."""
 
-    def path(self, file: DataFile) -> Path:
-        """The path of one of these files."""
+    def path(self, file: DataFile) -> str:
+        """The path or URL of one of these files."""
+
+    def clean(self) -> int:
+        """Remove files that killed runs have left and no commit can name; returns how many."""
 
     def close(self) -> None:
-        """Release the table's lock."""
+        """Release what the archive holds."""
 
     def __enter__(self) -> Self:
         """The table itself."""
@@ -132,12 +139,39 @@ class ArchiveTable(Protocol):
         """Close the table."""
 
 
+class StagingArea(Protocol):
+    """Where the files of a Delta or Iceberg table are until a commit names them."""
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write their files."""
+
+    def publish(self, commit: TableCommit) -> None:
+        """Bring the files of a commit to their places, before the commit names them."""
+
+    def settle(self, number: int) -> None:
+        """Note the number of the table's last commit: what was begun beyond it is undone."""
+
+    def has_leftovers(self) -> bool:
+        """Whether `clean` is due: a run was killed, and no commit can name its files any more."""
+
+    def clean(self, named: Callable[[], Collection[str]]) -> int:
+        """Remove the files of killed runs but for the named paths; returns how many."""
+
+    def address(self, file: DataFile) -> str:
+        """The path or URL of a file."""
+
+    def close(self) -> None:
+        """Release what the archive holds."""
+
+
 class TableNote(msgspec.Struct, frozen=True):
     """An archive's state as JSON in the table's own metadata."""
 
     number: int
     offsets: OffsetsJson
     topic_ids: Mapping[str, str] = {}
+    attempt: str = ""
+    """The attempt of the commit, where the table has kept it."""
 
 
 def check_base(commit: TableCommit, state: TableState) -> None:

@@ -25,7 +25,7 @@ def archive_tasks(topic: "Topic", directory: Path) -> ArchiveTasks:
     )
     cluster = ClusterClient(settings)
     tasks = plan_tasks(settings, ranges(cluster.earliest(), cluster.latest()), cluster.addresses)
-    return ArchiveTasks(settings=settings, tasks=tasks, columns=COLUMNS, directory=str(directory))
+    return ArchiveTasks(settings=settings, tasks=tasks, columns=COLUMNS, directory=directory)
 
 
 def test_all_messages_are_in_the_files_of_the_tasks(topic: "Topic", tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_compaction_writes_the_rows_of_several_files_to_one(topic: "Topic", tmp_
     task_set = archive_tasks(topic, tmp_path)
     files = [file for number in range(2) for file in task_set.run(number).files]
     paths = [str(tmp_path / file.name) for file in files]
-    compaction = CompactionTasks(groups=[paths], columns=COLUMNS, directory=str(tmp_path))
+    compaction = CompactionTasks(groups=[paths], columns=COLUMNS, directory=tmp_path)
     [merged] = compaction.run(0).files
     assert merged.rows == 20
     rows = pq.read_table(tmp_path / merged.name)

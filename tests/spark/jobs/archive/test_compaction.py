@@ -114,6 +114,6 @@ def test_many_groups_take_several_commits(tmp_path: Path, monkeypatch: pytest.Mo
 def test_files_of_other_writers_are_left_alone(tmp_path: Path) -> None:
     with table_with_commits(tmp_path, 2) as table:
         for file in table.files():
-            path = table.path(file)
+            path = Path(table.path(file))
             path.with_name(f"mine-{path.name}").write_bytes(path.read_bytes())
         assert compact(table, run_here) == 0

@@ -138,3 +138,8 @@ def test_one_file_is_not_merged(tmp_path: Path) -> None:
     pq.write_table(SCHEMA.empty_table(), path)
     merge_files([path], tmp_path)
     assert path.exists()
+
+
+def test_samples_need_a_directory() -> None:
+    with pytest.raises(ConfigError, match="is no directory, and here one is needed"):
+        open_samples(Params(target="s3://lake/lag", namesrv="there:1"))

@@ -80,6 +80,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""
     catalog: Mapping[str, str] = {}
     """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `target`; the environment gives those that are not here."""
     master: str | None = None
 
 
@@ -140,11 +142,17 @@ def run(
 
 
 def open_archive(params: Params) -> ArchiveTable:
-    """Open and lock the table; leftovers of killed runs are removed."""
+    """Open the table; leftovers of killed runs are removed."""
     columns = partitioning.archive_columns(params.columns) if params.columns else ()
     identity = ArchiveIdentity(topic=params.topic, columns=columns)
-    target = params.target
-    return open_table(params.kind, target, identity, name=params.name, catalog=params.catalog)
+    return open_table(
+        params.kind,
+        params.target,
+        identity,
+        name=params.name,
+        catalog=params.catalog,
+        storage=params.storage,
+    )
 
 
 def source_options(params: Params) -> SourceOptions:
@@ -252,7 +260,7 @@ class ArchiveRun:
             settings=self._settings,
             tasks=self._planner.partitions(before, after),
             columns=self._table.identity.columns,
-            directory=str(directory),
+            directory=directory,
             compression=self._params.compression,
         )
         results = self._run_tasks(task_set)

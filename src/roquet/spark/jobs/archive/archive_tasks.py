@@ -5,8 +5,7 @@ outside Python.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -18,6 +17,7 @@ from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
+from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter, read_sorted
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.table import DataFile
@@ -29,7 +29,7 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
     settings: SourceOptions
     tasks: Sequence[InputPartition]
     columns: tuple[str, ...]
-    directory: str
+    directory: StagingDirectory
     compression: str = COMPRESSION
 
     def __len__(self) -> int:
@@ -55,16 +55,18 @@ class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
 
     groups: Sequence[Sequence[str]]
     columns: tuple[str, ...]
-    directory: str
+    directory: StagingDirectory
     compression: str = COMPRESSION
+    storage: Mapping[str, str] = {}
+    """The options of the object store that the groups lie in."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def run(self, number: int) -> TaskResult:
         """Merge the files of one group."""
-        paths = [Path(path) for path in self.groups[number]]
-        batches = read_sorted(paths, schema_of(self.columns)).to_batches()
+        rows = read_sorted(self.groups[number], schema_of(self.columns), self.storage)
+        batches = rows.to_batches()
         files = _write(batches, self.directory, self.columns, self.compression)
         return TaskResult(files=tuple(files))
 
@@ -83,10 +85,13 @@ def count_rows(
 
 
 def _write(
-    batches: Iterable[pa.RecordBatch], directory: str, columns: tuple[str, ...], compression: str
+    batches: Iterable[pa.RecordBatch],
+    directory: StagingDirectory,
+    columns: tuple[str, ...],
+    compression: str,
 ) -> list[DataFile]:
     """Write batches to new files; none stays when an error is raised."""
-    writer = PartitionedWriter(Path(directory), schema_of(columns), compression)
+    writer = PartitionedWriter(directory, schema_of(columns), compression)
     try:
         for batch in batches:
             writer.write(batch)

@@ -12,7 +12,9 @@ import msgspec
 
 from roquet.spark.jobs.archive.archive_tasks import CompactionTasks
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
-from roquet.spark.tables.parquet_writer import COMPRESSION, PREFIX
+from roquet.spark.tables.object_store import open_source
+from roquet.spark.tables.output_files import PREFIX
+from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.table import ArchiveTable, DataFile
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
@@ -80,7 +82,7 @@ def sized_files(table: ArchiveTable) -> list[SizedFile]:
     files = []
     for file in table.files():
         if file.name.startswith(PREFIX):
-            footer = pq.read_metadata(table.path(file))
+            footer = pq.read_metadata(open_source(table.path(file), table.storage))
             sizes = (footer.row_group(at).total_byte_size for at in range(footer.num_row_groups))
             files.append(SizedFile(file, sum(sizes)))
     return files
@@ -111,10 +113,11 @@ def _merge(
     """Merge groups of files in one commit."""
     state, directory = table.state(()), table.begin()
     task_set = CompactionTasks(
-        groups=[[str(table.path(file)) for file in group] for group in groups],
+        groups=[[table.path(file) for file in group] for group in groups],
         columns=table.identity.columns,
-        directory=str(directory),
+        directory=directory,
         compression=compression,
+        storage=table.storage,
     )
     added = [file for result in run_task_set(task_set) for file in result.files]
     removed = [file for group in groups for file in group]

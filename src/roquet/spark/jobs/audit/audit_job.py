@@ -29,6 +29,7 @@ from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import TopicIds
 from roquet.spark.source.plan import recreation_texts
+from roquet.spark.tables.object_store import file_sizes
 from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
 
 if TYPE_CHECKING:
@@ -56,6 +57,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     options: Mapping[str, str] = {}
     name: str = ""
     catalog: Mapping[str, str] = {}
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `target`; the environment gives those that are not here."""
     master: str | None = None
 
 
@@ -90,7 +93,13 @@ def run(
         if params.producer and params.producer != ROWS
         else None
     )
-    snapshot = read_snapshot(params.target, params.topic, name=params.name, catalog=params.catalog)
+    snapshot = read_snapshot(
+        params.target,
+        params.topic,
+        name=params.name,
+        catalog=params.catalog,
+        storage=params.storage,
+    )
     cluster = ClusterClient(settings)
     bounds = cluster.bounds()  # an unknown topic is an error before all files are read
     _check_same_topic(params, snapshot, bounds.topic_ids)
@@ -150,8 +159,12 @@ class _FileScanner:
         on_progress: OnAuditProgress,
     ) -> None:
         self._spark, self._on_progress = spark, on_progress
+        self._storage = snapshot.storage
         try:
-            self._groups = group_files(snapshot.paths, lambda path: Path(path).stat().st_size)
+            sizes = dict(
+                zip(snapshot.paths, file_sizes(snapshot.paths, snapshot.storage), strict=True)
+            )
+            self._groups = group_files(snapshot.paths, sizes.__getitem__)
         except FileNotFoundError as error:
             text = f"{error.filename} is gone: files were merged meanwhile; start again"
             raise JobFailed(text) from None
@@ -159,7 +172,9 @@ class _FileScanner:
     def summarize(self, params: Params) -> FileSummary:
         """Summarize all files."""
         keys = params.producer == ROWS
-        results = self._run(SummaryTasks(groups=self._groups, topic=params.topic, keys=keys))
+        results = self._run(
+            SummaryTasks(groups=self._groups, topic=params.topic, keys=keys, storage=self._storage)
+        )
         return file_summary.merge_summaries(
             [msgspec.json.decode(result.payload, type=FileSummary) for result in results]
         )
@@ -172,7 +187,9 @@ class _FileScanner:
                 wanted.setdefault(gap.writer, []).append(NumberRange(gap.start, gap.end))
         if not wanted:
             return []
-        results = self._run(RowSearchTasks(groups=self._groups, topic=topic, wanted=wanted))
+        results = self._run(
+            RowSearchTasks(groups=self._groups, topic=topic, wanted=wanted, storage=self._storage)
+        )
         return [
             location
             for result in results

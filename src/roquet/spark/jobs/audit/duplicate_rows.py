@@ -40,6 +40,8 @@ class RowSearchTasks(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     wanted: Mapping[str, Sequence[NumberRange]]
     """The row numbers of each writer."""
+    storage: Mapping[str, str] = {}
+    """The options of the object store that the files lie in."""
 
     def __len__(self) -> int:
         return len(self.groups)
@@ -49,7 +51,7 @@ class RowSearchTasks(msgspec.Struct, frozen=True, kw_only=True):
         locations: list[SinkRowLocation] = []
         for path in self.groups[number]:
             if len(locations) < LOCATIONS_MAX:
-                rows = read_audit_columns(path, self.topic, keys=True)
+                rows = read_audit_columns(path, self.topic, self.storage, keys=True)
                 locations += locate_rows(rows, self.wanted)
         return TaskResult(payload=msgspec.json.encode(locations[:LOCATIONS_MAX]).decode())
 

@@ -6,7 +6,6 @@ files are.
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.properties import SINK_ROW
 from roquet.spark.jobs.intervals import OffsetArray, OffsetCounts, count_offsets, sum_counts
 from roquet.spark.jobs.task_set import TaskResult
+from roquet.spark.tables.object_store import open_source
 from roquet.spark.tables.table import TableDamaged
 
 REQUIRED_COLUMNS: Final = ("broker", "queue_id", "queue_offset")
@@ -62,13 +62,18 @@ class SummaryTasks(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     keys: bool = False
     """Whether to summarize the keys of the sink's rows (ROQUET_ROW), too."""
+    storage: Mapping[str, str] = {}
+    """The options of the object store that the files lie in."""
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def run(self, number: int) -> TaskResult:
         """Summarize the files of one group."""
-        parts = [_summarize_file(path, self.topic, keys=self.keys) for path in self.groups[number]]
+        parts = [
+            _summarize_file(path, self.topic, self.storage, keys=self.keys)
+            for path in self.groups[number]
+        ]
         return TaskResult(payload=msgspec.json.encode(merge_summaries(parts)).decode())
 
 
@@ -87,9 +92,11 @@ def merge_summaries(parts: Sequence[FileSummary]) -> FileSummary:
     )
 
 
-def _summarize_file(path: str, topic: str, *, keys: bool) -> FileSummary:
+def _summarize_file(
+    path: str, topic: str, storage: Mapping[str, str], *, keys: bool
+) -> FileSummary:
     try:
-        rows = read_audit_columns(path, topic, keys=keys)
+        rows = read_audit_columns(path, topic, storage, keys=keys)
     except FileNotFoundError:
         raise TableDamaged(f"{path} is gone: if files were merged just now, start again") from None
     except pa.ArrowException as error:
@@ -101,9 +108,13 @@ def _summarize_file(path: str, topic: str, *, keys: bool) -> FileSummary:
     return transform(rows, keys=keys)
 
 
-def read_audit_columns(path: str, topic: str, *, keys: bool) -> pa.Table:
+def read_audit_columns(
+    path: str, topic: str, storage: Mapping[str, str] = {}, *, keys: bool
+) -> pa.Table:
     """Read the columns of an audit; ConfigError when a required one is missing."""
-    schema = pq.read_schema(path)
+    # Read as a single file: from a data set, a directory named day=… would become a column.
+    file = pq.ParquetFile(open_source(path, storage))
+    schema = file.schema_arrow
     missing = [name for name in REQUIRED_COLUMNS if name not in schema.names]
     if missing:
         raise ConfigError(
@@ -114,8 +125,7 @@ def read_audit_columns(path: str, topic: str, *, keys: bool) -> pa.Table:
         raise ConfigError(f"{path} has no column {PROPERTIES!r}, which holds the keys of rows")
     wanted = [*REQUIRED_COLUMNS, STORED, BORN, TOPIC, *([PROPERTIES] if keys else [])]
     columns = [name for name in wanted if name in schema.names]
-    # Read as a single file: from a data set, a directory named day=… would become a column.
-    rows = pq.ParquetFile(Path(path)).read(columns)
+    rows = file.read(columns)
     return rows.filter(pc.equal(rows[TOPIC], topic)) if TOPIC in columns else rows
 
 

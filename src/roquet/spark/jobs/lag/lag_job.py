@@ -25,6 +25,7 @@ from roquet.net import loop
 from roquet.spark.jobs.lag import sampling
 from roquet.spark.jobs.lag.lag_page import html
 from roquet.spark.jobs.lag.lag_summary import LagReport, transform
+from roquet.spark.tables.open_table import directory
 
 log = logger(__name__)
 
@@ -109,7 +110,7 @@ def open_samples(params: Params) -> Path:
             f"the time of sampling, {params.for_ms} ms, is shorter than the {params.every_ms} ms "
             "between two samples"
         )
-    root = Path(params.target).expanduser().absolute()
+    root = directory(params.target)
     if root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file: give a directory")
     if root.exists() and any(root.iterdir()) and not (root / SAMPLES).is_dir():

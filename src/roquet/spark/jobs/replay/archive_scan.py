@@ -22,6 +22,7 @@ from roquet.model.errors import ConfigError
 from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
 from roquet.spark.queue_offsets import QueueKey
+from roquet.spark.tables.object_store import dataset_source
 
 BATCH_ROWS: Final = 4_096
 """Rows that are held in memory of each queue; a task reads many queues at the same time."""
@@ -79,6 +80,8 @@ class QueueRows(msgspec.Struct, frozen=True, kw_only=True):
     already_sent: int = 0
     """Chosen rows of which the destination has copies."""
     groups: tuple[FileGroup, ...]
+    storage: Mapping[str, str] = {}
+    """The options of the object store that the files lie in."""
 
 
 class _FileRange(msgspec.Struct):
@@ -102,17 +105,19 @@ def scan_files(
     topic: str,
     row_filter: RowFilter,
     already_sent: Mapping[QueueKey, OffsetSet],
+    storage: Mapping[str, str] = {},
 ) -> list[QueueRows]:
     """Find the chosen rows of all queues.
 
-    `topic` applies to files without such a column; `already_sent` are rows to leave out.
+    `topic` applies to files without such a column; `already_sent` are rows to leave out; `storage`
+    are options of the object store that the files lie in.
     """
     by_queue: dict[QueueKey, list[_FileRange]] = {}
     for file in files:
-        for queue, file_range in _scan_file(file, topic, row_filter).items():
+        for queue, file_range in _scan_file(file, topic, row_filter, storage).items():
             by_queue.setdefault(queue, []).append(file_range)
     return [
-        _queue_rows(queue, file_ranges, already_sent.get(queue, OffsetSet()))
+        _queue_rows(queue, file_ranges, already_sent.get(queue, OffsetSet()), storage)
         for queue, file_ranges in sorted(by_queue.items())
     ]
 
@@ -123,7 +128,7 @@ def read_rows(
     """Read the chosen rows of a queue in the order of their offsets, each once."""
     last = -1
     for group in queue_rows.groups:
-        for batch in _batches(group, queue_rows.source):
+        for batch in _batches(group, queue_rows):
             chosen = filter_rows(batch, row_filter)
             offsets = chosen.column("queue_offset").to_numpy()
             is_new = (offsets > last) & ~already_sent.holds(offsets)
@@ -134,14 +139,23 @@ def read_rows(
 
 
 def _queue_rows(
-    queue: QueueKey, file_ranges: list[_FileRange], already_sent: OffsetSet
+    queue: QueueKey,
+    file_ranges: list[_FileRange],
+    already_sent: OffsetSet,
+    storage: Mapping[str, str],
 ) -> QueueRows:
     chosen = OffsetSet()
     for file_range in file_ranges:
         chosen |= file_range.rows
     rows = len(chosen | already_sent) - len(already_sent)
     groups = tuple(_file_groups(file_ranges))
-    return QueueRows(source=queue, rows=rows, already_sent=len(chosen) - rows, groups=groups)
+    return QueueRows(
+        source=queue,
+        rows=rows,
+        already_sent=len(chosen) - rows,
+        groups=groups,
+        storage=storage,
+    )
 
 
 def _file_groups(file_ranges: Iterable[_FileRange]) -> Iterator[FileGroup]:
@@ -161,10 +175,12 @@ def _file_group(file_ranges: Sequence[_FileRange]) -> FileGroup:
     return FileGroup(files=tuple(each.file for each in file_ranges), is_sorted=is_sorted)
 
 
-def _scan_file(file: str, topic: str, row_filter: RowFilter) -> dict[QueueKey, _FileRange]:
+def _scan_file(
+    file: str, topic: str, row_filter: RowFilter, storage: Mapping[str, str]
+) -> dict[QueueKey, _FileRange]:
     by_queue: dict[QueueKey, list[OffsetArray]] = {}
     columns = ("topic", *REQUIRED_COLUMNS[:-1], *row_filter.columns)
-    for batch in _read_batches([file], columns):
+    for batch in _read_batches([file], columns, storage):
         _check_columns(batch, file, row_filter)
         rows = filter_rows(batch, row_filter)
         for queue, places in _rows_by_queue(rows, topic):
@@ -204,13 +220,13 @@ def _rows_by_queue(rows: pa.RecordBatch, topic: str) -> Iterator[tuple[QueueKey,
         yield (name, broker, int(queue_id)), np.flatnonzero(codes == code)
 
 
-def _batches(group: FileGroup, source: QueueKey) -> Iterator[pa.RecordBatch]:
+def _batches(group: FileGroup, queue_rows: QueueRows) -> Iterator[pa.RecordBatch]:
     """The rows of a queue in a group of files, in the order of their offsets."""
-    topic, broker, queue_id = source
+    topic, broker, queue_id = queue_rows.source
     condition = (ds.field("broker") == broker) & (ds.field("queue_id") == queue_id)
     batches = (
         _rows_of_topic(batch, topic)
-        for batch in _read_batches(group.files, USED_COLUMNS, condition)
+        for batch in _read_batches(group.files, USED_COLUMNS, queue_rows.storage, condition)
     )
     if group.is_sorted:
         yield from batches
@@ -228,11 +244,15 @@ def _rows_of_topic(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
 
 
 def _read_batches(
-    files: Sequence[str], columns: Iterable[str], condition: ds.Expression | None = None
+    files: Sequence[str],
+    columns: Iterable[str],
+    storage: Mapping[str, str],
+    condition: ds.Expression | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of files in the order of their rows, in small batches."""
     for file in files:
-        data = ds.dataset(file, format="parquet")
+        source, file_system = dataset_source(file, storage)
+        data = ds.dataset(source, format="parquet", filesystem=file_system)
         missing = [name for name in REQUIRED_COLUMNS if name not in data.schema.names]
         if missing:
             raise ConfigError(f"{file} has no column {missing[0]!r}: its rows cannot be sent again")

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -35,7 +36,7 @@ from roquet.spark.jobs.task_set import TaskResult, rows_by_queue
 from roquet.spark.offset_spec import TimeAgo, parse_time
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, queue_text, ranges
-from roquet.spark.tables.open_table import directory
+from roquet.spark.tables.open_table import directory, table_location
 from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
 from roquet.spark.tables.staging import HIDDEN
 from roquet.store.filesystem.directory_lock import FileLock
@@ -56,7 +57,7 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """The parameters of a replay."""
 
     source: str
-    """A directory: an archive of any kind, or Parquet files with the needed columns."""
+    """An archive of any kind, or a directory of Parquet files with the needed columns."""
     topic: str
     """The destination."""
     kind: str | None = None
@@ -79,6 +80,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int | None = None
     name: str = ""
     catalog: Mapping[str, str] = {}
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `source`; the environment gives those that are not here."""
     master: str | None = None
 
 
@@ -121,6 +124,7 @@ def run(
         kind=params.kind,
         name=params.name,
         catalog=params.catalog,
+        storage=params.storage,
     )
     with _exclusive_run(params):
         return _run(params, settings, row_filter, snapshot, spark, on_progress)
@@ -138,7 +142,7 @@ def _run(
     bounds = cluster.bounds()
     start = _scan_start(params, cluster, bounds)
     already_sent = read_originals(cluster, ranges(start, bounds.latest))
-    sources = scan_files(snapshot.paths, snapshot.topic, row_filter, already_sent)
+    sources = scan_files(snapshot.paths, snapshot.topic, row_filter, already_sent, snapshot.storage)
     progress = ReplayProgress(
         left=sum(queue_rows.rows for queue_rows in sources),
         there=sum(queue_rows.already_sent for queue_rows in sources),
@@ -281,12 +285,13 @@ def _task_set(
 def _exclusive_run(params: Params) -> Iterator[None]:
     """Lock the pair of directory and topic against other runs.
 
-    Where the directory cannot be written there is no lock. The tasks then detect another run from
-    the offsets in the broker's replies, but only after both have sent some rows.
+    In an object store, and where the directory cannot be written, there is no lock. The tasks then
+    detect another run from the offsets in the broker's replies, but only after both have sent some
+    rows.
     """
-    lock, root = None, directory(params.source)
+    lock, root = None, table_location(params.source, params.storage)
     try:
-        if root.is_dir():
+        if isinstance(root, Path) and root.is_dir():
             lock = FileLock(root / HIDDEN / f"replay-{params.topic}", "another replay")
     except StoreLocked:
         raise RoquetError(

@@ -1,0 +1,55 @@
+"""Delta storage: how deltalake reaches a table's log, in a directory or in an object store."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.object_location import ObjectLocation, TableLocation
+from roquet.spark.tables.object_store import ObjectStore, explanation
+
+SAFE_COMMITS: Final[Mapping[str, str]] = MappingProxyType(
+    {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false"}
+)
+"""Options that win over the environment's: without conditional requests one archive would replace
+the log entry of another."""
+
+LOG: Final = "_delta_log"
+
+
+def log_options(location: TableLocation) -> dict[str, str] | None:
+    """Storage options for deltalake, which finds credentials in the environment itself."""
+    if isinstance(location, Path):
+        return None
+    return {**location.options, **SAFE_COMMITS}
+
+
+def check_free(location: ObjectLocation) -> None:
+    """Raise ConfigError when the bucket is missing or the prefix holds something else.
+
+    `_roquet` alone is what a run leaves that was killed before it had created the table.
+    """
+    store = ObjectStore(location)
+    store.check_bucket()
+    names = store.names() - {"_roquet"}
+    if names and LOG not in names:
+        raise ConfigError(
+            f"{location} is not empty and no archive of kind delta: give another path"
+        )
+
+
+@contextmanager
+def explained_log(location: TableLocation) -> Iterator[None]:
+    """Give errors of an object store a sentence of their own; those of a directory pass."""
+    from deltalake.exceptions import CommitFailedError, DeltaError
+
+    try:
+        yield
+    except CommitFailedError:
+        raise
+    except (OSError, DeltaError) as error:
+        if isinstance(location, Path):
+            raise
+        raise explanation(error, location) from error

@@ -1,0 +1,130 @@
+"""Object staging: files are uploaded to their days at once, and count only if a commit names them.
+
+    s3://BUCKET/TABLE/day=2026-01-31/roquet-….parquet   in the table, or an orphan of a killed run
+    s3://BUCKET/TABLE/_roquet/runs/RUN                  exists while a run goes on, or was killed
+
+An object store has neither renames nor locks, and needs none here: names are unique, readers go by
+the table's log, and of two archives the commit of one is refused. A commit is not begun for files
+that are older than COMMIT_MS_MAX, and only files older than ORPHAN_MS are removed, so no file is
+removed that a commit might still name: not even with clocks that are hours apart.
+"""
+
+import re
+from collections.abc import Callable, Collection
+from typing import Final
+from uuid import uuid4
+
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError
+from roquet.net.clock import SYSTEM_CLOCK, Clock, boottime
+from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
+from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.output_files import PREFIX
+from roquet.spark.tables.table import DataFile, TableCommit
+
+log = logger(__name__)
+
+HOUR_MS: Final = 3_600_000
+
+ORPHAN_MS: Final = 24 * HOUR_MS
+"""Age from which a file that no version of the table names is an orphan."""
+
+COMMIT_MS_MAX: Final = 12 * HOUR_MS
+"""Age up to which files may be committed. The difference is for clocks that are apart, and for a
+commit that is on its way."""
+
+MARK_MS: Final = HOUR_MS
+"""How often a run that goes on renews its mark."""
+
+MARK_MS_MAX: Final = ORPHAN_MS + COMMIT_MS_MAX
+"""Age of a mark from which all files of its run are orphans: a batch goes on uploading after it."""
+
+RUNS: Final = "_roquet/runs"
+
+OWN_FILE: Final = re.compile(rf"day=[^/]+/{PREFIX}[0-9a-f]{{32}}\.parquet")
+"""The paths of files that archives write; no others are ever removed."""
+
+
+class ObjectStaging:
+    """The files of one table in an object store, as one run writes them."""
+
+    def __init__(self, location: ObjectLocation, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._location, self._clock = location, clock
+        self._store = ObjectStore(location)
+        self._mark = f"{RUNS}/{uuid4().hex[:12]}"
+        self._marked_ms: int | None = None
+        self._begun: dict[str, int] = {}
+        self._is_pending = self._has_orphans = False
+        self._elapsed_ms = boottime(clock)
+
+    def begin(self) -> ObjectDirectory:
+        """A new attempt; a mark tells later runs that there may be files of this one."""
+        now_ms = self._elapsed_ms()
+        if self._marked_ms is None or now_ms - self._marked_ms >= MARK_MS:
+            self._store.put(self._mark, b"{}")
+            self._marked_ms = now_ms
+        name = uuid4().hex[:12]
+        self._has_orphans |= self._is_pending
+        self._begun, self._is_pending = {name: now_ms}, True
+        return ObjectDirectory(self._location, name)
+
+    def publish(self, commit: TableCommit) -> None:
+        """Check that the files of a commit are young enough; they are at their places already."""
+        begun_ms = self._begun.get(commit.attempt)
+        if begun_ms is None or self._elapsed_ms() - begun_ms > COMMIT_MS_MAX:
+            raise RoquetError(
+                f"a batch took more than {COMMIT_MS_MAX // HOUR_MS} hours, so its files may have "
+                "been removed; nothing was committed. Set maxOffsetsPerTrigger for smaller ones"
+            )
+
+    def settle(self, number: int) -> None:  # noqa: ARG002 - there is nothing to undo
+        """Note that the last attempt was committed.
+
+        Files that no commit names are removed once nobody can name them any more.
+        """
+        self._is_pending = False
+
+    def has_leftovers(self) -> bool:
+        """Whether a run was killed so long ago that its files are orphans."""
+        return bool(self._old_marks())
+
+    def clean(self, named: Callable[[], Collection[str]]) -> int:
+        """Remove the orphans; returns how many.
+
+        `named` gives the paths in all versions of the table. It is called after the files have been
+        listed, so that it knows what has been committed meanwhile.
+        """
+        old_ms = self._clock.now_ms() - ORPHAN_MS
+        marks = self._old_marks()
+        old = [
+            file.path
+            for file in self._store.files()
+            if file.modified_ms < old_ms and OWN_FILE.fullmatch(file.path)
+        ]
+        known = named() if old else ()
+        orphans = [path for path in old if path not in known]
+        for path in orphans:
+            self._store.remove(path)
+        for mark in marks:
+            self._store.remove(mark)
+        if orphans:
+            log.info("%s: %s files of killed runs were removed", self._location, len(orphans))
+        return len(orphans)
+
+    def address(self, file: DataFile) -> str:
+        """The URL of a file."""
+        return self._location.file(file.path)
+
+    def close(self) -> None:
+        """Remove the run's mark, unless an attempt without a commit may have left files."""
+        if self._marked_ms is None or self._is_pending or self._has_orphans:
+            return
+        try:
+            self._store.remove(self._mark)
+        except RoquetError as error:
+            log.warning("the mark of this run stays: %s", error)
+
+    def _old_marks(self) -> list[str]:
+        old_ms = self._clock.now_ms() - MARK_MS_MAX
+        marks = self._store.files(RUNS, recursive=False)
+        return [mark.path for mark in marks if mark.modified_ms < old_ms]

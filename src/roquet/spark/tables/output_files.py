@@ -1,0 +1,91 @@
+"""Output files: a new Parquet file of a task, in a directory or uploaded to an object store."""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import uuid4
+
+from roquet.model.errors import RoquetError
+from roquet.spark.tables.disk import sync
+from roquet.spark.tables.object_location import ObjectDirectory, StagingDirectory
+from roquet.spark.tables.object_store import ObjectStore
+
+PREFIX: Final = "roquet-"
+"""Prefix of the file names of archives."""
+
+
+class OutputFile(Protocol):
+    """A file that is being written."""
+
+    name: str
+    stream: Any
+    """A binary stream that pyarrow writes to."""
+
+    def complete(self) -> None:
+        """Close the file; it survives whatever happens from now on."""
+
+    def discard(self) -> None:
+        """Close the file, which no commit will name."""
+
+
+class LocalFile:
+    """A file in a directory; the owner of the directory removes discarded ones."""
+
+    def __init__(self, directory: Path, name: str) -> None:
+        self.name, self._path = name, directory / name
+        self.stream = self._path.open("xb")
+
+    def complete(self) -> None:
+        """Close the file, durably."""
+        self.stream.close()
+        sync(self._path)
+
+    def discard(self) -> None:
+        """Close the file."""
+        self.stream.close()
+
+
+class UploadedFile:
+    """A file of an object store, under the name that a commit may give it."""
+
+    def __init__(self, directory: ObjectDirectory, day: str, name: str) -> None:
+        self.name, self._path = name, data_path(day, name)
+        self._store = ObjectStore(directory.location)
+        self.stream = self._store.create(self._path)
+
+    def complete(self) -> None:
+        """End the upload; OSError unless the store has the whole file."""
+        self.stream.close()
+
+    def discard(self) -> None:
+        """Remove the file: pyarrow can end an upload, but not give it up."""
+        with suppress(OSError):
+            self.stream.close()
+        with suppress(OSError, RoquetError):  # what stays is removed with other orphans
+            self._store.remove(self._path)
+
+
+def new_file(directory: StagingDirectory, day: str) -> OutputFile:
+    """A new file with a name of its own, for rows of one day."""
+    name = f"{PREFIX}{uuid4().hex}.parquet"
+    if isinstance(directory, Path):
+        return LocalFile(directory, name)
+    return UploadedFile(directory, day, name)
+
+
+def data_path(day: str, name: str) -> str:
+    """The path of a file relative to its table."""
+    return f"day={day}/{name}"
+
+
+def make_durable(directory: StagingDirectory) -> None:
+    """Make the names of completed files durable."""
+    if isinstance(directory, Path):
+        sync(directory)
+
+
+def remove_file(directory: StagingDirectory, day: str, name: str) -> None:
+    """Remove a completed file of an attempt that failed, where no one else removes it."""
+    if not isinstance(directory, Path):
+        with suppress(OSError, RoquetError):
+            ObjectStore(directory.location).remove(data_path(day, name))

@@ -1,0 +1,114 @@
+"""Locations in object stores: what a URL and its options may be, and that no secret is in them."""
+
+import pickle
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.object_location import (
+    CREDENTIALS,
+    ObjectLocation,
+    is_object_url,
+    parse_location,
+    storage_options,
+)
+
+ENDPOINT = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_ALLOW_HTTP": "true"}
+
+
+def test_a_url_names_a_bucket_and_a_path() -> None:
+    location = parse_location("s3://lake/orders/today/", {}, {})
+    assert location == ObjectLocation("s3://lake/orders/today")
+    assert (location.bucket, location.key) == ("lake", "lake/orders/today")
+    assert location.file("day=2026-01-31/a.parquet").endswith("today/day=2026-01-31/a.parquet")
+    assert str(location) == "s3://lake/orders/today"
+
+
+def test_the_scheme_of_hadoop_is_the_same_store() -> None:
+    assert parse_location("s3a://lake/orders", {}, {}).url == "s3://lake/orders"
+
+
+@pytest.mark.parametrize("target", ["/lake", "lake", "file:///lake", "C://lake", "lake/a:b"])
+def test_directories_are_no_object_stores(target: str) -> None:
+    assert not is_object_url(target)
+
+
+@pytest.mark.parametrize("target", ["s3://lake/orders", "gs://lake/orders", "hdfs://name/lake"])
+def test_other_urls_are_taken_for_object_stores(target: str) -> None:
+    assert is_object_url(target)
+
+
+@pytest.mark.parametrize(
+    ("target", "says"),
+    [
+        ("gs://lake/orders", "gs:// is none of these"),
+        ("s3://Lake/orders", "is not s3://BUCKET/PATH"),
+        ("s3:///orders", "is not s3://BUCKET/PATH"),
+        ("s3://lake/orders?versionId=3", "is not s3://BUCKET/PATH"),
+        ("s3://lake", "the path of a table"),
+        ("s3://lake/a//b", "the path of a table"),
+        ("s3://lake/a/../b", "the path of a table"),
+        ("s3://lake/orders of today", "the path of a table"),
+        ("s3://lake/auftr%C3%A4ge", "the path of a table"),
+    ],
+)
+def test_a_url_that_is_no_place_for_a_table_is_an_error(target: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=r"^[^\n]*$") as error:
+        parse_location(target, {}, {})
+    assert says in str(error.value)
+
+
+def test_an_error_about_a_password_does_not_repeat_it() -> None:
+    with pytest.raises(ConfigError, match="leave it out") as error:
+        parse_location("s3://AKIA:hunter2@lake/orders", {}, {})
+    assert "hunter2" not in str(error.value)
+
+
+def test_options_come_from_the_user_and_then_from_the_environment() -> None:
+    environ = {**ENDPOINT, "AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": ""}
+    assert storage_options({}, environ) == {**ENDPOINT, "AWS_REGION": "eu-west-1"}
+    assert storage_options({"aws_region": "us-west-2"}, environ)["AWS_REGION"] == "us-west-2"
+
+
+def test_an_endpoint_for_s3_alone_goes_before_the_general_one() -> None:
+    environ = {"AWS_ENDPOINT_URL_S3": "https://s3", "AWS_ENDPOINT_URL": "https://all"}
+    assert storage_options({}, environ) == {"AWS_ENDPOINT_URL": "https://s3"}
+
+
+@pytest.mark.parametrize("name", CREDENTIALS)
+def test_credentials_are_no_options(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"set {name} in the environment") as error:
+        storage_options({name: "hunter2"}, {})
+    assert "hunter2" not in str(error.value)
+
+
+def test_credentials_of_the_environment_do_not_travel() -> None:
+    environ = {**ENDPOINT, **dict.fromkeys(CREDENTIALS, "hunter2")}
+    location = parse_location("s3://lake/orders", {}, environ)
+    assert "hunter2" not in repr(location)
+    assert b"hunter2" not in pickle.dumps(location)
+
+
+def test_a_misspelt_option_is_an_error_with_the_right_name() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'AWS_ENDPOINT_URL'"):
+        storage_options({"AWS_ENDPOINT": "https://s3"}, {})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"AWS_ENDPOINT_URL": "http://127.0.0.1:9000"}, "set AWS_ALLOW_HTTP=true"),
+        ({"AWS_ENDPOINT_URL": "127.0.0.1:9000"}, "is not http://HOST:PORT"),
+        ({"AWS_ENDPOINT_URL": "ftp://there"}, "is not http://HOST:PORT"),
+        ({"AWS_ENDPOINT_URL": "https://there/lake"}, "is not http://HOST:PORT"),
+    ],
+)
+def test_an_endpoint_that_cannot_be_used_is_an_error(options: dict[str, str], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        storage_options(options, {})
+
+
+def test_an_endpoint_with_a_password_is_an_error_that_does_not_repeat_it() -> None:
+    with pytest.raises(ConfigError, match="holds a user or a password") as error:
+        storage_options({"AWS_ENDPOINT_URL": "https://me:hunter2@there"}, {})
+    assert "hunter2" not in str(error.value)

@@ -1,0 +1,112 @@
+"""Objects below a location, and one sentence for each way in which a store can refuse."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_store import (
+    ObjectStore,
+    StorageFailed,
+    dataset_source,
+    explained,
+    explanation,
+    file_sizes,
+    file_system,
+    open_source,
+)
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import DirectoryObjects
+
+ORDERS = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "https://s3.there"})
+
+
+def test_objects_are_listed_with_paths_below_the_location(objects: "DirectoryObjects") -> None:
+    store = ObjectStore(ORDERS)
+    assert store.files() == []
+    assert store.names() == set()
+    store.put("_roquet/runs/a", b"{}")
+    store.put("day=2026-01-31/b", b"rows")
+    assert {(each.path, each.size) for each in store.files()} == {
+        ("_roquet/runs/a", 2),
+        ("day=2026-01-31/b", 4),
+    }
+    assert [each.path for each in store.files("_roquet/runs", recursive=False)] == [
+        "_roquet/runs/a"
+    ]
+    assert store.names() == {"_roquet", "day=2026-01-31"}
+    assert objects.stored() == {"lake/orders/_roquet/runs/a", "lake/orders/day=2026-01-31/b"}
+
+
+def test_an_object_is_removed_once(objects: "DirectoryObjects") -> None:
+    store = ObjectStore(ORDERS)
+    store.put("a", b"")
+    store.remove("a")
+    store.remove("a")
+    assert objects.stored() == set()
+
+
+def test_a_bucket_that_is_not_there_is_an_error(objects: "DirectoryObjects") -> None:
+    ObjectStore(ORDERS).check_bucket()
+    with pytest.raises(ConfigError, match=r"there is no bucket 'sea' at https://s3.there: create"):
+        ObjectStore(ObjectLocation("s3://sea/orders", ORDERS.options)).check_bucket()
+
+
+def test_data_files_are_opened_by_path_or_by_url(
+    objects: "DirectoryObjects", tmp_path: Path
+) -> None:
+    ObjectStore(ORDERS).put("a", b"rows")
+    with open_source("s3://lake/orders/a", {}) as file:
+        assert file.read() == b"rows"
+    assert open_source(tmp_path / "a", {}) == tmp_path / "a"
+    assert dataset_source("s3://lake/orders/a", {}) == ("lake/orders/a", objects)
+    assert dataset_source("/lake/a", {}) == ("/lake/a", None)
+    assert file_sizes(["s3://lake/orders/a"], {}) == [4]
+    (tmp_path / "a").write_bytes(b"row")
+    assert file_sizes([str(tmp_path / "a")], {}) == [3]
+    assert file_sizes([], {}) == []
+
+
+def test_a_data_file_that_is_gone_is_named(objects: "DirectoryObjects") -> None:
+    with pytest.raises(FileNotFoundError) as error:
+        file_sizes(["s3://lake/orders/a"], {})
+    assert error.value.filename == "s3://lake/orders/a"
+
+
+def test_a_file_system_is_made_once_for_the_same_options() -> None:
+    options = {
+        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
+        "AWS_ALLOW_HTTP": "true",
+        "AWS_REGION": "eu-west-1",
+    }
+    assert file_system(options) is file_system(dict(options))
+    assert file_system(options).region == "eu-west-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation", "there is no bucket 'lake'"),
+        ("AWS Error ACCESS_DENIED during HeadBucket operation", "refuses access"),
+        ("Generic S3 error: <Code>InvalidAccessKeyId</Code>", "refuses access"),
+        ("<Code>ExpiredToken</Code>", "refuses access"),
+        ("<Code>AuthorizationHeaderMalformed</Code>", "in another region than us-east-1"),
+        ("AWS Error NETWORK_CONNECTION: curlCode: 7, Couldn't connect", "cannot be reached"),
+        ("Generic S3 error: error sending request for url", "cannot be reached"),
+        ("AWS Error SLOW_DOWN\nand more lines", "s3://lake/orders: AWS Error SLOW_DOWN$"),
+        ("", "s3://lake/orders: OSError$"),
+    ],
+)
+def test_errors_of_a_store_are_one_sentence_each(text: str, says: str) -> None:
+    with pytest.raises((ConfigError, StorageFailed), match=says) as error, explained(ORDERS):
+        raise OSError(text)
+    assert "\n" not in str(error.value)
+    assert type(error.value) is type(explanation(OSError(text), ORDERS))
+
+
+def test_a_missing_object_stays_what_it_is() -> None:
+    with pytest.raises(FileNotFoundError), explained(ORDERS):
+        raise FileNotFoundError(2, "no such object")

@@ -1,0 +1,345 @@
+"""Archives in an S3 server: exactly once without renames and locks; a sentence per refusal."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import DeltaTable as Log
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.table import Table as IceTable
+from pyspark.sql import SparkSession
+from tests.spark_suite.conftest import (
+    SECRET,
+    InProcessSpark,
+    PersistentTopic,
+    S3Server,
+    s3_server,
+)
+
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
+from roquet.spark.jobs.audit import audit_job
+from roquet.spark.jobs.replay import replay_job
+from roquet.spark.tables import object_staging
+from roquet.spark.tables.iceberg import catalog_of
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_staging import ObjectStaging
+from roquet.spark.tables.object_store import StorageFailed
+from roquet.spark.tables.open_table import OBJECT_STORE_KINDS, table_location
+from roquet.spark.tables.output_files import new_file
+from roquet.spark.tables.table import TableConflict
+
+pytestmark = pytest.mark.spark_suite
+
+TABLE = "s3://lake/orders"
+COUNT = 100
+"""Messages sent to each of four queues at a time."""
+
+
+class Archive:
+    """Archives of the topic to one table of the server; tasks run in this process."""
+
+    def __init__(self, topic: PersistentTopic, kind: str, root: Path) -> None:
+        self.topic, self.kind = topic, kind
+        sql = {"type": "sql", "uri": f"sqlite:///{root}/catalog.db"}
+        self.catalog = sql if kind == "iceberg" else {}
+
+    def params(self, **params: Any) -> Params:
+        options = {"namesrv": self.topic.namesrv, "minPartitions": "2", **params.pop("options", {})}
+        arguments = {"topic": "orders", "target": TABLE, "options": options}
+        return Params(**{**arguments, "kind": self.kind, "catalog": self.catalog, **params})
+
+    def run(self, spark: Any = None, **params: Any) -> ArchiveProgress:
+        session: Any = spark or InProcessSpark()
+        return run(self.params(**params), lambda: session)
+
+    @property
+    def home(self) -> str:
+        """The URL of the directory with the days."""
+        return TABLE if self.kind == "delta" else f"{TABLE}/roquet/orders/data"
+
+    def bodies(self) -> list[bytes]:
+        """The bodies that anybody else reads from the table, sorted."""
+        if self.kind == "delta":
+            rows = Log(TABLE).to_pyarrow_table(columns=["body"])
+        else:
+            with self.opened() as table:
+                rows = table.scan().to_arrow()
+        return sorted(rows["body"].to_pylist())
+
+    def old_rows(self) -> int:
+        """The rows of an older version, whose files have been merged since."""
+        if self.kind == "delta":
+            Log(TABLE).create_checkpoint()
+            return int(Log(TABLE, version=2).to_pyarrow_table().num_rows)
+        with self.opened() as table:
+            return len(table.scan(snapshot_id=table.snapshots()[1].snapshot_id).to_arrow())
+
+    @contextmanager
+    def opened(self) -> Iterator[IceTable]:
+        """The Iceberg table as others open it."""
+        where = table_location(TABLE)
+        with closing(catalog_of(where, self.catalog)) as catalog:
+            yield catalog.load_table("roquet.orders")
+
+
+@pytest.fixture
+def archive(s3: S3Server, orders: PersistentTopic, tmp_path: Path) -> Archive:
+    """An archive of kind delta."""
+    return Archive(orders, "delta", tmp_path)
+
+
+@pytest.fixture(params=OBJECT_STORE_KINDS)
+def any_archive(
+    request: pytest.FixtureRequest, s3: S3Server, orders: PersistentTopic, tmp_path: Path
+) -> Archive:
+    """An archive of each kind that may lie in an object store."""
+    return Archive(orders, request.param, tmp_path)
+
+
+@pytest.fixture
+def workers(s3: S3Server, spark: SparkSession) -> Iterator[SparkSession]:
+    """Spark, whose workers have the credentials in their environment."""
+    environ: dict[str, str] = spark.sparkContext.environment
+    before = dict(environ)
+    environ.update(s3.environ)
+    yield spark
+    environ.clear()
+    environ.update(before)
+
+
+def test_a_topic_becomes_a_table_of_the_server_through_spark(
+    workers: SparkSession, archive: Archive, s3: S3Server
+) -> None:
+    archive.topic.send(count=COUNT)
+    assert archive.run(workers).rows == 4 * COUNT
+    archive.topic.send(count=COUNT)
+    assert archive.run(workers, compact=True).rows == 4 * COUNT
+    assert archive.run(workers).rows == 0
+    assert archive.bodies() == sorted(archive.topic.sent)
+    assert not [key for key in s3.stored() if "_roquet" in key], "no run has left a mark"
+
+
+def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
+    for turn in range(3):
+        any_archive.topic.send(count=COUNT)
+        done = any_archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=turn == 2)
+        assert (done.rows, done.commits) == (4 * COUNT, 3 + (turn == 0))
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+    assert done.merged > 3
+
+
+def test_the_second_of_two_archives_commits_nothing(any_archive: Archive) -> None:
+    any_archive.topic.send(count=COUNT)
+
+    class MeetsAnother(InProcessSpark):
+        def collect(self) -> list[Any]:
+            any_archive.run()
+            return super().collect()
+
+    with pytest.raises(TableConflict, match="another archive writes to it"):
+        any_archive.run(MeetsAnother())
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+
+
+def test_of_two_commits_at_the_same_moment_the_server_takes_one(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have read the table before; the request of the later one is refused."""
+    archive.topic.send(count=COUNT)
+    archive.run()
+    archive.topic.send(count=COUNT)
+    write: Callable[..., None] = Log.create_write_transaction
+
+    def write_after_another(log: Log, *args: object, **kwargs: object) -> None:
+        monkeypatch.setattr(Log, "create_write_transaction", write)
+        assert archive.run().rows == 4 * COUNT
+        write(log, *args, **kwargs)
+
+    monkeypatch.setattr(Log, "create_write_transaction", write_after_another)
+    with pytest.raises(TableConflict, match="another archive writes to it"):
+        archive.run()
+    assert archive.bodies() == sorted(archive.topic.sent)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_commit_whose_answer_was_lost_is_looked_for(
+    archive: Archive, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    archive.run()
+    archive.topic.send(count=COUNT)
+    write: Callable[..., None] = Log.create_write_transaction
+
+    def loses(log: Log, *args: object, **kwargs: object) -> None:
+        if is_stored:
+            write(log, *args, **kwargs)
+        raise OSError("Generic S3 error: error sending request: connection reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Log, "create_write_transaction", loses)
+        if is_stored:
+            assert archive.run().rows == 4 * COUNT
+        else:
+            with pytest.raises(StorageFailed, match="cannot be reached"):
+                archive.run()
+    assert archive.run().rows == (0 if is_stored else 4 * COUNT)
+    assert archive.bodies() == sorted(archive.topic.sent)
+
+
+@pytest.fixture
+def iceberg(s3: S3Server, orders: PersistentTopic, tmp_path: Path) -> Archive:
+    """An archive of kind iceberg, its catalog an SQLite file of this machine."""
+    return Archive(orders, "iceberg", tmp_path)
+
+
+def test_of_two_commits_at_the_same_moment_the_catalog_takes_one(
+    iceberg: Archive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    iceberg.topic.send(count=COUNT)
+    iceberg.run()
+    iceberg.topic.send(count=COUNT)
+    commit: Callable[..., Any] = SqlCatalog.commit_table
+
+    def commit_after_another(*args: object) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+        assert iceberg.run().rows == 4 * COUNT
+        return commit(*args)
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", commit_after_another)
+    with pytest.raises(TableConflict, match="another archive writes to it"):
+        iceberg.run()
+    assert iceberg.bodies() == sorted(iceberg.topic.sent)
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_a_change_whose_answer_was_lost_is_looked_for(
+    iceberg: Archive, monkeypatch: pytest.MonkeyPatch, is_stored: bool
+) -> None:
+    iceberg.run()
+    iceberg.topic.send(count=COUNT)
+    commit: Callable[..., Any] = SqlCatalog.commit_table
+
+    def loses(*args: object) -> Any:
+        monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+        if is_stored:
+            commit(*args)
+        raise CommitStateUnknownException("the catalog did not answer")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", loses)
+    assert iceberg.run().rows == 4 * COUNT
+    assert iceberg.run().rows == 0
+    assert iceberg.bodies() == sorted(iceberg.topic.sent)
+
+
+def test_orphans_go_and_what_versions_name_stays(
+    any_archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    any_archive.topic.send(count=COUNT)
+    any_archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=True)
+    old_rows = any_archive.old_rows()
+    before = {key for key in s3.stored() if key.endswith(".parquet")}
+    killed = ObjectStaging(ObjectLocation(any_archive.home, storage(s3)))
+    file = new_file(killed.begin(), "2026-01-31")
+    file.stream.write(b"half of a file")
+    file.complete()
+    theirs = f"{any_archive.home}/day=2026-01-31/part-0.parquet".removeprefix("s3://")
+    with s3.files().open_output_stream(theirs) as stream:
+        stream.write(b"of another writer")
+    with open_archive(any_archive.params()) as table:
+        assert table.clean() == 0, "it is young"
+    monkeypatch.setattr(object_staging, "ORPHAN_MS", -60_000)
+    monkeypatch.setattr(object_staging, "MARK_MS_MAX", -60_000)
+    with open_archive(any_archive.params()):
+        left = {key for key in s3.stored() if key.endswith(".parquet")}
+    assert left == before | {theirs}
+    assert not [key for key in s3.stored() if "_roquet" in key]
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+    assert any_archive.old_rows() == old_rows > 0
+
+
+def storage(s3: S3Server) -> dict[str, str]:
+    return {name: s3.environ[name] for name in ("AWS_ENDPOINT_URL", "AWS_ALLOW_HTTP", "AWS_REGION")}
+
+
+def test_an_audit_and_a_replay_read_the_same_url(any_archive: Archive) -> None:
+    any_archive.topic.send(count=COUNT)
+    any_archive.run()
+    options = {"namesrv": any_archive.topic.namesrv}
+    audit = audit_job.Params(
+        topic="orders", target=TABLE, options=options, catalog=any_archive.catalog
+    )
+    report = audit_job.run(audit)
+    assert report.is_clean
+    assert report.rows == 4 * COUNT
+    back = replay_job.Params(
+        source=TABLE,
+        topic="orders",
+        options=options,
+        same_topic=True,
+        tasks=2,
+        catalog=any_archive.catalog,
+    )
+    spark: Any = InProcessSpark
+    assert replay_job.run(back, spark).rows == 4 * COUNT
+    assert replay_job.run(back, spark).rows == 0
+
+
+def test_nothing_secret_is_in_the_table_or_in_tasks(any_archive: Archive, s3: S3Server) -> None:
+    from pyspark import cloudpickle
+
+    any_archive.topic.send(count=COUNT)
+
+    class Looks(InProcessSpark):
+        def collect(self) -> list[Any]:
+            assert SECRET.encode() not in cloudpickle.dumps(self._work)  # type: ignore[no-untyped-call]
+            return super().collect()
+
+    any_archive.run(Looks())
+    for key in s3.stored():
+        with s3.files().open_input_file(key) as file:
+            assert SECRET.encode() not in file.read()
+
+
+def test_a_bucket_that_is_not_there_is_named(archive: Archive) -> None:
+    with pytest.raises(ConfigError, match=r"^there is no bucket 'sea' at http://127"):
+        archive.run(target="s3://sea/orders")
+    options = {"namesrv": archive.topic.namesrv}
+    audit = audit_job.Params(topic="orders", target="s3://sea/orders", options=options)
+    with pytest.raises(ConfigError, match=r"^there is no bucket 'sea'"):
+        audit_job.run(audit)
+
+
+def test_a_wrong_endpoint_is_named(archive: Archive) -> None:
+    wrong = {"AWS_ENDPOINT_URL": "http://127.0.0.1:1"}
+    with pytest.raises(StorageFailed, match=r"^http://127.0.0.1:1 cannot be reached for s3://lake"):
+        archive.run(storage=wrong)
+
+
+def test_a_path_with_files_of_others_is_left_alone(archive: Archive, s3: S3Server) -> None:
+    with s3.files().open_output_stream("lake/orders/theirs.csv") as stream:
+        stream.write(b"1,2")
+    with pytest.raises(ConfigError, match="is not empty and no archive"):
+        archive.run()
+    assert s3.stored() == ["lake/orders/theirs.csv"]
+
+
+def test_a_kind_that_needs_a_directory_is_refused(archive: Archive) -> None:
+    with pytest.raises(ConfigError, match="in an object store use --kind delta or iceberg"):
+        archive.run(kind="parquet")
+
+
+def test_an_iceberg_table_needs_a_catalog_elsewhere(archive: Archive) -> None:
+    with pytest.raises(ConfigError, match="needs a catalog elsewhere: --catalog type=sql"):
+        archive.run(kind="iceberg")
+
+
+def test_a_store_that_refuses_access_says_so(orders: PersistentTopic, tmp_path: Path) -> None:
+    """A server of its own: it does not forget that it is strict."""
+    with s3_server() as strict, strict.reached():
+        strict.forbid()
+        with pytest.raises(RoquetError, match="refuses access to s3://lake/orders") as no:
+            Archive(orders, "delta", tmp_path).run()
+    assert SECRET not in str(no.value)
