@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from tests.broker.replication.role_switches import SWITCHES, Switch, asked, designate, kill
+from tests.broker.replication.role_switches import SWITCHES, Switch, asked, designate, stop
 from tests.conversation.failover_group import TOPIC, Group, group
 
 from roquet.broker.tables.locks import LIFETIME_MS
@@ -91,7 +91,7 @@ async def test_progress_that_was_committed_a_moment_before_is_known_to_the_new_m
         assert (await asked(running, number, QueryOffset(**place))).offset == 5
 
 
-@pytest.mark.parametrize("switch", [kill, designate])
+@pytest.mark.parametrize("switch", [stop])
 @in_virtual_time
 async def test_retention_goes_on_at_the_new_master(switch: Switch) -> None:
     hour = local_hour(START_MS)

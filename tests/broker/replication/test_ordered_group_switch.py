@@ -6,7 +6,7 @@ from random import Random
 
 import msgspec
 import pytest
-from tests.broker.replication.role_switches import Switch, asked, designate, kill, silence
+from tests.broker.replication.role_switches import Switch, asked, designate, kill
 from tests.conversation.failover_group import NAMESRV, TOPIC, Group, group
 
 from roquet.broker.tables.locks import LIFETIME_MS
@@ -92,7 +92,7 @@ def owners_at_once(seen: list[Handled], from_ms: int) -> list[tuple[Handled, Han
     ]
 
 
-@pytest.mark.parametrize("switch", [kill, silence, designate])
+@pytest.mark.parametrize("switch", [kill, designate])
 @in_virtual_time
 async def test_an_ordered_group_goes_on_in_order_with_one_owner_for_each_queue(
     switch: Switch,

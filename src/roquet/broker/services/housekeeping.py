@@ -63,7 +63,8 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
         """
         failure: Exception | None = None
         if self.tables.offsets.unsaved and self.owns_progress():  # commits keep the version
-            self.tables.offsets.touch(now_ms)
+            offsets = self.tables.offsets
+            offsets.version = offsets.version.next(now_ms)
         for table in self.tables.saved_at_intervals:
             try:
                 # Progress that outlived the note of who was given a message would lose the message.

@@ -121,7 +121,8 @@ class Acknowledgements:
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message at all.
 
-        Where roles are fixed and no replica stands in for the master that is never so. `waits` is the message's property waitStoreMsgOK.
+        Never where roles are fixed and no replica stands in for the master. `waits` is the
+        message's property waitStoreMsgOK.
         """
         if logs_needed(self._policy, in_sync=self.in_sync, waits=waits) is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
