@@ -42,9 +42,9 @@ class FakeReplica(FakeMaster):
         self.delay_offsets = DelayOffsetTable(offset_table={LEVEL: 3}, data_version=NEWER)
         self.timer = TimerCheckpoint(read_ms=READ_MS, master_offset=0)
 
-    def _answers(self) -> dict[type[Call[Any]], Answer]:
+    def default_answers(self) -> dict[type[Call[Any]], Answer]:
         return {
-            **super()._answers(),
+            **super().default_answers(),
             GetHaStatus: lambda _: Reply(
                 body=codec.dumps(HaStatus(ha_client_runtime_info=HaClient(max_offset=self.log_end)))
             ),
