@@ -1,8 +1,10 @@
 """Acting master: while the master is away consumers read, commit and lock at the first replica."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from roquet.broker.replication.acting_master import ActingMaster, group_members
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
+from roquet.client import ConsumeFrom, ConsumerConfig, PushConsumer, ReceivedMessage
 from roquet.model.errors import CallRefused
 from roquet.model.queue import MessageQueue
 from roquet.model.route import TopicRoute
@@ -145,6 +148,32 @@ async def test_clients_are_shown_the_acting_replica_in_the_masters_place() -> No
         (data,) = route.broker_datas
         assert data.broker_addrs == {0: made.first.address, 2: made.second.address}
         assert [queue.perm for queue in route.queue_datas] == [4], "it can be read alone"
+
+
+@in_virtual_time
+async def test_an_ordered_consumer_goes_on_at_the_acting_replica() -> None:
+    async with trio() as made:
+        config = ConsumerConfig(
+            clock=this_loop().clock,
+            rng=Random(3),
+            client_ip="127.0.0.1",
+            consume_from=ConsumeFrom.FIRST,
+            ordered=True,
+        )
+        seen: list[int] = []
+
+        async def handle(message: ReceivedMessage) -> None:
+            seen.append(message.queue_offset)
+
+        await made.running.stop_broker(0)
+        await this_loop().clock.sleep(3_000)
+        consumer = PushConsumer(made.running.namesrv_addr, group="g", topic="orders", config=config)
+        async with consumer:
+            running = asyncio.create_task(consumer.run(handle))
+            await this_loop().clock.sleep(30_000)
+        await running
+        assert seen == [2, 3, 4], "from the progress that was committed at the master"
+        assert await made.progress(made.first) == 5
 
 
 @in_virtual_time
