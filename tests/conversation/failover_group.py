@@ -259,9 +259,11 @@ async def _enter(server: Any) -> None:
 
 
 @asynccontextmanager
-async def group(count: int = 3, **settings: Any) -> AsyncIterator[Group]:
+async def group(
+    count: int = 3, *, running: Group | None = None, **settings: Any
+) -> AsyncIterator[Group]:
     """A name server, a controller and brokers that have just been started."""
-    running = Group(**settings)
+    running = running or Group(**settings)
     await running.start_namesrv()
     await running.start_controller()
     for number in range(1, count + 1):
@@ -269,3 +271,4 @@ async def group(count: int = 3, **settings: Any) -> AsyncIterator[Group]:
         identity = Path("/data/brokerIdentity")
         await running.until(lambda: identity in running.files[number].contents)  # noqa: B023
     yield running
+    await running.loop.clock.sleep(3)  # what has just begun at this moment has ended then

@@ -16,13 +16,20 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.conversation.promised_logs import (
+    LAYOUT,
+    NEVER_MS,
+    STORE,
+    has_message,
+    log_of,
+    survives_power_loss,
+)
 from tests.store.conftest import PowerLossFiles, read_bodies
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
 from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
-from roquet.store.config import StoreConfig
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.store import Store
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -32,22 +39,6 @@ from roquet.wire.calls.send import Send
 from roquet.wire.codes import ResponseCode
 
 HERE, THERE = "10.0.0.1", "10.0.0.2"
-FILE_SIZE = 16 * 1024
-LAYOUT = {
-    "log_file_size": FILE_SIZE,
-    "queue_file_entries": 100,
-    "index_slots": 64,
-    "index_entries": 256,
-}
-STORE = StoreConfig(
-    log_file_size=FILE_SIZE, queue_file_entries=100, index_slots=64, index_entries=256
-)
-NEVER_MS = 3_600_000
-"""An interval of flushing that is not over in a test."""
-
-SEEDS = range(8)
-"""Losses of power: each keeps other sectors of what was not flushed."""
-
 ALONE, TWO = {"in_sync_replicas": 1}, {"in_sync_replicas": 2}
 NO_WAIT = "WAIT\x01false\x02"
 
@@ -122,30 +113,6 @@ async def answered(cell: Cell, here: PowerLossFiles, there: PowerLossFiles) -> i
         properties=cell.properties,
     )  # fmt: skip
     return (await channel.call(call, 5_000)).code
-
-
-def log_of(files: PowerLossFiles) -> PowerLossFiles:
-    """The files of the log as they are now: queues are built from it."""
-    log = PowerLossFiles()
-    twin = files.copy()
-    log.contents = {p: data for p, data in twin.contents.items() if "commitlog" in p.parts}
-    log.blocks = {path: files.blocks.get(path, 0) for path in log.contents}
-    log.durable = {path: data for path, data in files.durable.items() if path in log.contents}
-    log.named = set(files.named)
-    return log
-
-
-def has_message(files: MemoryFiles) -> bool:
-    """Whether a broker that starts with these files has the message."""
-    store = Store.open(None, STORE, files=files, now_ms=0)
-    try:
-        return "orders" in store.topics() and read_bodies(store, "orders") == [b"kept"]
-    finally:
-        store.close(0)
-
-
-def survives_power_loss(files: PowerLossFiles) -> bool:
-    return all(has_message(files.after_power_loss(Random(seed))) for seed in SEEDS)
 
 
 @pytest.mark.parametrize("cell", CELLS.values(), ids=CELLS)

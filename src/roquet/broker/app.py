@@ -24,7 +24,12 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
-from roquet.broker.operations.replica_tables import metadata_copy
+from roquet.broker.operations.replica_tables import (
+    copy_back,
+    follow_acting_master,
+    metadata_copy,
+)
+from roquet.broker.replication.acting_master import LOOK_MS
 from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot
 from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
@@ -132,6 +137,7 @@ class BrokerServer:
         roles = RoleTasks(broker.replication.role, duties, self._clock)
         loops.start(*_work(broker, keeping), roles.serve(), registration.serve())
         self._obey_controller(running, loops)
+        self._stand_in(running, loops)
         await registration.step()
         log.info("broker %s serves at %s", self.config.broker_name, self.address)
 
@@ -157,6 +163,19 @@ class BrokerServer:
         loops.start(*mode.work(self.address, pool, control.rng))
         running.push_async_callback(mode.release)
 
+    def _stand_in(self, running: AsyncExitStack, loops: "_Loops") -> None:
+        """Let a replica act as master while that is away, and a master return from there."""
+        broker, acting = self.broker, self.broker.replication.acting_master
+        if acting is None:
+            return
+        pool = ChannelPool(clock=self._clock, security=self.config.calls())
+        running.push_async_callback(pool.close)
+        acting.on_change.append(partial(follow_acting_master, broker, acting))
+        acting.on_outdated.append(broker.control.registration.request)
+        loops.start(every(LOOK_MS, lambda _: acting.step(pool), self._clock))
+        if broker.replication.role.current.is_master:
+            loops.start(copy_back(broker, pool).serve())
+
     def _open(self) -> Store:
         return Store.open(
             self.config.store_dir,
@@ -171,7 +190,8 @@ class BrokerServer:
         router = Router({int(code): reason for code, reason in UNSERVED.items()})
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
-        gate = RoleGate(router, control.settings, self.broker.replication.role)
+        replication = self.broker.replication
+        gate = RoleGate(router, control.settings, replication.role, replication.acting_master)
         server = Server(
             router,
             host=config.host,
@@ -286,6 +306,9 @@ def _housekeeping(broker: Broker) -> Housekeeping:
         tables=broker.tables,
         forget=broker.coordination.forget,
         clock=broker.control.clock,
+        owns_progress=lambda: (
+            broker.replication.role.current.is_master or broker.replication.acts_as_master
+        ),
     )
 
 

@@ -24,6 +24,7 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
 from roquet.broker.replication.replication import Replication
@@ -57,6 +58,7 @@ from roquet.broker.tables.topics import Topics, system_topic_names
 from roquet.net.clock import Clock
 from roquet.net.limits.fair_share import FairShare
 from roquet.rules.delay.timer import window_ms
+from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode
 from roquet.store.filesystem.files import Files, RealFiles
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.epoch_file import FILE_NAME as EPOCH_FILE_NAME
@@ -130,9 +132,11 @@ def _replication(
     if config.controller_mode:
         return _with_controller(environment, message_log, settings)
     store = message_log.store
-    role = RoleCell(Role(role=config.broker_role, broker_id=config.broker_id))
-    acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role)
-
+    role = RoleCell(_first_role(config))
+    mode = DeploymentMode.FIXED_ROLES
+    if config.has_acting_master:
+        mode = DeploymentMode.ACTING_MASTER
+    acknowledgements = Acknowledgements(store, message_log.flush, settings, clock, role, mode)
     return Replication(
         role=role,
         acknowledgements=acknowledgements,
@@ -140,6 +144,21 @@ def _replication(
             store, settings, clock, role, classic_master(store, acknowledgements, settings)
         ),
         stream_client=StreamClient(message_log, settings, clock, role),
+        acting_master=ActingMaster(settings, role) if config.has_acting_master else None,
+    )
+
+
+def _first_role(config: BrokerConfig) -> Role:
+    """Role of a broker whose settings fix it.
+
+    A master that a replica may have stood in for takes no messages before it knows how far groups
+    are (`copy_back`).
+    """
+    is_master = config.broker_role is not BrokerRole.SLAVE
+    return Role(
+        role=config.broker_role,
+        broker_id=config.broker_id,
+        is_fenced=is_master and config.has_acting_master,
     )
 
 

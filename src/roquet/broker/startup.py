@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from roquet.broker.broker import Broker
 from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
 from roquet.broker.operations.replica_tables import lower_progress, take_lead
-from roquet.broker.replication.role import RoleCell
+from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
@@ -32,7 +32,7 @@ DISPATCH_COUNT: Final = 128
 def subscribe(broker: Broker) -> None:
     """Tell each part of the changes in others that it has to follow."""
     _subscribe_to_settings(broker)
-    broker.replication.role.on_change.append(lambda *_: _follow_role(broker))
+    broker.replication.role.on_change.append(partial(_role_changed, broker))
     broker.tables.topics.on_change.append(broker.coordination.handover.queues_changed)
     broker.coordination.rebalance.on_change.append(broker.coordination.notify)
     set_aside, delivery = broker.delivery.set_aside, broker.delivery
@@ -107,10 +107,16 @@ async def hand_over(broker: Broker) -> None:
     delivery, tables, now_ms = broker.delivery, broker.tables, broker.control.clock.now_ms()
     await delivery.delay.save(now_ms)
     await delivery.timer.save(now_ms)
-    tables.locks.clear()
     tables.offset_resets.pending.clear()
     tables.former_readers.pending.clear()
     log.info("this broker is a replica now: its log ends at %d", broker.log.store.end_position)
+
+
+def _role_changed(broker: Broker, before: Role, role: Role) -> None:
+    """Follow another role; locks of a master that is fenced for a moment stay valid."""
+    _follow_role(broker)
+    if before.is_master and not role.is_master:
+        broker.tables.locks.clear()  # another broker grants them from now on
 
 
 def _follow_role(broker: Broker) -> None:
@@ -154,7 +160,7 @@ def _retention_fault(broker: Broker, before: BrokerConfig, config: BrokerConfig)
 
 def _set_aside_unindexed(broker: Broker, position: int, error: Exception) -> None:
     """Set aside a record whose keys cannot be indexed: it can be read, but no key finds it."""
-    raw = broker.log.store.message_at(position)
+    raw = broker.log.store.message_at(position, only_confirmed=False)
     location = location_in(raw, "?", 0) if raw else RecordLocation("?", 0, 0, position)
     broker.delivery.set_aside.keep(INDEX, location, error, raw)
 

@@ -263,9 +263,12 @@ class Store:
         """
         return self._reader.read_together(topic, offsets, (bytes_least, bytes_max))
 
-    def message_at(self, position: int) -> bytes | None:
-        """The record that begins at a position of the log; None without one."""
-        return self._reader.message_at(position)
+    def message_at(self, position: int, *, only_confirmed: bool = True) -> bytes | None:
+        """The record that begins at a position of the log; None without one.
+
+        Without `only_confirmed` also one that readers do not see yet: for those who have stored it.
+        """
+        return self._reader.message_at(position, only_confirmed=only_confirmed)
 
     def record_at(self, position: int, size: int) -> memoryview | None:
         """The record of that size at a position, of which only the head is checked; or None."""

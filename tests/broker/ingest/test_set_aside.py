@@ -138,6 +138,20 @@ def test_a_message_put_back_equals_the_original(harness: SetAsideHarness) -> Non
     assert harness.set_aside.total == 1, "the copy stays"
 
 
+def test_a_service_gets_its_message_back_before_replicas_have_it(harness: SetAsideHarness) -> None:
+    record = harness.stored()
+    harness.store.set_confirmed(record.position)
+    harness.set_aside.keep_record("timer", record, ValueError("odd"))
+    retried: list[Record] = []
+    harness.set_aside.on_retry["orders"] = retried.append
+    harness.store.set_confirmed(None)
+    (kept,) = harness.records()
+    assert kept.body, "the copy is whole"
+    harness.store.set_confirmed(record.position)
+    harness.set_aside.retry(kept)
+    assert [again.body for again in retried] == [record.body]
+
+
 def test_a_message_is_put_back_where_its_service_expects_it(harness: SetAsideHarness) -> None:
     record = harness.stored()
     harness.set_aside.keep_record("revive", record, ValueError("odd"), goal=("%RETRY%g_a", 2))

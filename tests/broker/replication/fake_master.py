@@ -49,7 +49,7 @@ class FakeMaster:
         self.asked: list[Call[Any]] = []
         self.address = f"127.0.0.1:{port}"
         router = Router()
-        for call_type, answer in self._answers().items():
+        for call_type, answer in self.default_answers().items():
             router.add(call_type, self._serve(call_type, answer))
         self.server = Server(router, host="127.0.0.1", port=port, clock=clock)
 
@@ -70,7 +70,8 @@ class FakeMaster:
 
         return serve
 
-    def _answers(self) -> dict[type[Call[Any]], Answer]:
+    def default_answers(self) -> dict[type[Call[Any]], Answer]:
+        """Answers from the tables, by call."""
         return {
             GetSettings: lambda _: SettingsReply(version="{}", body=self.settings.encode()),
             GetHaStatus: lambda _: Reply(

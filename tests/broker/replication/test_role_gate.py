@@ -4,6 +4,7 @@ import pytest
 from tests.broker.conftest import FakePeer
 
 from roquet.broker.handlers import HANDLERS
+from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.role_gate import READS, REFUSED, RoleGate
 from roquet.broker.settings.config import BrokerConfig
@@ -103,3 +104,14 @@ def test_it_closes_with_the_role_and_opens_when_the_broker_is_ready() -> None:
 
 def test_a_master_that_does_not_know_whether_it_leads_takes_nothing() -> None:
     assert REFUSED.keys() <= Gate(Role(is_fenced=True)).refused()
+
+
+def test_pulls_are_served_while_the_replica_acts_as_master() -> None:
+    gate = Gate(REPLICA)
+    acting = ActingMaster(gate.settings, gate.role)
+    RoleGate(gate.router, gate.settings, gate.role, acting)
+    for is_acting, refused in ((True, {*REFUSED}), (False, {*REFUSED, *READS})):
+        acting.is_acting = is_acting
+        for callback in acting.on_change:
+            callback()
+        assert gate.refused() == refused

@@ -291,3 +291,22 @@ async def test_a_scrub_ends_when_the_disk_takes_nothing(
     await keeping.scrub()
     assert len(calls) == 1
     assert "after the next start: no room" in caplog.text
+
+
+async def test_progress_has_a_later_version_after_each_save_of_changes(
+    keeping: Housekeeping, offsets: ConsumerOffsets
+) -> None:
+    offsets.commit("group", "topic", 0, 5)
+    await keeping.save(1_000)
+    await keeping.save(2_000)
+    assert (offsets.version.counter, offsets.version.timestamp) == (1, 1_000)
+
+
+async def test_copied_progress_keeps_its_masters_version(
+    keeping: Housekeeping, offsets: ConsumerOffsets
+) -> None:
+    copying = msgspec.structs.replace(keeping, owns_progress=lambda: False)
+    offsets.commit("group", "topic", 0, 5)
+    await copying.save(1_000)
+    assert offsets.version.counter == 0
+    assert not offsets.unsaved

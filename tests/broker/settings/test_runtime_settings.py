@@ -106,7 +106,7 @@ def test_a_setting_without_effect_is_saved_and_reported_with_one_warning(
         assert live.change({"forwardTimeout": "11000"}, NOW)
     assert [record.getMessage() for record in caplog.records] == [
         "forwardTimeout=10999 has no effect here. "
-        "Roles are fixed by brokerRole, or given by a controller: there is no acting master."
+        "Roles are fixed by brokerRole, or given by a controller."
     ]
     assert live.version.counter == len(told) == 2
     assert path.read_text() == "brokerName = b1\nskipPreOnline = true\nforwardTimeout=11000\n"

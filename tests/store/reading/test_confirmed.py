@@ -52,6 +52,7 @@ def test_every_read_ends_at_the_last_confirmed_record(filled: Filled, data: st.D
     assert found == [results[n].position for n in seen]
     for n, result in enumerate(results):
         assert (store.message_at(result.position) is not None) == (n in seen)
+        assert store.message_at(result.position, only_confirmed=False) is not None
         assert (store.record_at(result.position, result.size) is not None) == (n in seen)
     together = store.read_together("T", {0: 0, 1: 0})
     if len(seen) > 1:

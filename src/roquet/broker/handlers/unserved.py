@@ -10,7 +10,10 @@ from typing import Final
 from roquet.wire.codes import RequestCode as Code
 
 DEAD: Final = "no Apache RocketMQ answers it either: a number without a handler"
-REPLICAS: Final = "asked where a replica may act as master: there is no acting master here"
+REPLICAS: Final = (
+    "told where a replica acts as master: ours asks name servers each second, and hands nothing on "
+    "to another master (no escape)"
+)
 CONTROLLER: Final = "asked of a controller, or by one, and this is a broker: see roquet controller"
 ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"

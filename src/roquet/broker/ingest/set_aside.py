@@ -107,7 +107,7 @@ class SetAside:
         if is_transient(error):
             raise error
         if raw is None:
-            raw = self._store.message_at(place.position) or b""
+            raw = self._store.message_at(place.position, only_confirmed=False) or b""
         reason = printable(f"{type(error).__name__}: {error}")[:REASON_SIZE_MAX]
         properties = {
             props.SET_ASIDE_SERVICE: service,
@@ -170,7 +170,7 @@ class SetAside:
         )  # fmt: skip
         appended = self._ingest.append_draft(draft)
         if (tell := self.on_retry.get(topic)) is not None:
-            stored = self._store.message_at(appended.position)
+            stored = self._store.message_at(appended.position, only_confirmed=False)
             assert stored is not None, "it was stored this moment"
             tell(decode(stored))
 

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
@@ -56,3 +57,10 @@ class Replication(msgspec.Struct, frozen=True, kw_only=True):
     """Follows the master while it does not."""
     controller_mode: ControllerMode | None = None
     """None: roles are fixed."""
+    acting_master: ActingMaster | None = None
+    """Whether this broker stands in for its master; None: no broker of the group does."""
+
+    @property
+    def acts_as_master(self) -> bool:
+        """Whether this replica stands in for its master now."""
+        return self.acting_master is not None and self.acting_master.is_acting

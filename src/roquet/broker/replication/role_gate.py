@@ -3,7 +3,7 @@
     send, batch, send back   2   busy: the client tries another broker
     end, recall              11  replicas do not store messages
     changes of tables        1   the next copy of the master's tables would undo them
-    pull                     2   unless slaveReadEnable
+    pull                     2   unless slaveReadEnable, or while it acts as master
 
 A refused code gets another handler, so that requests to a master pay nothing. Apache's replicas
 carry out changes of tables, which the next copy then undoes. Source: Apache RocketMQ 5.5.0.
@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, NoReturn
 
+from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -65,19 +66,28 @@ REFUSED: Final[Mapping[RequestCode, tuple[ResponseCode, str]]] = MappingProxyTyp
 """Code and remark of the answer to requests that are for a master alone."""
 
 READS: Final = (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
-"""Requests that a replica serves only with `slave_read_enable`."""
+"""Requests that a replica serves only with `slave_read_enable`, or while it acts as master."""
 
 
 class RoleGate:
     """Refuses requests while this broker is no active master."""
 
-    def __init__(self, router: Router, settings: RuntimeSettings, role: RoleCell) -> None:
+    def __init__(
+        self,
+        router: Router,
+        settings: RuntimeSettings,
+        role: RoleCell,
+        acting: ActingMaster | None = None,
+    ) -> None:
         self._router = router
+        self._acting = acting
         self._settings = settings
         self._role = role
         self._is_open = True
         self.follow_role()
         settings.subscribe(lambda _: self._refuse_reads(), "slave_read_enable")
+        if acting is not None:
+            acting.on_change.append(self._refuse_reads)
         role.on_change.append(lambda *_: None if role.current.is_active else self.follow_role())
 
     def follow_role(self) -> None:
@@ -92,7 +102,8 @@ class RoleGate:
         self._refuse_reads()
 
     def _refuse_reads(self) -> None:
-        may_read = self._is_open or self._settings.config.slave_read_enable
+        acts = self._acting is not None and self._acting.is_acting
+        may_read = self._is_open or acts or self._settings.config.slave_read_enable
         for code in READS:
             self._router.override(code, None if may_read else _refusal(*_BUSY))
 

@@ -53,13 +53,18 @@ class Housekeeping(msgspec.Struct, frozen=True, kw_only=True):
     forget: Callable[[Peer], object]
     clock: Clock
     age_clock: RetentionClock = msgspec.field(default_factory=RetentionClock)
+    owns_progress: Callable[[], bool] = lambda: True
+    """Whether groups commit here, and not at a master whose progress is copied."""
 
-    async def save(self, _now_ms: int = 0) -> None:
+    async def save(self, now_ms: int = 0) -> None:
         """Save the changed tables in a thread; a failed one is tried again the next time.
 
         All tables are tried. Raises the last error.
         """
         failure: Exception | None = None
+        if self.tables.offsets.unsaved and self.owns_progress():  # commits keep the version
+            offsets = self.tables.offsets
+            offsets.version = offsets.version.next(now_ms)
         for table in self.tables.saved_at_intervals:
             try:
                 # Progress that outlived the note of who was given a message would lose the message.

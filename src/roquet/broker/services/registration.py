@@ -220,7 +220,8 @@ class NameServerRegistration:
             cluster_name=config.cluster_name,
             ha_server_addr=self._addresses.stream,
             broker_id=self._role.current.broker_id,
-            enable_acting_master=False,  # said, so that a replica's topics count without a master
+            # Said in any case, so that a replica's topics count without a master.
+            enable_acting_master=config.has_acting_master,
             body_crc32=checksum(body),
             body=body,
         )

@@ -292,6 +292,12 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     replica_ack: Annotated[ReplicaAck, setting(REPLICA_ACK)] = ReplicaAck.APPENDED
     """When this broker, as a replica, acknowledges the log: `appended` in memory, as Apache's does,
     or `flushed` to the disk."""
+    acting_master: Annotated[bool, setting(SWITCH, "enableSlaveActingMaster", restart=True)] = False
+    """Where roles are fixed: whether the replica with the lowest id stands in for a master that is
+    away, if all brokers of the name and their name servers (`supportActingMaster`) say so:
+    consumers read, commit and lock there. A master that returns takes over what they committed
+    before it takes messages. A SYNC_MASTER refuses messages while fewer than `in_sync_replicas`
+    logs are in sync."""
     controller_mode: Annotated[bool, setting(SWITCH, "enableControllerMode", restart=True)] = False
     """Whether a controller gives this broker its role and id: `broker_role` and `broker_id` have no
     effect then."""
@@ -371,6 +377,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         """`min_in_sync_replicas`, which is never None once the settings are made."""
         assert self.min_in_sync_replicas is not None, "the settings are made"
         return self.min_in_sync_replicas
+
+    @property
+    def has_acting_master(self) -> bool:
+        """Whether a replica stands in for a master that is away: only where roles are fixed."""
+        return self.acting_master and not self.controller_mode
 
     @property
     def readable(self) -> bool:

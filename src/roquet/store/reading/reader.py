@@ -322,12 +322,15 @@ class RecordReader:
 
     # -- by position and by key --------------------------------------------------------------
 
-    def message_at(self, position: int) -> bytes | None:
+    def message_at(self, position: int, *, only_confirmed: bool = True) -> bytes | None:
         """The record that begins at a position; None without one."""
-        if not self._log.begin <= position < self._log.end:
+        end = self._visible_end if only_confirmed else self._log.end
+        if not self._log.begin <= position < end:
             return None
         known = self._log.skim_at(position)
-        record = self.record_at(position, known[0]) if known else None
+        if not known or position + known[0] > end:
+            return None
+        record = self._log.record(position, known[0])
         return None if record is None else bytes(record)
 
     def record_at(self, position: int, size: int) -> memoryview | None:

@@ -6,9 +6,11 @@ from tests.broker.conftest import FakePeer, NewPeer
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.groups.heartbeat import heartbeat, unregister
 from roquet.broker.handlers.groups.lock import QUEUES_MAX, lock, unlock
-from roquet.model.errors import FieldError
+from roquet.broker.replication.role import Role
+from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.model.subscription import ConsumerData, HeartbeatData
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.heartbeat import Heartbeat, Unregister
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
@@ -119,3 +121,34 @@ async def test_a_lock_of_more_queues_than_a_topic_may_have_is_refused(
     queues = [MessageQueue("o", "b", number) for number in range(QUEUES_MAX + 1)]
     with pytest.raises(FieldError, match="16385 queues: 16384 are allowed"):
         broker.bind(lock)(LockQueues(body=body("c1", queues)), peer)
+
+
+def play(broker: Broker, **fields: Any) -> None:
+    """Give a broker another role."""
+    broker.replication.role.change(Role(**fields))
+
+
+async def test_a_replica_grants_no_locks_beside_its_master(broker: Broker, peer: FakePeer) -> None:
+    assert locked(broker, peer, "c1", QUEUES) == QUEUES
+    play(broker, role=BrokerRole.SLAVE, broker_id=1)
+    assert locked(broker, peer, "c1", QUEUES) == []
+
+
+async def test_a_replica_votes_for_another_broker_of_its_group(
+    broker: Broker, peer: FakePeer
+) -> None:
+    play(broker, role=BrokerRole.SLAVE, broker_id=1)
+    text = LockBody(consumer_group="billing", client_id="c1", mq_set=QUEUES, only_this_broker=True)
+    reply: Any = broker.bind(lock)(LockQueues(body=codec.dumps(text)), peer)
+    assert codec.loads(reply.body, LockedQueues).lock_ok_mq_set == QUEUES
+
+
+async def test_a_master_whose_lease_is_over_keeps_its_locks_and_grants_none(
+    broker: Broker, peer: FakePeer
+) -> None:
+    assert locked(broker, peer, "c1", QUEUES) == QUEUES
+    play(broker, is_fenced=True)
+    with pytest.raises(CallRefused, match="another broker may lead by now"):
+        locked(broker, peer, "c2", QUEUES)
+    play(broker)
+    assert locked(broker, peer, "c1", QUEUES) == QUEUES

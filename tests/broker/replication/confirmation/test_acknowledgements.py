@@ -207,3 +207,23 @@ def test_replicas_of_one_host_count_as_they_report(parts: MakeParts) -> None:
         assert acknowledgements.in_sync == 3
 
     run()
+
+
+def test_where_a_replica_may_act_the_number_of_logs_adapts_as_replicas_come(
+    parts: MakeParts,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        settings = {**SYNC, "auto_in_sync_replicas": True, "slave_timeout": 50}
+        made = parts(mode=DeploymentMode.ACTING_MASTER, **settings)
+        acknowledgements = made.acknowledgements
+        assert acknowledgements.is_short, "it has to be asked before each message"
+        assert acknowledgements.is_needed
+        assert (await status_after_ms(made, made.append()))[0] is PutStatus.PUT_OK
+        acknowledgements.report(1, "10.0.0.2", 0)
+        end = made.append()
+        assert (await status_after_ms(made, end))[0] is PutStatus.FLUSH_SLAVE_TIMEOUT
+        acknowledgements.report(1, "10.0.0.2", end)
+        assert (await status_after_ms(made, end))[0] is PutStatus.PUT_OK
+
+    run()

@@ -173,3 +173,12 @@ async def test_reports_of_an_earlier_term_count_for_nothing_in_the_next() -> Non
     master.report(2, 200)
     master.set.begin(1, SyncState(members=frozenset({1, 2}), version=9), 150)
     assert master.set.confirmed == 150
+
+
+@in_virtual_time
+async def test_a_message_that_one_log_has_to_hold_waits_for_no_report() -> None:
+    master = Master(2, 3, needed=1)
+    master.end = 150
+    assert await master.reaches(150)
+    assert this_loop().clock.monotonic_ms() == 0
+    assert master.shown[-1] == 100, "consumers still wait for all members"

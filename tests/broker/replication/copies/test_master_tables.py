@@ -17,12 +17,14 @@ from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model.errors import CallError, FieldError
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.net.pool import ChannelPool
+from roquet.net.router import Router
+from roquet.net.server import Server
 from roquet.store.timer.layout import TimerCheckpoint
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.inspection import AllOffsets, GetAllOffsets, GetRequestModes
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply
-from roquet.wire.calls.admin.stats import GetHaStatus
+from roquet.wire.calls.admin.stats import GetHaStatus, HaClient, HaStatus
 from roquet.wire.calls.admin.topic import GetGroups, GetTopics, GroupsReply, TopicsReply
 from roquet.wire.calls.bodies import RequestMode, TopicsOfBroker
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics
@@ -286,3 +288,28 @@ async def test_an_answer_of_a_hundred_megabytes_is_refused_before_it_is_decoded(
         master.answers[GetTimerMetrics] = lambda _: Reply(body=b" " * (BODY_BYTES_MAX - 4_096))
         with pytest.raises(FieldError):
             await tables.timer_metrics()
+
+
+@in_virtual_time
+async def test_a_replica_says_where_its_log_ends_and_a_master_does_not() -> None:
+    async with asking() as (master, tables):
+        given = [
+            HaStatus(ha_client_runtime_info=HaClient(max_offset=7)),
+            HaStatus(master=True, master_commit_log_max_offset=7),
+            HaStatus(ha_client_runtime_info=HaClient(max_offset=-1)),
+        ]
+        master.answers[GetHaStatus] = lambda _: Reply(body=codec.dumps(given.pop(0)))
+        assert await tables.follower_end() == 7
+        while given:
+            with pytest.raises(FieldError, match="does not say where its log ends"):
+                await tables.follower_end()
+
+
+@in_virtual_time
+async def test_another_server_at_the_fast_port_leaves_the_plain_one() -> None:
+    clock = this_loop().clock
+    stranger = Server(Router(), host="127.0.0.1", port=19_998, clock=clock)
+    async with asking() as (master, tables), stranger:
+        master.timer = TimerCheckpoint(read_ms=9)
+        assert (await tables.timer_checkpoint()).read_ms == 9
+        assert (await tables.timer_checkpoint()).read_ms == 9

@@ -82,7 +82,7 @@ def test_a_damaged_one_is_not_found(
     half = harness.half()
     raw = bytearray(harness.store.message_at(half.record.position) or b"")
     raw[88] ^= 1
-    monkeypatch.setattr(harness.store, "message_at", lambda _: bytes(raw))
+    monkeypatch.setattr(harness.store, "message_at", lambda *_, **__: bytes(raw))
     assert harness.queue.find(half.record.position) is None
     assert "checksum" in caplog.text
 
@@ -251,3 +251,13 @@ def test_the_newest_messages_of_a_key_are_examined(
     assert harness.queue.was_delivered(half)
     monkeypatch.setattr(half_messages, "SAME_KEY_BYTES", 1)
     assert not harness.queue.was_delivered(half)
+
+
+def test_one_that_replicas_do_not_have_yet_is_found_by_its_position(
+    harness: HalfQueueHarness,
+) -> None:
+    half = harness.half()
+    harness.store.set_confirmed(half.record.position)
+    assert harness.queue.at(half.offset) is None
+    assert harness.queue.find(half.record.position) == half
+    assert harness.queue.stored_at(half.record.position) == half

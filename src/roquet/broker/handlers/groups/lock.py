@@ -4,26 +4,54 @@ from typing import Final
 
 from roquet.broker.control import ControlPlane
 from roquet.broker.operations.large_replies import written
+from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
-from roquet.model.errors import FieldError
+from roquet.model.errors import CallRefused, FieldError
+from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.bodies import LockBody, LockedQueues
 from roquet.wire.calls.lock import LockQueues, UnlockQueues
+from roquet.wire.codes import ResponseCode
 from roquet.wire.request_body import decode_body
 
 QUEUES_MAX: Final = 16_384
 """Queues of one request: as many as a topic may have on a broker."""
 
+IN_DOUBT: Final = "another broker may lead by now: no lock is granted before that is known"
+
 
 def lock(
-    tables: BrokerTables, control: ControlPlane, call: LockQueues, _peer: Peer
+    tables: BrokerTables,
+    control: ControlPlane,
+    replication: Replication,
+    call: LockQueues,
+    _peer: Peer,
 ) -> HandlerReply:
-    """Lock queues for one member; the reply lists those that it holds now."""
+    """Lock queues for one member; the reply lists those that it holds now.
+
+    A replica grants none while it does not act as master: a queue would have an owner here and
+    another one at the master. Raises CallRefused at a master that may have been replaced; clients
+    keep their locks until these are over, and ask again.
+    """
     body = _lock_body(call)
-    now_ms = control.clock.monotonic_ms()
-    held = tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
+    held: list[MessageQueue] = []
+    if _may_grant(replication, body):
+        now_ms = control.clock.monotonic_ms()
+        held = tables.locks.lock(body.consumer_group, body.client_id, body.mq_set, now_ms)
     return written(len(held), LockedQueues(lock_ok_mq_set=held), lambda body: Reply(body=body))
+
+
+def _may_grant(replication: Replication, body: LockBody) -> bool:
+    """Whether this broker's locks count; CallRefused while that is unknown.
+
+    Apache's brokers with lockInStrictMode ask all members of a group for their votes
+    (onlyThisBroker), and count them.
+    """
+    role = replication.role.current
+    if role.is_master and role.is_fenced:
+        raise CallRefused(ResponseCode.SYSTEM_BUSY, IN_DOUBT)
+    return role.is_master or replication.acts_as_master or body.only_this_broker
 
 
 def unlock(tables: BrokerTables, call: UnlockQueues, _peer: Peer) -> Reply:

@@ -66,9 +66,9 @@ class Acknowledgements:
         """Last report of each replica, by its connection."""
         self.is_needed = False
         """Whether any sender waits: for the disk, or for replicas. Read with every send."""
-        self.is_short = False
-        """Whether `check` has to be asked before a message is stored: never where roles are
-        fixed."""
+        self.is_short = mode is not DeploymentMode.FIXED_ROLES
+        """Whether `check` has to be asked before a message is stored: never where roles are fixed
+        and no replica stands in for the master."""
         self._policy = AcknowledgementPolicy()
         self._mark = AsyncWatermark(clock=clock)
         self.configure()
@@ -85,7 +85,9 @@ class Acknowledgements:
             min_in_sync_replicas=config.in_sync_replicas_min,
             adapts=config.auto_in_sync_replicas,
         )
-        self.is_needed = config.sync_flush or logs_needed(policy, in_sync=self.in_sync) != 1
+        # With all of them in sync: a number that adapts is one only until replicas have connected.
+        needed = logs_needed(policy, in_sync=policy.in_sync_replicas)
+        self.is_needed = config.sync_flush or needed != 1
         if policy != self._policy:
             before, self._policy = self._mark, policy
             self._mark = AsyncWatermark(self._replicated_position(), clock=self._clock)
@@ -129,7 +131,8 @@ class Acknowledgements:
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message at all.
 
-        Where roles are fixed that is never so. `waits` is the message's property waitStoreMsgOK.
+        Never where roles are fixed and no replica stands in for the master. `waits` is the
+        message's property waitStoreMsgOK.
         """
         if logs_needed(self._policy, in_sync=self.in_sync, waits=waits) is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)

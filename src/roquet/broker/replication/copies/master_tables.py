@@ -16,7 +16,7 @@ import msgspec
 from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.broker.tables.request_modes import RequestModeTable
 from roquet.model import names
-from roquet.model.errors import ConnectFailed, FieldError, UsageError
+from roquet.model.errors import CallRefused, ConnectFailed, FieldError, UsageError
 from roquet.model.settings import join_address
 from roquet.model.topic import DataVersion, GroupTable, SubscriptionGroup, TopicConfig
 from roquet.net.address import split_address
@@ -45,6 +45,7 @@ from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
 from roquet.wire.calls.admin.topic import GetGroups, GetTopics
 from roquet.wire.calls.bodies import POP, PULL, RequestMode, TopicsOfBroker
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, TimerMetricsBody
+from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties
 from roquet.wire.replication.table_editions import TableEditions, parse_editions
@@ -132,6 +133,14 @@ class MasterTables:
         if status.master_commit_log_max_offset < 0:
             raise FieldError(f"a log cannot end at {status.master_commit_log_max_offset}")
         return status.master_commit_log_max_offset
+
+    async def follower_end(self) -> int:
+        """Ask a replica where its log ends; a broker that is none has no such end."""
+        status = await _decoded((await self._plain_call(GetHaStatus())).body, HaStatus)
+        follower = status.ha_client_runtime_info
+        if status.master or follower is None or follower.max_offset < 0:
+            raise FieldError(f"{self.address} does not say where its log ends as a replica")
+        return follower.max_offset
 
     async def topics(self, log_end: int) -> MasterTopics:
         """Ask for all topics; `log_end` is where the log ended before."""
@@ -231,12 +240,16 @@ class MasterTables:
         return await self._pool.call(self.address, call, timeout_ms)
 
     async def _fast_call(self, call: Call[R], timeout_ms: int = TIMEOUT_MS) -> R:
-        """Call at the fast port; once that was refused, at the plain one."""
+        """Call at the fast port; at the plain one once that was refused, or is another server's."""
         if self._fast is not None:
             try:
                 return await self._pool.call(self._fast, call, timeout_ms)
             except ConnectFailed:
                 self._fast = None
+            except CallRefused as error:
+                if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise
+                self._fast = None  # another server listens there
         return await self._plain_call(call, timeout_ms)
 
 

@@ -116,7 +116,9 @@ class HalfQueue:
 
         It must be in its queue as well: a body may contain bytes that look like a half message.
         """
-        raw = self._store.message_at(position) if position >= 0 else None
+        raw = None
+        if position >= 0:
+            raw = self._store.message_at(position, only_confirmed=False)
         half = None if raw is None else _half_of(raw)
         return half if half is not None and self._position(half.offset) == position else None
 
@@ -125,6 +127,15 @@ class HalfQueue:
         messages = self._store.read(names.HALF_TOPIC, 0, offset, count_max=1)
         half = _half_of(bytes(messages.parts[0])) if messages.count else None
         return half if half is not None and half.offset == offset else None
+
+    def stored_at(self, position: int) -> HalfMessage:
+        """The half message that was stored at a position of the log just now.
+
+        Its queue does not show it before the sync-state set has it, where there is one.
+        """
+        raw = self._store.message_at(position, only_confirmed=False)
+        assert raw is not None, "it was stored this moment"
+        return _parsed(decode(raw))
 
     def _position(self, offset: int) -> int | None:
         entries = self._store.queue_stats.entries(names.HALF_TOPIC, 0, offset, 1)

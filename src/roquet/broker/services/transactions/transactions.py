@@ -39,7 +39,7 @@ from roquet.rules.transaction import (
     offsets_of,
     op_bodies,
 )
-from roquet.store.store import Draft
+from roquet.store.store import AppendResult, Draft
 from roquet.wire.java_hash import hash_code
 from roquet.wire.records.property_text import decode_properties
 from roquet.wire.records.record import Record
@@ -137,11 +137,9 @@ class Transactions:
 
     def put_back(self, half: HalfMessage, changed: dict[str, str]) -> HalfMessage:
         """Append it to its queue again, with changed properties; returns the new half message."""
-        offset = self._again(half.record, names.HALF_TOPIC, half.properties | changed)
+        appended = self._again(half.record, names.HALF_TOPIC, half.properties | changed)
         self.end(half.offset)
-        moved = self.queue.at(offset)
-        assert moved is not None, "it was stored this moment"
-        return moved
+        return self.queue.stored_at(appended.position)
 
     def give_up(self, half: HalfMessage) -> None:
         """Move it to the topic where operators find it."""
@@ -169,9 +167,9 @@ class Transactions:
         properties = decode_properties(record.properties) | {props.TRANSACTION_CHECK_TIMES: "0"}
         self._again(record, names.HALF_TOPIC, properties)
 
-    def _again(self, record: Record, topic: str, properties: dict[str, str]) -> int:
-        """Store it in one of the broker's own topics; returns its offset there."""
-        appended = self._ingest.reappend(
+    def _again(self, record: Record, topic: str, properties: dict[str, str]) -> AppendResult:
+        """Store it in one of the broker's own topics."""
+        return self._ingest.reappend(
             record,
             topic=topic,
             queue_id=0,
@@ -179,7 +177,6 @@ class Transactions:
             reconsume_times=record.reconsume_times,
             settles=record.position,
         )
-        return appended.queue_offset
 
     def end(self, offset: int) -> None:
         """Record the end of a half message: now in memory, soon in an op message."""

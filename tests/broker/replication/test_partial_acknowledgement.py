@@ -1,0 +1,134 @@
+"""Senders answered after two logs of three: what that survives, and what it does not.
+
+With `allAckInSyncStateSet=false` a message is acknowledged that a member of the set may lack.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from tests.conversation.failover_group import Group, group
+
+from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.codes import ResponseCode
+
+
+@asynccontextmanager
+async def two_of_three() -> AsyncIterator[Group]:
+    """Three brokers, of which two have to hold a message; the first one leads."""
+    async with group(all_ack_in_sync_set=False, in_sync_replicas=2) as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["everywhere"])
+        await running.loop.clock.sleep(2_000)
+        yield running
+
+
+async def send_without(running: Group, *numbers: int) -> int:
+    """Send a message that some members of the set do not get; the code of the answer."""
+    for number in numbers:
+        running.network.partition(running.host(1), running.host(number))
+    return (await running.send("between", 1)).code
+
+
+async def kill_holders(running: Group) -> None:
+    """Kill the two that have the message; what is under way to the third never arrives."""
+    running.network.drop(running.host(1), running.host(3))
+    for number in (1, 2):
+        await running.kill(number)
+    running.network.heal()
+
+
+def lose(running: Group, number: int) -> None:
+    """Lose the directory of a broker that was killed, for good."""
+    running.files[number] = MemoryFiles()
+
+
+@in_virtual_time
+async def test_a_message_is_acknowledged_that_one_member_of_three_lacks() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        assert running.members() == {1, 2, 3}
+        ends = {n: server.broker.log.store.raw.end for n, server in running.brokers.items()}
+        assert ends[1] == ends[2] > ends[3]
+
+
+@in_virtual_time
+async def test_a_message_that_one_log_alone_holds_is_not_acknowledged() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 2, 3) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+@in_virtual_time
+async def test_while_the_whole_set_has_to_hold_it_that_message_is_not_acknowledged() -> None:
+    async with group(all_ack_in_sync_set=True, in_sync_replicas=2) as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["everywhere"])
+        assert await send_without(running, 3) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+
+
+@in_virtual_time
+async def test_consumers_do_not_see_it_before_the_whole_set_has_it() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        assert "between" not in running.stored(1)
+        running.network.heal()
+        await running.until(lambda: "between" in running.stored(1), 30)
+
+
+@in_virtual_time
+async def test_a_master_that_is_killed_is_replaced_by_the_member_that_has_it() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await running.kill(1)
+        running.network.heal()
+        assert await running.settled(2) == 2
+        running.check()
+
+
+@in_virtual_time
+async def test_a_master_that_falls_silent_is_replaced_by_the_member_that_has_it() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        running.part(1)
+        await running.until(lambda: running.master() in (2, 3), 30)
+        assert running.master() == 2
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
+async def test_it_is_kept_when_the_master_and_the_member_without_it_are_gone() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        for number in (1, 3):
+            await running.kill(number)
+            lose(running, number)
+        await running.until(lambda: running.master() == 2)
+        running.check()
+
+
+@in_virtual_time
+async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await kill_holders(running)
+        for number in (1, 2):
+            lose(running, number)
+        await running.until(lambda: running.master() == 3)
+        assert running.stored(3) == ["everywhere.0"], "what the third had never seen is gone"
+        with pytest.raises((AssertionError, IndexError)):
+            running.check()
+
+
+@in_virtual_time
+async def test_it_is_lost_when_the_two_that_hold_it_are_only_away() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await kill_holders(running)
+        await running.until(lambda: running.master() == 3)
+        for number in (1, 2):
+            await running.start_broker(number)
+        await running.settled(3)
+        assert "between" not in running.stored(3), "it is cut off where it was"

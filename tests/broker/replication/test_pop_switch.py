@@ -1,0 +1,119 @@
+"""Popped messages across a switch of the master: acknowledged ones are done, others come again."""
+
+import pytest
+from tests.broker.replication.role_switches import (
+    SWITCHES,
+    Switch,
+    asked,
+    bodies,
+    kill,
+    records,
+)
+from tests.conversation.failover_group import TOPIC, Group, group
+
+from roquet.model import names
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.pop import Ack, Pop
+from roquet.wire.pop_reply import parse_starts
+from roquet.wire.receipt_handle import NORMAL, ReceiptHandle
+from roquet.wire.records.record import decode_many
+
+WORKERS = "workers"
+RETRY = names.pop_retry_topic(WORKERS, TOPIC)
+INVISIBLE_MS = 20_000
+
+
+async def pop(
+    running: Group, number: int, invisible_ms: int = INVISIBLE_MS
+) -> dict[str, ReceiptHandle]:
+    """Pop all messages of the topic's first queue; gives their handles by body."""
+    call = Pop(
+        consumer_group=WORKERS,
+        topic=TOPIC,
+        queue_id=0,
+        max_msg_nums=32,
+        invisible_time=invisible_ms,
+        born_time=running.loop.clock.now_ms(),
+    )
+    reply = await asked(running, number, call)
+    if not reply.start_offset_info:
+        return {}
+    start = parse_starts(reply.start_offset_info)[f"{NORMAL}@0"]
+    return {
+        record.body.decode(): ReceiptHandle(
+            start, reply.pop_time, reply.invisible_time, reply.revive_qid, NORMAL, "g", 0,
+            record.queue_offset,
+        )
+        for record in decode_many(reply.body)
+    }  # fmt: skip
+
+
+async def acknowledge(running: Group, number: int, handle: ReceiptHandle) -> int:
+    """Acknowledge a popped message; the code of the answer."""
+    call = Ack(
+        consumer_group=WORKERS,
+        topic=TOPIC,
+        queue_id=0,
+        extra_info=handle.text(),
+        offset=handle.offset,
+    )
+    return (await asked(running, number, call)).code
+
+
+@pytest.mark.parametrize("switch", SWITCHES.values(), ids=SWITCHES)
+@in_virtual_time
+async def test_what_is_not_acknowledged_is_revived_at_the_new_master_and_nothing_else(
+    switch: Switch,
+) -> None:
+    async with group() as running:
+        number = await running.settled(3)
+        await running.send_on(["first", *(f"m{n}" for n in range(7))])
+        await running.loop.clock.sleep(1_000)  # the topic is known to all
+        handles = await pop(running, number)
+        assert len(handles) == 8
+        acked = [body for body in handles if body[:2] in ("m1", "m2", "m5")]
+        for body in acked:
+            assert await acknowledge(running, number, handles[body]) == 0
+        number = await switch(running)
+        assert await pop(running, number) == {}, "they are invisible at the new master, too"
+        assert bodies(running, number, RETRY) == []
+        late = next(body for body in handles if body.startswith("m6"))
+        assert await acknowledge(running, number, handles[late]) == 0
+        await running.loop.clock.sleep(INVISIBLE_MS + 5_000)
+        again = records(running, number, RETRY)
+        left = sorted(handles.keys() - {*acked, late})
+        assert sorted(record.body.decode() for record in again) == left
+        due_ms = min(handle.pop_ms for handle in handles.values()) + INVISIBLE_MS
+        assert min(record.stored_ms for record in again) >= due_ms, "nothing is revived early"
+        running.check()
+
+
+@in_virtual_time
+async def test_what_fell_due_during_the_switch_is_revived_once_it_is_over() -> None:
+    async with group() as running:
+        number = await running.settled(3)
+        await running.send_on(["m"])
+        (body,) = await pop(running, number)
+        await running.loop.clock.sleep(INVISIBLE_MS - 1_000)
+        for other in (1, 2, 3):
+            await running.kill(other)
+        await running.loop.clock.sleep(60_000)
+        for other in (3, 2, 1):
+            await running.start_broker(other)
+        number = await running.settled(3)
+        await running.until(lambda: bodies(running, number, RETRY) == [body], 5)
+
+
+@in_virtual_time
+async def test_messages_popped_just_before_the_kill_are_not_given_to_another_member() -> None:
+    async with group() as running:
+        number = await running.settled(3)
+        for round_number in range(3):
+            await running.send_on(f"{round_number}.{n}" for n in range(5))
+            await running.loop.clock.sleep(1_000)
+            handles = await pop(running, number, 600_000)
+            assert len(handles) == 5
+            before, number = number, await kill(running)
+            assert await pop(running, number) == {}
+            await running.start_broker(before)
+            number = await running.settled(3)
