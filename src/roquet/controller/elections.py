@@ -177,7 +177,7 @@ class Elections:
             asker=asker,
             designated=request.designated,
             restarted=asker is not None and (releases or state.has_restarted(name, asker)),
-            unclean=self.elects_unclean,
+            unclean=self.elects_unclean or request.unclean,
         )
 
     def _facts(self, state: LeaderState, name: str) -> ElectionFacts:
