@@ -45,6 +45,7 @@ ELSEWHERE: Final = {
     r"roquet (namesrv|broker) .*(tls|advertise)": "client/connection/test_security.py has them",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
+    r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
     r"roquet dev .*--advertise mq": "needs a machine of that name",
 }
 """Patterns of commands that are not run here, and why."""
