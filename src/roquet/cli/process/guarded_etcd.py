@@ -3,10 +3,13 @@
     parent ──pipe──▶ python -m roquet.cli.process.guarded_etcd HOST:PORT etcd … ──▶ etcd
 
 It says "ready at HOST:PORT" once etcd answers there. A stop signal, or the end of the pipe that
-comes with the parent's, is passed on; the exit code is etcd's.
+comes with the parent's, is passed on; the exit code is etcd's. On Linux etcd ends, too, when the
+guard itself is killed.
 """
 
 import asyncio
+import ctypes
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -21,6 +24,9 @@ STOP_TIMEOUT_S: Final = 20
 
 POLL_S: Final = 0.05
 """Between two questions whether it is ready."""
+
+PARENT_DEATH_SIGNAL: Final = 1
+"""PR_SET_PDEATHSIG of Linux's prctl."""
 
 HEALTH: Final = b"GET /health HTTP/1.0\r\n\r\n"
 
@@ -37,7 +43,10 @@ async def guard(address: str, command: Sequence[str]) -> int:
         )
         return 1
     program = await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.DEVNULL, stdout=sys.stderr.fileno()
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=sys.stderr.fileno(),
+        preexec_fn=_ask_for_parents_death if sys.platform == "linux" else None,
     )
     stopped = asyncio.create_task(stop.wait())
     ended = asyncio.create_task(program.wait())
@@ -49,6 +58,10 @@ async def guard(address: str, command: Sequence[str]) -> int:
         ready.cancel()
         stopped.cancel()
         await _end(program)
+
+
+def _ask_for_parents_death() -> None:
+    ctypes.CDLL(None).prctl(PARENT_DEATH_SIGNAL, signal.SIGTERM)
 
 
 async def _end(program: asyncio.subprocess.Process) -> None:
