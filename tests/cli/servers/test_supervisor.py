@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import randrange
 from typing import NamedTuple
@@ -261,9 +262,7 @@ async def controlled(directory: Path, *options: str) -> AsyncIterator[Serving]:
 
 async def roquet(*arguments: str) -> str:
     """Output of a command that succeeds."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "roquet", *arguments, stdout=asyncio.subprocess.PIPE
-    )
-    printed, _ = await process.communicate()
-    assert process.returncode == 0
-    return printed.decode()
+    run = partial(CliRunner().invoke, app, list(arguments), catch_exceptions=False)
+    result = await asyncio.to_thread(run)
+    assert result.exit_code == 0
+    return result.stdout
