@@ -81,9 +81,8 @@ class RollingLedger:
             if self.read[queue_id].get(offset) != body
         ]
 
-    def longest_pause(self, began: float) -> float:
+    def longest_pause(self, began: float, now: float) -> float:
         """Longest time in seconds without an acknowledgement of a queue, since a moment."""
-        now = time.monotonic()
         pauses = []
         for times in self.times:
             before = [each for each in times if each < began][-1:]
@@ -247,7 +246,7 @@ async def roll(cluster: RollingCluster, admin: AdminClient, ledger: RollingLedge
         await healed(admin, cluster)
         took = time.monotonic() - began
         await asyncio.sleep(LOAD_SECONDS)
-        pauses.append(ledger.longest_pause(began))
+        pauses.append(ledger.longest_pause(began, time.monotonic()))
         print(
             f"{name:10} {role:7} ready to stop after {handed_over - began:5.2f} s, all in sync"
             f" after {took:6.2f} s; longest pause of a queue {pauses[-1]:5.2f} s;"
