@@ -1,9 +1,13 @@
+import json
 from collections.abc import Iterator
+from unittest.mock import AsyncMock
 
 import pytest
 from typer.testing import CliRunner, Result
 
+from roquet.admin import controllers, elect, retire
 from roquet.admin.controllers import GroupStatus, ReplicaMember
+from roquet.admin.elect import ElectedMaster
 from roquet.admin.retire import RetiredBroker
 from roquet.cli.admin import handover
 from roquet.cli.main import app
@@ -80,3 +84,43 @@ def test_a_broker_that_may_be_stopped_is_named_with_who_leads() -> None:
     )
     fixed = RetiredBroker(broker="b", address="h:2", master="h:1")
     assert handover.retired_line(fixed) == "b: h:2 may be stopped now; h:1 leads"
+
+
+def test_losses_are_asked_about_before_an_unclean_election(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    members = [member(1, 900), member(2, 800, is_in_sync=False)]
+    found = GroupStatus(broker="b", controller="c:1", epoch=3, members=members)
+    result = ElectedMaster(broker="b", broker_id=2, address="h:2", epoch=4, is_new=True)
+    monkeypatch.setattr(controllers, "group", AsyncMock(return_value=found))
+    elections = AsyncMock(return_value=result)
+    monkeypatch.setattr(elect, "elect", elections)
+    command = ("cluster", "elect", "b", "--to", "2", "--unclean", "-n", namesrv)
+    refused = CliRunner().invoke(app, list(command), input="n\n")
+    assert refused.exit_code == 1
+    assert "2 at h:2 lacks, are lost, 100 bytes by what is known" in refused.output
+    elections.assert_not_awaited()
+    agreed = roquet(*command, "--yes")
+    assert agreed.stdout.endswith("b: 2 at h:2 leads in epoch 4, 1 at h:1 before\n")
+    shown = json.loads(roquet(*command, "--yes", "--json").stdout)
+    assert (shown["unclean"], shown["epoch"], shown["before"]["epoch"]) == (True, 4, 3)
+
+
+def test_a_broker_that_goes_for_good_is_removed_after_it_may_be_stopped(
+    namesrv: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    retired = RetiredBroker(broker="b", address="h:1", broker_id=1, master="h:2", epoch=4)
+    remove = AsyncMock()
+    monkeypatch.setattr(retire, "retire", AsyncMock(return_value=retired))
+    monkeypatch.setattr(retire, "remove", remove)
+    result = roquet("cluster", "retire", "b", "-n", namesrv)
+    assert result.stdout == "b: 1 at h:1 may be stopped now; h:2 leads in epoch 4\n"
+    remove.assert_not_awaited()
+    result = roquet("cluster", "retire", "b", "--for-good", "--json", "-n", namesrv)
+    assert json.loads(result.stdout)["master"] == "h:2"
+    assert result.stderr == "b: 1 is removed\n"
+    remove.assert_awaited_once()
+    fixed = RetiredBroker(broker="b", address="h:2", master="h:1")
+    monkeypatch.setattr(retire, "retire", AsyncMock(return_value=fixed))
+    result = roquet("cluster", "retire", "b#1", "--for-good", "-n", namesrv)
+    assert result.stderr == "it has no id from a controller: nothing is to be removed\n"
