@@ -245,6 +245,7 @@ class Terminal:
         first = free_ports()
         free = ports.get(command.split()[1], f" --port {first} --namesrv-port {first - 1}")
         free += " --controller-port 0" if "--controller " in command else ""
+        free += f" --controller-port {first - 30}" if "--controllers " in command else ""
         output = ""
         with self.start(command.removesuffix(" &") + free) as process:
             assert process.stdout is not None
@@ -274,7 +275,7 @@ def free_ports() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
-    return min(port, 65_000)
+    return min(port, 62_000)
 
 
 def files_of(page: Path, directory: Path) -> None:
