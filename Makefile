@@ -15,6 +15,8 @@ KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 KILL_MASTER_ROUNDS ?= 50
 CI_KILL_MASTER_ROUNDS ?= 5
+ROLLING_ROUNDS ?= 3
+CI_ROLLING_ROUNDS ?= 1
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_MESSAGES ?= 400000
 CI_KILL_SPARK_ROUNDS ?= 3
@@ -36,7 +38,7 @@ BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py growth.py clients.py produce.py 
 	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo failover test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master attack kill-spark sim interop bench \
+.PHONY: help install demo failover test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
 	soak profile ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -103,6 +105,9 @@ kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 kill-master: install ## kill -9 and SIGSTOP of masters, replicas and controller under load (KILL_MASTER_ROUNDS)
 	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS)
 
+rolling: install ## every process of a replicated cluster stopped and started under load, in the order of an upgrade (ROLLING_ROUNDS)
+	$(BIN)/python bench/rolling.py --rounds $(ROLLING_ROUNDS)
+
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
 
@@ -133,6 +138,7 @@ ci: check test test-docs demo-slice demo-without-java ## what has to pass before
 	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)
 	$(MAKE) kill-master KILL_MASTER_ROUNDS=$(CI_KILL_MASTER_ROUNDS)
+	$(MAKE) rolling ROLLING_ROUNDS=$(CI_ROLLING_ROUNDS)
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) test-spark

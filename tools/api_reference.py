@@ -42,6 +42,7 @@ SETTINGS = ["ClientConfig", "ProducerConfig", "ConsumerConfig"]
 
 ADMIN = [
     "client", "topics", "groups", "messages", "dead_letters", "offset_reset", "resizing", "brokers",
+    "replicas", "controllers", "elect", "retire",
 ]  # fmt: skip
 
 TESTING = {

@@ -54,7 +54,7 @@ class FakeAdmin(AdminClient):
     async def cluster(self) -> ClusterInfo:
         return self._info
 
-    async def ask(self, address: str, call: Call[Any]) -> Any:
+    async def ask(self, address: str, call: Call[Any], timeout_ms: int | None = None) -> Any:
         answer = self._answers.get((address, type(call)), CallRefused(1, "not here"))
         if isinstance(answer, Exception):
             raise answer
@@ -198,3 +198,23 @@ def test_connections_belong_to_replicas_of_their_host_and_of_their_position() ->
     six = connection("[::1]:7", 1)
     assert matched_connections([replica(1, "::1", 1)], [connection(None, 2), six]) == {1: six}
     assert matched_connections([], [six]) == {}
+
+
+def test_a_replica_that_says_where_it_is_connected_from_has_that_connection() -> None:
+    one = HaConnection(addr="10.0.0.1:5", slave_ack_offset=900)
+    two = HaConnection(addr="10.0.0.1:6", slave_ack_offset=100)
+    behind_nat = HaConnection(addr="172.17.0.1:7", slave_ack_offset=500)
+    unknown = HaConnection(addr=None, slave_ack_offset=1_000)
+
+    def replica(broker_id: int, log_end: int, connected_from: str | None) -> ReplicaPosition:
+        return ReplicaPosition(
+            broker_id=broker_id, host="10.0.0.1", log_end=log_end, connected_from=connected_from
+        )
+
+    replicas = [
+        replica(1, 1_000, "10.0.0.1:6"),
+        replica(2, 100, "10.0.0.1:5"),
+        replica(3, 800, "10.0.9.9:7"),
+    ]
+    found = matched_connections(replicas, [unknown, one, two, behind_nat])
+    assert found == {1: two, 2: one, 3: behind_nat}

@@ -94,6 +94,14 @@ CASES: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "cluster replicas", "cluster replicas --json", "cluster replicas broker-a",
             "cluster replicas evilbroker",
         ),
+        "cluster elect": (
+            "cluster elect broker-a", "cluster elect broker-a --to evil --unclean --json",
+            "cluster elect evilbroker",
+        ),
+        "cluster retire": (
+            "cluster retire broker-a --wait 0", "cluster retire broker-a#1 --json",
+            "cluster retire evil",
+        ),
         "broker settings": ("broker settings broker-a", "broker settings evil"),
         "broker set": (
             "broker set broker-a pull_enabled=true -y", "broker set broker-a evil=1 --yes",

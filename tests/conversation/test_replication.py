@@ -441,6 +441,7 @@ async def test_the_status_tells_how_far_replicas_are() -> None:
         assert client is not None
         assert (status.master, client.master_addr) == (False, master.stream_address)
         assert (client.max_offset, client.is_activated) == (end, True)
+        assert client.local_addr == connection.addr
         assert client.last_read_timestamp >= client.last_write_timestamp > 0
 
 

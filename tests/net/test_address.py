@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from roquet.model.errors import UsageError
-from roquet.net.address import join_address, routable_address, split_address
+from roquet.model.errors import ConfigError, UsageError
+from roquet.net.address import check_port, join_address, routable_address, split_address
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,11 @@ def test_without_a_network_the_address_is_the_loopback(monkeypatch: pytest.Monke
     monkeypatch.setattr(socket.socket, "connect", no_network)
     monkeypatch.setattr(socket, "gethostbyname", no_network)
     assert routable_address() == "127.0.0.1"
+
+
+def test_a_number_that_is_no_port_is_named() -> None:
+    check_port(0)
+    check_port(65_535)
+    for number in (-1, 65_536, 70_000):
+        with pytest.raises(ConfigError, match=f"{number} is no port: choose one .* with --port"):
+            check_port(number)

@@ -124,6 +124,11 @@ async def test_an_address_that_is_not_ours_is_named(host: str) -> None:
         await Server(Router(), host=host).start()
 
 
+async def test_a_number_that_is_no_port_is_named() -> None:
+    with pytest.raises(ConfigError, match="70000 is no port"):
+        await Server(Router(), port=70_000).start()
+
+
 async def test_a_stop_answers_what_is_in_flight(router: Router) -> None:
     closed = asyncio.Event()
     async with Server(router, host="127.0.0.1") as server:

@@ -8,6 +8,7 @@ from roquet.admin.client import AdminClient
 from roquet.model.errors import UsageError
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
+from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
@@ -88,7 +89,11 @@ async def settings(admin: AdminClient, broker: str) -> dict[str, str]:
 
     `broker` is a name, for its leader, or a name and an id: `broker-a#1`.
     """
-    reply = await admin.ask(await _address(admin, broker), GetSettings())
+    return decoded_settings(await admin.ask(await address_of(admin, broker), GetSettings()))
+
+
+def decoded_settings(reply: Reply) -> dict[str, str]:
+    """The settings in a broker's answer, sorted."""
     return dict(sorted(read_unescaped(reply.body.decode("utf-8", "replace")).items()))
 
 
@@ -98,10 +103,11 @@ async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str])
     Raises CallRefused with the reason when it refuses.
     """
     body = escape_properties(changes).encode()
-    await admin.ask(await _address(admin, broker), UpdateSettings(body=body))
+    await admin.ask(await address_of(admin, broker), UpdateSettings(body=body))
 
 
-async def _address(admin: AdminClient, broker: str) -> str:
+async def address_of(admin: AdminClient, broker: str) -> str:
+    """Address of a broker, named as for `settings`. Raises UsageError for an unknown one."""
     table = (await admin.cluster()).broker_addr_table
     addresses = {
         key: address

@@ -111,10 +111,11 @@ class AdminClient:
             await self.cluster()
         return topics
 
-    async def ask(self, address: str, call: Call[R]) -> R:
-        """Call one broker or name server by address."""
+    async def ask(self, address: str, call: Call[R], timeout_ms: int | None = None) -> R:
+        """Call one server by address; None is the timeout of the client's settings."""
+        timeout_ms = self._timeout_ms if timeout_ms is None else timeout_ms
         async with self._slots:
-            return await self._pool.call(address, call, self._timeout_ms)
+            return await self._pool.call(address, call, timeout_ms)
 
     async def ask_each(
         self, brokers: Mapping[str, str], call: Call[R]

@@ -4,8 +4,8 @@
     replica  907 ─▶ end of its log, last contact        28 ─▶ end of its last whole record
     master   33  ─▶ the first record that the replica lacks: since when it is behind
 
-A master knows its replicas by connection, not by id; `matched_connections` finds the ids. Apache's
-brokers answer the same calls.
+A master knows its replicas by connection, not by id; `matched_connections` finds the ids. A replica
+of ours says from which address it is connected. Apache's brokers answer the same calls.
 """
 
 import asyncio
@@ -72,6 +72,8 @@ class ReplicaPosition(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int
     host: str
     log_end: int = UNKNOWN_END
+    connected_from: str | None = None
+    """HOST:PORT of its own end of the connection, if it says so."""
 
 
 class _Answers(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,28 +104,41 @@ def matched_connections(
 ) -> dict[int, HaConnection]:
     """Connections of a master by the id of the replica.
 
-    A connection says a host and a port that is no broker's. So those of a replica's host are its
-    own; of several on one host, and of those from other hosts, the replica whose log is longest has
-    the connection that has reported most.
+    A replica of ours says which one is its own. Of others a connection says a host, and a port that
+    is no broker's: those of a replica's host are its own; of several on one host, and of those from
+    other hosts, the replica whose log is longest has the connection that has reported most. Behind
+    a translation of addresses the port alone may be right.
     """
     found: dict[int, HaConnection] = {}
     left = sorted(connections, key=lambda each: -each.slave_ack_offset)
     waiting = sorted(replicas, key=lambda each: -each.log_end)
-    for is_on in (_is_on_host, _is_anywhere):
+    for is_own in (_is_its_address, _is_its_port, _is_on_its_host, _is_anywhere):
         for replica in waiting:
             if replica.broker_id not in found:
-                match = next((each for each in left if is_on(each, replica.host)), None)
+                match = next((each for each in left if is_own(each, replica)), None)
                 if match is not None:
                     found[replica.broker_id] = match
                     left.remove(match)
     return found
 
 
-def _is_on_host(connection: HaConnection, host: str) -> bool:
-    return connection.addr is not None and connection.addr.rpartition(":")[0].strip("[]") == host
+def _is_its_address(connection: HaConnection, replica: ReplicaPosition) -> bool:
+    return connection.addr is not None and connection.addr == replica.connected_from
 
 
-def _is_anywhere(_connection: HaConnection, _host: str) -> bool:
+def _is_its_port(connection: HaConnection, replica: ReplicaPosition) -> bool:
+    if connection.addr is None or replica.connected_from is None:
+        return False
+    return connection.addr.rpartition(":")[2] == replica.connected_from.rpartition(":")[2]
+
+
+def _is_on_its_host(connection: HaConnection, replica: ReplicaPosition) -> bool:
+    if connection.addr is None:
+        return False
+    return connection.addr.rpartition(":")[0].strip("[]") == replica.host
+
+
+def _is_anywhere(_connection: HaConnection, _replica: ReplicaPosition) -> bool:
     return True
 
 
@@ -186,6 +201,7 @@ def _connections(
             broker_id=number,
             host=split_address(addresses[number])[0],
             log_end=_own(status).max_offset if status is not None else UNKNOWN_END,
+            connected_from=_own(status).local_addr if status is not None else None,
         )
         for number, status in by_id.items()
         if number != leader and (status is None or _own(status).is_activated is not False)

@@ -20,7 +20,7 @@ from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
 from roquet.cli.demo.failover import command as failover
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.servers import controller, start, supervisor
+from roquet.cli.servers import controller, name_server, start, supervisor
 from roquet.cli.spark_jobs import commands, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
@@ -73,7 +73,7 @@ app: Final = typer.Typer(
 COMMANDS: Final[Sequence[Callable[..., None]]] = (
     start.dev,
     supervisor.serve,
-    start.namesrv,
+    name_server.namesrv,
     controller.controller,
     produce.produce,
     consume.consume,

@@ -177,7 +177,7 @@ class Elections:
             asker=asker,
             designated=request.designated,
             restarted=asker is not None and (releases or state.has_restarted(name, asker)),
-            unclean=self.elects_unclean,
+            unclean=self.elects_unclean or request.unclean,
         )
 
     def _facts(self, state: LeaderState, name: str) -> ElectionFacts:
@@ -192,14 +192,22 @@ class Elections:
         """Log an election."""
         after = result.group
         if result.refusal is None:
-            kind = ", from outside its set: messages may be lost" * result.is_unclean
             log.warning(
-                "group %s: broker %s leads in epoch %d%s",
-                name, after.master, after.master_epoch, kind,
-            )  # fmt: skip
+                "group %s: broker %s leads in epoch %d", name, after.master, after.master_epoch
+            )
+            if result.is_unclean:
+                self._report_loss(name, after.master, group)
         elif after != group:
             log.error("group %s has no master: no member of its set %s lives",
                       name, sorted(after.in_sync))  # fmt: skip
+
+    def _report_loss(self, name: str, winner: int | None, group: ReplicaGroup) -> None:
+        candidate = self._liveness.candidates(name).get(winner) if winner is not None else None
+        end = "unknown" if candidate is None else f"{candidate.end:,}"
+        log.error(
+            "group %s: broker %s was not in its set %s: acknowledged messages beyond position %s of"
+            " the log are lost", name, winner, sorted(group.in_sync), end,
+        )  # fmt: skip
 
     def _tell(self, name: str, group: ReplicaGroup) -> None:
         if self.notifies:

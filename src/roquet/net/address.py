@@ -4,12 +4,14 @@ import socket
 from typing import Any, Final
 
 from roquet.model import settings
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConfigError, UsageError
 
 IPV4_ON_IPV6: Final = "::ffff:"
 """Prefix with which an IPv6 socket writes a peer's IPv4 address."""
 
 LOOPBACK: Final = "127.0.0.1"
+
+PORT_MAX: Final = 0xFFFF
 
 TEST_NET_ADDRESS: Final = ("192.0.2.1", 9)
 """An address reserved for documentation (RFC 5737). Connecting a UDP socket to it sends nothing and
@@ -22,9 +24,15 @@ def split_address(address: str) -> tuple[str, int]:
     UsageError for any other text.
     """
     host, _, port = address.strip().rpartition(":")
-    if not host or not port.isdecimal() or int(port) > 0xFFFF:
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise UsageError(f"{address!r} is not an address like 10.0.0.1:10911")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+def check_port(port: int) -> None:
+    """Raise ConfigError for a number on which nobody can listen; 0 stands for any free port."""
+    if not 0 <= port <= PORT_MAX:
+        raise ConfigError(f"{port} is no port: choose one from 1 to {PORT_MAX} with --port")
 
 
 def join_address(name: tuple[Any, ...]) -> str:

@@ -10,7 +10,7 @@ from typing import Final, Self
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net import error_replies
-from roquet.net.address import address_error
+from roquet.net.address import address_error, check_port
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.connection.server_connection import IDLE_CHECKS, ServerConnection
 from roquet.net.limits.fair_share import FairShare
@@ -95,6 +95,7 @@ class Server:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be used."""
+        check_port(self._port)
         self.descriptors_max = descriptors_max()
         try:
             await self._listen(self._port)

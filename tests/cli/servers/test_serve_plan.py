@@ -1,12 +1,8 @@
 import pytest
 
-from roquet.cli.servers.serve_plan import (
-    BROKERS_MAX,
-    PORT_MAX,
-    REPLICAS_MAX,
-    broker_processes,
-)
+from roquet.cli.servers.serve_plan import BROKERS_MAX, REPLICAS_MAX, broker_processes
 from roquet.model.errors import UsageError
+from roquet.net.address import PORT_MAX
 
 
 def test_each_master_is_followed_by_its_replicas() -> None:

@@ -9,16 +9,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from roquet import __version__
+from roquet.cli.main import app
 from roquet.cli.servers import start
 from roquet.client import blocking
 from roquet.client.config import ConsumeFrom, ConsumerConfig
-from roquet.model.errors import CallError, UsageError
-from roquet.net.blocking import BlockingChannel
-from roquet.net.channel import Security
-from roquet.net.tls import Tls
-from roquet.wire.calls.route import PutKV
+from roquet.model.errors import ConfigError, UsageError
 from roquet.wire.records import speedups
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -166,27 +164,14 @@ def test_a_wrong_line_of_a_configuration_is_named(tmp_path: Path, line: str, wor
     assert output.count("\n") == 1
 
 
+def test_a_number_that_is_no_port_of_a_broker_is_named() -> None:
+    with pytest.raises(ConfigError, match="70000 is no port: choose one"):
+        CliRunner().invoke(app, ["broker", "--memory", "--port", "70000"], catch_exceptions=False)
+
+
 def test_memory_and_a_directory_exclude_each_other() -> None:
     with pytest.raises(UsageError, match="leave --data or --memory out"):
         start.dev(memory=True, data=Path("x"))
-
-
-def test_a_name_servers_key_without_a_certificate_is_an_error() -> None:
-    with pytest.raises(UsageError, match="of no use without --tls-cert"):
-        start.namesrv(tls_key=Path("server.key"))
-
-
-def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
-    files = Path(__file__).parents[2] / "certificates"
-    options = ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key"))
-    arguments = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
-    with started(*arguments, cwd=tmp_path) as (printed, _):
-        address = printed.split()[-1]
-        trusting = Security(context=Tls(ca=files / "ca.pem").context())
-        with BlockingChannel(address, security=trusting) as channel:
-            channel.call(PutKV(namespace="n", key="k", value="v"))
-        with BlockingChannel(address) as plain, pytest.raises(CallError):
-            plain.call(PutKV(namespace="n", key="k", value="v"))
 
 
 def test_ctrl_c_ends_a_server_in_good_order_and_is_an_exit_code(tmp_path: Path) -> None:

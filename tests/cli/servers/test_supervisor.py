@@ -1,25 +1,28 @@
 import asyncio
+import json
 import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from random import randrange
 from typing import NamedTuple
 
 import pytest
+from tests.cli.servers.test_supervised_process import FakeChild
 from typer.testing import CliRunner
 
 from roquet.admin import brokers
 from roquet.admin.client import AdminClient
 from roquet.cli.main import app
 from roquet.cli.process import runtime
-from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
+from roquet.cli.process.child_processes import ChildProcess
 from roquet.cli.servers import supervisor
 from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerProcess
-from roquet.cli.servers.supervisor import SupervisedProcess
+from roquet.cli.servers.server_processes import ServerProcesses
 from roquet.client.producer import Producer
 from roquet.model.errors import UsageError
 
@@ -33,121 +36,13 @@ class Serving(NamedTuple):
     rows: list[list[str]]
 
 
-class FakeChild(ChildProcess):
-    """A child process that ends when a test says so."""
-
-    def __init__(self, name: str = "broker-a") -> None:
-        self.name = name
-        self.address = "127.0.0.1:1"
-        self.end = asyncio.Event()
-        self.fails_to_stop = False
-
-    async def lines(self) -> AsyncIterator[str]:
-        yield "a line"
-
-    async def wait(self) -> int:
-        await self.end.wait()
-        return -9
-
-    async def stop(self) -> None:
-        if self.fails_to_stop:
-            raise ChildProcessFailed(f"{self.name} did not stop")
-        self.end.set()
-
-    def failure(self) -> ChildProcessFailed:
-        return ChildProcessFailed(f"{self.name} ended with code -9")
-
-
-class ScriptedStarts:
-    """Outcomes of starts, in turn: a child or an error; keeps the pauses between them."""
-
-    def __init__(self, *outcomes: FakeChild | Exception) -> None:
-        self._outcomes = list(outcomes)
-        self.pauses: list[float] = []
-
-    async def start(self) -> ChildProcess:
-        outcome = self._outcomes.pop(0)
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async def sleep(self, seconds: float) -> None:
-        self.pauses.append(seconds)
-
-
-async def until(condition: Callable[[], object]) -> None:
-    for _ in range(1_000):
-        if condition():
-            return
-        await asyncio.sleep(0)
-    raise AssertionError("the condition never held")
-
-
-async def test_a_dead_process_is_restarted_after_growing_pauses(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    first, second, third = FakeChild(), FakeChild(), FakeChild()
-    starts = ScriptedStarts(second, ChildProcessFailed("no disk"), third)
-    it = supervised(first, starts)
-    task = asyncio.create_task(it.supervise())
-    first.end.set()
-    await until(lambda: it.child is second)
-    second.end.set()
-    await until(lambda: it.child is third)
-    assert starts.pauses == [1, 2, 4]
-    assert it.restarts == 2
-    assert caplog.messages[:2] == [
-        "broker-a ended with code -9",
-        "broker-a is started again in 1 s",
-    ]
-    assert "no disk; tried again in 4 s" in caplog.text
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
-async def test_a_failed_start_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
-    first, second = FakeChild(), FakeChild()
-    it = supervised(first, ScriptedStarts(OSError(28, "No space left on device"), second))
-    task = asyncio.create_task(it.supervise())
-    first.end.set()
-    await until(lambda: it.child is second)
-    assert "broker-a: [Errno 28] No space left on device; tried again in 2 s" in caplog.text
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
-async def test_pauses_have_a_maximum() -> None:
-    last = FakeChild()
-    starts = ScriptedStarts(*(ChildProcessFailed("no disk") for _ in range(8)), last)
-    first = FakeChild()
-    it = supervised(first, starts)
-    task = asyncio.create_task(it.supervise())
-    first.end.set()
-    await until(lambda: it.child is last)
-    assert max(starts.pauses) == supervisor.PAUSE_MAX_S
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
-
-
-async def test_a_process_that_does_not_stop_does_not_keep_others_from_stopping(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    child = FakeChild()
-    child.fails_to_stop = True
-    await supervised(child, ScriptedStarts()).stop()
-    assert "broker-a did not stop" in caplog.text
-
-
 async def test_a_stop_signal_during_the_start_starts_no_further_process(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     stop, names = asyncio.Event(), FakeChild("namesrv")
     monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
 
-    class StoppedWhileStarting(supervisor.ServerProcesses):
+    class StoppedWhileStarting(ServerProcesses):
         async def namesrv(self) -> ChildProcess:
             stop.set()
             return names
@@ -161,11 +56,6 @@ async def test_a_stop_signal_during_the_start_starts_no_further_process(
         )
     )
     assert names.end.is_set()
-
-
-def supervised(child: FakeChild, starts: ScriptedStarts) -> SupervisedProcess:
-    """A supervised process whose child is a fake."""
-    return SupervisedProcess(child, starts.start, starts.sleep)
 
 
 def free_ports() -> tuple[int, int]:
@@ -184,8 +74,13 @@ def free_ports() -> tuple[int, int]:
 
 
 @asynccontextmanager
-async def served(directory: Path, *options: str, processes: int) -> AsyncIterator[Serving]:
-    """A name server and so many brokers, processes that a process looks after."""
+async def served(
+    directory: Path, *options: str, processes: int, controller: int | None = None
+) -> AsyncIterator[Serving]:
+    """A name server and so many brokers, processes that a process looks after.
+
+    `controller` is the port of a controller, if there is one.
+    """
     port, namesrv_port = free_ports()
     command = ["-m", "roquet", "serve", "--host", "127.0.0.1", *options]
     command += ["--port", str(port), "--namesrv-port", str(namesrv_port), "--data", str(directory)]
@@ -199,10 +94,16 @@ async def served(directory: Path, *options: str, processes: int) -> AsyncIterato
     assert process.stdout is not None
     try:
         async with asyncio.timeout(60):
-            names, head, *rows = [
-                (await process.stdout.readline()).decode().split() for _ in range(processes + 2)
+            servers = {
+                "name server": namesrv_port,
+                **({"controller": controller} if controller else {}),
+            }
+            for title, its_port in servers.items():
+                line = (await process.stdout.readline()).decode()
+                assert line == f"{title:<11}  127.0.0.1:{its_port}\n"
+            head, *rows = [
+                (await process.stdout.readline()).decode().split() for _ in range(processes + 1)
             ]
-            assert names == ["name", "server", f"127.0.0.1:{namesrv_port}"]
             assert head == ["broker", "id", "role", "address", "directory"]
             assert (await process.stdout.readline()).startswith(b"ready")
             yield Serving(process, port, namesrv_port, rows)
@@ -323,3 +224,45 @@ def test_wrong_use_is_an_error() -> None:
         with pytest.raises(UsageError, match="fixed ones"):
             runner.invoke(app, ["serve", option, "0"], catch_exceptions=False)
     assert runner.invoke(app, ["serve", "--brokers", "0"]).exit_code == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_with_a_controller_the_lead_moves_and_comes_back_with_what_was_stored(
+    tmp_path: Path,
+) -> None:
+    async with controlled(tmp_path, "--replicas", "1") as running:
+        assert [row[:3] for row in running.rows] == [
+            ["broker-a", "1", "master"],
+            ["broker-a", "2", "replica"],
+        ]
+        namesrv = f"127.0.0.1:{running.namesrv_port}"
+        async with Producer(namesrv) as producer:
+            assert (await producer.send("orders", b"before")).ok
+            printed = await roquet("cluster", "elect", "broker-a", "-n", namesrv)
+            assert f"broker-a: 2 at {running.rows[1][3]} leads in epoch 2, 1 at" in printed
+            assert (await producer.send("orders", b"after")).ok
+        printed = await roquet("cluster", "elect", "broker-a", "--to", "2", "--json", "-n", namesrv)
+        assert json.loads(printed)["is_new"] is False
+        running.process.send_signal(signal.SIGINT)
+        assert await running.process.wait() == 130
+        assert running.process.stderr is not None
+        assert await running.process.stderr.read() == b""
+        for name in ("broker-a", "broker-a-1"):
+            assert b"after" in _log_of(tmp_path / name)
+
+
+@asynccontextmanager
+async def controlled(directory: Path, *options: str) -> AsyncIterator[Serving]:
+    """Brokers with one controller, whose port is below all others."""
+    controller_port = randrange(8_000, 10_000)
+    options = (*options, "--controllers", "1", "--controller-port", str(controller_port))
+    async with served(directory, *options, processes=2, controller=controller_port) as running:
+        yield running
+
+
+async def roquet(*arguments: str) -> str:
+    """Output of a command that succeeds."""
+    run = partial(CliRunner().invoke, app, list(arguments), catch_exceptions=False)
+    result = await asyncio.to_thread(run)
+    assert result.exit_code == 0
+    return result.stdout

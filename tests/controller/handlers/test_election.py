@@ -1,6 +1,7 @@
 from contextlib import AsyncExitStack
 
 import pytest
+from msgspec.structs import replace
 from tests.controller.conftest import broker, controller, sleep_ms, trio
 
 from roquet.model.errors import CallRefused
@@ -51,3 +52,29 @@ async def test_a_designated_broker_that_is_dead_is_not_elected() -> None:
                 ElectMaster(cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True)
             )
         assert refused.value.code == 2012
+
+
+def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @in_virtual_time
+    async def scene() -> None:
+        async with controller() as server, AsyncExitStack() as stack:
+            one, _, three = await trio(stack)
+            assert await one.alter(1, 2, 1, 2) == {1, 2}
+            await three.beat(epoch=1, max_offset=4_000)
+            call = ElectMaster(
+                cluster_name="C", broker_name="bc", broker_id=3, designate_elect=True
+            )
+            with pytest.raises(CallRefused) as refused:
+                await one.channel.call(call)
+            assert refused.value.code == 2012
+            reply = await one.channel.call(replace(call, unclean=True))
+            assert (reply.master_broker_id, reply.master_epoch) == (3, 2)
+            assert not server.config.elect_unclean_master, "other elections are as before"
+
+    scene()
+    assert (
+        "group bc: broker 3 was not in its set [1, 2]: acknowledged messages beyond position 4,000"
+        " of the log are lost"
+    ) in caplog.text

@@ -1,6 +1,8 @@
 """Slow requests: by a clock that only the requests themselves move."""
 
 import asyncio
+import types
+from collections.abc import Generator
 
 import pytest
 
@@ -97,6 +99,30 @@ async def test_errors_and_the_end_of_a_task_reach_a_coroutine_that_is_measured()
     with pytest.raises(asyncio.CancelledError):
         await task
     assert "cancelled" in ended
+
+
+@pytest.mark.parametrize("is_closed_before", [True, False])
+def test_a_coroutine_that_is_dropped_is_closed_once(is_closed_before: bool) -> None:
+    ended = list[str]()
+
+    @types.coroutine
+    def pause() -> Generator[str, None, None]:
+        yield "waits"
+
+    async def work() -> bytes:
+        try:
+            await pause()
+        finally:
+            ended.append("closed")
+        return b""
+
+    measured = work()
+    steps = FairShare(MovedClock()).timed(measured, lambda _: None).__await__()
+    assert next(steps) == "waits"
+    if is_closed_before:  # as the garbage collector may do
+        measured.close()
+    steps.close()
+    assert ended == ["closed"]
 
 
 class WorkingClock:

@@ -1,10 +1,11 @@
-"""roquet cluster: brokers, their status, and how far replicas are."""
+"""roquet cluster: brokers, their status, and how far replicas are; elect and retire."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from roquet.cli.admin import handover
 from roquet.cli.process import runtime
 from roquet.cli.terminal import completion, output
 from roquet.cli.terminal.exit_codes import FAILED
@@ -20,7 +21,7 @@ app: Final = typer.Typer(
     name="cluster",
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Brokers and their status.",
+    help="Brokers, their status and their roles.",
 )
 
 
@@ -62,6 +63,10 @@ def replicas(
     servers = namesrv_addresses(namesrv)
     show_replicas = replica_view.watch if watch else replica_view.show
     runtime.run(show_replicas(servers, broker, json=json))
+
+
+app.command()(handover.elect)
+app.command()(handover.retire)
 
 
 async def _show(namesrv: str | None, broker: str | None, *, json: bool) -> None:

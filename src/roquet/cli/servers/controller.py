@@ -7,12 +7,15 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.servers.controller_settings import DEFAULT_STORE, configured, load_settings
-from roquet.cli.servers.start import (
+from roquet.cli.servers.server_options import (
+    SettledHostOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
     VerboseOption,
+    any_port,
     server_tls,
+    settings_file,
 )
 from roquet.cli.terminal import output
 from roquet.controller.config import PORT, ControllerConfig
@@ -28,17 +31,14 @@ def controller(  # noqa: PLR0913 - each is an option
             help=f"file:DIR, etcd:HOST:PORT[,...] or memory; {DEFAULT_STORE} if nothing says it.",
         ),
     ] = None,
-    port: Annotated[
-        int | None, typer.Option(help=f"0 takes any free one; {PORT} if nothing says it.")
-    ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
+    port: Annotated[int | None, any_port(PORT)] = None,
+    host: SettledHostOption = None,
     advertise: Annotated[
         str | None,
         typer.Option("--advertise", metavar="HOST[:PORT]", help="The address brokers are told."),
     ] = None,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="A controller.conf, with Apache's keys or ours."),
+        Path | None, settings_file("A controller.conf, with Apache's keys or ours.")
     ] = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,

@@ -12,6 +12,7 @@ import msgspec
 from roquet.cli.terminal import output
 from roquet.model.errors import UsageError
 from roquet.model.topic import MASTER_ID
+from roquet.net.address import PORT_MAX
 from roquet.rules.replication.acknowledgement import BrokerRole
 
 BROKERS_MAX: Final = len(string.ascii_lowercase)
@@ -32,8 +33,6 @@ IN_SYNC: Final = 2
 """Logs that hold a message before its sender is answered, where there are replicas: a message that
 was acknowledged survives the loss of one directory."""
 
-PORT_MAX: Final = 65_535
-
 
 class BrokerProcess(msgspec.Struct, frozen=True, kw_only=True):
     """One broker of `roquet serve`: a master, or a replica of one."""
@@ -43,8 +42,11 @@ class BrokerProcess(msgspec.Struct, frozen=True, kw_only=True):
     broker_id: int = MASTER_ID
     port: int
     role: BrokerRole | None = None
-    """None, without replicas: its settings say it."""
+    """None: its settings say it, or its controllers."""
     in_sync: int = 1
+    """Logs that a message needs before its sender is answered."""
+    controllers: tuple[str, ...] = ()
+    """Addresses of the controllers that give it its role and id; empty: these are fixed."""
 
     @property
     def name(self) -> str:
@@ -55,6 +57,13 @@ class BrokerProcess(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def environ(self) -> dict[str, str]:
         """Settings as environment variables, which win over any file."""
+        if self.controllers:
+            return {
+                "ROQUET_CONTROLLER_MODE": "true",
+                "ROQUET_CONTROLLERS": ";".join(self.controllers),
+                "ROQUET_MIN_IN_SYNC_REPLICAS": str(self.in_sync),
+                "ROQUET_HA_PORT": str(self.port + 1),
+            }
         if self.role is None:
             return {}
         return {
@@ -66,7 +75,7 @@ class BrokerProcess(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def broker_processes(
-    brokers: int, replicas: int, in_sync: int | None, port: int
+    brokers: int, replicas: int, in_sync: int | None, port: int, controllers: tuple[str, ...] = ()
 ) -> list[BrokerProcess]:
     """The brokers to start, each master followed by its replicas. Raises UsageError."""
     highest = port + PORT_STEP * (brokers - 1) + REPLICA_PORT_STEP * replicas + 1
@@ -89,8 +98,9 @@ def broker_processes(
             broker=f"broker-{letter}",
             broker_id=broker_id,
             port=port + PORT_STEP * index + REPLICA_PORT_STEP * broker_id,
-            role=_role(broker_id, needed) if replicas else None,
+            role=_role(broker_id, needed) if replicas and not controllers else None,
             in_sync=needed,
+            controllers=controllers,
         )
         for index, letter in enumerate(string.ascii_lowercase[:brokers])
         for broker_id in range(replicas + 1)

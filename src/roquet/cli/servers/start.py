@@ -1,4 +1,4 @@
-"""roquet dev, namesrv, broker: servers that run until a signal."""
+"""roquet dev, broker: servers that run until a signal."""
 
 import os
 from contextlib import AsyncExitStack
@@ -13,18 +13,27 @@ from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime
+from roquet.cli.servers.server_options import (
+    ALL_INTERFACES,
+    AdvertiseOption,
+    DataOption,
+    HostOption,
+    MemoryOption,
+    SettledHostOption,
+    VerboseOption,
+    settings_file,
+)
 from roquet.cli.terminal import output
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.tls import ServerTls
+from roquet.net.address import check_port
 from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
     from roquet.broker.app import BrokerServer
-    from roquet.controller.config import ControllerConfig
 
 log = logger(__name__)
 
@@ -38,8 +47,6 @@ broker's usual share."""
 MALLOC_TRIM_THRESHOLD: Final = 16 * 1024**2
 """Bytes of memory that a broker keeps between two large batches: to get them again from the system
 took a tenth of its time."""
-
-ALL_INTERFACES: Final = "0.0.0.0"
 
 READY: Final = """\
 Roquet {version} ({form})
@@ -56,26 +63,6 @@ Paste into Python:
 
 or, in another terminal: roquet consume greetings
 ready (Ctrl-C stops)"""
-
-DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="Where messages are.")
-]
-MemoryOption = Annotated[bool, typer.Option("--memory", help="Keep everything in memory.")]
-AdvertiseOption = Annotated[
-    str | None,
-    typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
-]
-HostOption = Annotated[str, typer.Option("--host", help="The interface to listen on.")]
-TlsCertOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS alone: certificate.")
-]
-TlsKeyOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")
-]
-TlsClientCaOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
-]
-VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
 
 
 def dev(
@@ -105,60 +92,11 @@ def dev(
     runtime.run(_dev(names, config))
 
 
-def namesrv(  # noqa: PLR0913 - each is an option
-    *,
-    port: Annotated[
-        int | None, typer.Option(help=f"0 takes any free one; {NAMESRV_PORT} if nothing says it.")
-    ] = None,
-    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
-    data: Annotated[
-        Path | None,
-        typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="A namesrv.conf, with Apache's keys."),
-    ] = None,
-    controller: Annotated[
-        str | None,
-        typer.Option(
-            "--controller",
-            metavar="STORE",
-            help="Run a controller, too, with its state in file:DIR, etcd:HOST:PORT[,...].",
-        ),
-    ] = None,
-    controller_port: Annotated[
-        int | None, typer.Option(metavar="N", help="The controller's port, 9878 by default.")
-    ] = None,
-    tls_cert: TlsCertOption = None,
-    tls_key: TlsKeyOption = None,
-    tls_client_ca: TlsClientCaOption = None,
-    verbose: VerboseOption = False,
-) -> None:
-    """Start a name server, and a controller in the same process if that is asked for."""
-    from roquet.cli.servers.name_server_settings import name_server_settings
-
-    runtime.log_to_stderr(verbose=verbose)
-    tls = server_tls(tls_cert, tls_key, tls_client_ca)
-    options = {"port": port, "host": host, "directory": data, "tls": tls}
-    embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
-    settings = name_server_settings(config, options, embedded)
-    runtime.run(_namesrv(settings.namesrv, settings.controller))
-
-
-def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
-    """The TLS settings of a server from its options; None without a certificate."""
-    if cert is None and (key or client_ca):
-        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
-    return ServerTls(cert=cert, key=key, client_ca=client_ca) if cert else None
-
-
 def broker(  # noqa: PLR0913 - each is an option
     context: typer.Context,
     *,
     config: Annotated[
-        Path | None,
-        typer.Option("--config", "-c", help="A broker.conf, in genuine or in our own words."),
+        Path | None, settings_file("A broker.conf, in genuine or in our own words.")
     ] = None,
     namesrv: Annotated[
         str | None,
@@ -169,7 +107,7 @@ def broker(  # noqa: PLR0913 - each is an option
     data: DataOption = None,
     memory: MemoryOption = False,
     advertise: AdvertiseOption = None,
-    host: Annotated[str | None, typer.Option("--host", help="The interface to listen on.")] = None,
+    host: SettledHostOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a broker. Options win over the environment, and that over the file."""
@@ -188,6 +126,7 @@ def broker(  # noqa: PLR0913 - each is an option
         advertise=advertise or loaded.advertise,
         store_dir=_store_directory(data, memory, loaded.store_dir),
     )
+    check_port(settings.port)
     runtime.run(_broker(settings))
 
 
@@ -222,29 +161,6 @@ def _warn_of_refusal(server: "BrokerServer") -> None:
     """Print a warning below "ready" when a broker takes no messages; it still serves readers."""
     if (refusal := server.broker.log.store.refusal) is not None:
         output.echo(f"no messages are taken: {refusal}", err=True)
-
-
-async def _namesrv(config: NameServerConfig, controller: "ControllerConfig | None") -> None:
-    from roquet.namesrv.app import NameServer
-
-    stop = runtime.stop_signal()
-    async with AsyncExitStack() as servers:
-        names = await servers.enter_async_context(NameServer(config))
-        output.echo(f"name server ready at {names.address}")
-        if controller is not None:
-            output.echo(f"controller ready at {await _embedded(servers, controller)}")
-        await stop.wait()
-
-
-async def _embedded(servers: AsyncExitStack, config: "ControllerConfig") -> str:
-    """Start a controller in this process; returns its address."""
-    from roquet.controller.app import ControllerServer
-
-    try:
-        server = await servers.enter_async_context(ControllerServer(config))
-    except ConfigError as error:  # here the name server has --port
-        raise ConfigError(str(error).replace("--port", "--controller-port")) from None
-    return server.address
 
 
 async def _broker(config: BrokerConfig) -> None:

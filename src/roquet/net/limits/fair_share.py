@@ -111,5 +111,8 @@ class _Timed:
             error = None
             try:
                 yield waited
+            except GeneratorExit:  # dropped with its loop, and the work perhaps before it
+                self._work.close()
+                raise
             except BaseException as raised:
                 error = raised

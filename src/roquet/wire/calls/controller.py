@@ -111,6 +111,9 @@ class ElectMaster(Call[ElectMasterReply], frozen=True, kw_only=True):
     broker_id: Long = NO_BROKER
     """Broker that asks; with `designate_elect`, the one to elect."""
     designate_elect: bool = False
+    unclean: bool | None = None
+    """Elect a broker outside the sync-state set rather than nobody, although acknowledged messages
+    are lost. Ours only: Apache's controllers ignore it."""
     invoke_time: Long = 0
     """Wall clock of the sender, in ms."""
 

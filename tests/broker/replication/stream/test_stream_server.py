@@ -66,6 +66,15 @@ def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     run()
 
 
+def test_a_number_that_is_no_port_is_named(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        with pytest.raises(ConfigError, match=r"70001 is no port for replicas: .* haListenPort"):
+            await parts().server.start("127.0.0.1", 70_001)
+
+    run()
+
+
 def test_a_fault_of_our_own_ends_one_connection(
     parts: MakeParts, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

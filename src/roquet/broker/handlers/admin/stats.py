@@ -190,6 +190,7 @@ def _follower(replication: Replication) -> calls.HaClient:
         last_read_timestamp=facts.read_ms,
         last_write_timestamp=facts.written_ms,
         is_activated=facts.is_connected,
+        local_addr=facts.local,
     )
 
 

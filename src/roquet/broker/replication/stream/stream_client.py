@@ -32,7 +32,7 @@ from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError, StoreError, StoreFull
 from roquet.model.settings import parse_address
-from roquet.net.address import address_error
+from roquet.net.address import address_error, join_address
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.rules.replication.flow_control import TransferMeter
@@ -116,6 +116,7 @@ class StreamClient:
             written_ms=self._wall_written_ms,
             bytes_per_second=self._meter.bytes_per_second(self._clock.monotonic_ms()),
             is_connected=self._writer is not None,
+            local=None if self._writer is None else _local_address(self._writer),
         )
 
     async def serve(self) -> None:
@@ -343,3 +344,9 @@ class StreamClient:
                     arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
                 )
             await asyncio.sleep(0)
+
+
+def _local_address(writer: asyncio.StreamWriter) -> str | None:
+    """HOST:PORT of this end of a connection; None once it is gone."""
+    name = writer.get_extra_info("sockname")
+    return None if name is None else join_address(name)

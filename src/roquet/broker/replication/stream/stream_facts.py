@@ -41,6 +41,8 @@ class FollowerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Wall time of its last report; 0 before the first."""
     bytes_per_second: int
     is_connected: bool
+    local: str | None
+    """HOST:PORT from which it is connected to the master; None: it is not."""
 
 
 def first_error(error: BaseException) -> BaseException:

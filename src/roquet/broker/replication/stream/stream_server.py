@@ -18,7 +18,7 @@ from roquet.broker.replication.stream.stream_facts import ConnectionFacts, Strea
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
-from roquet.net.address import address_error
+from roquet.net.address import PORT_MAX, address_error
 from roquet.net.clock import Clock
 from roquet.rules.bounded_cache import BoundedCache
 from roquet.store.store import Store
@@ -56,6 +56,8 @@ class StreamServer:
 
     async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
+        if port > PORT_MAX:
+            raise ConfigError(f"{port} is no port for replicas: choose another with haListenPort")
         try:
             self._listener = await asyncio.start_server(
                 self._accept, host, port, limit=REPORT_READ_SIZE, ssl=context

@@ -167,6 +167,8 @@ class HaClient(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     last_write_timestamp: int = 0
     master_flush_offset: int = 0
     is_activated: bool | None = msgspec.field(default=None, name="activated")
+    local_addr: str | None = None
+    """HOST:PORT from which it is connected, as in `HaConnection.addr`; ours only."""
 
 
 class HaStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,0 +1,299 @@
+"""A rolling restart of a replicated cluster under load: nothing is lost, no queue waits for long.
+
+    python bench/rolling.py --rounds 3
+
+Three brokers under a controller, each a process of its own. A writer sends to each of eight queues,
+one message in flight, and a consumer reads them. In each round every process is stopped in good
+order and started again, as an operator upgrades a cluster: the name server, the controller, the
+replicas one after the other, and last the master, which hands over the lead before
+(`roquet cluster retire`). The next one begins when all are in sync again. At the end the consumer
+has to have every acknowledged message, each at its offset. Prints the longest time without an
+acknowledgement of any queue in each step; more than two seconds are a failure. Run by `make
+rolling`.
+"""
+
+import argparse
+import asyncio
+import itertools
+import logging
+import random
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src")]
+
+from roquet.admin import controllers, retire, topics  # noqa: E402
+from roquet.admin.client import AdminClient  # noqa: E402
+from roquet.admin.controllers import GroupStatus  # noqa: E402
+from roquet.cli.process.child_processes import ChildProcess  # noqa: E402
+from roquet.client import Producer, ProducerConfig, PushConsumer, SendStatus  # noqa: E402
+from roquet.client.config import ConsumeFrom, ConsumerConfig  # noqa: E402
+from roquet.client.reading.message import InboundMessage  # noqa: E402
+from roquet.model.errors import RoquetError  # noqa: E402
+from roquet.model.message import Message  # noqa: E402
+from roquet.model.queue import MessageQueue  # noqa: E402
+
+TOPIC = "Rolling"
+QUEUES = 8
+BROKERS = ("broker1", "broker2", "broker3")
+HEAL_SECONDS_MAX = 60
+READ_SECONDS_MAX = 60
+PAUSE_SECONDS_MAX = 2.0
+LOAD_SECONDS = 2.0
+"""Load between two restarts."""
+
+
+class RollingLedger:
+    """Messages acknowledged and read, by queue."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
+        self.read: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
+        self.times: list[list[float]] = [[] for _ in range(QUEUES)]
+        """Monotonic time of each acknowledgement."""
+        self.failures = self.twice = 0
+        self.contradictions: list[str] = []
+
+    @property
+    def count(self) -> int:
+        """Number of acknowledged messages."""
+        return sum(map(len, self.times))
+
+    def note_read(self, queue_id: int, offset: int, body: bytes) -> None:
+        """Note what the consumer got."""
+        self.twice += offset in self.read[queue_id]
+        if self.read[queue_id].setdefault(offset, body) != body:
+            self.contradictions.append(f"queue {queue_id}: two messages had offset {offset}")
+
+    @property
+    def missing(self) -> list[str]:
+        """Acknowledged messages that were not read, or read as others."""
+        return [
+            f"queue {queue_id} offset {offset}"
+            for queue_id, acknowledged in enumerate(self.acknowledged)
+            for offset, body in acknowledged.items()
+            if self.read[queue_id].get(offset) != body
+        ]
+
+    def longest_pause(self, began: float, now: float) -> float:
+        """Longest time in seconds without an acknowledgement of a queue, since a moment."""
+        pauses = []
+        for times in self.times:
+            before = [each for each in times if each < began][-1:]
+            since = [*before, *(each for each in times if each >= began), now]
+            pauses.append(max(later - earlier for earlier, later in itertools.pairwise(since)))
+        return max(pauses)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports below those that the system gives to connections, so that restarts find theirs free."""
+    with ExitStack() as sockets:
+        ports: list[int] = []
+        while len(ports) < count:
+            port = random.randrange(12_000, 30_000)
+            with suppress(OSError):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", port))
+                ports.append(port)
+        return ports
+
+
+class RollingCluster:
+    """Name server, controller and brokers, each a process."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        names = ("namesrv", "controller", *BROKERS, *(f"{name}-stream" for name in BROKERS))
+        self._ports = dict(zip(names, free_ports(len(names)), strict=True))
+        self._children: dict[str, ChildProcess] = {}
+        self.namesrv = self.address("namesrv")
+
+    def address(self, name: str) -> str:
+        """Where a process listens."""
+        return f"127.0.0.1:{self._ports[name]}"
+
+    def name_of(self, address: str) -> str:
+        """Name of the broker at an address."""
+        return next(name for name in BROKERS if self.address(name) == address)
+
+    async def start(self, name: str) -> None:
+        """Start a process; returns when it is ready."""
+        child = await ChildProcess.start(
+            name, "roquet", *self._arguments(name), logs=self._folder,
+            environ={"PYTHONPATH": str(ROOT / "src")},
+        )  # fmt: skip
+        self._children[name] = child
+        await child.wait_ready("ready at ")
+
+    async def restart(self, name: str) -> None:
+        """Stop a process in good order, and start it again."""
+        await self._children[name].stop()
+        await self.start(name)
+
+    def _arguments(self, name: str) -> Sequence[str]:
+        port = str(self._ports[name])
+        if name == "namesrv":
+            return ["namesrv", "--port", port]
+        if name == "controller":
+            store = f"file:{self._folder / 'state'}"
+            return ["controller", "--host", "127.0.0.1", "--port", port, "--store", store]
+        path = self._folder / f"{name}.conf"
+        path.write_text(
+            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={port}\nvip_port=false\n"
+            f"haListenPort={self._ports[f'{name}-stream']}\n"
+            f"storePathRootDir={self._folder / name}\nmappedFileSizeCommitLog=67108864\n"
+            f"enableControllerMode=true\ncontrollerAddr={self.address('controller')}\n"
+            f"namesrvAddr={self.namesrv}\n",
+            "utf-8",
+        )
+        return ["broker", "--config", str(path)]
+
+    async def __aenter__(self) -> "RollingCluster":
+        for name in ("namesrv", "controller", *BROKERS):
+            await self.start(name)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for child in self._children.values():
+            if child.is_running:
+                await child.kill()
+
+
+async def healed(admin: AdminClient, cluster: RollingCluster) -> GroupStatus:
+    """Wait until a broker leads and all are in sync."""
+    deadline = time.monotonic() + HEAL_SECONDS_MAX
+    while time.monotonic() < deadline:
+        with suppress(RoquetError):
+            group = await controllers.group(admin, "broker-a", [cluster.address("controller")])
+            well = [one for one in group.members if one.is_alive and one.is_in_sync]
+            if group.master is not None and len(well) == len(BROKERS):
+                return group
+        await asyncio.sleep(0.2)
+    raise AssertionError(f"the brokers are not in sync after {HEAL_SECONDS_MAX} s")
+
+
+async def write(producer: Producer, queue_id: int, ledger: RollingLedger) -> None:
+    """Send to one queue, one message in flight, until cancelled."""
+
+    def choose(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
+        return next(queue for queue in queues if queue.queue_id == queue_id)
+
+    for number in itertools.count():
+        body = b"%d:%d" % (queue_id, number)
+        while True:
+            try:
+                receipt = await producer.send(TOPIC, body, selector=choose)
+            except (RoquetError, StopIteration, RuntimeError):
+                ledger.failures += 1
+                await asyncio.sleep(0.02)
+                continue
+            if receipt.status is SendStatus.SEND_OK:
+                assert receipt.queue_offset is not None
+                ledger.acknowledged[queue_id][receipt.queue_offset] = body
+                ledger.times[queue_id].append(time.monotonic())
+                break
+            ledger.failures += 1
+        await asyncio.sleep(0.005)
+
+
+@asynccontextmanager
+async def load(cluster: RollingCluster, ledger: RollingLedger) -> AsyncIterator[None]:
+    """Writers and a consumer; afterwards the consumer has read all, or the time is over."""
+
+    async def note(message: InboundMessage) -> None:
+        ledger.note_read(message.queue.queue_id, message.queue_offset, message.body)
+
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+    sending = ProducerConfig(send_timeout_ms=8_000, try_timeout_ms=1_000)
+    async with PushConsumer(
+        cluster.namesrv, group="rolling", topic=TOPIC, config=config
+    ) as consumer:
+        reading = asyncio.create_task(consumer.run(note))
+        async with Producer(cluster.namesrv, config=sending) as producer:
+            writers = [asyncio.create_task(write(producer, q, ledger)) for q in range(QUEUES)]
+            try:
+                yield
+            finally:
+                for writer in writers:
+                    writer.cancel()
+                await asyncio.gather(*writers, return_exceptions=True)
+        deadline = time.monotonic() + READ_SECONDS_MAX
+        while ledger.missing and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+        reading.cancel()
+        await asyncio.gather(reading, return_exceptions=True)
+
+
+async def roll(cluster: RollingCluster, admin: AdminClient, ledger: RollingLedger) -> list[float]:
+    """Restart every process once, in the documented order; gives the longest pause of each step."""
+    group = await healed(admin, cluster)
+    brokers = sorted(group.members, key=lambda one: one.is_master)
+    steps = ["namesrv", "controller", *(cluster.name_of(one.address) for one in brokers)]
+    pauses = []
+    for name in steps:
+        began = time.monotonic()
+        role = ""
+        if name in BROKERS:
+            retired = await retire.retire(admin, cluster.address(name), wait_ms=30_000)
+            role = "master" if retired.was_master else "replica"
+        handed_over = time.monotonic()
+        await cluster.restart(name)
+        await healed(admin, cluster)
+        took = time.monotonic() - began
+        await asyncio.sleep(LOAD_SECONDS)
+        pauses.append(ledger.longest_pause(began, time.monotonic()))
+        print(
+            f"{name:10} {role:7} ready to stop after {handed_over - began:5.2f} s, all in sync"
+            f" after {took:6.2f} s; longest pause of a queue {pauses[-1]:5.2f} s;"
+            f" {ledger.count} acknowledged, {ledger.failures} not",
+            flush=True,
+        )
+    return pauses
+
+
+async def run(rounds: int, folder: Path) -> float:
+    """The rounds; gives the longest pause in seconds."""
+    ledger, pauses = RollingLedger(), list[float]()
+    async with RollingCluster(folder) as cluster, AdminClient(cluster.namesrv) as admin:
+        await healed(admin, cluster)
+        wanted = topics.TopicSettings(read_queues=QUEUES, write_queues=QUEUES)
+        await topics.create(admin, TOPIC, wanted)
+        async with load(cluster, ledger):
+            await asyncio.sleep(LOAD_SECONDS)
+            for _ in range(rounds):
+                pauses += await roll(cluster, admin, ledger)
+    if ledger.contradictions:
+        raise AssertionError("; ".join(ledger.contradictions))
+    if missing := ledger.missing:
+        raise AssertionError(f"{len(missing)} acknowledged messages are lost: {missing[:5]}")
+    print(
+        f"{ledger.count} acknowledged, 0 lost; {ledger.twice} read twice;"
+        f" longest pause of a queue {max(pauses):.2f} s"
+    )
+    return max(pauses)
+
+
+def main() -> None:
+    """The rounds, and a failure for a long pause."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument(
+        "--pause-max", type=float, default=PAUSE_SECONDS_MAX, help="seconds that a queue may wait"
+    )
+    args = parser.parse_args()
+    logging.getLogger("roquet").setLevel(logging.ERROR)  # a consumer says that a broker is away
+    with tempfile.TemporaryDirectory(prefix="roquet-rolling-") as name:
+        longest = asyncio.run(run(args.rounds, Path(name)))
+    if longest > args.pause_max:
+        sys.exit(f"a queue waited for {longest:.2f} s, more than {args.pause_max:g}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,237 @@
+"""Retire: a broker gives up what it has, so that it can be stopped without a long pause or a loss.
+
+    wait until enough others are in sync ─▶ master? another is elected ─▶ wait until enough others
+    are in sync with that one ─▶ it may be stopped ─▶ for good: its id is removed
+
+Where roles are fixed a replica may be stopped if its master needs it for no acknowledgement. A
+master without a controller is drained: producers are told to send elsewhere (brokerPermission=4),
+and consumers read what it has.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from roquet.admin import brokers, controllers, replicas
+from roquet.admin.client import AdminClient
+from roquet.admin.controllers import GroupStatus
+from roquet.admin.elect import candidate, elect
+from roquet.model.errors import RoquetError, UsageError
+from roquet.net.address import split_address
+from roquet.rules.election.handover import may_leave, stand_ins
+from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
+from roquet.wire.calls.admin.stats import (
+    ConsumeStatsList,
+    GetAllConsumeStats,
+    GetHaStatus,
+    HaStatus,
+)
+from roquet.wire.calls.controller import CleanBrokerData
+from roquet.wire.fastjson import codec
+from roquet.wire.properties_file import escape_properties
+
+POLL_MS: Final = 500
+"""Ms between two questions while something is waited for."""
+
+QUIET_MS: Final = 35_000
+"""Ms without a new message after which producers have gone: they ask for routes every 30 s."""
+
+READ_ONLY: Final = "4"
+
+
+class RetiredBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that may be stopped."""
+
+    broker: str
+    """Name that it shares with its replicas."""
+    address: str
+    broker_id: int | None = None
+    """Id from its controller; None without one."""
+    master: str | None = None
+    """Address of the broker that leads now; None: nobody takes messages of this name."""
+    epoch: int | None = None
+    """Epoch of that master; None without a controller."""
+    was_master: bool = False
+
+
+class BrokerPlace(msgspec.Struct, frozen=True):
+    """Name and address of a broker."""
+
+    name: str
+    address: str
+
+
+async def locate(admin: AdminClient, broker: str) -> BrokerPlace:
+    """Find a broker by `broker-a`, for its master, by `broker-a#2` or by HOST:PORT.
+
+    Raises UsageError for an unknown one.
+    """
+    if ":" not in broker:
+        return BrokerPlace(
+            broker.rpartition("#")[0] or broker, await brokers.address_of(admin, broker)
+        )
+    split_address(broker)
+    for name, data in (await admin.cluster()).broker_addr_table.items():
+        if broker in data.broker_addrs.values():
+            return BrokerPlace(name, broker)
+    raise UsageError(f"the name servers know no broker at {broker}")
+
+
+async def retire(
+    admin: AdminClient,
+    broker: str,
+    *,
+    named: Sequence[str] | None = None,
+    wait_ms: int,
+) -> RetiredBroker:
+    """Make a broker one that may be stopped; waits up to `wait_ms` for others to be in sync.
+
+    `named` are controllers, in place of those that it obeys. Raises RoquetError if it may not be
+    stopped, UsageError for an unknown one.
+    """
+    place = await locate(admin, broker)
+    settings = brokers.decoded_settings(await admin.ask(place.address, GetSettings()))
+    deadline_ms = admin.clock.monotonic_ms() + wait_ms
+    if controllers.has_controller(settings):
+        text = settings[controllers.CONTROLLERS_KEY]
+        named = named or controllers.controllers_named(text, controllers.CONTROLLERS_KEY)
+        needed = _count(settings, "minInSyncReplicas")
+        return await _hand_over(admin, place, named, needed, deadline_ms)
+    if settings.get("brokerRole") == BrokerRole.SLAVE:
+        return await _leave_master(admin, place, deadline_ms)
+    return await _drain(admin, place, deadline_ms)
+
+
+async def _hand_over(
+    admin: AdminClient, place: BrokerPlace, named: Sequence[str], needed: int, deadline_ms: int
+) -> RetiredBroker:
+    """Have another lead, if it leads, once the group goes on without it."""
+    group = await _until_spare(admin, place, named, needed, deadline_ms)
+    member = group.member(place.address)
+    if member.is_master:
+        await elect(admin, group, candidate(group, None, unclean=False))
+        group = await _until_spare(admin, place, named, needed, deadline_ms)
+    return RetiredBroker(
+        broker=place.name,
+        address=place.address,
+        broker_id=member.broker_id,
+        master=group.master.address if group.master else None,
+        epoch=group.epoch,
+        was_master=member.is_master,
+    )
+
+
+async def _until_spare(
+    admin: AdminClient, place: BrokerPlace, named: Sequence[str], needed: int, deadline_ms: int
+) -> GroupStatus:
+    """Wait until enough others are in sync."""
+    while True:
+        group = await controllers.group(admin, place.name, named)
+        leaving = group.member(place.address).broker_id
+        if may_leave(group.standings, leaving, needed):
+            return group
+        if admin.clock.monotonic_ms() >= deadline_ms:
+            others = len(stand_ins(group.standings, leaving))
+            raise RoquetError(
+                f"{place.name}: {group.member(place.address).place} must not be stopped yet:"
+                f" without it {others} would be in sync, and messages need {max(needed, 1)}"
+                " (minInSyncReplicas)"
+            )
+        await admin.clock.sleep(POLL_MS)
+
+
+async def _leave_master(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> RetiredBroker:
+    """Wait until the master of a replica with a fixed role needs it no more."""
+    while True:
+        rows = await replicas.statuses(admin, place.name)
+        master = next((row.address for row in rows if row.is_master), None)
+        needed = await _needed(admin, master)
+        others = sum(bool(row.is_in_sync) for row in rows if row.address != place.address)
+        if others >= needed:
+            return RetiredBroker(broker=place.name, address=place.address, master=master)
+        if admin.clock.monotonic_ms() >= deadline_ms:
+            raise RoquetError(
+                f"{place.name}: the replica at {place.address} must not be stopped yet: without it"
+                f" {others} logs would be in sync, and each message waits for {needed}"
+                " (inSyncReplicas)"
+            )
+        await admin.clock.sleep(POLL_MS)
+
+
+async def _needed(admin: AdminClient, master: str | None) -> int:
+    """Number of logs that a master with a fixed role waits for; 0 while it is away."""
+    if master is None:
+        return 0
+    settings = brokers.decoded_settings(await admin.ask(master, GetSettings()))
+    if settings.get("brokerRole") != BrokerRole.SYNC_MASTER:
+        return 1
+    return _count(settings, "inSyncReplicas")
+
+
+def _count(settings: dict[str, str], key: str) -> int:
+    text = settings.get(key, "1")
+    if not (text.isascii() and text.isdecimal()):
+        raise RoquetError(f"{key}={text!r} is no number")
+    return int(text)
+
+
+async def _drain(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> RetiredBroker:
+    """Let a master with a fixed role take no more messages, and wait until all are read.
+
+    Producers that ask for no route go on to send; so do those that have no other broker.
+    """
+    change = UpdateSettings(body=escape_properties({"brokerPermission": READ_ONLY}).encode())
+    await admin.ask(place.address, change)
+    clock = admin.clock
+    grown_ms, end = clock.monotonic_ms(), -1
+    while True:
+        status = codec.loads((await admin.ask(place.address, GetHaStatus())).body, HaStatus)
+        now_ms = clock.monotonic_ms()
+        if status.master_commit_log_max_offset != end:
+            grown_ms, end = now_ms, status.master_commit_log_max_offset
+        reply = await admin.ask(place.address, GetAllConsumeStats())
+        waiting = codec.loads(reply.body, ConsumeStatsList).total_diff
+        is_quiet = now_ms - grown_ms >= QUIET_MS
+        if is_quiet and waiting <= 0:
+            return RetiredBroker(broker=place.name, address=place.address, was_master=True)
+        if now_ms >= deadline_ms:
+            why = (
+                f"{waiting} messages wait for consumers" if is_quiet else "it still stores messages"
+            )
+            raise RoquetError(
+                f"{place.name}: the master at {place.address} must not be stopped yet: {why}; it is"
+                " read only now, brokerPermission=6 takes that back"
+            )
+        await clock.sleep(POLL_MS)
+
+
+async def remove(
+    admin: AdminClient,
+    retired: RetiredBroker,
+    *,
+    named: Sequence[str] | None = None,
+    wait_ms: int,
+) -> None:
+    """Remove a broker's id from its controller once it was stopped, so that nobody waits for it.
+
+    Raises RoquetError if it still lives after `wait_ms`.
+    """
+    deadline_ms = admin.clock.monotonic_ms() + wait_ms
+    while True:
+        group = await controllers.group(admin, retired.broker, named)
+        member = group.member(retired.address)
+        if not member.is_alive:
+            break
+        if admin.clock.monotonic_ms() >= deadline_ms:
+            raise RoquetError(
+                f"{retired.broker}: {member.place} still runs: its id stays; stop it, and ask again"
+            )
+        await admin.clock.sleep(POLL_MS)
+    call = CleanBrokerData(
+        broker_name=retired.broker,
+        broker_controller_ids_to_clean=str(member.broker_id),
+        invoke_time=admin.clock.now_ms(),
+    )
+    await admin.ask(group.controller, call)

@@ -1,0 +1,198 @@
+"""roquet cluster elect, retire: another broker leads, or a broker is made ready to be stopped."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.terminal import completion, output
+from roquet.cli.terminal.name_servers import NamesrvOption, namesrv_addresses
+from roquet.cli.terminal.output import JsonOption, YesOption
+
+if TYPE_CHECKING:
+    from roquet.admin.controllers import GroupStatus, ReplicaMember
+    from roquet.admin.elect import ElectedMaster
+    from roquet.admin.retire import RetiredBroker
+
+WAIT_S: Final = 120
+"""Default of --wait: consumers of a drained broker read on, a replica catches up."""
+
+ControllerOption = Annotated[
+    str | None,
+    typer.Option(
+        "--controller",
+        metavar="HOST:PORT[;...]",
+        help="The controllers; else those that the brokers obey.",
+    ),
+]
+
+
+def elect(
+    broker: Annotated[
+        str,
+        typer.Argument(
+            help="The name that a master shares with its replicas.",
+            autocompletion=completion.brokers,
+        ),
+    ],
+    *,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID|ADDRESS",
+            help="Who is to lead; else the replica in sync with the longest log.",
+        ),
+    ] = None,
+    unclean: Annotated[
+        bool,
+        typer.Option(
+            "--unclean", help="Also one that is not in sync: acknowledged messages are lost."
+        ),
+    ] = False,
+    controller: ControllerOption = None,
+    yes: YesOption = False,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Have another broker of a name lead; brokers with a controller only.
+
+    Nothing acknowledged is lost, unless by --unclean.
+    """
+    runtime.log_to_stderr(verbose=False)
+    servers = namesrv_addresses(namesrv)
+    runtime.run(_elect(servers, broker, to, unclean=unclean, named=controller, yes=yes, json=json))
+
+
+def retire(
+    broker: Annotated[
+        str,
+        typer.Argument(
+            help="broker-a for its master, broker-a#2 for a replica, or an address.",
+            autocompletion=completion.brokers,
+        ),
+    ],
+    *,
+    wait: Annotated[
+        int,
+        typer.Option(min=0, metavar="SECONDS", help="How long to wait until it may be stopped."),
+    ] = WAIT_S,
+    for_good: Annotated[
+        bool,
+        typer.Option("--for-good", help="It does not come back: wait for its end, remove its id."),
+    ] = False,
+    controller: ControllerOption = None,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Make a broker ready to be stopped: hand over the lead, and wait until others can do its work.
+
+    A master without a controller takes no more messages, and consumers read what it has. Exit code
+    1 if it must not be stopped.
+    """
+    runtime.log_to_stderr(verbose=False)
+    servers = namesrv_addresses(namesrv)
+    runtime.run(
+        _retire(
+            servers, broker, wait_ms=wait * 1_000, for_good=for_good, named=controller, json=json
+        )
+    )
+
+
+async def _elect(
+    servers: str,
+    broker: str,
+    to: str | None,
+    *,
+    unclean: bool,
+    named: str | None,
+    yes: bool,
+    json: bool,
+) -> None:
+    from roquet.admin import controllers
+    from roquet.admin import elect as elections
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(servers) as admin:
+        group = await controllers.group(admin, broker, _controllers(named))
+        chosen = elections.candidate(group, to, unclean=unclean)
+        may_lose = unclean and (chosen is None or not chosen.is_in_sync)
+        if may_lose:
+            for line in losses(group, chosen):
+                output.echo(line, err=json)
+            await output.confirm("Elect it all the same?", yes=yes, to_stderr=json)
+        elected = await elections.elect(admin, group, chosen, unclean=unclean)
+    if json:
+        output.echo_json([{**_fields(elected), "unclean": may_lose, "before": group}])
+    else:
+        output.echo(_election_line(group, elected))
+
+
+def _fields(elected: "ElectedMaster") -> dict[str, object]:
+    import msgspec
+
+    return msgspec.structs.asdict(elected)
+
+
+def _election_line(group: "GroupStatus", elected: "ElectedMaster") -> str:
+    now = f"{elected.broker}: {elected.broker_id} at {elected.address} leads"
+    if not elected.is_new:
+        return f"{now} already, in epoch {elected.epoch}"
+    before = f", {group.master.place} before" if group.master else ", nobody before"
+    return f"{now} in epoch {elected.epoch}{before}"
+
+
+def losses(group: "GroupStatus", chosen: "ReplicaMember | None") -> list[str]:
+    """Lines that say what an unclean election may lose, with what is known of each log."""
+    from roquet.rules.election.handover import bytes_lost
+
+    lines = [f"{group.broker}, epoch {group.epoch}: what the logs of its brokers have"]
+    for one in group.members:
+        role = "master" if one.is_master else "replica"
+        in_sync = "in sync" if one.is_in_sync else "not in sync"
+        end = "unknown, it does not answer" if one.log_end is None else f"{one.log_end:,} bytes"
+        lines.append(f"  {one.place}, {role}, {in_sync}: {end}")
+    lost = None if chosen is None else bytes_lost(group.standings, chosen.broker_id)
+    who = "whoever is elected" if chosen is None else chosen.place
+    amount = "" if lost is None else f", {lost:,} bytes by what is known"
+    lines.append(f"messages that were acknowledged, and that {who} lacks, are lost{amount}")
+    return lines
+
+
+async def _retire(
+    servers: str, broker: str, *, wait_ms: int, for_good: bool, named: str | None, json: bool
+) -> None:
+    from roquet.admin import retire as retirement
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(servers) as admin:
+        chosen = _controllers(named)
+        retired = await retirement.retire(admin, broker, named=chosen, wait_ms=wait_ms)
+        if json:
+            output.echo_json([retired])
+        else:
+            output.echo(retired_line(retired))
+        if not for_good:
+            return
+        if retired.broker_id is None:
+            output.echo("it has no id from a controller: nothing is to be removed", err=True)
+            return
+        await retirement.remove(admin, retired, named=chosen, wait_ms=wait_ms)
+    output.echo(f"{retired.broker}: {retired.broker_id} is removed", err=json)
+
+
+def retired_line(retired: "RetiredBroker") -> str:
+    """A line that says that a broker may be stopped, and who leads."""
+    known_as = "" if retired.broker_id is None else f"{retired.broker_id} at "
+    line = f"{retired.broker}: {known_as}{retired.address} may be stopped now"
+    if retired.master is None:
+        back = "permission=6 takes that back" if retired.broker_id is None else "nobody leads"
+        return f"{line}; it takes no messages, {back}"
+    epoch = "" if retired.epoch is None else f" in epoch {retired.epoch}"
+    return f"{line}; {retired.master} leads{epoch}"
+
+
+def _controllers(text: str | None) -> Sequence[str] | None:
+    from roquet.admin.controllers import controllers_named
+
+    return None if text is None else controllers_named(text, "--controller")

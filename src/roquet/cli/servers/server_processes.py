@@ -1,0 +1,134 @@
+"""Server processes: the command line of each process of `roquet serve`, and its start."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from roquet.cli.process.child_processes import ChildProcess
+from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
+from roquet.cli.servers.serve_plan import BrokerProcess
+from roquet.cli.servers.server_options import ALL_INTERFACES
+from roquet.cli.servers.supervised_process import StartProcess
+from roquet.model.settings import join_address
+from roquet.net.address import LOOPBACK
+from roquet.store.filesystem.private_files import make_directories
+
+OWN_CONFIG: Final = "broker.conf"
+"""File in the directory of a process that is read in place of the one for all."""
+
+ETCD_MODULE: Final = "roquet.cli.process.guarded_etcd"
+
+
+class ServerStart(NamedTuple):
+    """A server that is no broker, and how it is started."""
+
+    title: str
+    start: StartProcess
+
+
+class ServerProcesses:
+    """The processes of `roquet serve`, and how each is started."""
+
+    def __init__(
+        self,
+        *,
+        brokers: Sequence[BrokerProcess],
+        namesrv_port: int,
+        data: Path,
+        controllers: ControllerPlan | None = None,
+        config: Path | None = None,
+        advertise: str | None = None,
+        host: str | None = None,
+    ) -> None:
+        self.brokers = brokers
+        self.controllers = controllers
+        self._namesrv_port = namesrv_port
+        self._data = data
+        self._config = config
+        self._advertise = advertise
+        self._host = host
+
+    def directory(self, broker: BrokerProcess) -> Path:
+        """Directory of a broker's messages."""
+        return self._data / broker.name
+
+    def make_folders(self) -> None:
+        """Create a directory for each broker and one for the logs."""
+        for name in ("logs", "namesrv", *(broker.name for broker in self.brokers)):
+            make_directories(self._data / name)
+
+    @property
+    def namesrv_address(self) -> str:
+        """The name server's address for the brokers."""
+        host = self._host or ALL_INTERFACES
+        return join_address(
+            LOOPBACK if host in {ALL_INTERFACES, "::"} else host, self._namesrv_port
+        )
+
+    def support(self) -> Iterator[ServerStart]:
+        """The servers that brokers need, in the order in which they are started."""
+        yield ServerStart("name server", self.namesrv)
+        if self.controllers is None:
+            return
+        if self.controllers.etcd is not None:
+            yield ServerStart("etcd", self.etcd)
+        for process in self.controllers.processes:
+            yield ServerStart("controller", partial(self.controller, process))
+
+    async def namesrv(self) -> ChildProcess:
+        """Start the name server; returns when it is ready."""
+        arguments = ["namesrv", "--port", str(self._namesrv_port)]
+        arguments += ["--host", self._host or ALL_INTERFACES]
+        arguments += ["--data", str(self._data / "namesrv")]
+        return await self._start("namesrv", arguments)
+
+    async def etcd(self) -> ChildProcess:
+        """Start the etcd that controllers share; returns when it answers."""
+        assert self.controllers is not None, "there are controllers"
+        address = self.controllers.etcd_address
+        command = self.controllers.etcd_command(str(self._data / "etcd"))
+        return await self._start("etcd", [address, *command], module=ETCD_MODULE)
+
+    async def controller(self, process: ControllerProcess) -> ChildProcess:
+        """Start a controller; returns when it is ready."""
+        assert self.controllers is not None, "there are controllers"
+        is_alone = self.controllers.etcd is None
+        file, etcd = f"file:{self._data / process.name}", f"etcd:{self.controllers.etcd_address}"
+        arguments = ["controller", "--port", str(process.port)]
+        arguments += ["--store", file if is_alone else etcd]
+        arguments += ["--host", self._host or ALL_INTERFACES]
+        arguments += ["--advertise", join_address(self.controllers.host, process.port)]
+        return await self._start(process.name, arguments)
+
+    async def broker(self, broker: BrokerProcess) -> ChildProcess:
+        """Start a broker; returns when it is ready."""
+        directory = self.directory(broker)
+        arguments = ["broker", "--name", broker.broker, "--port", str(broker.port)]
+        if self._host is not None:
+            arguments += ["--host", self._host]
+        arguments += ["--data", str(directory)]
+        arguments += ["--namesrv", self.namesrv_address]
+        own = directory / OWN_CONFIG
+        if (config := own if own.exists() else self._config) is not None:
+            arguments += ["--config", str(config)]
+        if self._advertise is not None:
+            arguments += ["--advertise", f"{self._advertise}:{broker.port}"]
+        return await self._start(broker.name, arguments, environ=broker.environ)
+
+    async def _start(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        *,
+        module: str = "roquet",
+        environ: Mapping[str, str] = {},
+    ) -> ChildProcess:
+        logs = self._data / "logs"
+        child = await ChildProcess.start(name, module, *arguments, logs=logs, environ=environ)
+        try:
+            child.address = await child.wait_ready("ready at ")
+        except BaseException:
+            await child.stop()
+            raise
+        return child

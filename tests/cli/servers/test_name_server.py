@@ -1,0 +1,47 @@
+"""roquet namesrv as users start it."""
+
+from pathlib import Path
+
+import pytest
+from tests.cli.servers.test_start import failing, started
+
+from roquet.cli.servers import name_server
+from roquet.model.errors import CallError, UsageError
+from roquet.net.blocking import BlockingChannel
+from roquet.net.channel import Security
+from roquet.net.tls import Tls
+from roquet.wire.calls.route import PutKV
+
+
+def test_a_name_servers_key_without_a_certificate_is_an_error() -> None:
+    with pytest.raises(UsageError, match="of no use without --tls-cert"):
+        name_server.namesrv(tls_key=Path("server.key"))
+
+
+def test_a_name_server_with_a_certificate_takes_tls(tmp_path: Path) -> None:
+    files = Path(__file__).parents[2] / "certificates"
+    options = ("--tls-cert", str(files / "server.pem"), "--tls-key", str(files / "server.key"))
+    arguments = ("namesrv", "--port", "0", "--host", "127.0.0.1", *options)
+    with started(*arguments, cwd=tmp_path) as (printed, _):
+        address = printed.split()[-1]
+        trusting = Security(context=Tls(ca=files / "ca.pem").context())
+        with BlockingChannel(address, security=trusting) as channel:
+            channel.call(PutKV(namespace="n", key="k", value="v"))
+        with BlockingChannel(address) as plain, pytest.raises(CallError):
+            plain.call(PutKV(namespace="n", key="k", value="v"))
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        ("namesrv --port 0 --controller memory --controller-port 70000", "--controller-port"),
+        ("controller --store memory --port 70000", "--port"),
+    ],
+)
+def test_a_number_that_is_no_port_is_one_clear_sentence(
+    command: str, option: str, tmp_path: Path
+) -> None:
+    code, output = failing(*command.split(), cwd=tmp_path)
+    assert code == 2
+    assert output.splitlines()[-1].endswith(f"is no port: choose one from 1 to 65535 with {option}")
+    assert "Traceback" not in output

@@ -1,0 +1,117 @@
+"""Command lines of the processes of `roquet serve`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
+from roquet.cli.servers.controller_plan import ControllerPlan
+from roquet.cli.servers.serve_plan import broker_processes
+from roquet.cli.servers.server_processes import ETCD_MODULE, OWN_CONFIG, ServerProcesses
+
+
+class RecordedStarts:
+    """Starts nothing, and keeps what would have been started."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.modules: list[str] = []
+        self.arguments: list[Sequence[str]] = []
+        self.environs: list[Mapping[str, str]] = []
+        self.is_ready, self.stopped = True, 0
+        monkeypatch.setattr(ChildProcess, "start", self.start)
+
+    async def start(
+        self, _name: str, module: str, *arguments: str, environ: Mapping[str, str], **_: Any
+    ) -> "RecordedStarts":
+        self.modules.append(module)
+        self.arguments.append(arguments)
+        self.environs.append(environ)
+        return self
+
+    async def wait_ready(self, _words: str) -> str:
+        if not self.is_ready:
+            raise ChildProcessFailed("it never was ready")
+        return "h:1"
+
+    async def stop(self) -> None:
+        self.stopped += 1
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> RecordedStarts:
+    return RecordedStarts(monkeypatch)
+
+
+def processes(folder: Path, controllers: ControllerPlan | None = None) -> ServerProcesses:
+    addresses = controllers.addresses if controllers else ()
+    brokers = broker_processes(1, 1, None, 10911, addresses)
+    return ServerProcesses(
+        brokers=brokers, controllers=controllers, namesrv_port=9876, data=folder, advertise="mq"
+    )
+
+
+async def test_without_controllers_a_name_server_is_all_that_brokers_need(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = processes(tmp_path)
+    (names,) = plan.support()
+    assert names.title == "name server"
+    await names.start()
+    assert starts.arguments[0][:3] == ("namesrv", "--port", "9876")
+
+
+async def test_the_only_controller_has_a_file_and_brokers_know_it(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = processes(tmp_path, ControllerPlan(count=1, port=9878, host="10.0.0.1"))
+    _, controller = plan.support()
+    await controller.start()
+    assert starts.arguments[0] == (
+        "controller", "--port", "9878", "--store", f"file:{tmp_path / 'controller'}",
+        "--host", "0.0.0.0", "--advertise", "10.0.0.1:9878",
+    )  # fmt: skip
+    for broker in plan.brokers:
+        await plan.broker(broker)
+    assert starts.environs[1]["ROQUET_CONTROLLERS"] == "10.0.0.1:9878"
+    assert starts.environs[2]["ROQUET_MIN_IN_SYNC_REPLICAS"] == "2"
+    assert "ROQUET_BROKER_ROLE" not in starts.environs[2]
+
+
+async def test_several_controllers_are_started_after_the_etcd_that_they_share(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    controllers = ControllerPlan(count=2, port=9878, host="h", etcd="/bin/etcd")
+    plan = processes(tmp_path, controllers)
+    titles = [server.title for server in plan.support()]
+    assert titles == ["name server", "etcd", "controller", "controller"]
+    for server in plan.support():
+        await server.start()
+    assert starts.modules == ["roquet", ETCD_MODULE, "roquet", "roquet"]
+    assert starts.arguments[1][:2] == ("127.0.0.1:9879", "/bin/etcd")
+    assert "etcd:127.0.0.1:9879" in starts.arguments[2]
+    assert "etcd:127.0.0.1:9879" in starts.arguments[3]
+
+
+async def test_a_file_in_the_directory_of_a_broker_is_its_own(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = processes(tmp_path)
+    plan.make_folders()
+    own = plan.directory(plan.brokers[1]) / OWN_CONFIG
+    own.write_text("")
+    for broker in plan.brokers:
+        await plan.broker(broker)
+    assert str(own) not in starts.arguments[0]
+    assert str(own) in starts.arguments[1]
+    assert "mq:11911" in starts.arguments[1]
+
+
+async def test_a_process_that_is_never_ready_is_stopped(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    starts.is_ready = False
+    with pytest.raises(ChildProcessFailed):
+        await processes(tmp_path).namesrv()
+    assert starts.stopped == 1
