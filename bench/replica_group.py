@@ -21,7 +21,9 @@ sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 from system import ROQUET  # noqa: E402
 
 import genuine  # noqa: E402
-from roquet.model.errors import CallError  # noqa: E402
+from roquet.admin.client import AdminClient  # noqa: E402
+from roquet.model.errors import CallError, RoquetError  # noqa: E402
+from roquet.model.settings import join_address  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.wire.calls.admin.stats import GetHaStatus, GetRuntimeInfo, HaStatus  # noqa: E402
 from roquet.wire.calls.bodies import KVTable  # noqa: E402
@@ -63,8 +65,6 @@ class Broker:
 
     name: str
     address: Address
-    stream: str
-    """HOST:PORT at which replicas get its log."""
     program: Program
 
 
@@ -101,9 +101,9 @@ def controller(side: str, folder: Path, port: int) -> Program:
 def broker(side: str, folder: Path, name: str, *, heap: str = "1g", **settings: str) -> Broker:
     """A broker with its store in `folder/NAME/store`; `settings` are genuine keys of broker.conf.
 
-    Without `namesrvAddr` it serves alone. `heap` is Java's.
+    `heap` is Java's.
     """
-    port, stream = genuine.free_port(), genuine.free_port()
+    port = genuine.free_port()
     store = folder / name / "store"
     own = {"bindAddress": "127.0.0.1", "vip_port": "false"}
     theirs = {"brokerIP2": "127.0.0.1", "storePathCommitLog": str(store / "commitlog")}
@@ -111,7 +111,7 @@ def broker(side: str, folder: Path, name: str, *, heap: str = "1g", **settings: 
         "brokerName": "bench",
         "brokerIP1": "127.0.0.1",
         "listenPort": str(port),
-        "haListenPort": str(stream),
+        "haListenPort": str(genuine.free_port()),
         "storePathRootDir": str(store),
         "autoCreateTopicEnable": "true",
         **(own if side == OURS else theirs),
@@ -123,14 +123,12 @@ def broker(side: str, folder: Path, name: str, *, heap: str = "1g", **settings: 
     else:
         command = genuine.java("broker.BrokerStartup", "-c", str(path), heap=heap)
         program = Program(command, "boot success")
-    return Broker(name, ("127.0.0.1", port), f"127.0.0.1:{stream}", program)
+    return Broker(name, ("127.0.0.1", port), program)
 
 
-def replica_of(side: str, folder: Path, name: str, master: Broker) -> Broker:
-    """A replica with a fixed role that follows a master from its start on."""
-    return broker(
-        side, folder, name, brokerRole="SLAVE", brokerId="1", haMasterAddress=master.stream
-    )
+def replica(side: str, folder: Path, namesrv: str) -> Broker:
+    """A replica with a fixed role; its master is registered before it is started."""
+    return broker(side, folder, "replica", brokerRole="SLAVE", brokerId="1", namesrvAddr=namesrv)
 
 
 def _written(path: Path, settings: dict[str, str]) -> Path:
@@ -169,6 +167,17 @@ class Processes:
         """Start a server, and wait until it serves."""
         self.launch(name, program)
         self.wait_ready(name, program)
+
+    def start_name_server(self, side: str) -> str:
+        """Start a name server of a side; gives its HOST:PORT."""
+        port = genuine.free_port()
+        self.start("namesrv", name_server(side, self.folder, port))
+        return f"127.0.0.1:{port}"
+
+    def start_master(self, master: Broker, namesrv: str) -> None:
+        """Start a master, and wait until a name server tells replicas of it."""
+        self.start(master.name, master.program)
+        asyncio.run(wait_until_registered(master, namesrv))
 
     def start_brokers(self, brokers: Sequence[Broker]) -> None:
         """Start brokers side by side, and wait until all of them serve."""
@@ -209,17 +218,33 @@ async def runtime_info(channel: Channel) -> dict[str, str]:
     return dict(codec.loads((await channel.call(GetRuntimeInfo())).body, KVTable).table)
 
 
+async def wait_until_registered(master: Broker, namesrv: str) -> None:
+    """Wait until a name server knows a master."""
+    async with asyncio.timeout(WAIT_SECONDS_MAX), AdminClient(namesrv) as admin:
+        while not await _is_registered(admin, master):  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+
+
+async def _is_registered(admin: AdminClient, master: Broker) -> bool:
+    with contextlib.suppress(RoquetError):
+        groups = (await admin.cluster()).broker_addr_table.values()
+        return any(join_address(*master.address) in each.broker_addrs.values() for each in groups)
+    return False
+
+
 async def wait_until_followed(master: Broker) -> None:
     """Wait until one replica has all of the master's log."""
     async with (
         asyncio.timeout(WAIT_SECONDS_MAX),
         await Channel.connect(*master.address) as channel,
     ):
-        while not any(
-            each.in_sync and each.diff <= 0
-            for each in (await ha_status(channel)).ha_connection_info
-        ):
+        while not await _is_followed(channel):  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
+
+
+async def _is_followed(channel: Channel) -> bool:
+    replicas = (await ha_status(channel)).ha_connection_info
+    return any(each.in_sync and each.diff <= 0 for each in replicas)
 
 
 async def elected(brokers: Sequence[Broker]) -> Broker:
@@ -252,9 +277,8 @@ async def wait_until_led(port: int) -> None:
         while True:
             with contextlib.suppress(CallError):
                 async with await Channel.connect("127.0.0.1", port) as channel:
-                    while not (await channel.call(GetControllerMetadata())).is_leader:
-                        await asyncio.sleep(PROBE_S)
-                    return
+                    if (await channel.call(GetControllerMetadata())).is_leader:
+                        return
             await asyncio.sleep(PROBE_S)
 
 

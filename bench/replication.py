@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,7 @@ import replica_group as group  # noqa: E402
 from lone import at_least, at_most, row  # noqa: E402
 from raw_client import Brokers, Load, Result, measure  # noqa: E402
 from replica_group import GENUINE, OURS, Broker, Processes  # noqa: E402
-from system import Row, rss_mib, save, show  # noqa: E402
+from system import Row, cpu_seconds, rss_mib, save, show  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
@@ -102,11 +102,12 @@ def send(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[
 
 def _pair(side: str, processes: Processes) -> Brokers:
     """A master whose senders wait for a replica, and the replica; gives the master alone."""
-    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    namesrv = processes.start_name_server(side)
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "namesrvAddr": namesrv}
     master = group.broker(side, processes.folder, "master", **settings)
-    replica = group.replica_of(side, processes.folder, "replica", master)
-    for each in (master, replica):
-        processes.start(each.name, each.program)
+    processes.start_master(master, namesrv)
+    replica = group.replica(side, processes.folder, namesrv)
+    processes.start(replica.name, replica.program)
     asyncio.run(group.wait_until_followed(master))
     return Brokers(side, [master.address], [processes.pid(master.name)])
 
@@ -129,13 +130,51 @@ def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
 
 
 @dataclass(frozen=True)
-class Caught:
-    """One replica that has caught up."""
+class Moment:
+    """A look at a stream."""
 
-    log_rate: float
-    """MB of the log a second."""
-    queue_rate: float
-    """MB of the log a second until its queues and key index were built, too."""
+    at_s: float
+    position: int
+    """Up to where the replica has the log."""
+    master_s: float
+    """CPU seconds of the master so far."""
+    replica_s: float
+
+
+@dataclass(frozen=True)
+class Caught:
+    """One replica that has caught up, from the first look at which it had something."""
+
+    first: Moment
+    whole: Moment
+    """It had the whole log."""
+    built: Moment
+    """Its queues and its key index were built, too."""
+
+    @property
+    def log_rate(self) -> float:
+        """MB of the log a second."""
+        return self._megabytes / max(self.whole.at_s - self.first.at_s, LOOK_S)
+
+    @property
+    def queue_rate(self) -> float:
+        """MB of the log a second until the queues were built, too."""
+        return self._megabytes / max(self.built.at_s - self.first.at_s, LOOK_S)
+
+    @property
+    def master_cpu(self) -> float:
+        """CPU ms of the master for a MB of the log."""
+        return (self.whole.master_s - self.first.master_s) * 1e3 / self._megabytes
+
+    @property
+    def replica_cpu(self) -> float:
+        """CPU ms of the replica for a MB of the log and its queues."""
+        return (self.built.replica_s - self.first.replica_s) * 1e3 / self._megabytes
+
+    @property
+    def _megabytes(self) -> float:
+        """All of it where the first look was the last one."""
+        return ((self.whole.position - self.first.position) or self.whole.position) / 1e6
 
 
 def stream(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
@@ -149,15 +188,18 @@ def stream(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> lis
             running = {}
             for side in sides:
                 processes = stack.enter_context(Processes(folder / side))
-                running[side] = processes, _filled_master(side, processes, filled)
+                namesrv = processes.start_name_server(side)
+                running[side] = processes, namesrv, _filled_master(side, processes, namesrv, filled)
             shutil.rmtree(filled)
             for _ in range(given.rounds):
-                for side, (processes, master) in running.items():
-                    caught = _catch_up(side, processes, master)
+                for side, (processes, namesrv, master) in running.items():
+                    replica = group.replica(side, processes.folder, namesrv)
+                    caught = _catch_up(processes, master, replica)
                     found[side].append(caught)
                     print(
                         f"  {side:8} stream of {title}: {caught.log_rate:.0f} MB/s,"
-                        f" with queues {caught.queue_rate:.0f} MB/s",
+                        f" with queues {caught.queue_rate:.0f} MB/s, CPU ms/MB of master"
+                        f" {caught.master_cpu:.2f} and replica {caught.replica_cpu:.2f}",
                         flush=True,
                     )
         shutil.rmtree(folder)
@@ -171,70 +213,64 @@ def _fill(directory: Path, size: int, megabytes: int) -> None:
     subprocess.run([*command, "--messages", str(count), "--size", str(size)], check=True)
 
 
-def _filled_master(side: str, processes: Processes, filled: Path) -> Broker:
+def _filled_master(side: str, processes: Processes, namesrv: str, filled: Path) -> Broker:
     """A master with a copy of a directory."""
-    master = group.broker(side, processes.folder, "master")
+    master = group.broker(side, processes.folder, "master", namesrvAddr=namesrv)
     store = processes.folder / master.name / "store"
     store.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run(["cp", "-r", "--sparse=always", str(filled), str(store)], check=True)
-    processes.start(master.name, master.program)
+    processes.start_master(master, namesrv)
     return master
 
 
-def _catch_up(side: str, processes: Processes, master: Broker) -> Caught:
+def _catch_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
     """A new replica until it has everything."""
-    replica = group.replica_of(side, processes.folder, "replica", master)
     processes.launch(replica.name, replica.program)
     try:
-        return asyncio.run(_caught_up(processes, master, replica))
+        return asyncio.run(
+            asyncio.wait_for(_caught_up(processes, master, replica), group.WAIT_SECONDS_MAX)
+        )
     finally:
         processes.kill(replica.name)
         shutil.rmtree(processes.folder / replica.name)
 
 
 async def _caught_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
-    """Rates from the first look at which something was there to the end."""
-    began = first = 0.0
-    async with (
-        asyncio.timeout(group.WAIT_SECONDS_MAX),
-        await Channel.connect(*master.address) as channel,
-    ):
+    """Look at a stream until the replica has everything."""
+
+    def moment(position: int) -> Moment:
+        pids = processes.pid(master.name), processes.pid(replica.name)
+        return Moment(time.perf_counter(), position, *map(cpu_seconds, pids))
+
+    first: Moment | None = None
+    async with await Channel.connect(*master.address) as channel:
         while True:
             status = await group.ha_status(channel)
-            now, end = time.perf_counter(), status.master_commit_log_max_offset
-            at = max((each.slave_ack_offset for each in status.ha_connection_info), default=0)
-            if at > 0 and not began:
-                began, first = now, at
-            if at >= end:
+            replicas = status.ha_connection_info
+            now = moment(max((each.slave_ack_offset for each in replicas), default=0))
+            first = first or (now if now.position > 0 else None)
+            if first is not None and now.position >= status.master_commit_log_max_offset:
                 break
             await asyncio.sleep(LOOK_S)
     await asyncio.to_thread(processes.wait_ready, replica.name, replica.program)
-    async with (
-        asyncio.timeout(group.WAIT_SECONDS_MAX),
-        await Channel.connect(*replica.address) as channel,
-    ):
-        while int((await group.runtime_info(channel))["dispatchBehindBytes"]) > 0:
+    async with await Channel.connect(*replica.address) as channel:
+        while int((await group.runtime_info(channel))["dispatchBehindBytes"]) > 0:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
-        built = time.perf_counter()
-    # All of it at the first look: then the time between two looks is all that is known.
-    seconds = max(now - began, LOOK_S)
-    megabytes = (end - first if now > began else end) / 1e6
-    return Caught(megabytes / seconds, megabytes / max(built - began, seconds))
+    return Caught(first, now, moment(now.position))
 
 
 def stream_rows(title: str, found: Mapping[str, Sequence[Caught]]) -> list[Row]:
-    """The table of streams of one size of messages."""
+    """The table of streams of one size of messages, with its goal."""
 
-    def line(name: str, rates: Mapping[str, float]) -> Row:
-        return Row(f"stream of {title}: {name}", "MB/s", rates[OURS], rates.get(GENUINE))
+    def line(name: str, figure: Callable[[Caught], float], unit: str = "MB/s") -> Row:
+        rounds = {side: list(map(figure, all_)) for side, all_ in found.items()}
+        return medians(f"stream of {title}: {name}", rounds, unit)
 
-    log = {side: statistics.median(each.log_rate for each in all_) for side, all_ in found.items()}
-    queues = {
-        side: statistics.median(each.queue_rate for each in all_) for side, all_ in found.items()
-    }
     return [
-        at_least(line("a replica catches up", log), 1),
-        line("... until its queues and key index are built, too", queues),
+        at_least(line("a replica catches up", lambda c: c.log_rate), 1),
+        line("with queues and key index", lambda c: c.queue_rate),
+        line("master's CPU", lambda c: c.master_cpu, "ms/MB"),
+        line("replica's CPU, with queues", lambda c: c.replica_cpu, "ms/MB"),
     ]
 
 
@@ -267,11 +303,11 @@ def _faults(side: str, processes: Processes, rounds: int, found: Seconds) -> Non
 
 def _under_controller(side: str, processes: Processes) -> dict[str, list[Broker]]:
     """A name server, a controller, and a group of brokers for each fault."""
-    folder, names, port = processes.folder, genuine.free_port(), genuine.free_port()
-    processes.start("namesrv", group.name_server(side, folder, names))
+    folder, port = processes.folder, genuine.free_port()
+    namesrv = processes.start_name_server(side)
     processes.start("controller", group.controller(side, folder, port))
     settings = {
-        "namesrvAddr": f"127.0.0.1:{names}",
+        "namesrvAddr": namesrv,
         "enableControllerMode": "true",
         "controllerAddr": f"127.0.0.1:{port}",
         "mappedFileSizeCommitLog": "16777216",
@@ -297,9 +333,7 @@ async def _fault(
     await asyncio.sleep(1)
     number = signal.SIGKILL if fault == "kill -9" else signal.SIGSTOP
     others = [each for each in brokers if each is not master]
-    seconds = await group.seconds_until_sent(
-        others, lambda: processes.signal(master.name, number)
-    )
+    seconds = await group.seconds_until_sent(others, lambda: processes.signal(master.name, number))
     if is_mended and number == signal.SIGSTOP:
         processes.signal(master.name, signal.SIGCONT)
     elif is_mended:
