@@ -55,8 +55,8 @@ MEGABYTES_MAX: Final = 900
 LOOK_S: Final = 0.01
 """Between two questions how far a stream is."""
 
-SETTLE_S: Final = 2
-"""After the start of a controller, before its memory is read."""
+SETTLE_S: Final = 2.0
+"""After the start of a controller, before its memory is read; no longer than a measurement."""
 
 GROUP_SIZE: Final = {OURS: 3, GENUINE: 2}
 """Brokers under a controller. Ours has two of three in sync, its default. With two of three the
@@ -357,7 +357,7 @@ def controllers(sides: Sequence[str], given: argparse.Namespace, folder: Path) -
                 processes.launch("controller", program)
                 asyncio.run(group.wait_until_led(port))
                 seconds = time.perf_counter() - began
-                time.sleep(SETTLE_S)
+                time.sleep(min(SETTLE_S, given.seconds))
                 memory = rss_mib(processes.pid("controller"))
             found["start"].setdefault(side, []).append(seconds)
             found["memory"].setdefault(side, []).append(memory)
@@ -391,9 +391,9 @@ def main() -> None:
     )
     parser.add_argument("--only", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5, help="of each measurement of sends")
-    parser.add_argument("--warm", type=float, default=8, help="of sends before: Java compiles")
-    parser.add_argument("--megabytes", type=int, default=256, help="of the log of a full master")
+    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of sends")
+    parser.add_argument("--warm", type=float, default=6, help="of sends before: Java compiles")
+    parser.add_argument("--megabytes", type=int, default=192, help="of the log of a full master")
     parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
     parser.add_argument("--out", type=Path, default=Path("build/bench-replication.json"))
     given = parser.parse_args()
