@@ -35,6 +35,8 @@ SMALL = {
     "net": "--requests 100 --repeats 1",
     "pop": "--ours-only --messages 500 --processes 1 --out DIRECTORY/pop.json",
     "produce": "--only many --scale 0.001 --rounds 1 --out DIRECTORY/produce.json",
+    "replication": "--ours-only --only send,controller --rounds 1 --seconds 0.1 --warm 0"
+    " --out DIRECTORY/replication.json",
     "report": "--build DIRECTORY --out DIRECTORY/report.html",
     "soak": "--work batches --minutes 0.005 --period 0.1 --out DIRECTORY/bench-batches.json",
     "store": "--count 100 --recover-gb 0.001 --recover-batches 1 --directory DIRECTORY"

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.broker.replication.conftest import SYNC, MakeParts, ReplicationParts
 
+from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.role import Role
 from roquet.model.errors import CallRefused, StoreFailed
 from roquet.rules.replication.acknowledgement import BrokerRole, DeploymentMode, PutStatus
@@ -151,6 +152,21 @@ def test_logs_in_sync_are_counted_by_their_gap(parts: MakeParts) -> None:
         assert made.acknowledgements.in_sync == 3
         made.settings.change({"haMaxGapNotInSync": "1001"}, 0)
         assert made.acknowledgements.in_sync == 4
+
+    run()
+
+
+def test_a_send_counts_no_logs_in_sync_where_roles_are_fixed(
+    parts: MakeParts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def count(_: Acknowledgements) -> int:
+        raise AssertionError("how many logs are needed does not depend on it")
+
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**SYNC)
+        monkeypatch.setattr(Acknowledgements, "in_sync", property(count))
+        assert await made.acknowledgements.status(made.append()) is PutStatus.FLUSH_SLAVE_TIMEOUT
 
     run()
 

@@ -70,6 +70,8 @@ class Acknowledgements:
         """Whether `check` has to be asked before a message is stored: never where roles are fixed
         and no replica stands in for the master."""
         self._policy = AcknowledgementPolicy()
+        self._needed_always: int | None = None
+        """Logs that have to hold a message, whoever is in sync; None: it depends on that."""
         self._mark = AsyncWatermark(clock=clock)
         self.configure()
         settings.subscribe(lambda _: self.configure())
@@ -85,6 +87,8 @@ class Acknowledgements:
             min_in_sync_replicas=config.in_sync_replicas_min,
             adapts=config.auto_in_sync_replicas,
         )
+        is_fixed = self._mode is DeploymentMode.FIXED_ROLES
+        self._needed_always = logs_needed(policy, in_sync=1) if is_fixed else None
         # With all of them in sync: a number that adapts is one only until replicas have connected.
         needed = logs_needed(policy, in_sync=policy.in_sync_replicas)
         self.is_needed = config.sync_flush or needed != 1
@@ -168,6 +172,8 @@ class Acknowledgements:
 
     def _needed(self) -> int:
         """Logs that have to hold a message which is stored already."""
+        if self._needed_always is not None:  # asked with every send: a count takes 1 us
+            return self._needed_always
         needed = logs_needed(self._policy, in_sync=self.in_sync)
         return self._policy.in_sync_replicas if needed is None else needed
 

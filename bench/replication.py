@@ -1,0 +1,416 @@
+"""Replication and failover measured, on our broker and on Apache RocketMQ.
+
+    python bench/replication.py --only send,stream --rounds 3
+
+send        128 bytes that master and replica have to have: throughput, CPU at the master, p50
+stream      an empty replica catches up with a full master: MB of the log a second
+failover    a master is killed (-9) or frozen under a controller: seconds to the first SEND_OK
+controller  seconds until it leads, and its memory
+
+The sides are measured in turn in each round, with the same settings; figures are medians of the
+rounds. Java's groups with a controller take half a minute to form, so of these there is one round.
+Linux only.
+"""
+
+import argparse
+import asyncio
+import dataclasses
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+
+import replica_group as group  # noqa: E402
+from lone import at_least, at_most, row  # noqa: E402
+from raw_client import Brokers, Load, Result, measure  # noqa: E402
+from replica_group import GENUINE, OURS, Broker, Processes  # noqa: E402
+from system import Row, cpu_seconds, rss_mib, save, show  # noqa: E402
+
+import genuine  # noqa: E402
+from roquet.net.channel import Channel  # noqa: E402
+
+WORKS: Final = ("send", "stream", "failover", "controller")
+CONNECTIONS: Final = (64, 1)
+WARM_AGAIN: Final = 0.1
+"""Share of a measurement that is sent before it, after the first long one."""
+
+BODIES: Final = {"128 B": 128, "64 KiB": 65_536}
+RECORD_OVERHEAD: Final = 160
+"""Bytes of a filled record besides its body, about."""
+
+MEGABYTES_MAX: Final = 900
+"""A classic replica that is empty begins with the file in which the log ends: one of 1 GiB."""
+
+LOOK_S: Final = 0.01
+"""Between two questions how far a stream is."""
+
+SETTLE_S: Final = 2.0
+"""After the start of a controller, before its memory is read; no longer than a measurement."""
+
+GROUP_SIZE: Final = {OURS: 3, GENUINE: 2}
+"""Brokers under a controller. Ours has two of three in sync, its default. With two of three the
+genuine one refused sends for half a minute after an election, so it is allowed to go on alone."""
+
+UNDER_CONTROLLER: Final[Mapping[str, Mapping[str, str]]] = {
+    OURS: {},
+    GENUINE: {"allAckInSyncStateSet": "true", "minInSyncReplicas": "1"},
+}
+
+Seconds = dict[str, dict[str, list[float]]]
+"""Seconds of each round, by fault or figure, and by side."""
+
+
+# -- send ----------------------------------------------------------------------------------------
+
+
+def send(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Sends that wait for one replica."""
+    found: dict[str, dict[int, list[Result]]] = {
+        side: {count: [] for count in CONNECTIONS} for side in sides
+    }
+    with ExitStack() as stack:
+        masters = {}
+        for side in sides:
+            processes = stack.enter_context(Processes(folder / side))
+            masters[side] = _pair(side, processes)
+            measure(masters[side], Load(), 0, warm=given.warm)
+        for _ in range(given.rounds):
+            for side, master in masters.items():
+                for count in CONNECTIONS:
+                    warm = given.seconds * WARM_AGAIN
+                    result = measure(master, Load(connections=count), given.seconds, warm=warm)
+                    found[side][count].append(result)
+                    print(
+                        f"  {side:8} 2 in sync, {count:2} connections: {result.rate:,.0f}/s,"
+                        f" {result.broker_us:.0f} us, p50 {result.trip_ms(50):.2f} ms,"
+                        f" {result.refused} refused",
+                        flush=True,
+                    )
+    return send_rows(found)
+
+
+def _pair(side: str, processes: Processes) -> Brokers:
+    """A master whose senders wait for a replica, and the replica; gives the master alone."""
+    namesrv = processes.start_name_server(side)
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "namesrvAddr": namesrv}
+    master = group.broker(side, processes.folder, "master", **settings)
+    processes.start_master(master, namesrv)
+    replica = group.replica(side, processes.folder, namesrv)
+    processes.start(replica.name, replica.program)
+    asyncio.run(group.wait_until_followed(master))
+    return Brokers(side, [master.address], [processes.pid(master.name)])
+
+
+def send_rows(found: Mapping[str, Mapping[int, list[Result]]]) -> list[Row]:
+    """The table of sends, with its goals."""
+
+    def lines(count: int) -> tuple[Row, Row, Row]:
+        rate = row(found, count, "throughput", "msg/s", lambda r: r.rate)
+        cpu = row(found, count, "master's CPU a message", "us", lambda r: r.broker_us)
+        return rate, cpu, row(found, count, "p50", "ms", lambda r: r.trip_ms(50))
+
+    rate, cpu, p50 = lines(64)
+    lone_rate, lone_cpu, lone_p50 = lines(1)
+    table = [at_least(rate, 1.2), at_most(cpu, 0.6), p50, lone_rate, lone_cpu, limit(lone_p50, 2)]
+    return [dataclasses.replace(line, work=f"2 in sync, {line.work}") for line in table]
+
+
+# -- stream --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A look at a stream."""
+
+    at_s: float
+    position: int
+    """Up to where the replica has the log."""
+    master_s: float
+    """CPU seconds of the master so far."""
+    replica_s: float
+
+
+@dataclass(frozen=True)
+class Caught:
+    """One replica that has caught up, from the first look at which it had something."""
+
+    first: Moment
+    whole: Moment
+    """It had the whole log."""
+    built: Moment
+    """Its queues and its key index were built, too."""
+
+    @property
+    def log_rate(self) -> float:
+        """MB of the log a second."""
+        return self._megabytes / max(self.whole.at_s - self.first.at_s, LOOK_S)
+
+    @property
+    def queue_rate(self) -> float:
+        """MB of the log a second until the queues were built, too."""
+        return self._megabytes / max(self.built.at_s - self.first.at_s, LOOK_S)
+
+    @property
+    def master_cpu(self) -> float:
+        """CPU ms of the master for a MB of the log."""
+        return (self.whole.master_s - self.first.master_s) * 1e3 / self._megabytes
+
+    @property
+    def replica_cpu(self) -> float:
+        """CPU ms of the replica for a MB of the log and its queues."""
+        return (self.built.replica_s - self.first.replica_s) * 1e3 / self._megabytes
+
+    @property
+    def _megabytes(self) -> float:
+        """All of it where the first look was the last one."""
+        return ((self.whole.position - self.first.position) or self.whole.position) / 1e6
+
+
+def stream(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Empty replicas behind a full master."""
+    table = []
+    for title, size in BODIES.items():
+        found: dict[str, list[Caught]] = {side: [] for side in sides}
+        with ExitStack() as stack:
+            filled = folder / "filled"
+            _fill(filled, size, given.megabytes)
+            running = {}
+            for side in sides:
+                processes = stack.enter_context(Processes(folder / side))
+                namesrv = processes.start_name_server(side)
+                running[side] = processes, namesrv, _filled_master(side, processes, namesrv, filled)
+            shutil.rmtree(filled)
+            for _ in range(given.rounds):
+                for side, (processes, namesrv, master) in running.items():
+                    replica = group.replica(side, processes.folder, namesrv)
+                    caught = _catch_up(processes, master, replica)
+                    found[side].append(caught)
+                    print(
+                        f"  {side:8} stream of {title}: {caught.log_rate:.0f} MB/s,"
+                        f" with queues {caught.queue_rate:.0f} MB/s, CPU ms/MB of master"
+                        f" {caught.master_cpu:.2f} and replica {caught.replica_cpu:.2f}",
+                        flush=True,
+                    )
+        shutil.rmtree(folder)
+        table += stream_rows(title, found)
+    return table
+
+
+def _fill(directory: Path, size: int, megabytes: int) -> None:
+    count = megabytes * 1_000_000 // (size + RECORD_OVERHEAD)
+    command = [sys.executable, str(HERE / "fill.py"), str(directory)]
+    subprocess.run([*command, "--messages", str(count), "--size", str(size)], check=True)
+
+
+def _filled_master(side: str, processes: Processes, namesrv: str, filled: Path) -> Broker:
+    """A master with a copy of a directory."""
+    master = group.broker(side, processes.folder, "master", namesrvAddr=namesrv)
+    store = processes.folder / master.name / "store"
+    store.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["cp", "-r", "--sparse=always", str(filled), str(store)], check=True)
+    processes.start_master(master, namesrv)
+    return master
+
+
+def _catch_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
+    """A new replica until it has everything."""
+    processes.launch(replica.name, replica.program)
+    try:
+        return asyncio.run(
+            asyncio.wait_for(_caught_up(processes, master, replica), group.WAIT_SECONDS_MAX)
+        )
+    finally:
+        processes.kill(replica.name)
+        shutil.rmtree(processes.folder / replica.name)
+
+
+async def _caught_up(processes: Processes, master: Broker, replica: Broker) -> Caught:
+    """Look at a stream until the replica has everything."""
+
+    def moment(position: int) -> Moment:
+        pids = processes.pid(master.name), processes.pid(replica.name)
+        return Moment(time.perf_counter(), position, *map(cpu_seconds, pids))
+
+    first: Moment | None = None
+    async with await Channel.connect(*master.address) as channel:
+        while True:
+            status = await group.ha_status(channel)
+            replicas = status.ha_connection_info
+            now = moment(max((each.slave_ack_offset for each in replicas), default=0))
+            first = first or (now if now.position > 0 else None)
+            if first is not None and now.position >= status.master_commit_log_max_offset:
+                break
+            await asyncio.sleep(LOOK_S)
+    await asyncio.to_thread(processes.wait_ready, replica.name, replica.program)
+    async with await Channel.connect(*replica.address) as channel:
+        while int((await group.runtime_info(channel))["dispatchBehindBytes"]) > 0:  # noqa: ASYNC110
+            await asyncio.sleep(LOOK_S)
+    return Caught(first, now, moment(now.position))
+
+
+def stream_rows(title: str, found: Mapping[str, Sequence[Caught]]) -> list[Row]:
+    """The table of streams of one size of messages, with its goal."""
+
+    def line(name: str, figure: Callable[[Caught], float], unit: str = "MB/s") -> Row:
+        rounds = {side: list(map(figure, all_)) for side, all_ in found.items()}
+        return medians(f"stream of {title}: {name}", rounds, unit)
+
+    return [
+        at_least(line("a replica catches up", lambda c: c.log_rate), 1),
+        line("with queues and key index", lambda c: c.queue_rate),
+        line("master's CPU", lambda c: c.master_cpu, "ms/MB"),
+        line("replica's CPU, with queues", lambda c: c.replica_cpu, "ms/MB"),
+    ]
+
+
+# -- failover ------------------------------------------------------------------------------------
+
+
+def failover(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Masters killed and frozen under a controller."""
+    found: Seconds = {"kill -9": {}, "frozen": {}}
+    for side in sides:
+        rounds = given.rounds if side == OURS else 1
+        with Processes(folder / side) as processes:
+            _faults(side, processes, rounds, found)
+    return [
+        limit(medians("killed master: to the first SEND_OK at the new one", found["kill -9"]), 0.3),
+        limit(medians("frozen master: to the first SEND_OK at the new one", found["frozen"]), 4),
+    ]
+
+
+def _faults(side: str, processes: Processes, rounds: int, found: Seconds) -> None:
+    """Rounds of both faults, each in a group of its own."""
+    groups = _under_controller(side, processes)
+    for number in range(rounds):
+        is_last = number == rounds - 1
+        for fault, brokers in groups.items():
+            seconds = asyncio.run(_fault(fault, processes, brokers, is_mended=not is_last))
+            found[fault].setdefault(side, []).append(seconds)
+            print(f"  {side:8} {fault} master: {seconds:.3f} s to the first SEND_OK", flush=True)
+
+
+def _under_controller(side: str, processes: Processes) -> dict[str, list[Broker]]:
+    """A name server, a controller, and a group of brokers for each fault."""
+    folder, port = processes.folder, genuine.free_port()
+    namesrv = processes.start_name_server(side)
+    processes.start("controller", group.controller(side, folder, port))
+    settings = {
+        "namesrvAddr": namesrv,
+        "enableControllerMode": "true",
+        "controllerAddr": f"127.0.0.1:{port}",
+        "mappedFileSizeCommitLog": "16777216",
+        **UNDER_CONTROLLER[side],
+    }
+    groups = {
+        fault: [
+            group.broker(side, folder, f"{name}{number}", heap="512m", brokerName=name, **settings)
+            for number in range(GROUP_SIZE[side])
+        ]
+        for fault, name in (("kill -9", "killed"), ("frozen", "frozen"))
+    }
+    processes.start_brokers([each for brokers in groups.values() for each in brokers])
+    return groups
+
+
+async def _fault(
+    fault: str, processes: Processes, brokers: Sequence[Broker], *, is_mended: bool
+) -> float:
+    """Seconds without a master; the group is whole again where another round follows."""
+    master = await group.elected(brokers)
+    await group.seconds_until_sent([master], lambda: None)  # the topic is there
+    await asyncio.sleep(1)
+    number = signal.SIGKILL if fault == "kill -9" else signal.SIGSTOP
+    others = [each for each in brokers if each is not master]
+    seconds = await group.seconds_until_sent(others, lambda: processes.signal(master.name, number))
+    if is_mended and number == signal.SIGSTOP:
+        processes.signal(master.name, signal.SIGCONT)
+    elif is_mended:
+        processes.kill(master.name)
+        await asyncio.to_thread(processes.start, master.name, master.program)
+    return seconds
+
+
+# -- controller ----------------------------------------------------------------------------------
+
+
+def controllers(sides: Sequence[str], given: argparse.Namespace, folder: Path) -> list[Row]:
+    """Controllers that are started, alone."""
+    found: Seconds = {"start": {}, "memory": {}}
+    for side in sides:
+        for number in range(given.rounds if side == OURS else 1):
+            with Processes(folder / f"{side}{number}") as processes:
+                port = genuine.free_port()
+                program = group.controller(side, processes.folder, port)
+                began = time.perf_counter()
+                processes.launch("controller", program)
+                asyncio.run(group.wait_until_led(port))
+                seconds = time.perf_counter() - began
+                time.sleep(min(SETTLE_S, given.seconds))
+                memory = rss_mib(processes.pid("controller"))
+            found["start"].setdefault(side, []).append(seconds)
+            found["memory"].setdefault(side, []).append(memory)
+            print(f"  {side:8} controller: {seconds:.2f} s, {memory:.0f} MiB", flush=True)
+    return [
+        limit(medians("controller: start until it leads", found["start"]), 0.4),
+        limit(medians("controller: RSS", found["memory"], "MiB"), 40),
+    ]
+
+
+# -- all -----------------------------------------------------------------------------------------
+
+
+def medians(work: str, rounds: Mapping[str, Sequence[float]], unit: str = "s") -> Row:
+    """The medians of both sides as a line of the table, without a goal."""
+    values = {side: statistics.median(all_) for side, all_ in rounds.items()}
+    return Row(work, unit, values[OURS], values.get(GENUINE))
+
+
+def limit(line: Row, most: float) -> Row:
+    """The line with a goal: so much of its unit, or less."""
+    line.goal = f"<= {most}"
+    line.holds = lambda o, _t: o <= most
+    return line
+
+
+def main() -> None:
+    """Measure, print, write the JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--only", default=",".join(WORKS), help=f"some of {','.join(WORKS)}")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=4, help="of each measurement of sends")
+    parser.add_argument("--warm", type=float, default=6, help="of sends before: Java compiles")
+    parser.add_argument("--megabytes", type=int, default=192, help="of the log of a full master")
+    parser.add_argument("--ours-only", action="store_true", help="leave the genuine broker out")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-replication.json"))
+    given = parser.parse_args()
+    if given.megabytes > MEGABYTES_MAX:
+        parser.error(f"--megabytes: {MEGABYTES_MAX} at most, one file of the log")
+    sides = [OURS] if given.ours_only else [GENUINE, OURS]
+    if not given.ours_only and (lack := genuine.missing()):
+        print(lack)
+        sides = [OURS]
+    works = {"send": send, "stream": stream, "failover": failover, "controller": controllers}
+    table: list[Row] = []
+    for name in given.only.split(","):
+        with tempfile.TemporaryDirectory(prefix="roquet-replication-") as folder:
+            table += works[name](sides, given, Path(folder) / name)
+    show(table)
+    save(table, given.out)
+
+
+if __name__ == "__main__":
+    main()
