@@ -213,3 +213,17 @@ async def test_a_closed_proxy_holds_no_connection_even_if_it_was_cut(
         proxy.cut()
     await target.ended.wait()
     assert proxy.connections == 0
+
+
+async def test_a_text_of_the_target_is_replaced_by_one_of_its_length(
+    proxy: TcpProxy, target: CapitalsServer
+) -> None:
+    proxy.replace("LEADER 1", "LEADER 2")
+    async with connected(proxy) as client:
+        assert await client.ask(b"ask leader 1!") == b"ASK LEADER 2!"
+        assert target.received == b"ask leader 1!"
+
+
+def test_a_text_of_another_length_is_no_replacement() -> None:
+    with pytest.raises(ValueError, match="is not as long as"):
+        TcpProxy("127.0.0.1:1", replacements={"a": "bc"})

@@ -9,8 +9,10 @@ It works between real processes and needs no rights that an ordinary user lacks.
 """
 
 import asyncio
+import os
 import socket
 import struct
+from collections.abc import Mapping
 from contextlib import suppress
 from enum import Flag
 from types import TracebackType
@@ -38,12 +40,27 @@ class TcpProxy:
     not have come to an end, so none of its bytes may arrive.
     """
 
-    def __init__(self, target: str, *, host: str = "127.0.0.1", port: int = 0) -> None:
-        """`target` is HOST:PORT; port 0 listens on any free port, and `address` says which."""
+    def __init__(
+        self,
+        target: str,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        replacements: Mapping[str, str] | None = None,
+    ) -> None:
+        """`target` is HOST:PORT; port 0 listens on any free port, and `address` says which.
+
+        `replacements` are texts that the target sends and the client gets instead, of equal length:
+        so a server that names its own address does not lead clients past the proxy. A text that
+        arrives in two parts is not replaced; a short answer arrives in one.
+        """
         self._target_host, _, target_port = target.rpartition(":")
         self._target_port = int(target_port)
         self._host = host
         self._port = port
+        self.replacements: dict[bytes, bytes] = {}
+        for old, new in (replacements or {}).items():
+            self.replace(old, new)
         self._server: asyncio.Server | None = None
         self._open = {Direction.TO_TARGET: asyncio.Event(), Direction.FROM_TARGET: asyncio.Event()}
         for is_open in self._open.values():
@@ -55,9 +72,7 @@ class TcpProxy:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> "TcpProxy":
-        self._server = await asyncio.start_server(
-            self._accept, self._host, self._port, limit=CHUNK
-        )
+        self._server = await asyncio.start_server(self._accept, self._host, self._port, limit=CHUNK)
         self._port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -89,6 +104,12 @@ class TcpProxy:
     def connections(self) -> int:
         """Number of connections that reached the target and are open at one end at least."""
         return len(self._passing) // 2
+
+    def replace(self, old: str, new: str) -> None:
+        """Replace a text that the target sends from now on. Raises ValueError for other lengths."""
+        if len(old.encode()) != len(new.encode()):
+            raise ValueError(f"{new!r} is not as long as {old!r}: lengths in the stream would lie")
+        self.replacements[old.encode()] = new.encode()
 
     def cut(self, directions: Direction = Direction.BOTH) -> None:
         """Hold back all bytes of these directions from now on."""
@@ -151,6 +172,9 @@ class TcpProxy:
         """Pass bytes and their end in one direction. Raises OSError for a reset."""
         is_open = self._open[direction]
         while chunk := await self._read(reader, is_open):
+            if direction is Direction.FROM_TARGET:
+                for old, new in self.replacements.items():
+                    chunk = chunk.replace(old, new)
             writer.write(chunk)
             await writer.drain()
         with suppress(OSError):  # the other end may have gone already
@@ -171,6 +195,7 @@ class TcpProxy:
 def _reset(writer: asyncio.StreamWriter) -> None:
     """End a connection with a reset; its other end is told at once, and unsent bytes are lost."""
     with suppress(OSError):  # it is closed already
-        own = writer.get_extra_info("socket")
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
+        descriptor = writer.get_extra_info("socket").fileno()
+        with socket.socket(fileno=os.dup(descriptor)) as own:  # not every loop gives a whole socket
+            own.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESETS)
     writer.transport.abort()
