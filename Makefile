@@ -14,6 +14,7 @@ KILL_ROUNDS ?= 20
 CI_KILL_ROUNDS ?= 3
 KILL_MASTER_ROUNDS ?= 50
 CI_KILL_MASTER_ROUNDS ?= 5
+KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_MESSAGES ?= 400000
 CI_KILL_SPARK_ROUNDS ?= 3
@@ -96,8 +97,8 @@ fuzz: install ## compiled inner loops beside the Python forms, under gcc's addre
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
-kill-master: install ## kill -9 and SIGSTOP of masters, replicas and controller under load (KILL_MASTER_ROUNDS)
-	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS)
+kill-master: install ## kill -9, SIGSTOP and cut connections of masters, replicas, controllers and etcd under load (KILL_MASTER_ROUNDS)
+	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS) $(KILL_MASTER_ARGS)
 
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
