@@ -156,7 +156,6 @@ def test_elect_master_makes_the_chosen_broker_lead(group: OperatedGroup) -> None
     before, chosen = role_of(group.master), group.replicas[-1]
     number = own_id(chosen)
     text = group.order(f"electMaster -b {number} -bn {GROUP} -c {CLUSTER}")
-    print(text)
     said = fields(text)
     assert (said["ClusterName"], said["BrokerName"]) == (CLUSTER, GROUP)
     assert said["BrokerMasterAddr"] == chosen.address
