@@ -49,7 +49,7 @@ JAVA_QUEUES = 2
 LOAD_SECONDS = (0.5, 1.5)
 HEAL_SECONDS_MAX = 60
 ACKNOWLEDGED_AFTER = 200
-"""Messages that Python has to have acknowledged before what was killed is started again."""
+"""Messages of Python before what was killed starts again, and before a round ends."""
 NO_ETCD = "no etcd on PATH (tools/install_etcd.sh installs it): one controller, its state in a file"
 
 
@@ -121,14 +121,15 @@ class Rounds:
         ]
         await asyncio.sleep(random.uniform(*LOAD_SECONDS))
         fault = await KINDS[kind](Scene(self._cluster, master, others))
-        before, began = len(self._ledger.times), time.monotonic()
+        began = time.monotonic()
         await fault.begin()
-        if fault.seconds is not None:
+        if fault.seconds is None:
+            await self._acknowledged(fault.text)
+            await fault.end()
+        else:
             await asyncio.sleep(fault.seconds)
             await fault.end()
-        await self._acknowledged(before + ACKNOWLEDGED_AFTER, fault.text)
-        if fault.seconds is None:
-            await fault.end()
+            await self._acknowledged(fault.text)
         pause = self.pauses.note(kind, began, self._ledger.times)
         lasted = "" if fault.seconds is None else f" for {fault.seconds:.1f} s"
         print(
@@ -137,7 +138,9 @@ class Rounds:
             flush=True,
         )
 
-    async def _acknowledged(self, count: int, text: str) -> None:
+    async def _acknowledged(self, text: str) -> None:
+        """Wait until senders go on."""
+        count = len(self._ledger.times) + ACKNOWLEDGED_AFTER
         deadline = time.monotonic() + HEAL_SECONDS_MAX
         while len(self._ledger.times) < count:
             if time.monotonic() > deadline:

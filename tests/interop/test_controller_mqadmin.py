@@ -70,7 +70,7 @@ def group(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Oper
         ):
             add_brokers(running, folder, controller.address, BROKERS)
             operated = OperatedGroup(running, controller.address, mqadmin)
-            assert operated.master
+            assert operated.master is not None
             with Producer(running.namesrv_addr, group="operated") as producer:
                 for number in range(MESSAGES):
                     assert producer.send("Operated", b"%d" % number).ok
