@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from kill_cluster import BROKERS, Flow, KillCluster
 
-FROZEN_SECONDS = (1.0, 9.0)
-"""How long a process is frozen, or a connection cut: less and more than a lease, and than the
-silence after which a broker counts as lost."""
+FAULT_SECONDS = (1.0, 9.0)
+"""How long a process is frozen or away, or a connection cut: less and more than a lease, and than
+the silence after which a broker counts as lost."""
 
 
 class Fault(NamedTuple):
@@ -23,7 +23,7 @@ class Fault(NamedTuple):
     begin: Callable[[], Awaitable[None]]
     end: Callable[[], Awaitable[None]]
     seconds: float | None = None
-    """How long it lasts; None: until senders go on without what was killed."""
+    """How long it lasts, whether or not senders go on; None: until they do."""
 
 
 class Scene(NamedTuple):
@@ -41,13 +41,17 @@ async def _nothing() -> None:
     """The fault is mended already."""
 
 
-def _killed(cluster: KillCluster, name: str) -> Fault:
-    """A process is killed, and started again when the others go on without it."""
+def _duration() -> float:
+    return random.uniform(*FAULT_SECONDS)
+
+
+def _killed(cluster: KillCluster, name: str, seconds: float | None) -> Fault:
+    """A process is killed, and started again later."""
 
     async def begin() -> None:
         cluster.kill(name)
 
-    return Fault(f"kill {name}", begin, lambda: cluster.start(name))
+    return Fault(f"kill {name}", begin, lambda: cluster.start(name), seconds)
 
 
 def _restarted(cluster: KillCluster, name: str) -> Fault:
@@ -67,7 +71,7 @@ def _frozen(cluster: KillCluster, name: str) -> Fault:
     async def end() -> None:
         cluster.signal(name, signal.SIGCONT)
 
-    return Fault(f"freeze {name}", begin, end, random.uniform(*FROZEN_SECONDS))
+    return Fault(f"freeze {name}", begin, end, _duration())
 
 
 def _cut(cluster: KillCluster, one: str, others: Sequence[str], flow: Flow) -> Fault:
@@ -78,25 +82,26 @@ def _cut(cluster: KillCluster, one: str, others: Sequence[str], flow: Flow) -> F
         cluster.links.heal()
 
     text = f"cut {one} from {', '.join(others)} ({flow.value})"
-    return Fault(text, begin, end, random.uniform(*FROZEN_SECONDS))
+    return Fault(text, begin, end, _duration())
 
 
 async def kill_master(scene: Scene) -> Fault:
-    return _killed(scene.cluster, scene.master)
+    return _killed(scene.cluster, scene.master, None)
 
 
 async def kill_replica(scene: Scene) -> Fault:
-    return _killed(scene.cluster, random.choice(scene.replicas))
+    return _killed(scene.cluster, random.choice(scene.replicas), _duration())
 
 
 async def kill_controller(scene: Scene) -> Fault:
-    cluster = scene.cluster
-    has_others = len(cluster.controllers) > 1
-    return (_killed if has_others else _restarted)(cluster, await cluster.leading_controller())
+    cluster, leader = scene.cluster, await scene.cluster.leading_controller()
+    if len(cluster.controllers) == 1:
+        return _restarted(cluster, leader)
+    return _killed(cluster, leader, _duration())
 
 
 async def kill_etcd(scene: Scene) -> Fault:
-    return _killed(scene.cluster, await scene.cluster.leading_etcd())
+    return _killed(scene.cluster, await scene.cluster.leading_etcd(), _duration())
 
 
 async def freeze_master(scene: Scene) -> Fault:

@@ -13,6 +13,7 @@ from roquet.controller.config import ControllerConfig
 from roquet.testing.cluster import BlockingCluster
 
 FILE_SIZE = 1 << 20
+"""Bytes of a file of either log: small, so that the stream crosses into other files."""
 
 CLUSTER, GROUP = "C", "bc"
 
