@@ -19,7 +19,7 @@ class Fault(NamedTuple):
     """A fault that is ready to be caused."""
 
     text: str
-    """What happens, to whom."""
+    """Line for the report: the fault and its victim."""
     begin: Callable[[], Awaitable[None]]
     end: Callable[[], Awaitable[None]]
     seconds: float | None = None

@@ -54,7 +54,7 @@ NO_ETCD = "no etcd on PATH (tools/install_etcd.sh installs it): one controller, 
 
 
 class Plan(NamedTuple):
-    """What is run."""
+    """Rounds to run, and with which processes."""
 
     rounds: int
     names: Sequence[str]
