@@ -37,6 +37,7 @@ ASK_MS = 1_000
 """Ms that a process has to say whether it leads: a frozen one says nothing."""
 LEADER_SECONDS_MAX = 30
 CLOSE_LOOKS_MAX = 100
+PROXIES_MAX = 2 * len(BROKERS) * (len(BROKERS) - 1) + len(BROKERS) * len(CONTROLLERS)
 
 
 def free_ports(count: int) -> list[int]:
@@ -71,13 +72,14 @@ class Links:
     never learns the way past its own proxies.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, ports: Iterable[int]) -> None:
+        self._ports = iter(ports)
         self._proxies: dict[tuple[str, str], list[TcpProxy]] = {}
         self._running = contextlib.AsyncExitStack()
 
     async def add(self, source: str, target: str, address: str) -> TcpProxy:
         """Add a proxy for connections of a process to an address of another."""
-        proxy = TcpProxy(address, port=free_ports(1)[0])
+        proxy = TcpProxy(address, port=next(self._ports))
         await self._running.enter_async_context(proxy)
         self._proxies.setdefault((source, target), []).append(proxy)
         return proxy
@@ -118,12 +120,12 @@ class KillCluster:
 
     def __init__(self, folder: Path, *, has_etcd: bool) -> None:
         self.folder = folder
-        self.links = Links()
         self.controllers = CONTROLLERS if has_etcd else CONTROLLERS[:1]
         self.etcd_members = ETCD_MEMBERS if has_etcd else ()
         names = ("namesrv", *self.etcd_members, *self.controllers, *BROKERS)
-        ports = free_ports(2 * len(names))
-        self._ports = dict(zip(names, zip(ports[::2], ports[1::2], strict=True), strict=True))
+        ports = free_ports(2 * len(names) + PROXIES_MAX)
+        self.links = Links(ports[2 * len(names) :])
+        self._ports = dict(zip(names, zip(ports[::2], ports[1::2], strict=False), strict=False))
         """Two of each: the second one of a broker streams its log, etcd's is for its peers."""
         self._stacks: dict[str, contextlib.ExitStack] = {}
         self._children: dict[str, subprocess.Popen[bytes]] = {}
