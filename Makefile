@@ -17,6 +17,7 @@ KILL_MASTER_ROUNDS ?= 50
 CI_KILL_MASTER_ROUNDS ?= 5
 ROLLING_ROUNDS ?= 3
 CI_ROLLING_ROUNDS ?= 1
+KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_MESSAGES ?= 400000
 CI_KILL_SPARK_ROUNDS ?= 3
@@ -102,8 +103,8 @@ fuzz: install ## compiled inner loops beside the Python forms, under gcc's addre
 kill: install ## kill -9 of a broker under load, again and again (KILL_ROUNDS)
 	$(BIN)/python bench/kill.py --rounds $(KILL_ROUNDS)
 
-kill-master: install ## kill -9 and SIGSTOP of masters, replicas and controller under load (KILL_MASTER_ROUNDS)
-	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS)
+kill-master: install ## kill -9, SIGSTOP and cut connections of masters, replicas, controllers and etcd under load (KILL_MASTER_ROUNDS)
+	$(BIN)/python bench/kill_master.py --rounds $(KILL_MASTER_ROUNDS) $(KILL_MASTER_ARGS)
 
 rolling: install ## every process of a replicated cluster stopped and started under load, in the order of an upgrade (ROLLING_ROUNDS)
 	$(BIN)/python bench/rolling.py --rounds $(ROLLING_ROUNDS)

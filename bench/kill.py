@@ -9,31 +9,28 @@ that nobody sent, the messages of each writer in order and none twice. Run by `m
 import argparse
 import asyncio
 import contextlib
-import itertools
 import random
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
+
+from ledger import TOPIC, Ledger, read  # noqa: E402
 
 import genuine  # noqa: E402
 from roquet.model.errors import CallError  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 from roquet.store.check import check  # noqa: E402
 from roquet.wire.calls.admin.topic import CreateTopic  # noqa: E402
-from roquet.wire.calls.pull import Pull  # noqa: E402
 from roquet.wire.calls.send import Send, SendBatch  # noqa: E402
-from roquet.wire.codes import ResponseCode  # noqa: E402
 from roquet.wire.records.batch import BatchItem, encode_batch  # noqa: E402
-from roquet.wire.records.record import decode_many  # noqa: E402
 
-TOPIC = "Kill"
 QUEUES = 8
 BATCH_QUEUE = QUEUES - 1
 BATCHES = (5, 5, 400)
@@ -42,28 +39,11 @@ LOAD_SECONDS = (0.3, 1.5)
 """How long a round's load lasts before the kill."""
 
 
-class Ledger:
-    """Messages acknowledged, and messages only sent, per queue."""
-
-    def __init__(self) -> None:
-        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
-        self.sent: list[set[bytes]] = [set() for _ in range(QUEUES)]
-        self.numbers = [0] * QUEUES
-
-    def body(self, queue_id: int) -> bytes:
-        """The next body of a queue: its number first, so that order can be checked."""
-        number = self.numbers[queue_id]
-        self.numbers[queue_id] += 1
-        body = b"%d:%d:" % (queue_id, number) + random.randbytes(random.randrange(1, 400))
-        self.sent[queue_id].add(body)
-        return body
-
-
 async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
     """Send to one queue, one call in flight, until the connection ends."""
     while True:
         count = random.choice(BATCHES) if queue_id == BATCH_QUEUE else 1
-        bodies = [ledger.body(queue_id) for _ in range(count)]
+        bodies = [ledger.next_body(queue_id) for _ in range(count)]
         kind = SendBatch if len(bodies) > 1 else Send
         body = (
             encode_batch([BatchItem(0, b, b"") for b in bodies]) if len(bodies) > 1 else bodies[0]
@@ -81,56 +61,7 @@ async def write(channel: Channel, queue_id: int, ledger: Ledger) -> None:
         except CallError:
             return
         for step, one in enumerate(bodies):
-            ledger.acknowledged[queue_id][reply.queue_offset + step] = one
-
-
-async def read(channel: Channel, queue_id: int) -> list[bytes]:
-    """All bodies of a queue from its beginning; offsets are checked on the way."""
-    bodies: list[bytes] = []
-    while True:
-        call = Pull(
-            consumer_group="kill-reader",
-            topic=TOPIC,
-            queue_id=queue_id,
-            queue_offset=len(bodies),
-            max_msg_nums=1000,
-            max_msg_bytes=1 << 20,
-            sys_flag=4,
-            commit_offset=-1,
-            suspend_timeout_millis=0,
-            subscription="*",
-            sub_version=0,
-        )
-        reply = await channel.call(call, timeout_ms=10_000)
-        if reply.code != ResponseCode.SUCCESS:
-            if reply.max_offset != len(bodies):
-                raise AssertionError(
-                    f"queue {queue_id}: read {len(bodies)}, the broker says {reply.max_offset}"
-                )
-            return bodies
-        for record in decode_many(reply.body):
-            if record.queue_offset != len(bodies):
-                raise AssertionError(
-                    f"queue {queue_id}: offset {record.queue_offset} where {len(bodies)} should be"
-                )
-            bodies.append(bytes(record.body))
-
-
-def judge(
-    queue_id: int, bodies: list[bytes], acknowledged: Mapping[int, bytes], sent: Container[bytes]
-) -> int:
-    """Judge every promise about one queue; gives the number of messages that are there twice."""
-    for offset, body in acknowledged.items():
-        if offset >= len(bodies):
-            raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
-        if bodies[offset] != body:
-            raise AssertionError(f"queue {queue_id}: offset {offset} holds another message")
-    if foreign := [body for body in bodies if body not in sent]:
-        raise AssertionError(f"queue {queue_id}: {len(foreign)} messages that nobody sent")
-    numbers = [int(body.split(b":", 2)[1]) for body in bodies]
-    if any(later < earlier for earlier, later in itertools.pairwise(numbers)):
-        raise AssertionError(f"queue {queue_id}: out of order")
-    return len(numbers) - len(set(numbers))
+            ledger.acknowledge(queue_id, reply.queue_offset + step, one)
 
 
 @contextlib.contextmanager
@@ -166,7 +97,7 @@ async def verify(port: int, ledger: Ledger) -> int:
     total = 0
     for queue_id in range(QUEUES):
         bodies = await read(channel, queue_id)
-        if judge(queue_id, bodies, ledger.acknowledged[queue_id], ledger.sent[queue_id]):
+        if ledger.judge(queue_id, bodies):
             raise AssertionError(f"queue {queue_id}: a message is there twice")
         total += len(bodies)
     await channel.close()
@@ -183,7 +114,7 @@ def main() -> None:
     random.seed(seed)
     print(f"kill -9 under load, {args.rounds} rounds, seed {seed}")
     with tempfile.TemporaryDirectory(prefix="roquet-kill-") as name:
-        folder, port, ledger = Path(name), genuine.free_port(), Ledger()
+        folder, port, ledger = Path(name), genuine.free_port(), Ledger(QUEUES)
         for number in range(1, args.rounds + 1):
             flush = "SYNC_FLUSH" if number % 2 == 0 else "ASYNC_FLUSH"
             with broker(folder, port, flush) as child:
@@ -191,9 +122,9 @@ def main() -> None:
             report = check(folder / "store")
             with broker(folder, port, flush):
                 total = asyncio.run(verify(port, ledger))
-            promised = sum(map(len, ledger.acknowledged))
+
             print(
-                f"round {number:2}: {flush:11} {promised:7} acknowledged, {total:7} stored, "
+                f"round {number:2}: {flush:11} {ledger.count:7} acknowledged, {total:7} stored, "
                 f"0 lost; before recovery: {getattr(report, 'verdict', report)}",
                 flush=True,
             )

@@ -1,36 +1,41 @@
 """Faults of a replicated cluster under load: what was acknowledged is there, in order.
 
     python bench/kill_master.py --rounds 50 --seed 7
+    python bench/kill_master.py --kinds 'cut replicas,freeze master' --store file --no-java
 
-Three brokers under a controller, each a process of its own. In each round writers send to eight
-queues, one message in flight each, and one process is killed (-9) or frozen and thawed: the master,
-a replica or the controller. The next round begins when all brokers are in sync again. At the end
-every queue is read from its beginning: offsets dense, every acknowledged message at its offset,
-nothing that nobody sent, each writer's messages in order. A message whose outcome was unknown is
-sent again, so that some are there twice; they are counted. Prints how long senders waited.
+Three brokers under a controller, or under two of them with three members of etcd, each a process of
+its own. In each round senders in Python and in Java send to ten queues, one message in flight each,
+and one process is killed (-9), frozen and thawed, or cut off from others for some seconds: the
+master, a replica, the controller or etcd's leader. A master is cut off from its replicas, its
+controllers, or one way only; senders reach it all the time. The next round begins when all brokers
+are in sync again. At the end every queue is read from its beginning: offsets dense, every
+acknowledged message at its offset, nothing that nobody sent, each sender's messages in order. A
+message whose outcome was unknown is sent again, so that some are there twice; they are counted.
+Prints how long the Python senders waited.
 """
 
 import argparse
 import asyncio
 import contextlib
-import itertools
 import json
 import random
-import signal
+import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools"), str(ROOT / "bench")]
 
-from kill import judge, read  # noqa: E402
+import kill_java  # noqa: E402
+from kill_cluster import BROKERS, KillCluster  # noqa: E402
+from kill_faults import KINDS, Scene, kinds  # noqa: E402
+from ledger import TOPIC, Ledger, Pauses, read  # noqa: E402
 
-import genuine  # noqa: E402
 from roquet.admin import replicas, topics  # noqa: E402
 from roquet.admin.client import AdminClient  # noqa: E402
 from roquet.client import Producer, ProducerConfig, SendStatus  # noqa: E402
@@ -39,31 +44,28 @@ from roquet.model.message import Message  # noqa: E402
 from roquet.model.queue import MessageQueue  # noqa: E402
 from roquet.net.channel import Channel  # noqa: E402
 
-TOPIC = "Kill"
-QUEUES = 8
-BROKERS = 3
-FAULTS = ("kill master", "freeze master", "kill replica", "freeze replica", "kill controller")
-FROZEN_SECONDS = (1.0, 9.0)
+PYTHON_QUEUES = 8
+JAVA_QUEUES = 2
 LOAD_SECONDS = (0.5, 1.5)
 HEAL_SECONDS_MAX = 60
 ACKNOWLEDGED_AFTER = 200
-"""Messages that have to be acknowledged after a fault before it is mended."""
+"""Messages of Python before what was killed starts again, and before a round ends."""
+NO_ETCD = "no etcd on PATH (tools/install_etcd.sh installs it): one controller, its state in a file"
 
 
-class Ledger:
-    """Messages sent and acknowledged, by queue."""
+class Plan(NamedTuple):
+    """Rounds to run, and with which processes."""
 
-    def __init__(self) -> None:
-        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(QUEUES)]
-        self.sent: list[set[bytes]] = [set() for _ in range(QUEUES)]
-        self.times: list[float] = []
-        """Monotonic time of each acknowledgement."""
-        self.failures = 0
+    rounds: int
+    names: Sequence[str]
+    """Kinds of faults, in turns."""
+    has_etcd: bool
+    has_java: bool
 
     @property
-    def count(self) -> int:
-        """Number of acknowledged messages."""
-        return len(self.times)
+    def queues(self) -> int:
+        """Queues of the topic; the last ones are Java's."""
+        return PYTHON_QUEUES + (JAVA_QUEUES if self.has_java else 0)
 
 
 async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
@@ -72,9 +74,8 @@ async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
     def choose(queues: Sequence[MessageQueue], _: Message) -> MessageQueue:
         return next(queue for queue in queues if queue.queue_id == queue_id)
 
-    for number in itertools.count():
-        body = b"%d:%d:" % (queue_id, number) + random.randbytes(random.randrange(1, 400))
-        ledger.sent[queue_id].add(body)
+    while True:
+        body = ledger.next_body(queue_id)
         while True:
             try:
                 receipt = await producer.send(TOPIC, body, selector=choose, timeout_ms=8_000)
@@ -83,84 +84,14 @@ async def write(producer: Producer, queue_id: int, ledger: Ledger) -> None:
                 await asyncio.sleep(0.02)
                 continue
             if receipt.status is SendStatus.SEND_OK:
-                assert receipt.queue_offset is not None
-                ledger.acknowledged[queue_id][receipt.queue_offset] = body
+                ledger.acknowledge(queue_id, receipt.queue_offset, body)
                 ledger.times.append(time.monotonic())
                 break
             ledger.failures += 1
 
 
-class Processes:
-    """Name server with controller, and brokers, each a process."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        ports = [genuine.free_port() for _ in range(2 + 2 * BROKERS)]
-        self.name_server = f"127.0.0.1:{ports[0]}"
-        self.controller_port = ports[1]
-        self.ports = dict(zip(range(1, BROKERS + 1), ports[2::2], strict=True))
-        self._ha_ports = dict(zip(range(1, BROKERS + 1), ports[3::2], strict=True))
-        self._stacks: dict[str, contextlib.ExitStack] = {}
-        self._children: dict[str, subprocess.Popen[bytes]] = {}
-
-    def start(self, name: str) -> None:
-        """Start a process, or start it again."""
-        stack = contextlib.ExitStack()
-        log = self.folder / f"{name}-{time.monotonic_ns()}.log"
-        child = stack.enter_context(
-            genuine.process(
-                [sys.executable, "-m", "roquet", *self._arguments(name)], self.folder / name, log
-            )
-        )
-        self._stacks[name], self._children[name] = stack, child
-        genuine.wait_for(log, "ready", child)
-
-    def _arguments(self, name: str) -> list[str]:
-        port = self.name_server.rpartition(":")[2]
-        if name == "namesrv":
-            return ["namesrv", "--port", port]
-        if name == "controller":
-            store = f"file:{self.folder / 'state'}"
-            return ["controller", "--port", str(self.controller_port), "--store", store]
-        number = int(name.removeprefix("broker"))
-        path = self.folder / f"{name}.conf"
-        path.write_text(
-            f"brokerName=broker-a\nbrokerIP1=127.0.0.1\nlistenPort={self.ports[number]}\n"
-            f"haListenPort={self._ha_ports[number]}\nvip_port=false\n"
-            f"storePathRootDir={self.folder / name / 'store'}\nmappedFileSizeCommitLog=16777216\n"
-            f"enableControllerMode=true\ncontrollerAddr=127.0.0.1:{self.controller_port}\n"
-            f"namesrvAddr={self.name_server}\n",
-            "utf-8",
-        )
-        return ["broker", "--config", str(path)]
-
-    def signal(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a process."""
-        self._children[name].send_signal(number)
-
-    def close(self, name: str) -> None:
-        """Reap a process that has ended, or end it."""
-        self._stacks.pop(name).close()
-
-    def __enter__(self) -> "Processes":
-        for name in ("namesrv", "controller", *(f"broker{n}" for n in self.ports)):
-            self.start(name)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for name in list(self._stacks):
-            with contextlib.suppress(ProcessLookupError):
-                self.signal(name, signal.SIGCONT)
-            self.close(name)
-
-    def broker_at(self, address: str) -> str:
-        """Name of the broker process at an address."""
-        port = int(address.rpartition(":")[2])
-        return next(f"broker{n}" for n, its in self.ports.items() if its == port)
-
-
 async def healed(admin: AdminClient) -> list[replicas.ReplicaStatus]:
-    """Wait until one broker leads and all are in sync; gives them, the master first."""
+    """Wait until one broker leads and all are in sync; returns them, the master first."""
     deadline = time.monotonic() + HEAL_SECONDS_MAX
     rows: list[replicas.ReplicaStatus] = []
     while time.monotonic() < deadline:
@@ -168,108 +99,183 @@ async def healed(admin: AdminClient) -> list[replicas.ReplicaStatus]:
             rows = await replicas.statuses(admin)
             masters = [row for row in rows if row.is_master]
             in_sync = [row for row in rows if row.fault is None and row.is_in_sync]
-            if len(masters) == 1 and len(rows) == len(in_sync) == BROKERS:
+            if len(masters) == 1 and len(rows) == len(in_sync) == len(BROKERS):
                 return sorted(rows, key=lambda row: not row.is_master)
         await asyncio.sleep(0.2)
     raise AssertionError(f"the brokers are not in sync after {HEAL_SECONDS_MAX} s: {rows}")
 
 
-async def fault(kind: str, processes: Processes, admin: AdminClient, ledger: Ledger) -> float:
-    """Cause one fault and mend it; gives the longest time without an acknowledgement."""
-    master, *others = await healed(admin)
-    await asyncio.sleep(random.uniform(*LOAD_SECONDS))
-    action, _, victim = kind.partition(" ")
-    row = master if victim == "master" else random.choice(others)
-    name = "controller" if victim == "controller" else processes.broker_at(row.address)
-    before, began = ledger.count, time.monotonic()
-    if action == "kill":
-        processes.signal(name, signal.SIGKILL)
-        processes.close(name)
-        if victim == "controller":
-            await asyncio.to_thread(processes.start, name)
-    else:
-        processes.signal(name, signal.SIGSTOP)
-    deadline = began + HEAL_SECONDS_MAX
-    thaw = began + random.uniform(*FROZEN_SECONDS)
-    is_frozen = action == "freeze"
-    while ledger.count < before + ACKNOWLEDGED_AFTER or is_frozen:
-        if is_frozen and time.monotonic() >= thaw:
-            processes.signal(name, signal.SIGCONT)
-            is_frozen = False
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{kind}: nothing is acknowledged after {HEAL_SECONDS_MAX} s")
-        await asyncio.sleep(0.01)
-    if action == "kill" and victim != "controller":
-        await asyncio.to_thread(processes.start, name)
-    times = [began, *(each for each in ledger.times[max(before - 1, 0) :] if each >= began)]
-    return max(later - earlier for earlier, later in itertools.pairwise(times))
+class Rounds:
+    """Rounds of faults, and what senders saw of them."""
+
+    def __init__(self, cluster: KillCluster, admin: AdminClient, ledger: Ledger) -> None:
+        self._cluster = cluster
+        self._admin = admin
+        self._ledger = ledger
+        self.pauses = Pauses()
+
+    async def run(self, number: int, kind: str) -> None:
+        """Wait for a healthy cluster, cause one fault, and mend it."""
+        master, *others = [
+            self._cluster.broker_at(row.address) for row in await healed(self._admin)
+        ]
+        await asyncio.sleep(random.uniform(*LOAD_SECONDS))
+        fault = await KINDS[kind](Scene(self._cluster, master, others))
+        began = time.monotonic()
+        await fault.begin()
+        if fault.seconds is None:
+            await self._acknowledged(fault.text)
+            await fault.end()
+        else:
+            await asyncio.sleep(fault.seconds)
+            await fault.end()
+            await self._acknowledged(fault.text)
+        pause = self.pauses.note(kind, began, self._ledger.times)
+        lasted = "" if fault.seconds is None else f" for {fault.seconds:.1f} s"
+        print(
+            f"round {number:3}: {kind:17} longest pause {pause:6.2f} s, {self._ledger.count:8} "
+            f"acknowledged, {self._ledger.failures:6} not; {fault.text}{lasted}",
+            flush=True,
+        )
+
+    async def _acknowledged(self, text: str) -> None:
+        """Wait until senders go on."""
+        count = len(self._ledger.times) + ACKNOWLEDGED_AFTER
+        deadline = time.monotonic() + HEAL_SECONDS_MAX
+        while len(self._ledger.times) < count:
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{text}: no messages after {HEAL_SECONDS_MAX} s")
+            await asyncio.sleep(0.01)
 
 
-async def run(rounds: int, processes: Processes) -> dict[str, list[float]]:
-    """The rounds; gives the longest pauses in seconds by kind of fault."""
-    ledger, pauses = Ledger(), {kind: list[float]() for kind in FAULTS}
-    async with AdminClient(processes.name_server) as admin:
+@contextlib.asynccontextmanager
+async def load(cluster: KillCluster, plan: Plan, ledger: Ledger) -> AsyncIterator[None]:
+    """Senders of both languages at work, until the block ends."""
+    namesrv = cluster.address("namesrv")
+    config = ProducerConfig(send_timeout_ms=8_000, try_timeout_ms=1_000)
+    async with contextlib.AsyncExitStack() as stack:
+        if plan.has_java:
+            queues = range(PYTHON_QUEUES, plan.queues)
+            java = kill_java.JavaSenders(namesrv, queues, ledger, cluster.folder / "java")
+            stack.callback(lambda: print(f"{java.acknowledged} of them were sent by Java"))
+            await stack.enter_async_context(java)
+        producer = await stack.enter_async_context(Producer(namesrv, config=config))
+        writers = [
+            asyncio.create_task(write(producer, queue_id, ledger))
+            for queue_id in range(PYTHON_QUEUES)
+        ]
+        try:
+            yield
+        finally:
+            for writer in writers:
+                writer.cancel()
+            await asyncio.gather(*writers, return_exceptions=True)
+
+
+async def run(plan: Plan, folder: Path) -> Pauses:
+    """The rounds; returns the longest pauses in seconds by kind of fault."""
+    ledger = Ledger(plan.queues)
+    async with (
+        KillCluster(folder, has_etcd=plan.has_etcd) as cluster,
+        AdminClient(cluster.address("namesrv")) as admin,
+    ):
         await healed(admin)
-        wanted = topics.TopicSettings(read_queues=QUEUES, write_queues=QUEUES)
+        wanted = topics.TopicSettings(read_queues=plan.queues, write_queues=plan.queues)
         await topics.create(admin, TOPIC, wanted)
-        config = ProducerConfig(send_timeout_ms=8_000, try_timeout_ms=1_000)
-        async with Producer(processes.name_server, config=config) as producer:
-            writers = [asyncio.create_task(write(producer, q, ledger)) for q in range(QUEUES)]
-            try:
-                for number in range(rounds):
-                    kind = FAULTS[number % len(FAULTS)]
-                    pause = await fault(kind, processes, admin, ledger)
-                    pauses[kind].append(pause)
-                    print(
-                        f"round {number + 1:3}: {kind:15} longest pause {pause:6.2f} s, "
-                        f"{ledger.count:8} acknowledged, {ledger.failures:6} not",
-                        flush=True,
-                    )
-                master = (await healed(admin))[0]
-            finally:
-                for writer in writers:
-                    writer.cancel()
-                await asyncio.gather(*writers, return_exceptions=True)
+        rounds = Rounds(cluster, admin, ledger)
+        async with load(cluster, plan, ledger):
+            for number in range(plan.rounds):
+                await rounds.run(number + 1, plan.names[number % len(plan.names)])
+            await healed(admin)
+        master, *_ = await healed(admin)
         await verify(master.address, ledger)
-    return pauses
+    return rounds.pauses
 
 
 async def verify(address: str, ledger: Ledger) -> None:
     """Read all queues of the master and judge them."""
     host, _, port = address.rpartition(":")
-    channel = await Channel.connect(host, int(port))
     twice = stored = 0
-    for queue_id in range(QUEUES):
-        bodies = await read(channel, queue_id)
-        twice += judge(queue_id, bodies, ledger.acknowledged[queue_id], ledger.sent[queue_id])
-        stored += len(bodies)
-    await channel.close()
+    async with await Channel.connect(host, int(port)) as channel:
+        for queue_id in range(len(ledger.sent)):
+            bodies = await read(channel, queue_id)
+            twice += ledger.judge(queue_id, bodies)
+            stored += len(bodies)
     print(f"{ledger.count} acknowledged, 0 lost, 0 out of order; {stored} stored, {twice} twice")
+
+
+def plan_of(args: argparse.Namespace) -> Plan:
+    """The plan that the arguments ask for, as far as this machine has what it takes.
+
+    Raises SystemExit for a kind of fault that there is not.
+    """
+    has_etcd = args.store != "file" and shutil.which("etcd") is not None
+    if args.store != "file" and not has_etcd:
+        print(NO_ETCD)
+    lack = kill_java.missing() if args.java else "not wanted"
+    if args.java and lack is not None:
+        print(f"{lack}; no senders in Java")
+    names = kinds(has_etcd=has_etcd)
+    if args.kinds is not None:
+        wanted = [name.strip() for name in args.kinds.split(",")]
+        if unknown := [name for name in wanted if name not in KINDS]:
+            raise SystemExit(f"no such fault: {', '.join(unknown)}; there are {', '.join(KINDS)}")
+        if not (names := [name for name in wanted if name in names]):
+            raise SystemExit("no round: all of these faults need etcd")
+    rounds = args.rounds if args.rounds is not None else len(names)
+    return Plan(rounds=rounds, names=names, has_etcd=has_etcd, has_java=lack is None)
+
+
+def arguments() -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=None, help="one of each kind if not given")
+    parser.add_argument("--kinds", default=None, help=f"of {', '.join(KINDS)}; with commas")
+    parser.add_argument(
+        "--store", choices=("file", "etcd"), default="etcd", help="file where etcd is not on PATH"
+    )
+    parser.add_argument(
+        "--java",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="senders of Apache's Java client as well, where Java and Maven are",
+    )
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--out", type=Path, default=None, help="a file for the pauses, as JSON")
+    parser.add_argument(
+        "--folder", type=Path, default=None, help="for stores and logs, which then stay there"
+    )
+    return parser.parse_args()
 
 
 def main() -> None:
     """The rounds, and a summary."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rounds", type=int, default=len(FAULTS))
-    parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--out", type=Path, default=None, help="a file for the pauses, as JSON")
-    args = parser.parse_args()
+    args = arguments()
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     random.seed(seed)
-    print(f"faults of a replicated cluster, {args.rounds} rounds, seed {seed}")
-    with (
-        tempfile.TemporaryDirectory(prefix="roquet-kill-master-") as name,
-        Processes(Path(name)) as processes,
-    ):
-        pauses = asyncio.run(run(args.rounds, processes))
-    for kind, seconds in pauses.items():
-        if seconds:
-            middle = statistics.median(seconds)
-            print(f"{kind:15} median pause {middle:6.2f} s, longest {max(seconds):6.2f} s")
+    plan = plan_of(args)
+    state = "etcd, two controllers" if plan.has_etcd else "a file, one controller"
+    senders = "Python and Java" if plan.has_java else "Python"
+    print(
+        f"faults of a replicated cluster, {plan.rounds} rounds, seed {seed}; state in {state}; "
+        f"senders in {senders}",
+        flush=True,
+    )
+    with contextlib.ExitStack() as stack:
+        if args.folder is None:
+            name = stack.enter_context(tempfile.TemporaryDirectory(prefix="roquet-kill-master-"))
+            folder = Path(name)
+        else:
+            folder = args.folder.resolve()
+            folder.mkdir(parents=True, exist_ok=True)
+        pauses = asyncio.run(run(plan, folder))
+    for kind, seconds in pauses.by_kind.items():
+        middle = statistics.median(seconds)
+        print(f"{kind:17} median pause {middle:6.2f} s, longest {max(seconds):6.2f} s")
     if args.out is not None:
-        args.out.write_text(json.dumps({"seed": seed, "pauses": pauses}), "utf-8")
+        args.out.write_text(json.dumps({"seed": seed, "pauses": pauses.by_kind}), "utf-8")
 
 
 if __name__ == "__main__":

@@ -141,7 +141,7 @@ def java_client(
     home.mkdir(parents=True, exist_ok=True)
     with (home / "stderr").open("wb") as errors:
         child = subprocess.Popen(
-            _command(home, program, version),
+            command(home, program, version),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
@@ -162,7 +162,8 @@ def java_client(
                     pipe.close()
 
 
-def _command(home: Path, program: str, version: str) -> Sequence[str]:
+def command(home: Path, program: str, version: str) -> Sequence[str]:
+    """Command line of a JVM that compiles and runs a program of tests/interop."""
     options = [f"-Duser.home={home}", "-Xmx256m", "-XX:+UseSerialGC", "-Dfile.encoding=UTF-8"]
     # It looks for a retry topic that was not there at its start after 20 s otherwise.
     options.append("-Drocketmq.client.rebalance.waitInterval=2000")

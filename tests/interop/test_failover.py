@@ -2,77 +2,36 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.elected_group import (
+    CLUSTER,
+    FILE_SIZE,
+    GROUP,
+    SMALL,
+    WAIT_S,
+    add_brokers,
+    apaches_controller,
+    in_sync,
+    master_of,
+    our_controller,
+    wait_until,
+)
 
 import genuine
 from roquet.broker.app import BrokerServer
 from roquet.client.blocking import Producer
 from roquet.controller.app import ControllerServer
-from roquet.controller.config import ControllerConfig
 from roquet.model.errors import CallError
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
 
-FILE_SIZE = 1 << 20
-
-SMALL: dict[str, Any] = {
-    "log_file_size": FILE_SIZE,
-    "queue_file_entries": 1_000,
-    "cluster_name": "C",
-    "controller_mode": True,
-}
-
 TOPIC = "Elected"
-
-WAIT_S = 90
-
-
-def wait_until(is_done: Callable[[], bool], what: str) -> None:
-    for _ in range(WAIT_S * 10):
-        if is_done():
-            return
-        time.sleep(0.1)
-    raise AssertionError(what)
-
-
-@contextmanager
-def apaches_controller(folder: Path) -> Iterator[str]:
-    """The address of a controller of Apache's."""
-    folder.mkdir()
-    address = f"127.0.0.1:{genuine.free_port()}"
-    (folder / "controller.conf").write_text(
-        "controllerDLegerGroup=g1\n"
-        f"controllerDLegerPeers=n0-{address}\n"
-        "controllerDLegerSelfId=n0\n"
-        f"controllerStorePath={folder / 'store'}\n"
-        "mappedFileSize=10485760\n"
-    )
-    command = genuine.java(
-        "controller.ControllerStartup", "-c", str(folder / "controller.conf"), heap="192m"
-    )
-    log = folder / "controller.log"
-    with genuine.process(command, folder / "home", log) as child:
-        genuine.wait_for(log, "boot success", child)
-        yield address
-
-
-def role_of(server: BrokerServer) -> Any:
-    return server.broker.replication.role.current
-
-
-def master_of(servers: Sequence[BrokerServer]) -> BrokerServer | None:
-    leading = [server for server in servers if role_of(server).is_active]
-    return leading[0] if len(leading) == 1 else None
-
-
-def in_sync(server: BrokerServer | None) -> int:
-    return 0 if server is None else server.broker.replication.acknowledgements.in_sync
 
 
 def send_until_acknowledged(producer: Producer, bodies: Sequence[bytes]) -> None:
@@ -109,10 +68,7 @@ def test_our_brokers_fail_over_under_apaches_controller(tmp_path: Path) -> None:
         apaches_controller(tmp_path / "controller") as address,
         BlockingCluster(0, 1, tmp_path, **SMALL) as running,
     ):
-        for number in range(3):
-            running.add_broker(
-                broker_name="bc", store_dir=tmp_path / f"b{number}", controllers=(address,)
-            )
+        add_brokers(running, tmp_path, address, 3)
         wait_until(lambda: in_sync(master_of(running.brokers)) == 3, "the set is not complete")
         with Producer(running.namesrv_addr, group="elected") as producer:
             first = numbered("a")
@@ -138,18 +94,13 @@ def test_our_brokers_fail_over_under_apaches_controller(tmp_path: Path) -> None:
 def test_a_broker_of_ours_takes_over_from_one_of_apaches_under_our_controller(
     tmp_path: Path,
 ) -> None:
-    with BlockingCluster(0, 1, tmp_path, **SMALL) as running:
-        config = ControllerConfig(host="127.0.0.1", port=0, advertise="127.0.0.1")
-        controller = ControllerServer(config)
-        running.run(controller.__aenter__())
+    with (
+        BlockingCluster(0, 1, tmp_path, **SMALL) as running,
+        our_controller(running) as controller,
+    ):
         folder = tmp_path / "theirs"
         with apaches_broker(folder, running.namesrv_addr, controller.address) as theirs:
-            for number in range(2):
-                running.add_broker(
-                    broker_name="bc",
-                    store_dir=tmp_path / f"b{number}",
-                    controllers=(controller.address,),
-                )
+            add_brokers(running, tmp_path, controller.address, 2)
             with Producer(running.namesrv_addr, group="elected") as producer:
                 first = numbered("a")
                 send_until_acknowledged(producer, first)  # two logs at least have each
@@ -167,13 +118,12 @@ def test_a_broker_of_ours_takes_over_from_one_of_apaches_under_our_controller(
                 second = numbered("b")
                 send_until_acknowledged(producer, second)
                 assert bodies_in(master) >= kept(first) | kept(second)
-        running.run(controller.__aexit__(None, None, None))
 
 
 def group_size(controller: ControllerServer) -> int:
     """Members of the group's sync-state set."""
     state = controller.controller.leadership.state
-    group = state.group("bc") if state is not None else None
+    group = state.group(GROUP) if state is not None else None
     return len(group.in_sync) if group is not None else 0
 
 
@@ -182,8 +132,8 @@ def apaches_broker(folder: Path, namesrv: str, controller: str) -> Iterator[Any]
     """A broker of Apache's that a controller gives its role."""
     folder.mkdir()
     settings = {
-        "brokerClusterName": "C",
-        "brokerName": "bc",
+        "brokerClusterName": CLUSTER,
+        "brokerName": GROUP,
         "brokerIP1": "127.0.0.1",
         "brokerIP2": "127.0.0.1",
         "listenPort": str(genuine.free_port()),

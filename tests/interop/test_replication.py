@@ -1,13 +1,14 @@
 """The log streamed between our broker and one of Apache RocketMQ 5.5.0, either way: equal bytes."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.interop.elected_group import FILE_SIZE, wait_until
 
 import genuine
 from roquet.broker.app import BrokerServer
@@ -19,20 +20,6 @@ from roquet.store.store import Draft, Store
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
-
-FILE_SIZE = 1 << 20
-"""Bytes of a file of either log: small, so that the stream crosses into other files."""
-
-WAIT_S = 60
-"""The stream of Apache's replica begins after up to 5 s, its queues follow."""
-
-
-def wait_until(is_done: Callable[[], bool], what: str) -> None:
-    for _ in range(WAIT_S * 5):
-        if is_done():
-            return
-        time.sleep(0.2)
-    raise AssertionError(what)
 
 
 def log_bytes(store: Path, end: int) -> bytes:

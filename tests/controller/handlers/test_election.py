@@ -1,3 +1,4 @@
+import json
 from contextlib import AsyncExitStack
 
 import pytest
@@ -31,6 +32,19 @@ async def test_a_master_that_stays_is_named_with_its_set() -> None:
         assert reply.master_address == one.address
         body = codec.loads(reply.body, ElectMasterBody)
         assert (body.broker_member_group, body.sync_state_set) == (None, [1, 2, 3])
+
+
+@in_virtual_time
+async def test_an_operator_gets_the_members_where_mqadmin_looks_for_them() -> None:
+    async with controller(), AsyncExitStack() as stack:
+        one, two, three = await trio(stack)
+        call = ElectMaster(cluster_name="C", broker_name="bc", broker_id=2, designate_elect=True)
+        reply = await one.channel.call(call)
+        addresses = {"1": one.address, "2": two.address, "3": three.address}
+        group = {"cluster": "C", "brokerName": "bc", "brokerAddrs": addresses}
+        assert json.loads(reply.body) == {
+            **group, "brokerMemberGroup": group, "syncStateSet": [2]
+        }, "Java's brokers read brokerMemberGroup, mqadmin the rest"  # fmt: skip
 
 
 @in_virtual_time

@@ -117,6 +117,21 @@ def test_an_election_names_the_members_and_the_set() -> None:
     assert body == calls.ElectMasterBody(broker_member_group=members, sync_state_set=[1])
 
 
+def test_an_election_for_an_operator_can_be_read_as_members_of_a_group() -> None:
+    addresses = {1: "127.0.0.1:21941"}
+    members = BrokerMembers(cluster="C", broker_name="bc", broker_addrs=addresses)
+    body = calls.OperatorElectMasterBody(
+        broker_member_group=members,
+        sync_state_set=[1],
+        cluster="C",
+        broker_name="bc",
+        broker_addrs=addresses,
+    )
+    text = codec.dumps(body, standard=True)
+    assert codec.loads(text, BrokerMembers) == members
+    assert codec.loads(text, calls.ElectMasterBody).broker_member_group == members
+
+
 def test_a_master_that_still_leads_is_an_answer() -> None:
     assert ResponseCode.CONTROLLER_MASTER_STILL_EXIST in calls.ElectMaster.accepts
 

@@ -7,7 +7,12 @@ from roquet.net.router import Peer
 from roquet.rules.election.elect import ElectionRequest
 from roquet.rules.election.group import RefusalCode, ReplicaGroup
 from roquet.wire.calls.admin.namesrv import BrokerMembers
-from roquet.wire.calls.controller import ElectMaster, ElectMasterBody, ElectMasterReply
+from roquet.wire.calls.controller import (
+    ElectMaster,
+    ElectMasterBody,
+    ElectMasterReply,
+    OperatorElectMasterBody,
+)
 from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 
@@ -22,23 +27,41 @@ async def elect_master(controller: Controller, call: ElectMaster, _peer: Peer) -
     elect = controller.elections.elect_designated if call.designate_elect else None
     result = await (elect or controller.elections.elect)(state, call.broker_name, request)
     if result.refusal is None:
-        return _reply(result.group, ResponseCode.SUCCESS, None)
+        body = _winner_body(result.group, for_operator=call.designate_elect)
+        return _reply(result.group, body)
     if result.refusal.code == RefusalCode.MASTER_STILL_EXIST:
         code = ResponseCode.CONTROLLER_MASTER_STILL_EXIST
-        return _reply(result.group, code, result.refusal.remark)
+        body = codec.dumps(ElectMasterBody(sync_state_set=sorted(result.group.in_sync)))
+        return _reply(result.group, body, code, result.refusal.remark)
     raise CallRefused(result.refusal.code, result.refusal.remark)
 
 
-def _reply(group: ReplicaGroup, code: ResponseCode, remark: str | None) -> ElectMasterReply:
+def _winner_body(group: ReplicaGroup, *, for_operator: bool) -> bytes:
+    """Members of the group of an elected master."""
     members = BrokerMembers(
         cluster=group.cluster,
         broker_name=group.name,
         broker_addrs={key: replica.address for key, replica in sorted(group.replicas.items())},
     )
-    body = ElectMasterBody(
-        broker_member_group=members if code == ResponseCode.SUCCESS else None,
-        sync_state_set=sorted(group.in_sync),
+    in_sync = sorted(group.in_sync)
+    if not for_operator:
+        return codec.dumps(ElectMasterBody(broker_member_group=members, sync_state_set=in_sync))
+    body = OperatorElectMasterBody(
+        broker_member_group=members,
+        sync_state_set=in_sync,
+        cluster=members.cluster,
+        broker_name=members.broker_name,
+        broker_addrs=members.broker_addrs,
     )
+    return codec.dumps(body, standard=True)
+
+
+def _reply(
+    group: ReplicaGroup,
+    body: bytes,
+    code: ResponseCode = ResponseCode.SUCCESS,
+    remark: str | None = None,
+) -> ElectMasterReply:
     return ElectMasterReply(
         code=code,
         remark=remark,
@@ -46,5 +69,5 @@ def _reply(group: ReplicaGroup, code: ResponseCode, remark: str | None) -> Elect
         master_address=group.master_address,
         master_epoch=group.master_epoch,
         sync_state_set_epoch=group.set_version,
-        body=codec.dumps(body),
+        body=body,
     )

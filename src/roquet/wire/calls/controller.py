@@ -213,6 +213,19 @@ class ElectMasterBody(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
     sync_state_set: list[Long] = []
 
 
+class OperatorElectMasterBody(ElectMasterBody, frozen=True, kw_only=True, rename="camel"):
+    """ElectMasterBody as an operator's program reads it: the members at the top level, too.
+
+    mqadmin 5.5.0 takes the body for a BrokerMemberGroup, and refuses unquoted names in the fields
+    that it skips; encode it with `standard=True`. Apache's own controller answers with an
+    ElectMasterBody, which mqadmin cannot read: there the election happens, and the command fails.
+    """
+
+    cluster: str
+    broker_name: str
+    broker_addrs: dict[int, str]
+
+
 class ReplicaIdentity(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One replica, as operators see it."""
 

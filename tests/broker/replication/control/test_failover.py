@@ -354,6 +354,22 @@ async def test_a_role_that_cannot_be_taken_is_tried_again(
 
 
 @in_virtual_time
+async def test_an_elected_broker_asks_again_soon_where_a_controller_did_not_lead_any_more() -> None:
+    scene = Scene()
+    scene.controller.leads(2, 5)
+    async with running(scene):
+        await scene.sleep(1)
+        refusal = CallRefused(ResponseCode.CONTROLLER_NOT_LEADER, "not in leader state")
+        scene.controller.refusals[calls.GetReplicaInfo] = refusal
+        scene.failover.notice()
+        await scene.sleep(0.1)
+        del scene.controller.refusals[calls.GetReplicaInfo]
+        scene.controller.leads(1, 6)
+        await scene.sleep(1.2)
+        assert scene.failover.standing.leading == (1, 6)
+
+
+@in_virtual_time
 async def test_nonsense_of_the_controller_ends_the_lead(caplog: pytest.LogCaptureFixture) -> None:
     scene = Scene()
     scene.controller.leads(1, 5)

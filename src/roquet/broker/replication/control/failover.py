@@ -34,7 +34,7 @@ from roquet.wire.codes import ResponseCode
 log = logger(__name__)
 
 RETRY_MS: Final = 1_000
-"""Ms between two tries to join the group, or to have a master elected."""
+"""Ms between two tries to join the group, to have a master elected, or to get an answer."""
 
 ELECTED_MS: Final = 50
 """Ms between an election and the question who leads: a controller that contradicts itself must not
@@ -114,11 +114,17 @@ class Failover:
     # -- roles --------------------------------------------------------------------------------
 
     async def _poll(self) -> None:
-        """Ask who leads, and change the role accordingly; forever."""
+        """Ask who leads, and change the role accordingly; forever.
+
+        A question that failed is repeated soon: it may have followed a notice that this broker has
+        been elected, and was asked of a controller that did not lead any more.
+        """
         while True:
             self._poll_now.clear()
+            is_answered = False
             try:
                 await self.step()
+                is_answered = True
             except CallRefused as error:
                 self._complain(error)
                 if error.code in NOT_REGISTERED:
@@ -127,8 +133,9 @@ class Failover:
                 self._complain(error)
             except Exception:
                 log.exception("the role could not be changed; it is tried again")
-            has_master = self.standing.own.master is not None
-            pause_ms = self._context.settings.poll_ms if has_master else RETRY_MS
+            is_settled = is_answered and self.standing.own.master is not None
+            poll_ms = self._context.settings.poll_ms
+            pause_ms = poll_ms if is_settled else min(poll_ms, RETRY_MS)
             with suppress(TimeoutError):
                 async with asyncio.timeout(pause_ms / 1000):
                     await self._poll_now.wait()

@@ -1,0 +1,123 @@
+"""Ledger: the messages that were sent and acknowledged, and what a log holds of them.
+
+A library of `kill.py` and `kill_master.py`. Each queue has one sender with one message in flight,
+or one batch, so its log has to hold the bodies in the order of their numbers.
+"""
+
+import itertools
+import random
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tools")]
+
+from roquet.net.channel import Channel  # noqa: E402
+from roquet.wire.calls.pull import Pull  # noqa: E402
+from roquet.wire.codes import ResponseCode  # noqa: E402
+from roquet.wire.records.record import decode_many  # noqa: E402
+
+TOPIC = "Kill"
+
+
+class Ledger:
+    """Messages sent and acknowledged, by queue."""
+
+    def __init__(self, queues: int) -> None:
+        self.acknowledged: list[dict[int, bytes]] = [{} for _ in range(queues)]
+        """Bodies by the offset that the acknowledgement named."""
+        self.sent: list[set[bytes]] = [set() for _ in range(queues)]
+        self.count = 0
+        """Number of acknowledged messages."""
+        self.times: list[float] = []
+        """Monotonic time of each acknowledgement, of senders that measure it."""
+        self.failures = 0
+        """Sends that were refused, that failed, or whose outcome is unknown."""
+        self._numbers = [itertools.count() for _ in range(queues)]
+        self._taken: list[str] = []
+        """Offsets that were acknowledged for two messages: one of them is lost."""
+
+    def next_body(self, queue_id: int) -> bytes:
+        """The next body of a queue, noted as sent."""
+        number = next(self._numbers[queue_id])
+        body = b"%d:%d:" % (queue_id, number) + random.randbytes(random.randrange(1, 400))
+        self.sent[queue_id].add(body)
+        return body
+
+    def acknowledge(self, queue_id: int, offset: int, body: bytes) -> None:
+        """Note an acknowledgement."""
+        if self.acknowledged[queue_id].setdefault(offset, body) != body:
+            self._taken.append(
+                f"queue {queue_id}: offset {offset} was acknowledged for two messages"
+            )
+        self.count += 1
+
+    def judge(self, queue_id: int, bodies: Sequence[bytes]) -> int:
+        """Judge every promise about a queue with these bodies, from offset 0 on.
+
+        Returns the number of messages that are there twice. Raises AssertionError.
+        """
+        if self._taken:
+            raise AssertionError("; ".join(self._taken))
+        for offset, body in self.acknowledged[queue_id].items():
+            if offset >= len(bodies):
+                raise AssertionError(f"queue {queue_id}: acknowledged offset {offset} is lost")
+            if bodies[offset] != body:
+                raise AssertionError(f"queue {queue_id}: offset {offset} holds another message")
+        if foreign := [body for body in bodies if body not in self.sent[queue_id]]:
+            raise AssertionError(f"queue {queue_id}: {len(foreign)} messages that nobody sent")
+        numbers = [int(body.split(b":", 2)[1]) for body in bodies]
+        if any(later < earlier for earlier, later in itertools.pairwise(numbers)):
+            raise AssertionError(f"queue {queue_id}: out of order")
+        return len(numbers) - len(set(numbers))
+
+
+class Pauses:
+    """Longest times without an acknowledgement, by what was done to the cluster."""
+
+    def __init__(self) -> None:
+        self.by_kind: dict[str, list[float]] = {}
+
+    def note(self, kind: str, began: float, times: Sequence[float]) -> float:
+        """Note and return the longest pause since a moment, of acknowledgements in order."""
+        since = [began, *(each for each in times if each >= began)]
+        pause = max(
+            (later - earlier for earlier, later in itertools.pairwise(since)),
+            default=time.monotonic() - began,
+        )
+        self.by_kind.setdefault(kind, []).append(pause)
+        return pause
+
+
+async def read(channel: Channel, queue_id: int) -> list[bytes]:
+    """All bodies of a queue from its beginning; offsets are checked on the way."""
+    bodies: list[bytes] = []
+    while True:
+        call = Pull(
+            consumer_group="kill-reader",
+            topic=TOPIC,
+            queue_id=queue_id,
+            queue_offset=len(bodies),
+            max_msg_nums=1000,
+            max_msg_bytes=1 << 20,
+            sys_flag=4,
+            commit_offset=-1,
+            suspend_timeout_millis=0,
+            subscription="*",
+            sub_version=0,
+        )
+        reply = await channel.call(call, timeout_ms=10_000)
+        if reply.code != ResponseCode.SUCCESS:
+            if reply.max_offset != len(bodies):
+                raise AssertionError(
+                    f"queue {queue_id}: read {len(bodies)}, the broker says {reply.max_offset}"
+                )
+            return bodies
+        for record in decode_many(reply.body):
+            if record.queue_offset != len(bodies):
+                raise AssertionError(
+                    f"queue {queue_id}: offset {record.queue_offset} where {len(bodies)} should be"
+                )
+            bodies.append(bytes(record.body))
