@@ -6,18 +6,15 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from tests.interop.elected_group import apaches_controller, in_sync, master_of, wait_until
 from tests.interop.test_failover import (
     SMALL,
     apaches_broker,
-    apaches_controller,
     bodies_in,
     group_size,
-    in_sync,
     kept,
-    master_of,
     numbered,
     send_until_acknowledged,
-    wait_until,
 )
 
 from roquet.admin import controllers, elect, retire
