@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from tests.interop.elected_group import apaches_controller, in_sync, master_of, wait_until
+from tests.interop.elected_group import SMALL, apaches_controller, in_sync, master_of, wait_until
 from tests.interop.test_failover import (
-    SMALL,
     apaches_broker,
     bodies_in,
     group_size,
