@@ -12,11 +12,11 @@ from roquet.broker.operations.topic_deletion import delete_topics
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.startup import hand_over, take_over
-from roquet.model.errors import (
-    CallRefused,
-    StoreError,
-)
+from roquet.model import names
+from roquet.model.errors import CallRefused, StoreError
+from roquet.net.channel import Channel
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
 
 
@@ -205,6 +205,60 @@ async def test_a_role_that_is_taken_back_while_it_is_taken_over_leaves_the_log_c
         await taking_over
         with pytest.raises(StoreError, match="this broker is a replica"):
             server.broker.log.ingest.append(message(), 0, peer)
+
+
+@in_virtual_time
+async def test_a_role_that_is_lost_for_a_moment_is_taken_over_once_more(
+    message: MakeSend, peer: FakePeer
+) -> None:
+    async with BrokerServer(config_of(**REPLICA), this_loop().clock) as server:
+        role = server.broker.replication.role
+        role.current = Role()
+        taking_over = asyncio.create_task(take_over(server.broker))
+        await asyncio.sleep(0)
+        role.change(Role(is_fenced=True))
+        role.change(Role())
+        assert not await taking_over
+        with pytest.raises(StoreError, match="another broker"):
+            server.broker.log.ingest.append(message(), 0, peer)
+        assert await take_over(server.broker)
+        server.broker.log.ingest.append(message(), 0, peer)
+
+
+@in_virtual_time
+async def test_requests_wait_for_the_last_of_several_changes_of_the_role(
+    message: MakeSend,
+) -> None:
+    clock = this_loop().clock
+    async with BrokerServer(config_of(**REPLICA), clock) as server:
+        role = server.broker.replication.role
+        role.change(Role())
+        await asyncio.sleep(0)
+        role.change(Role(is_fenced=True))
+        role.change(Role())
+        async with await Channel.connect("127.0.0.1", server.port, clock=clock) as channel:
+            with pytest.raises(CallRefused, match="busy"):
+                await channel.call(message())
+            await clock.sleep(1_000)
+            await channel.call(message())
+
+
+@in_virtual_time
+async def test_a_damaged_note_of_a_pop_keeps_no_replica_from_leading() -> None:
+    async with BrokerServer(config_of(), this_loop().clock) as master:
+        topic = names.revive_topic(master.config.cluster_name)
+        host = master.broker.log.ingest.store_host
+        draft = Draft(topic, 0, b"no checkpoint", b"TAGS\x01ck\x02", store_host=host)
+        master.broker.log.store.append(draft, 0)
+        raw = master.broker.log.store.raw
+        copied = bytes(raw.read(0, raw.end))
+    async with BrokerServer(config_of(**REPLICA), this_loop().clock) as server:
+        broker = server.broker
+        broker.log.store.raw.append(0, copied)
+        broker.replication.role.change(Role())
+        await asyncio.sleep(1)
+        assert broker.delivery.set_aside.counts == {"revive": 1}
+        assert broker.delivery.set_aside.total == 1
 
 
 @in_virtual_time

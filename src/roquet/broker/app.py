@@ -331,8 +331,8 @@ def _duties(broker: Broker, gate: RoleGate, copy: MetadataCopy) -> RoleDuties:
     client, clock = broker.replication.stream_client, broker.control.clock
 
     async def promote() -> None:
-        await startup.take_over(broker)
-        gate.follow_role()
+        if await startup.take_over(broker):
+            gate.follow_role()
 
     return RoleDuties(
         of_master=lambda: _deliveries(broker),

@@ -7,7 +7,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from roquet.broker.broker import Broker
-from roquet.broker.ingest.set_aside import INDEX, RecordLocation, location_in
+from roquet.broker.ingest.set_aside import (
+    INDEX,
+    REVIVE,
+    TRANSACTIONS,
+    RecordLocation,
+    location_in,
+)
 from roquet.broker.operations.replica_tables import lower_progress, take_lead
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.settings.config import BrokerConfig
@@ -60,13 +66,15 @@ def restore(broker: Broker) -> None:
     _warn_of_long_delays(config)
 
 
-async def take_over(broker: Broker) -> None:
+async def take_over(broker: Broker) -> bool:
     """Make this replica a master: its log becomes its own, and services go on from there.
 
-    Its stream has ended. Raises StoreError, and may be called again then. Does nothing more once
-    the role is taken back.
+    Its stream has ended. Returns False when the role was taken back meanwhile, were it for a
+    moment: it has to be called again then before this broker serves. Raises StoreError, and may be
+    called again then, too.
     """
     store, position = broker.log.store, -1
+    leads = broker.replication.role.unbroken_activity()
     store.raw.cut_torn()
     broker.log.flush.follow_cut()
     while store.raw.dispatched != position:
@@ -76,14 +84,17 @@ async def take_over(broker: Broker) -> None:
                 arrival.topic, arrival.queue_id, arrival.offset, arrival.tag_codes
             )
         await asyncio.sleep(0)
-    role = broker.replication.role
-    if not role.current.is_active:
-        return
-    await take_lead(broker, role.current.epoch)
-    if not role.current.is_active:
-        return
+        if not leads():
+            return False
+    with broker.delivery.set_aside.deferring(REVIVE, TRANSACTIONS) as set_aside:
+        await take_lead(broker, broker.replication.role.current.epoch)
+    if not leads():
+        return False
     store.refuse_appends(None)
+    for store_copy in set_aside:
+        store_copy()
     log.info("this broker is the master now: its log ends at %d", store.end_position)
+    return True
 
 
 def _dispatch(store: Store) -> list[Arrival]:

@@ -56,6 +56,24 @@ def harness() -> Iterator[SetAsideHarness]:
     harness.store.close(0)
 
 
+def test_what_is_set_aside_while_the_log_takes_nothing_is_stored_once_it_does(
+    harness: SetAsideHarness,
+) -> None:
+    record = harness.stored()
+    harness.store.refuse_appends("not its own")
+    with harness.set_aside.deferring("timer") as deferred:
+        harness.set_aside.keep_record("timer", record, ValueError("odd"))
+        with pytest.raises(StoreError):
+            harness.set_aside.keep_record(INDEX, record, ValueError("odd"))
+    assert not harness.set_aside.counts
+    harness.store.refuse_appends(None)
+    for store_copy in deferred:
+        store_copy()
+    assert harness.set_aside.counts == {"timer": 1}
+    (kept,) = harness.records()
+    assert decode(kept.body).queue_offset == record.queue_offset
+
+
 def test_a_set_aside_message_holds_the_whole_record_with_reason_and_origin(
     harness: SetAsideHarness, caplog: pytest.LogCaptureFixture
 ) -> None:

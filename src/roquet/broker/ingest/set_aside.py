@@ -10,7 +10,9 @@ lost. After an error of the disk the service waits and tries the message again.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -83,6 +85,7 @@ class SetAside:
         """By topic, the listener of a service that does not read its queue while running."""
         self.on_index: Callable[[int], object] = lambda _: None
         """Indexes the record at a position again."""
+        self._deferred: dict[str, list[Callable[[], None]]] = {}
 
     @property
     def total(self) -> int:
@@ -116,17 +119,39 @@ class SetAside:
         }
         if goal is not None:
             properties[props.SET_ASIDE_GOAL] = f"{goal[1]}/{goal[0]}"
+        store = partial(self._store_copy, raw, properties)
+        if (deferred := self._deferred.get(service)) is None:
+            store()
+        else:
+            deferred.append(store)
+
+    def _store_copy(self, raw: bytes, properties: dict[str, str]) -> None:
         text = encode_properties(properties)
         self._topics.create_for_group(names.SET_ASIDE_TOPIC, 1, self._clock.now_ms())
         try:
             self._ingest.append_draft(self._draft(raw, text))
         except MessageIllegal:  # the copy with its properties does not fit in a file of the log
             self._ingest.append_draft(self._draft(b"", text))
+        service = properties[props.SET_ASIDE_SERVICE]
         self.counts[service] += 1
         log.error(
             "%s set a message aside: %s (%s); see `roquet set-aside ls`",
-            service, place.text(), reason,
+            service, properties[props.SET_ASIDE_PLACE], properties[props.SET_ASIDE_REASON],
         )  # fmt: skip
+
+    @contextmanager
+    def deferring(self, *services: str) -> Iterator[list[Callable[[], None]]]:
+        """Collect what these services set aside while the log takes no messages.
+
+        The caller calls each item of the list once the log does. One that does not has to let the
+        services read their messages again.
+        """
+        deferred: list[Callable[[], None]] = []
+        self._deferred = dict.fromkeys(services, deferred)
+        try:
+            yield deferred
+        finally:
+            self._deferred = {}
 
     def keep_record(
         self,

@@ -1,6 +1,7 @@
 """Replica tables: what a replica's copies go to, and what becomes of them when it is the master."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from itertools import islice
 from typing import Final
@@ -79,7 +80,8 @@ async def take_lead(broker: Broker, epoch: int) -> None:
     All that takes long is done in steps, between which others have their turn; the rest is left out
     once the role is taken back.
     """
-    if not await _lower_progress_in_steps(broker):
+    leads = broker.replication.role.unbroken_activity()
+    if not await _lower_progress_in_steps(broker, leads):
         return
     now_ms = broker.control.clock.now_ms()
     for table in (broker.tables.topics, broker.tables.groups):
@@ -89,7 +91,7 @@ async def take_lead(broker: Broker, epoch: int) -> None:
     for steps in (broker.delivery.revive.restoring(), broker.delivery.transactions.restoring()):
         for _ in steps:
             await asyncio.sleep(0)
-            if not broker.replication.role.current.is_active:
+            if not leads():
                 return
     broker.control.registration.request()
 
@@ -104,17 +106,17 @@ def lower_progress(broker: Broker) -> None:
     _report_lowered(broker.tables.offsets.lower(partial(_end_of_queue, broker)))
 
 
-async def _lower_progress_in_steps(broker: Broker) -> bool:
+async def _lower_progress_in_steps(broker: Broker, leads: Callable[[], bool]) -> bool:
     """`lower_progress`, while others have their turn; False once the role is taken back."""
     steps = broker.tables.offsets.lowering(partial(_end_of_queue, broker))
     count = 0
     while changes := list(islice(steps, QUEUES_A_TURN)):
         count += sum(changes)
         await asyncio.sleep(0)
-        if not broker.replication.role.current.is_active:
+        if not leads():
             break
     _report_lowered(count)
-    return broker.replication.role.current.is_active
+    return leads()
 
 
 def _end_of_queue(broker: Broker, topic: str, queue_id: int) -> int:

@@ -41,10 +41,21 @@ class RoleCell:
         self.current = role
         self.on_change: list[Callable[[Role, Role], None]] = []
         """Each is called with the role before and the new one, in the order of subscription."""
+        self._breaks = 0
 
     def change(self, role: Role) -> None:
         """Take another role; nothing happens if it is the same one."""
         before, self.current = self.current, role
+        if before.is_active and not role.is_active:
+            self._breaks += 1
         if role != before:
             for callback in self.on_change:
                 callback(before, role)
+
+    def unbroken_activity(self) -> Callable[[], bool]:
+        """Returns a function that says whether this broker has been active without a break.
+
+        A master may be fenced and released again between two looks at its role.
+        """
+        breaks = self._breaks
+        return lambda: self.current.is_active and self._breaks == breaks
