@@ -3,7 +3,7 @@
 epochs, sync-state set, confirmed view ─▶ streams with epochs ─▶ transitions ─▶ failover
 """
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -56,6 +56,8 @@ class ReplicationFiles(msgspec.Struct, frozen=True, kw_only=True):
     identity: IdentityFile
     is_log_whole: bool
     """Whether the log certainly has all that was appended before the start."""
+    note_log_whole: Callable[[], object]
+    """Called once it has all again."""
 
 
 class ControllerMode:
@@ -111,7 +113,7 @@ class ControllerMode:
         )  # fmt: skip
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
-            is_log_whole=files.is_log_whole,
+            is_log_whole=files.is_log_whole, on_whole=files.note_log_whole,
         )  # fmt: skip
 
     def notice(self) -> None:

@@ -174,5 +174,11 @@ def test_heartbeats_are_sent_by_those_alone_who_may_be_elected() -> None:
     assert not standing.may_be_elected(is_log_whole=False)
     standing.view = GroupView(epoch=4, members=frozenset({1}))
     assert standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=5, members=frozenset({1}))  # an election found nobody
+    assert standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=5, master=1, members=frozenset({1}))  # elected in absence
+    assert not standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=6, members=frozenset({1}))
+    assert not standing.may_be_elected(is_log_whole=False)
     standing.resigned = 4
     assert not standing.may_be_elected(is_log_whole=True)

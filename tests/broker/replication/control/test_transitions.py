@@ -134,9 +134,10 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
     parts = ControlledParts(is_log_whole=False)
     assert not parts.transitions.may_be_elected
     parts.transitions.confirmed(100, 200)
-    assert not parts.transitions.may_be_elected
-    parts.transitions.confirmed(200, 200)
-    assert parts.transitions.may_be_elected
+    assert (parts.transitions.may_be_elected, parts.noted_whole) == (False, [])
+    for _ in range(2):
+        parts.transitions.confirmed(200, 200)
+    assert (parts.transitions.may_be_elected, parts.noted_whole) == (True, [True])
 
 
 @in_virtual_time

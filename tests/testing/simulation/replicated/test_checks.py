@@ -144,6 +144,7 @@ def test_all_checks_look_at_one_outcome() -> None:
         "positions": [decided(ONE, 1)],
         "seen": [],
         "states": [state()],
+        "operated_ms": None,
         "leases": [GrantedLease(broker_id=1, epoch=1, at_ms=0, until_ms=50)],
         "roles": [],
         "members": frozenset(range(1, BROKERS + 1)),
@@ -151,6 +152,11 @@ def test_all_checks_look_at_one_outcome() -> None:
         "logs": {ONE: b"a", TWO: b"a"},
         "unhealed": None,
     }
+    assert checks.findings(checks.ReplicatedOutcome(**fields)) == []
+    outsider = state(master=3, master_epoch=2, in_sync=frozenset({3}), set_version=2)
+    fields["states"] = [state(), outsider]
+    assert beginnings(checks.findings(checks.ReplicatedOutcome(**fields))) == ["outsider"]
+    fields["operated_ms"] = 0
     assert checks.findings(checks.ReplicatedOutcome(**fields)) == []
     fields |= {"unhealed": "nobody leads", "stored": None, "leases": []}
     found = checks.findings(checks.ReplicatedOutcome(**fields))

@@ -97,6 +97,8 @@ class GroupStanding:
     def __init__(self, epoch: int) -> None:
         self.own = ObeyedTerm(broker_id=0, epoch=epoch)
         """Its id is 0 before it is known."""
+        self._log_epoch = epoch
+        """Last epoch of the log at the start."""
         self.view: GroupView | None = None
         """Last answer of the controller."""
         self.refused: int | None = None
@@ -113,9 +115,15 @@ class GroupStanding:
     def may_be_elected(self, *, is_log_whole: bool) -> bool:
         """Whether heartbeats may be sent: who sends them may be elected.
 
-        A broker whose log may lack what it has acknowledged leads only if nobody else is in the
-        sync-state set.
+        A broker whose log may lack what it has acknowledged leads only if nobody else was in the
+        sync-state set when its machine was lost. In an epoch that its log does not have it was
+        elected afterwards, while others had all.
         """
         if self.resigned is not None:
             return False
-        return is_log_whole or (self.view is not None and self.view.members <= {self.own.broker_id})
+        return is_log_whole or (self.view is not None and self._was_alone(self.view))
+
+    def _was_alone(self, view: GroupView) -> bool:
+        # An election that found nobody has an epoch, too.
+        elected_in = view.epoch if view.master is not None else view.epoch - 1
+        return elected_in <= self._log_epoch and view.members <= {self.own.broker_id}

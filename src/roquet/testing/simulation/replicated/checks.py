@@ -41,6 +41,8 @@ class ReplicatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     positions: Sequence[AcknowledgedPosition]
     seen: Sequence[SeenMessage]
     states: Sequence[StoredState]
+    operated_ms: int | None
+    """When an operator allowed unclean elections; None: never."""
     leases: Sequence[GrantedLease]
     roles: Sequence[RoleChange]
     members: frozenset[int]
@@ -60,7 +62,7 @@ def findings(outcome: ReplicatedOutcome) -> list[str]:
         *masters(outcome.positions),
         *unleased(outcome.positions, outcome.leases),
         *epochs(outcome.states),
-        *outsiders(outcome.states, outcome.members),
+        *outsiders(_until(outcome.states, outcome.operated_ms), outcome.members),
         *roles(outcome.roles),
     ]
     if outcome.unhealed is not None:
@@ -191,6 +193,11 @@ def outsiders(states: Sequence[StoredState], allowed: frozenset[int]) -> Iterato
                 f"outsider: {after.master} was elected in epoch {after.master_epoch}, in sync "
                 f"were {sorted(before.in_sync)}"
             )
+
+
+def _until(states: Sequence[StoredState], end_ms: int | None) -> Sequence[StoredState]:
+    """States that were stored before a time; None: all."""
+    return [state for state in states if end_ms is None or state.at_ms < end_ms]
 
 
 def _is_election(before: ReplicaGroup, after: ReplicaGroup) -> bool:

@@ -10,12 +10,11 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from roquet.broker import app
 from roquet.broker.replication.confirmation import sync_set
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
-from roquet.broker.replication.control.failover_context import GroupStanding
-from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
@@ -171,20 +170,14 @@ def unflushed_report() -> Iterator[None]:
 
 @contextmanager
 def trusted_log() -> Iterator[None]:
-    """A broker whose machine lost its power is elected as if its log were whole."""
+    """A broker whose machine lost its power takes its log for whole."""
+    note_boot = app.note_boot
 
-    def trust(_self: GroupStanding, *, is_log_whole: bool) -> bool:  # noqa: ARG001
+    def trust(*args: Any, **facts: bool) -> bool:
+        note_boot(*args, **facts)
         return True
 
-    async def send_always(self: LeaseHeartbeats) -> None:
-        while True:
-            await self.step()
-            await self._context.clock.sleep(self._interval_ms())
-
-    with (
-        patched(GroupStanding, "may_be_elected", trust),
-        patched(LeaseHeartbeats, "serve", send_always),
-    ):
+    with patched(app, "note_boot", trust):
         yield
 
 

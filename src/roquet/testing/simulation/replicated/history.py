@@ -84,6 +84,8 @@ class ReplicatedHistory(History):
         self.states: list[StoredState] = []
         self.leases: list[GrantedLease] = []
         self.roles: list[RoleChange] = []
+        self.operated_ms: int | None = None
+        """When an operator allowed unclean elections; None: never."""
         self.broken: list[str] = []
         """Findings of checks that run with the simulation."""
 
@@ -92,6 +94,11 @@ class ReplicatedHistory(History):
         if finding not in self.broken:
             self.broken.append(finding)
             self.say(f"!! {finding}")
+
+    def operate(self) -> None:
+        """Note that an operator allows unclean elections from now on."""
+        self.operated_ms = self.now_ms()
+        self.say("-- an operator allows unclean elections")
 
     def acknowledged_at(self, message: AcknowledgedOffset, began_ms: int) -> None:
         """Note that a producer got the answer that its message is stored."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
+import msgspec
+
 from roquet.broker.app import BrokerServer
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import Role
@@ -91,6 +93,7 @@ class ReplicatedServers:
         self._boots = dict.fromkeys(HOSTS, 0)
         self._state_files = MemoryFiles()
         self._state = MemoryStore()
+        self._controller: ControllerServer
 
     # -- start --------------------------------------------------------------------------------
 
@@ -122,6 +125,7 @@ class ReplicatedServers:
             config, self.clocks[CONTROLLER_HOST], store=RecordingStore(store, self._history)
         )
         self.down.pop(CONTROLLER_HOST, None)
+        self._controller = server
         await self._run_start(CONTROLLER_HOST, server)
 
     async def start_broker(self, host: str) -> None:
@@ -207,6 +211,12 @@ class ReplicatedServers:
         if server is None or not hasattr(server, "broker"):
             return None
         return server.broker.replication.controller_mode
+
+    def allow_unclean_election(self) -> None:
+        """Do what an operator does where the only member of the set must not lead."""
+        controller = self._controller.controller
+        config = msgspec.structs.replace(controller.config, elect_unclean_master=True)
+        controller.configure(config)
 
     @property
     def group(self) -> ReplicaGroup:

@@ -52,6 +52,10 @@ LOOK_MS: Final = 150
 START_MS: Final = 15_000
 """By then a group that has not elected anybody yet never will: faults begin all the same."""
 
+OPERATOR_MS: Final = 20_000
+"""Time after which an operator lets the controller elect another broker than the only member of the
+set, if that one was elected while its machine was lost, and must not lead."""
+
 HEAL_MS: Final = 60_000
 """Time in which a group has to heal after the last fault: connections to a machine that is gone are
 given up after `housekeeping_ms`, and connecting again may wait for 3 s several times."""
@@ -162,6 +166,8 @@ class ReplicatedWorkload:
         prober = self._producer(PROBE, None)
         while self.history.now_ms() < deadline_ms:
             await asyncio.sleep(0.2)
+            if self.history.now_ms() > deadline_ms - HEAL_MS + OPERATOR_MS:
+                self._operate()
             if self.unhealed() is None and await self._probe(prober):
                 break
         for client in self._clients:
@@ -174,6 +180,15 @@ class ReplicatedWorkload:
             await asyncio.sleep(0.2)
         self._observer.look()
         return self._is_healed
+
+    def _operate(self) -> None:
+        """Let another broker be elected where the only member of the set must not lead."""
+        members = [host_of(number) for number in self.cluster.group.in_sync]
+        mode = self.cluster.mode(members[0])
+        must_refuse = mode is not None and not mode.transitions.may_be_elected
+        if self.history.operated_ms is None and len(members) == 1 and must_refuse:
+            self.history.operate()
+            self.cluster.allow_unclean_election()
 
     async def _probe(self, prober: ReplicatedProducer) -> bool:
         number = self.history.now_ms()
@@ -216,6 +231,7 @@ class ReplicatedWorkload:
             positions=history.positions,
             seen=history.seen,
             states=history.states,
+            operated_ms=history.operated_ms,
             leases=history.leases,
             roles=history.roles,
             members=self.scenario.members,
