@@ -76,6 +76,7 @@ class ControllerMode:
         self._settings = settings
         self._clock = clock
         self._files = files
+        self._flush = message_log.flush
         self._failover: Failover | None = None
         self.role = RoleCell(FENCED)
         self.epochs = EpochLog(files.epochs)
@@ -150,6 +151,7 @@ class ControllerMode:
             lambda: failover.standing.leading,
             lambda: settings.config.ha_behind_max,
             failover.notice,
+            self._flush.step,
         )
         yield failover.serve()
         yield proposals.serve()

@@ -111,5 +111,8 @@ class _Timed:
             error = None
             try:
                 yield waited
+            except GeneratorExit:  # nobody waits any more, and the work may be closed already
+                self._work.close()
+                raise
             except BaseException as raised:
                 error = raised

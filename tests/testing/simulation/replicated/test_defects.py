@@ -6,7 +6,21 @@ from roquet.broker.replication.confirmation.set_acknowledgements import SetAckno
 from roquet.testing.simulation.replicated.defects import DEFECTS
 from roquet.testing.simulation.workloads import run_seed
 
-SEEDS: dict[str, int] = {}
+SEEDS = {
+    "unwaited-acknowledgement": 8,
+    "ignored-lease": 1,
+    "unapproved-shrink": 5,
+    "frozen-master": 1,
+    "unconfirmed-reads": 7,
+    "skipped-truncation": 7,
+    "excessive-truncation": 2,
+    "outsider-election": 1,
+    "learner-in-set": 6,
+    "repeated-epoch": 1,
+    "unflushed-report": 25,
+    "trusted-log": 20,
+    "forgotten-epoch": 10,
+}
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 
 

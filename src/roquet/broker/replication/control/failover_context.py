@@ -99,6 +99,8 @@ class GroupStanding:
         """Its id is 0 before it is known."""
         self._log_epoch = epoch
         """Last epoch of the log at the start."""
+        self._is_alone = False
+        """Whether the set was this broker alone at the start, and still is."""
         self.view: GroupView | None = None
         """Last answer of the controller."""
         self.refused: int | None = None
@@ -124,6 +126,9 @@ class GroupStanding:
         return is_log_whole or (self.view is not None and self._was_alone(self.view))
 
     def _was_alone(self, view: GroupView) -> bool:
+        """Whether the set has no other member since before this broker was started."""
         # An election that found nobody has an epoch, too.
         elected_in = view.epoch if view.master is not None else view.epoch - 1
-        return elected_in <= self._log_epoch and view.members <= {self.own.broker_id}
+        self._is_alone |= elected_in <= self._log_epoch
+        self._is_alone &= view.members <= {self.own.broker_id}
+        return self._is_alone

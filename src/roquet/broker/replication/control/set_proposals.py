@@ -5,14 +5,15 @@ wanted ≠ members ──▶ 1001 ──▶ adopted
                       └─────▶ no answer: asked again, since the change may have been made
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused
+from roquet.model.errors import CallError, CallRefused, StoreError
 from roquet.net.clock import Clock
+from roquet.rules.replication.sync_state import SyncState
 from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
@@ -44,6 +45,7 @@ class SetProposals:
         term: Callable[[], tuple[int, int] | None],
         behind_max_ms: Callable[[], int],
         on_refused: Callable[[], object],
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._set = sync_set
         self._client = client
@@ -51,6 +53,8 @@ class SetProposals:
         self._term = term
         self._behind_max_ms = behind_max_ms
         self._on_refused = on_refused
+        self._flush = flush
+        """Brings the log to the disk."""
         self._is_unanswered = False
         """Whether a request of this proposal may still be carried out, however late: then it is not
         taken back in this epoch."""
@@ -81,10 +85,16 @@ class SetProposals:
             return True
         if state.proposed is None:
             self._is_unanswered = False
+        if not state.members <= wanted and not await self._has_flushed(term, state):
+            return False
         self._set.propose(wanted)
+        return await self._ask(term, state.version, wanted)
+
+    async def _ask(self, term: tuple[int, int], version: int, wanted: frozenset[int]) -> bool:
+        """Ask for a set that is proposed, and take over the answer; False without one."""
         master, epoch = term
         try:
-            answer = await self._client.alter_set(master, epoch, state.version, wanted)
+            answer = await self._client.alter_set(master, epoch, version, wanted)
         except CallError as error:
             if self._term() == term:
                 self._failed(wanted, error)
@@ -100,6 +110,20 @@ class SetProposals:
         self._set.adopt(members, answer.sync_state_set_epoch)
         log.info("in sync are %s", sorted(self._set.state.members))
         return True
+
+    async def _has_flushed(self, term: tuple[int, int], state: SyncState) -> bool:
+        """Bring the log to the disk before members leave; False if that fails or comes too late.
+
+        They may be the only ones besides this broker that have messages which are acknowledged and
+        in memory alone here. Once they have left, this broker would lead without these after a loss
+        of its power.
+        """
+        try:
+            await self._flush()
+        except StoreError as error:
+            log.warning("members of the set cannot leave it: %s", error)
+            return False
+        return self._term() == term and self._set.state == state
 
     def _failed(self, wanted: frozenset[int], error: CallError) -> None:
         if not self._complained:

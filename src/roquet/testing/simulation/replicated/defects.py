@@ -15,6 +15,7 @@ from roquet.broker.replication.confirmation import sync_set
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
+from roquet.broker.replication.control.machine_boot import note_boot
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
@@ -171,9 +172,8 @@ def unflushed_report() -> Iterator[None]:
 @contextmanager
 def trusted_log() -> Iterator[None]:
     """A broker whose machine lost its power takes its log for whole."""
-    note_boot = app.note_boot
 
-    def trust(*args: Any, **facts: bool) -> bool:
+    def trust(*args: Any, **facts: Any) -> bool:
         note_boot(*args, **facts)
         return True
 
