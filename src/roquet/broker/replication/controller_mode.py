@@ -115,6 +115,7 @@ class ControllerMode:
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
             is_log_whole=files.is_log_whole, on_whole=files.note_log_whole,
+            flush=message_log.flush.step,
         )  # fmt: skip
 
     def notice(self) -> None:

@@ -9,7 +9,7 @@ The tasks of each role change with the role (`role_tasks`): those of a master be
 fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHAService.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import msgspec
 
@@ -45,6 +45,7 @@ class RoleTransitions:
         *,
         is_log_whole: bool,
         on_whole: Callable[[], object],
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._role = role
         self._store = store
@@ -55,6 +56,8 @@ class RoleTransitions:
         self.may_be_elected = is_log_whole
         """Whether the log certainly has all that this broker has acknowledged."""
         self._on_whole = on_whole
+        self._flush = flush
+        """Brings the log to the disk."""
 
     async def lead(self, broker_id: int, step: LeadGroup) -> None:
         """Become master, fenced until a lease is granted. Raises StoreError."""
@@ -65,6 +68,9 @@ class RoleTransitions:
                 f"the log has epoch {self._epochs.latest} already: it cannot begin {step.epoch}"
             )
         raw.cut_torn()
+        # This broker is the only member of its set now: what was acknowledged before, and is in
+        # memory alone here, must not go with the power of its machine.
+        await self._flush()
         start = (
             raw.end if self._epochs.entries else raw.begin
         )  # a log without epochs gets its first
