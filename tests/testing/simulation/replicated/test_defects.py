@@ -17,7 +17,7 @@ SEEDS = {
     "outsider-election": 1,
     "learner-in-set": 6,
     "repeated-epoch": 1,
-    "unflushed-report": 25,
+    "unflushed-report": 51,
     "trusted-log": 20,
     "forgotten-epoch": 10,
 }
