@@ -117,7 +117,7 @@ kill-spark: install ## kill -9 of driver, Java, worker and broker under archives
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
-sim: install ## clusters that live and die, and days that pass, in virtual time (SIM_SEEDS)
+sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
 
 interop: install ## against genuine clients and the genuine broker, where they can run

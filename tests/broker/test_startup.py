@@ -249,11 +249,12 @@ async def test_a_damaged_note_of_a_pop_keeps_no_replica_from_leading() -> None:
         topic = names.revive_topic(master.config.cluster_name)
         host = master.broker.log.ingest.store_host
         draft = Draft(topic, 0, b"no checkpoint", b"TAGS\x01ck\x02", store_host=host)
-        master.broker.log.store.append(draft, 0)
+        master.broker.log.store.append(draft, this_loop().clock.now_ms())
         raw = master.broker.log.store.raw
         copied = bytes(raw.read(0, raw.end))
     async with BrokerServer(config_of(**REPLICA), this_loop().clock) as server:
         broker = server.broker
+        await asyncio.sleep(1)
         broker.log.store.raw.append(0, copied)
         broker.replication.role.change(Role())
         await asyncio.sleep(1)

@@ -2,16 +2,15 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from roquet.store.config import StoreConfig
-from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.layout import ENTRY_SIZE
 from roquet.store.recovery.open_directory import OpenDirectory, open_directory
 from roquet.store.store import AppendResult, BatchColumns, Draft, Store
+from roquet.testing.power_loss_files import PowerLossFiles as PowerLossFiles
 from roquet.wire.records.record import ENTRY, decode_many, encode_properties
 
 MakeDraft = Callable[..., Draft]
@@ -38,85 +37,6 @@ SMALL = StoreConfig(
 def parts(rows: Sequence[Row]) -> BatchColumns:
     """A batch of these messages."""
     return BatchColumns(*zip(*rows, strict=True)) if rows else BatchColumns((), (), (), ())
-
-
-SECTOR_SIZE = 512
-"""Bytes that a disk writes wholly or not at all."""
-
-
-class PowerLossFiles(MemoryFiles):
-    """Files of which only synced bytes and names surely survive a loss of power."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.durable: dict[Path, bytes] = {}
-        self.named: set[Path] = set()
-        self.ghosts: dict[Path, bytes] = {}
-
-    def copy(self) -> "PowerLossFiles":
-        plain, twin = super().copy(), PowerLossFiles()
-        twin.contents, twin.blocks = plain.contents, plain.blocks
-        twin.durable, twin.named = dict(self.durable), set(self.named)
-        twin.ghosts = dict(self.ghosts)
-        return twin
-
-    def remove(self, path: Path) -> None:
-        for gone in [p for p in self.contents if p == path or path in p.parents]:
-            if gone in self.named:
-                self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))
-        super().remove(path)
-
-    def move(self, path: Path, target: Path) -> None:
-        for gone in [p for p in self.contents if path in p.parents and p in self.named]:
-            self.ghosts[gone] = self.durable.pop(gone, bytes(len(self.contents[gone])))
-        super().move(path, target)
-
-    def sync(self, path: Path, view: memoryview | None = None) -> None:
-        if path in self.contents:
-            self.durable[path] = bytes(self.contents[path])
-        else:
-            self.named |= {p for p in [*self.contents, *self.directories()] if p.parent == path}
-            self.ghosts = {p: data for p, data in self.ghosts.items() if p.parent != path}
-
-    def directories(self) -> set[Path]:
-        return {parent for path in list(self.contents) for parent in path.parents}
-
-    def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
-        super().replace(path, data, keep=keep)
-        self.durable[path] = data
-        self.named.add(path)
-
-    def after_power_loss(self, random: Random) -> "PowerLossFiles":
-        """The disk afterwards: everything synced, and random sectors of the rest."""
-        left = PowerLossFiles()
-        has_lost_names = False
-        for path, content in self.contents.items():
-            # File systems keep the order of names: those after a lost one are lost as well.
-            if any(p not in self.named for p in (path, *path.parents) if len(p.parts) > 2):
-                has_lost_names = has_lost_names or random.random() < 0.2
-                if has_lost_names:
-                    continue
-            now, then = bytes(content), self.durable.get(path, bytes(len(content)))
-            if isinstance(content, bytes):
-                left.contents[path] = then
-                continue
-            left.create(path, len(content))
-            view = left.map(path, len(content))
-            share = random.random()
-            for at in range(0, len(now), SECTOR_SIZE):
-                source = now if random.random() < share else then
-                view[at : at + SECTOR_SIZE] = source[at : at + SECTOR_SIZE]
-            left.blocks[path] = self.blocks.get(path, 0)
-        for path, ghost in self.ghosts.items():
-            if random.random() < 0.5:
-                left.remove(path)
-                left.create(path, len(ghost))
-                left.map(path, len(ghost))[:] = ghost
-                left.blocks[path] = len(ghost)
-        left.ghosts = {}
-        left.durable = {path: bytes(content) for path, content in left.contents.items()}
-        left.named = {*left.contents, *left.directories()}
-        return left
 
 
 class StoreDirectory:

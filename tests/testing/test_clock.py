@@ -92,3 +92,19 @@ def test_outside_virtual_time_there_is_no_virtual_loop() -> None:
 
     with pytest.raises(AssertionError, match="not virtual time"):
         asyncio.run(scene())
+
+
+@in_virtual_time
+async def test_on_a_slow_host_work_for_a_thread_takes_its_time() -> None:
+    loop = this_loop()
+    loop.executor_ms["slow"] = 700
+    with loop.network.host("slow"):
+        assert await asyncio.to_thread(lambda: 7) == 7
+        assert loop.clock.monotonic_ms() == 700
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.to_thread(lambda: 1 / 0)
+        for work in (lambda: 7, lambda: 1 / 0):
+            loop.run_in_executor(None, work).cancel()  # it is done all the same
+    await asyncio.sleep(1)
+    assert await asyncio.to_thread(lambda: 8) == 8
+    assert loop.clock.monotonic_ms() == 2_400

@@ -1,6 +1,7 @@
 """The network in memory: what protocols see of each other through it."""
 
 import asyncio
+from contextvars import Context, copy_context
 
 import pytest
 from tests.testing.conftest import Pair, RecordingProtocol
@@ -9,6 +10,7 @@ from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.testing.network import DEFAULT_HOST, Network
 from roquet.wire.calls.route import GetKV, ValueReply
 
 
@@ -174,3 +176,42 @@ async def test_one_direction_alone_can_be_held_back(pair: Pair) -> None:
     network.heal()
     await connecting
     assert far.text == b"held"
+
+
+@in_virtual_time
+async def test_hosts_that_rejoin_get_what_was_held_back_and_others_do_not(pair: Pair) -> None:
+    network = this_loop().network
+    near, far = await pair(network)
+    network.partition("127.0.0.1", "10.0.0.1")
+    network.partition_one_way("10.0.0.1", "127.0.0.1")
+    network.partition("10.0.0.8", "10.0.0.9")
+    near.transport.write(b"there")
+    far.transport.write(b"back")
+    await asyncio.sleep(100)
+    assert (near.text, far.text) == (b"", b"")
+    network.rejoin("127.0.0.1", "10.0.0.1")
+    await asyncio.sleep(0.001)
+    assert (near.text, far.text) == (b"back", b"there")
+    assert network.is_partitioned("10.0.0.8", "10.0.0.9")
+
+
+@in_virtual_time
+async def test_peers_of_a_silent_host_learn_of_its_end_once_it_is_back(pair: Pair) -> None:
+    network = this_loop().network
+    near, _far = await pair(network)
+    network.silence("10.0.0.1")
+    near.transport.write(b"anyone?")
+    await asyncio.sleep(10)
+    network.revive("10.0.0.1")
+    assert near.events == []
+    near.transport.write(b"and now?")
+    await asyncio.sleep(0.001)
+    assert near.events == ["lost: [Errno 104] connection reset by peer"]
+
+
+@in_virtual_time
+async def test_a_context_knows_its_host() -> None:
+    with this_loop().network.host("10.0.0.7"):
+        context = copy_context()
+    assert Network.host_of(context) == "10.0.0.7"
+    assert Network.host_of(Context()) == DEFAULT_HOST

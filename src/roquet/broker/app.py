@@ -30,7 +30,7 @@ from roquet.broker.operations.replica_tables import (
     metadata_copy,
 )
 from roquet.broker.replication.acting_master import LOOK_MS
-from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot
+from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot, note_whole
 from roquet.broker.replication.copies.metadata_copy import MetadataCopy
 from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
@@ -149,9 +149,12 @@ class BrokerServer:
         environment, config = self._environment, self.config
         if config.store_dir is None or not config.controller_mode:
             return environment
-        is_whole = note_boot(environment.files_or_default(), config.store_dir, self._boot_id)
+        place = environment.files_or_default(), config.store_dir, self._boot_id
         is_flushed = config.sync_flush and config.replica_ack is ReplicaAck.FLUSHED
-        return replace(environment, is_log_whole=is_whole or is_flushed or config.trust_log)
+        is_whole = note_boot(*place, is_flushed=is_flushed, is_trusted=config.trust_log)
+        return replace(
+            environment, is_log_whole=is_whole, note_log_whole=partial(note_whole, *place)
+        )
 
     def _obey_controller(self, running: AsyncExitStack, loops: "_Loops") -> None:
         """Let the controller decide what this broker is, if there is one."""

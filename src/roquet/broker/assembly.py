@@ -4,6 +4,7 @@ store ─▶ tables ─▶ log ─▶ coordination ─▶ delivery ─▶ contro
 """
 
 import os
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -75,6 +76,10 @@ MEMORY_GUESSED: Final = 8 * 1024**3
 """Bytes of a machine that does not say how many it has."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that a broker is built from, besides its store."""
 
@@ -85,6 +90,8 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
     """None are real files, or those in memory for a broker without a directory."""
     is_log_whole: bool = True
     """Whether the log has all that an earlier process appended: the machine was not lost since."""
+    note_log_whole: Callable[[], object] = _nothing
+    """Called once the log has all again."""
 
     def files_or_default(self) -> Files:
         """The files that the broker uses."""
@@ -175,6 +182,7 @@ def _with_controller(
             epochs=EpochFile(config.epoch_file or directory / EPOCH_FILE_NAME, files),
             identity=IdentityFile(config.identity_file or directory / IDENTITY_FILE_NAME, files),
             is_log_whole=environment.is_log_whole,
+            note_log_whole=environment.note_log_whole,
         ),
     )
     return Replication(

@@ -17,13 +17,16 @@ SHOWN_MAX: Final = 5
 """Findings of one seed that are printed; `--json` has all."""
 
 ALL: Final = "all"
-"""The scenario that gives half of the seeds to each workload."""
+"""The scenario that shares the seeds among all workloads."""
 
 
 def simulate(
     *,
     scenario: Annotated[
-        str, typer.Option(help="What is simulated: day, balance, or all: half of the seeds each.")
+        str,
+        typer.Option(
+            help="What is simulated: balance, day, replicated; or all, which share the seeds."
+        ),
     ] = ALL,
     seeds: Annotated[int, typer.Option(min=1, help="How many courses of events.")] = 100,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
@@ -36,6 +39,8 @@ def simulate(
 
     `balance`: members that join, leave and die, brokers that are parted, slow or crash. `day`:
     hours of delay levels, delivery times, transactions and retries, with brokers that crash.
+    `replicated`: three brokers and a controller that die, lose their power, stand still and are
+    parted, and lose no acknowledged message.
 
     A seed always gives the same course of events:
     `roquet simulate --scenario day --first 17 --seeds 1 --trace`.
@@ -47,15 +52,17 @@ def simulate(
             output.echo(f"{name:20} {workload:8} {(defect_of.__doc__ or '').partition('.')[0]}")
         return
     work = _work(_workloads(scenario, defect), range(first, first + seeds))
-    failed = acknowledged = attempts = 0
+    failed = acknowledged = attempts = disturbances = 0
     for result in _run(work, defect, jobs or os.cpu_count() or 1, shown=not json):
         failed += bool(result.findings)
         acknowledged += result.acknowledged
         attempts += result.attempts
-        _print_result(result, json=json, trace=trace)
+        disturbances += result.disturbances
+        _print_result(result, defect, json=json, trace=trace)
     if not json:
         output.echo(
-            f"{_count(seeds)}, {acknowledged:,} messages acknowledged, {attempts:,} handlings: "
+            f"{_count(seeds)}, {disturbances:,} disturbances, {acknowledged:,} messages "
+            f"acknowledged, {attempts:,} handlings: "
             f"{f'{_count(failed)} with faults' if failed else 'no faults'}"
         )
     if failed:
@@ -91,7 +98,7 @@ def _count(seeds: int) -> str:
     return f"{seeds:,} seed{'s' if seeds > 1 else ''}"
 
 
-def _print_result(result: "SimulationResult", *, json: bool, trace: bool) -> None:
+def _print_result(result: "SimulationResult", defect: str, *, json: bool, trace: bool) -> None:
     """Print the result of one seed."""
     if json:
         fields = {"lines": result.lines} if trace else {}
@@ -99,6 +106,8 @@ def _print_result(result: "SimulationResult", *, json: bool, trace: bool) -> Non
             "scenario": result.workload,
             "seed": result.seed,
             "digest": result.digest,
+            "disturbances": result.disturbances,
+            "acknowledged": result.acknowledged,
             "faults": result.findings,
         }
         output.echo_json([{**summary, **fields}])
@@ -111,6 +120,11 @@ def _print_result(result: "SimulationResult", *, json: bool, trace: bool) -> Non
     if len(result.findings) > SHOWN_MAX:
         output.echo(
             f"{result.workload} seed {result.seed}: and {len(result.findings) - SHOWN_MAX} more"
+        )
+    if result.findings and not trace:
+        output.echo(
+            f"again: roquet simulate --scenario {result.workload} --first {result.seed} --seeds 1"
+            f"{f' --defect {defect}' if defect != 'none' else ''} --trace"
         )
 
 

@@ -58,7 +58,7 @@ class VirtualClock:
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop whose clock jumps to the next timer that is due, with a network in memory.
 
-    Work for executors runs on the loop's own thread, at once. Everything that happens depends on
+    Work for executors runs on the loop's own thread. Everything that happens depends on
     the program and the seed alone.
     """
 
@@ -68,6 +68,8 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         # asyncio's default, a nanosecond, is lost in the floats of a year: timers would never run.
         self._clock_resolution = 1e-6
         self.network = Network(self, Random(seed))
+        self.executor_ms: dict[str, int] = {}
+        """Ms that work for executors takes on slow hosts; none elsewhere."""
 
     def time(self) -> float:
         """The virtual clock's time."""
@@ -84,13 +86,25 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, _: Any, func: Callable[..., T], *args: Any
     ) -> asyncio.Future[T]:
-        """Call the function at once, on this thread."""
+        """Call the function on this thread: at once, or on a slow host after a while."""
         future: asyncio.Future[T] = self.create_future()
-        try:
-            future.set_result(func(*args))
-        except Exception as error:
-            future.set_exception(error)
+        if delay_ms := self.executor_ms.get(Network.this_host(), 0):
+            self.call_later(delay_ms / 1000, _complete, future, func, *args)
+        else:
+            _complete(future, func, *args)
         return future
+
+
+def _complete(future: asyncio.Future[T], func: Callable[..., T], *args: Any) -> None:
+    """Give a future the result of a function, even if nobody waits for it any more."""
+    try:
+        result = func(*args)
+    except Exception as error:
+        if not future.done():
+            future.set_exception(error)
+    else:
+        if not future.done():
+            future.set_result(result)
 
 
 class _JumpingSelector(selectors.DefaultSelector):

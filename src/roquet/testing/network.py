@@ -8,7 +8,7 @@ import asyncio
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, copy_context
+from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, Final
 
@@ -49,6 +49,11 @@ class Network:
         """The host of the running code."""
         return _host.get()
 
+    @staticmethod
+    def host_of(context: Context) -> str:
+        """The host of code that runs in a context."""
+        return context.get(_host, DEFAULT_HOST)
+
     @contextmanager
     def host(self, name: str) -> Iterator[None]:
         """Run code, and the tasks that it starts, on a host: it listens and connects from there."""
@@ -84,8 +89,9 @@ class Network:
         self.kill(host)
 
     def revive(self, host: str) -> None:
-        """Let a process run on a killed host again."""
+        """Let a process run on a killed or silenced host again."""
         self._dead.discard(host)
+        self._silent.discard(host)
 
     def partition(self, one: str, other: str) -> None:
         """Hold back all bytes between two hosts; neither sees an error."""
@@ -103,10 +109,20 @@ class Network:
         self._parted.clear()
         self._muted.clear()
         self._slow.clear()
+        self._release()
+
+    def rejoin(self, one: str, other: str) -> None:
+        """End the partition between two hosts, in both directions; held back bytes arrive."""
+        self._parted.discard(frozenset((one, other)))
+        self._muted -= {(one, other), (other, one)}
+        self._release()
+
+    def _release(self) -> None:
+        """Let connects and bytes go on that were held back, if they may."""
         self._healed.set()
         self._healed.clear()
         for transport in self._transports:
-            transport.pump()
+            transport.pump_soon()
 
     def drop(self, one: str, other: str) -> None:
         """Break every connection between two hosts; both ends see an error."""

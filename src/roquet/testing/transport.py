@@ -81,7 +81,11 @@ class MemoryTransport(asyncio.Transport):
             arrival = max(arrival, self._inbox[-1][0])
         self._inbox.append((arrival, data))
         self._unread += len(data or b"")
-        self._loop.call_at(arrival, self.pump)
+        self._loop.call_at(arrival, self.pump, context=self._context)
+
+    def pump_soon(self) -> None:
+        """Give the protocol what has arrived, in the next turn of the loop."""
+        self._loop.call_soon(self.pump, context=self._context)
 
     def pump(self) -> None:
         """Give the protocol what has arrived."""
@@ -138,8 +142,9 @@ class MemoryTransport(asyncio.Transport):
             self._inbox.clear()
             self._unread = 0
             self._network.remove(self)
-            self._loop.call_soon(self._call_on_host, self._protocol.connection_lost, error)
-            self._loop.call_soon(self._other.peer_has_read)
+            lost = self._protocol.connection_lost
+            self._loop.call_soon(self._call_on_host, lost, error, context=self._context)
+            self._loop.call_soon(self._other.peer_has_read, context=self._other._context)
 
     def is_closing(self) -> bool:
         """Whether it has ended or is closing."""

@@ -51,6 +51,8 @@ class ControlledParts:
             filters=FilterCache(),
             memory=1 << 30,
         )
+        self.noted_whole: list[bool] = []
+        """One for each time that the log was noted to be whole again."""
         self.mode = ControllerMode(
             self.log,
             self.settings,
@@ -59,6 +61,7 @@ class ControlledParts:
                 epochs=EpochFile(Path("/data/epochFileCheckpoint"), self.files),
                 identity=IdentityFile(Path("/data/brokerIdentity"), self.files),
                 is_log_whole=is_log_whole,
+                note_log_whole=lambda: self.noted_whole.append(True),
             ),
         )
         self.transitions = self.mode.transitions

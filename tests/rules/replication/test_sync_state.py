@@ -28,6 +28,7 @@ def test_old_and_new_members_acknowledge_until_the_result_is_known() -> None:
     shrinking = TRIO.propose(frozenset({1}))
     assert shrinking.acknowledging == {1, 2, 3}, "nobody leaves before the controller agrees"
     assert TRIO.acknowledging == {1, 2, 3}
+    assert [state.size_min for state in (growing, shrinking, TRIO)] == [1, 1, 3]
 
 
 def test_one_change_is_asked_for_at_a_time() -> None:

@@ -13,6 +13,6 @@ def test_a_defect_is_planted_by_name() -> None:
 
 
 def test_every_defect_belongs_to_a_workload_and_says_what_it_is() -> None:
-    assert list(WORKLOADS) == ["balance", "day"]
+    assert list(WORKLOADS) == ["balance", "day", "replicated"]
     assert {workload for workload, _ in DEFECTS.values()} == set(WORKLOADS)
     assert all(defect.__doc__ for _, defect in DEFECTS.values())

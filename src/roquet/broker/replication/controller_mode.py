@@ -3,7 +3,7 @@
 epochs, sync-state set, confirmed view ─▶ streams with epochs ─▶ transitions ─▶ failover
 """
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from random import Random
 from typing import Any
 
@@ -21,7 +21,7 @@ from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.broker.replication.control.failover import Failover
 from roquet.broker.replication.control.failover_context import FailoverContext, FailoverSettings
 from roquet.broker.replication.control.master_locator import MasterLocator
-from roquet.broker.replication.control.set_proposals import SetProposals
+from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
 from roquet.broker.replication.control.transitions import RoleTransitions
 from roquet.broker.replication.role import Role, RoleCell
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
@@ -56,6 +56,8 @@ class ReplicationFiles(msgspec.Struct, frozen=True, kw_only=True):
     identity: IdentityFile
     is_log_whole: bool
     """Whether the log certainly has all that was appended before the start."""
+    note_log_whole: Callable[[], object]
+    """Called once it has all again."""
 
 
 class ControllerMode:
@@ -74,6 +76,7 @@ class ControllerMode:
         self._settings = settings
         self._clock = clock
         self._files = files
+        self._flush = message_log.flush
         self._failover: Failover | None = None
         self.role = RoleCell(FENCED)
         self.epochs = EpochLog(files.epochs)
@@ -111,7 +114,8 @@ class ControllerMode:
         )  # fmt: skip
         self.transitions = RoleTransitions(
             self.role, store, self.epochs, self.sync_set, self.view, self.stream_client,
-            is_log_whole=files.is_log_whole,
+            is_log_whole=files.is_log_whole, on_whole=files.note_log_whole,
+            flush=message_log.flush.step,
         )  # fmt: skip
 
     def notice(self) -> None:
@@ -147,8 +151,7 @@ class ControllerMode:
             clock,
             lambda: failover.standing.leading,
             lambda: settings.config.ha_behind_max,
-            failover.notice,
-            failover.resign,
+            LeadDuties(flush=self._flush.step, on_refused=failover.notice, resign=failover.resign),
         )
         yield failover.serve()
         yield proposals.serve()

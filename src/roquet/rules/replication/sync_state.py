@@ -34,6 +34,12 @@ class SyncState(msgspec.Struct, frozen=True, kw_only=True):
         """Members whose logs have to hold a message before it is confirmed."""
         return self.members | (self.proposed or frozenset())
 
+    @property
+    def size_min(self) -> int:
+        """Number of members at least, whether the change that is asked for was made or not."""
+        proposed = self.members if self.proposed is None else self.proposed
+        return min(len(self.members), len(proposed))
+
     def propose(self, members: frozenset[int]) -> "SyncState":
         """State once a change is asked for; the request has this state's version."""
         assert self.proposed is None, "the result of one change comes before the next"

@@ -6,6 +6,7 @@ since the start of the simulation.
 
 import hashlib
 from collections.abc import Callable
+from enum import Enum
 
 import msgspec
 
@@ -42,7 +43,7 @@ class Disturbance(msgspec.Struct, frozen=True):
     """A fault that took effect, or a broker that came back (`fault` is None)."""
 
     at_ms: int
-    fault: Fault | None
+    fault: Enum | None
     hosts: tuple[str, ...]
 
 
@@ -100,7 +101,7 @@ class History:
 
     # Faults.
 
-    def disturb(self, fault: Fault | None, *hosts: str) -> None:
+    def disturb(self, fault: Enum | None, *hosts: str) -> None:
         """Note that a fault took effect; checks excuse some findings soon after one."""
         self.disturbances.append(Disturbance(self.now_ms(), fault, hosts))
         self.say(f"** {fault.name if fault else 'back:'} {' '.join(hosts)}".rstrip())

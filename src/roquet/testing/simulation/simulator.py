@@ -8,6 +8,7 @@ virtual time and the history are the same for all.
 
 import asyncio
 import gc
+import warnings
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import ClassVar, Protocol
@@ -17,7 +18,6 @@ import msgspec
 
 from roquet.client.connection import open_consumers
 from roquet.testing import clock
-from roquet.testing.simulation.cluster import SimulatedCluster
 from roquet.testing.simulation.history import History
 from roquet.testing.simulation.patching import patched
 
@@ -32,6 +32,13 @@ class AgendaItem(msgspec.Struct, frozen=True):
     act: Callable[[], Awaitable[None]]
 
 
+class StartableCluster(Protocol):
+    """Servers of a simulation."""
+
+    async def start(self) -> None:
+        """Start them, and return once they serve."""
+
+
 class Workload(Protocol):
     """Messages for a simulated cluster, and checks of what became of them."""
 
@@ -44,8 +51,11 @@ class Workload(Protocol):
         """The events so far."""
 
     @property
-    def cluster(self) -> SimulatedCluster:
+    def cluster(self) -> StartableCluster:
         """The cluster that it runs on."""
+
+    def observed(self) -> AbstractContextManager[None]:
+        """Observe what the checks need; entered for as long as the workload runs."""
 
     async def start(self) -> None:
         """Start the first clients, on a cluster that serves."""
@@ -76,6 +86,8 @@ class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
     """Handlings of messages."""
     acknowledged: int
     """Messages that brokers acknowledged."""
+    disturbances: int
+    """Faults that took effect, and members that came or left."""
 
 
 def simulate(
@@ -88,22 +100,25 @@ def simulate(
         await run(workload)
         return _result(workload, seed)
 
-    with defect(), isolated_clients():
+    with defect(), isolated_clients(), warnings.catch_warnings():
+        # Processes that are killed leave coroutines whose tasks never had their first turn.
+        warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
         result = clock.run(main(), seed=seed)
-    gc.collect()  # frees the brokers' files in memory now; left alone, a few seeds fill gigabytes
+        gc.collect()  # frees the brokers' files now; left alone, a few seeds fill gigabytes
     return result
 
 
 async def run(workload: Workload) -> None:
     """Run a workload from the first broker to the last line."""
-    await workload.cluster.start()
-    await workload.start()
-    for item in workload.agenda():
-        await workload.wait_until(item.at_ms)
-        await item.act()
-    is_settled = await workload.settle()
-    workload.history.say("settled" if is_settled else "not settled")
-    await asyncio.sleep(workload.aftermath_ms / 1000)
+    with workload.observed():
+        await workload.cluster.start()
+        await workload.start()
+        for item in workload.agenda():
+            await workload.wait_until(item.at_ms)
+            await item.act()
+        is_settled = await workload.settle()
+        workload.history.say("settled" if is_settled else "not settled")
+        await asyncio.sleep(workload.aftermath_ms / 1000)
 
 
 def _result(workload: Workload, seed: int) -> SimulationResult:
@@ -116,6 +131,7 @@ def _result(workload: Workload, seed: int) -> SimulationResult:
         lines=tuple(history.lines),
         attempts=len(history.attempts),
         acknowledged=len(history.acknowledged),
+        disturbances=sum(each.fault is not None for each in history.disturbances),
     )
 
 

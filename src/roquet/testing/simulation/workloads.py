@@ -7,17 +7,27 @@ from typing import Final
 
 from roquet.testing.simulation.balance import defects as balance_defects
 from roquet.testing.simulation.balance.workload import BalanceWorkload
+from roquet.testing.simulation.replicated import defects as replicated_defects
+from roquet.testing.simulation.replicated.workload import ReplicatedWorkload
 from roquet.testing.simulation.simulator import PlantedDefect, SimulationResult, Workload, simulate
 from roquet.testing.simulation.timed import defects as timed_defects
 from roquet.testing.simulation.timed.workload import TimedWorkload
 
 WORKLOADS: Final[Mapping[str, Callable[[int], Workload]]] = MappingProxyType(
-    {BalanceWorkload.name: BalanceWorkload.of_seed, TimedWorkload.name: TimedWorkload.of_seed}
+    {
+        BalanceWorkload.name: BalanceWorkload.of_seed,
+        TimedWorkload.name: TimedWorkload.of_seed,
+        ReplicatedWorkload.name: ReplicatedWorkload.of_seed,
+    }
 )
 
 DEFECTS: Final[Mapping[str, tuple[str, PlantedDefect]]] = MappingProxyType(
     {name: (BalanceWorkload.name, defect) for name, defect in balance_defects.DEFECTS.items()}
     | {name: (TimedWorkload.name, defect) for name, defect in timed_defects.DEFECTS.items()}
+    | {
+        name: (ReplicatedWorkload.name, defect)
+        for name, defect in replicated_defects.DEFECTS.items()
+    }
 )
 """By name: the workload that finds it, and the defect."""
 

@@ -86,8 +86,20 @@ async def test_with_too_few_in_sync_a_message_is_refused_unless_it_does_not_wait
         acknowledgements.check()
     acknowledgements.check(waits=False)
     parts.mode.sync_set.propose(frozenset({1, 2}))
+    assert acknowledgements.is_short, "nobody knows yet whether the second one is a member"
+    parts.mode.sync_set.adopt(frozenset({1, 2}), 2)
     assert not acknowledgements.is_short
     acknowledgements.check()
+
+
+@in_virtual_time
+async def test_a_message_whose_members_leave_before_they_have_it_is_not_acknowledged() -> None:
+    parts = await leading(2)
+    waits = asyncio.create_task(parts.mode.acknowledgements.status(parts.append()))
+    await asyncio.sleep(0.1)
+    parts.mode.sync_set.propose(frozenset({1}))
+    parts.mode.sync_set.adopt(frozenset({1}), 2)
+    assert await waits is PutStatus.FLUSH_SLAVE_TIMEOUT
 
 
 @in_virtual_time

@@ -294,6 +294,23 @@ async def test_a_broker_that_was_alone_leads_on_though_its_log_may_lack_somethin
         assert scene.controller.count(calls.ElectMaster) >= 1
 
 
+@in_virtual_time
+async def test_a_broker_that_was_elected_while_its_machine_was_lost_does_not_lead(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.roles.may_be_elected = False
+    scene.controller.leads(1, 5, 1)
+    async with running(scene):
+        await scene.sleep(5)
+        assert scene.roles.steps == []
+        assert scene.controller.count(BrokerHeartbeat) == 0
+        assert caplog.text.count("was elected in epoch 5, and its log may lack messages") == 1
+        scene.controller.leads(2, 6, 2)
+        await scene.sleep(2)
+        assert [type(step) for step in scene.roles.steps] == [FollowMaster]
+
+
 def _still_leads(scene: Scene) -> None:
     scene.controller.replies[calls.ElectMaster] = lambda _: calls.ElectMasterReply(
         code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST, master_broker_id=1

@@ -174,5 +174,21 @@ def test_heartbeats_are_sent_by_those_alone_who_may_be_elected() -> None:
     assert not standing.may_be_elected(is_log_whole=False)
     standing.view = GroupView(epoch=4, members=frozenset({1}))
     assert standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=5, members=frozenset({1}))  # an election found nobody
+    assert standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=6, master=1, members=frozenset({1}))  # by its own request
+    assert standing.may_be_elected(is_log_whole=False)
     standing.resigned = 4
     assert not standing.may_be_elected(is_log_whole=True)
+
+
+def test_a_broker_that_was_elected_in_absence_may_not_lead_without_a_whole_log() -> None:
+    standing = GroupStanding(4)
+    standing.own = ObeyedTerm(broker_id=1, epoch=4)
+    for view in (
+        GroupView(epoch=5, master=1, members=frozenset({1})),
+        GroupView(epoch=6, members=frozenset({1})),  # it was missed then
+    ):
+        standing.view = view
+        assert not standing.may_be_elected(is_log_whole=False)
+        assert standing.may_be_elected(is_log_whole=True)

@@ -9,8 +9,8 @@ import pytest
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient, OwnBroker
-from roquet.broker.replication.control.set_proposals import SetProposals
-from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed
+from roquet.broker.replication.control.set_proposals import LeadDuties, SetProposals
+from roquet.model.errors import CallError, CallRefused, CallTimeout, ConnectFailed, StoreFailed
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import ALL_OF_THE_SET
 from roquet.rules.replication.sync_state import ReplicaReportFacts, SentFrame, SyncState
@@ -63,10 +63,21 @@ class Scene:
         self.set.begin(1, SyncState(members=frozenset({1}), version=7), 100)
         self.controller = Controller()
         self.proposals = SetProposals(
-            self.set, self.controller, clock, lambda: self.term, lambda: 15_000, self._refused,
-            self.resigned.append,
-        )  # fmt: skip
+            self.set,
+            self.controller,
+            clock,
+            lambda: self.term,
+            lambda: 15_000,
+            LeadDuties(flush=self._flush, on_refused=self._refused, resign=self.resigned.append),
+        )
+        self.flushes: list[int] = []
+        """Requests that were made before each flush."""
+        self.on_flush: Callable[[], object] = lambda: None
         self.set.reported(ReplicaReportFacts(broker_id=2, report=100), SentFrame(100, 0))
+
+    async def _flush(self) -> None:
+        self.flushes.append(len(self.controller.asked))
+        self.on_flush()
 
     def _refused(self) -> None:
         self.refused += 1
@@ -238,3 +249,40 @@ async def test_a_new_term_begins_without_doubt_of_the_last_one() -> None:
     assert not await scene.proposals.step()
     assert scene.resigned == []
     assert scene.set.is_alone, "a refusal that nothing casts doubt on is taken as one"
+
+
+@in_virtual_time
+async def test_the_log_is_on_the_disk_before_a_member_leaves() -> None:
+    scene = Scene()
+    await scene.proposals.step()
+    assert scene.flushes == [], "a member that joins has all"
+    scene.set.disconnected(2)
+    await scene.proposals.step()
+    assert scene.flushes == [1], "before the second request"
+    assert scene.set.state.members == {1}
+
+
+@in_virtual_time
+async def test_nobody_leaves_while_the_disk_fails() -> None:
+    def fail() -> None:
+        raise StoreFailed("the disk is gone")
+
+    scene = Scene()
+    await scene.proposals.step()
+    scene.set.disconnected(2)
+    scene.on_flush = fail
+    assert not await scene.proposals.step()
+    assert scene.set.state == SyncState(members=frozenset({1, 2}), version=8)
+
+
+@in_virtual_time
+async def test_a_term_that_ends_while_the_log_is_flushed_proposes_nothing() -> None:
+    def depose() -> None:
+        scene.term = None
+
+    scene = Scene()
+    await scene.proposals.step()
+    scene.set.disconnected(2)
+    scene.on_flush = depose
+    assert not await scene.proposals.step()
+    assert len(scene.controller.asked) == 1

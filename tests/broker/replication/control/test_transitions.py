@@ -134,9 +134,10 @@ async def test_a_log_that_may_lack_something_is_whole_once_it_has_what_its_maste
     parts = ControlledParts(is_log_whole=False)
     assert not parts.transitions.may_be_elected
     parts.transitions.confirmed(100, 200)
-    assert not parts.transitions.may_be_elected
-    parts.transitions.confirmed(200, 200)
-    assert parts.transitions.may_be_elected
+    assert (parts.transitions.may_be_elected, parts.noted_whole) == (False, [])
+    for _ in range(2):
+        parts.transitions.confirmed(200, 200)
+    assert (parts.transitions.may_be_elected, parts.noted_whole) == (True, [True])
 
 
 @in_virtual_time
@@ -192,3 +193,12 @@ async def test_epochs_of_deleted_files_are_forgotten() -> None:
     await parts.transitions.lead(1, lead(3))
     parts.transitions.check_epochs()
     assert parts.mode.epochs.entries == (EpochEntry(3, 0),)
+
+
+@in_virtual_time
+async def test_the_log_of_a_new_master_is_on_the_disk_before_its_epoch_is_noted() -> None:
+    parts = ControlledParts()
+    end = parts.append(3)
+    assert parts.store.flushed_position < end
+    await parts.transitions.lead(1, lead(3))
+    assert parts.store.flushed_position == end

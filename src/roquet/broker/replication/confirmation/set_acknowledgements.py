@@ -52,8 +52,11 @@ class SetAcknowledgements:
 
     @property
     def in_sync(self) -> int:
-        """Number of logs in sync, the master's among them; 0 at a replica."""
-        return len(self._set.state.acknowledging)
+        """Number of logs in sync at least, the master's among them; 0 at a replica.
+
+        A member that is only asked for is none: another master might be elected without it.
+        """
+        return self._set.state.size_min
 
     @property
     def replicated(self) -> int:
@@ -82,8 +85,9 @@ class SetAcknowledgements:
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for.
 
-        FLUSH_SLAVE_TIMEOUT also for a master that may not acknowledge any more. Raises StoreFailed
-        once the disk has failed: whether the message survives is unknown.
+        FLUSH_SLAVE_TIMEOUT also for a master that may not acknowledge any more, and when too few
+        logs are left in sync: members have left meanwhile. Raises StoreFailed once the disk has
+        failed: whether the message survives is unknown.
         """
         began_ms, config = self._clock.monotonic_ms(), self._settings.config
         epoch = self._role.current.epoch
@@ -94,7 +98,7 @@ class SetAcknowledgements:
             position, began_ms + config.sync_flush_timeout
         )
         leads = self._role.current.is_master and self._role.current.epoch == epoch
-        may_acknowledge = leads and self._term.may_acknowledge(epoch)
+        may_acknowledge = leads and self._term.may_acknowledge(epoch) and not self.is_short
         return put_status(on_disk=on_disk, replicated=replicated and may_acknowledge)
 
 

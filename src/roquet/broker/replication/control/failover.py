@@ -17,7 +17,7 @@ from roquet.broker.replication.control.broker_id import obtain_id, register
 from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.log_records import logger
-from roquet.model.errors import CallRefused, RoquetError
+from roquet.model.errors import CallRefused, RoquetError, StoreError
 from roquet.rules.replication.role_change import (
     AdoptSet,
     AskForElection,
@@ -149,7 +149,7 @@ class Failover:
         if (view.master, view.epoch) == standing.leading == (view.master, standing.refused):
             await self._give_up()
         step = role_step(view, standing.own)
-        if step is None:
+        if step is None or (isinstance(step, LeadGroup) and self._must_refuse(step)):
             return
         own = standing.own
         if not isinstance(step, AdoptSet):  # late answers to heartbeats extend nothing from now on
@@ -162,6 +162,21 @@ class Failover:
             await self.heartbeats.step()
         elif isinstance(step, AskForElection):
             await self._ask_for_election(step)
+
+    def _must_refuse(self, step: LeadGroup) -> bool:
+        """Whether this broker must not lead: it was elected while its machine was lost."""
+        is_whole = self._context.transitions.may_be_elected
+        if self.standing.may_be_elected(is_log_whole=is_whole):
+            return False
+        self._complain(
+            StoreError(
+                f"this broker was elected in epoch {step.epoch}, and its log may lack messages "
+                "that were acknowledged, since its machine was lost: let the controller elect "
+                "another one (enableElectUncleanMaster) or, if there is none, start this one with "
+                "trust_log"
+            )
+        )
+        return True
 
     async def _give_up(self) -> None:
         """Lead no more in an epoch that cannot go on: another one is due.

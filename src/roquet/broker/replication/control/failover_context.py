@@ -97,6 +97,10 @@ class GroupStanding:
     def __init__(self, epoch: int) -> None:
         self.own = ObeyedTerm(broker_id=0, epoch=epoch)
         """Its id is 0 before it is known."""
+        self._log_epoch = epoch
+        """Last epoch of the log at the start."""
+        self._is_alone = False
+        """Whether the set was this broker alone at the start, and still is."""
         self.view: GroupView | None = None
         """Last answer of the controller."""
         self.refused: int | None = None
@@ -114,9 +118,18 @@ class GroupStanding:
     def may_be_elected(self, *, is_log_whole: bool) -> bool:
         """Whether heartbeats may be sent: who sends them may be elected.
 
-        A broker whose log may lack what it has acknowledged leads only if nobody else is in the
-        sync-state set.
+        A broker whose log may lack what it has acknowledged leads only if nobody else was in the
+        sync-state set when its machine was lost. In an epoch that its log does not have it was
+        elected afterwards, while others had all.
         """
         if self.resigned is not None:
             return False
-        return is_log_whole or (self.view is not None and self.view.members <= {self.own.broker_id})
+        return is_log_whole or (self.view is not None and self._was_alone(self.view))
+
+    def _was_alone(self, view: GroupView) -> bool:
+        """Whether the set has no other member since before this broker was started."""
+        # An election that found nobody has an epoch, too.
+        elected_in = view.epoch if view.master is not None else view.epoch - 1
+        self._is_alone |= elected_in <= self._log_epoch
+        self._is_alone &= view.members <= {self.own.broker_id}
+        return self._is_alone

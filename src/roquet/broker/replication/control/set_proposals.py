@@ -10,14 +10,17 @@ the change back. If its new member is gone for good, nothing would be acknowledg
 only a new epoch settles it, in which the controller refuses the old request.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
+
+import msgspec
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.controller_client import ControllerClient
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused
+from roquet.model.errors import CallError, CallRefused, StoreError
 from roquet.net.clock import Clock
+from roquet.rules.replication.sync_state import SyncState
 from roquet.wire.codes import ResponseCode
 
 log = logger(__name__)
@@ -42,6 +45,17 @@ REFUSALS: Final = frozenset(
 """Codes after which the request has certainly changed nothing."""
 
 
+class LeadDuties(msgspec.Struct, frozen=True):
+    """What a master does besides, for or after a proposal."""
+
+    flush: Callable[[], Awaitable[None]]
+    """Brings the log to the disk."""
+    on_refused: Callable[[], object]
+    """Called when another broker may lead, or the set may be another one."""
+    resign: Callable[[int], object]
+    """Called with the epoch that this broker is not to lead any more."""
+
+
 class SetProposals:
     """Asks for the set that there should be, in the term of this broker."""
 
@@ -52,21 +66,15 @@ class SetProposals:
         clock: Clock,
         term: Callable[[], tuple[int, int] | None],
         behind_max_ms: Callable[[], int],
-        on_refused: Callable[[], object],
-        resign: Callable[[int], object],
+        duties: LeadDuties,
     ) -> None:
-        """Propose nothing before there is a term: own id and epoch.
-
-        `on_refused` is called when another may lead, or the set may be another one; `resign` with
-        the epoch that this broker is not to lead any more.
-        """
+        """Propose nothing before there is a term: own id and epoch."""
         self._set = sync_set
         self._client = client
         self._clock = clock
         self._term = term
         self._behind_max_ms = behind_max_ms
-        self._on_refused = on_refused
-        self._resign = resign
+        self._duties = duties
         self._is_unanswered = False
         """Whether a request of this proposal may still be carried out, however late: then it is not
         taken back in this epoch."""
@@ -99,10 +107,16 @@ class SetProposals:
             return True
         if state.proposed is None:
             self._forget()
+        if not state.members <= wanted and not await self._has_flushed(term, state):
+            return False
         self._set.propose(wanted)
+        return await self._ask(term, state.version, wanted)
+
+    async def _ask(self, term: tuple[int, int], version: int, wanted: frozenset[int]) -> bool:
+        """Ask for a set that is proposed, and take over the answer; False without one."""
         master, epoch = term
         try:
-            answer = await self._client.alter_set(master, epoch, state.version, wanted)
+            answer = await self._client.alter_set(master, epoch, version, wanted)
         except CallError as error:
             if self._term() == term:
                 self._failed(epoch, wanted, error)
@@ -124,11 +138,25 @@ class SetProposals:
         """Begin another proposal."""
         self._is_unanswered, self._refusals = False, 0
 
+    async def _has_flushed(self, term: tuple[int, int], state: SyncState) -> bool:
+        """Bring the log to the disk before members leave; False if that fails or comes too late.
+
+        They may be the only ones besides this broker that have messages which are acknowledged and
+        in memory alone here. Once they have left, this broker would lead without these after a loss
+        of its power.
+        """
+        try:
+            await self._duties.flush()
+        except StoreError as error:
+            log.warning("members of the set cannot leave it: %s", error)
+            return False
+        return self._term() == term and self._set.state == state
+
     def _failed(self, epoch: int, wanted: frozenset[int], error: CallError) -> None:
         if not self._complained:
             self._complained = True
             log.warning("the controller has not made the set %s: %s", sorted(wanted), error)
-        self._on_refused()
+        self._duties.on_refused()
         if not _is_refusal(error):
             self._is_unanswered, self._refusals = True, 0
         elif not self._is_unanswered:
@@ -144,7 +172,7 @@ class SetProposals:
                 "whether the set %s was made cannot be known in epoch %d: another one is asked for",
                 sorted(wanted), epoch,
             )  # fmt: skip
-            self._resign(epoch)
+            self._duties.resign(epoch)
 
 
 def _is_refusal(error: CallError) -> bool:

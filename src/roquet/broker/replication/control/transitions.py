@@ -9,6 +9,8 @@ The tasks of each role change with the role (`role_tasks`): those of a master be
 fenced any more. Source: Apache RocketMQ 5.5.0, ReplicasManager and AutoSwitchHAService.
 """
 
+from collections.abc import Awaitable, Callable
+
 import msgspec
 
 from roquet.broker.replication.confirmation.sync_set import SyncSet
@@ -32,7 +34,7 @@ log = logger(__name__)
 class RoleTransitions:
     """Changes the role of one broker; see `failover_context.Transitions`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - the parts of a role
         self,
         role: RoleCell,
         store: Store,
@@ -42,6 +44,8 @@ class RoleTransitions:
         stream: StreamClient,
         *,
         is_log_whole: bool,
+        on_whole: Callable[[], object],
+        flush: Callable[[], Awaitable[None]],
     ) -> None:
         self._role = role
         self._store = store
@@ -51,6 +55,9 @@ class RoleTransitions:
         self._stream = stream
         self.may_be_elected = is_log_whole
         """Whether the log certainly has all that this broker has acknowledged."""
+        self._on_whole = on_whole
+        self._flush = flush
+        """Brings the log to the disk."""
 
     async def lead(self, broker_id: int, step: LeadGroup) -> None:
         """Become master, fenced until a lease is granted. Raises StoreError."""
@@ -61,13 +68,16 @@ class RoleTransitions:
                 f"the log has epoch {self._epochs.latest} already: it cannot begin {step.epoch}"
             )
         raw.cut_torn()
+        # This broker is the only member of its set now: what was acknowledged before, and is in
+        # memory alone here, must not go with the power of its machine.
+        await self._flush()
         start = (
             raw.end if self._epochs.entries else raw.begin
         )  # a log without epochs gets its first
         self._epochs.append(step.epoch, start)
         state = SyncState(members=step.members, version=step.set_version)
         self._set.begin(broker_id, state, raw.end)
-        self.may_be_elected = True
+        self._note_whole()
         self._role.change(
             Role(role=BrokerRole.SYNC_MASTER, broker_id=MASTER_ID, epoch=step.epoch, is_fenced=True)
         )
@@ -125,6 +135,12 @@ class RoleTransitions:
         """Show what the master says is confirmed, as far as it is here."""
         self._view.show(position)
         if position >= at_master:
+            self._note_whole()
+
+    def _note_whole(self) -> None:
+        """Note that the log has all that was ever acknowledged. Raises StoreError."""
+        if not self.may_be_elected:
+            self._on_whole()
             self.may_be_elected = True
 
     def check_epochs(self, _now_ms: int = 0) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from random import Random
 from typing import ClassVar, Final, Self
@@ -63,6 +64,10 @@ class BalanceWorkload:
     def of_seed(cls, seed: int) -> Self:
         """The workload of a seed."""
         return cls(draw_scenario(seed))
+
+    def observed(self) -> AbstractContextManager[None]:
+        """Observe nothing: the checks read what clients and servers tell."""
+        return nullcontext()
 
     async def start(self) -> None:
         """Let the first consumers join, and begin to send."""

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Self
@@ -64,6 +65,10 @@ class TimedWorkload:
     def of_seed(cls, seed: int) -> Self:
         """The workload of a seed."""
         return cls(draw_scenario(seed))
+
+    def observed(self) -> AbstractContextManager[None]:
+        """Observe nothing: the checks read what clients and servers tell."""
+        return nullcontext()
 
     async def start(self) -> None:
         """Start the producer, the members of the billing group, and the audit."""

@@ -1,0 +1,1 @@
+"""Replicated workload: three brokers of one name elect, lose and replace their master."""

@@ -1,0 +1,116 @@
+"""FrozenHosts: machines that stand still while time goes on, as after SIGSTOP.
+
+    freeze ──▶ callbacks of the host are held back: what arrives, timers, tasks ──▶ thaw: all run
+
+A host is known by the context of a callback, see `Network.host`. The others notice nothing but the
+silence: connections stay open, and what they send waits.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Callable
+from contextvars import Context
+from typing import Any
+
+from roquet.testing.clock import VirtualLoop
+from roquet.testing.network import Network
+
+
+class FrozenHosts:
+    """Freezes and thaws hosts of a virtual loop."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop: Any = loop  # ready handles and timers have no public name
+        self._held: dict[str, list[asyncio.Handle]] = {}
+        """Callbacks that were due, by host."""
+        self._timers: dict[str, list[asyncio.TimerHandle]] = {}
+        """Timers that have not been due before the host was frozen."""
+
+    @property
+    def hosts(self) -> list[str]:
+        """Hosts that are frozen now."""
+        return [*self._held]
+
+    def freeze(self, host: str) -> None:
+        """Let nothing of a host run from now on; nothing happens if it is frozen."""
+        if host in self._held:
+            return
+        if not self._held:
+            self._intercept()
+        self._held[host] = self._take_ready(host)
+        self._timers[host] = self._take_timers(host)
+
+    def thaw(self, host: str) -> None:
+        """Let a host go on: all that was due meanwhile runs at once, in its order."""
+        if host not in self._held:
+            return
+        held, timers = self._held.pop(host), self._timers.pop(host)
+        if not self._held:
+            del self._loop.call_soon, self._loop.call_at
+        self._loop._ready.extend(held)
+        for timer in timers:
+            if not timer.cancelled():
+                self._schedule(timer)
+
+    def _schedule(self, timer: Any) -> None:
+        heapq.heappush(self._loop._scheduled, timer)
+        timer._scheduled = True
+
+    def _take_ready(self, host: str) -> list[asyncio.Handle]:
+        """Take a host's callbacks out of the queue of the loop, whose length may not change."""
+        ready, taken = self._loop._ready, list[asyncio.Handle]()
+        for index, handle in enumerate(ready):
+            if Network.host_of(handle._context) == host:
+                taken.append(handle)
+                ready[index] = asyncio.Handle(_nothing, (), self._loop)
+        return taken
+
+    def _take_timers(self, host: str) -> list[asyncio.TimerHandle]:
+        scheduled = self._loop._scheduled
+        taken = [
+            timer
+            for timer in scheduled
+            if not timer.cancelled() and Network.host_of(timer._context) == host
+        ]
+        for timer in taken:
+            timer._scheduled = False
+        scheduled[:] = [timer for timer in scheduled if timer._scheduled]
+        heapq.heapify(scheduled)
+        return taken
+
+    def _intercept(self) -> None:
+        """Hold back new callbacks of frozen hosts: the loop has no hook, so methods are covered."""
+        loop = self._loop
+        call_soon, call_at = loop.call_soon, loop.call_at
+
+        def call_soon_unless_frozen(
+            callback: Callable[..., Any], *args: Any, context: Context | None = None
+        ) -> asyncio.Handle:
+            held = self._held.get(_host_of(context))
+            if held is None:
+                handle: asyncio.Handle = call_soon(callback, *args, context=context)
+            else:
+                handle = asyncio.Handle(callback, args, loop, context)
+                held.append(handle)
+            return handle
+
+        def call_at_unless_frozen(
+            when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+        ) -> asyncio.TimerHandle:
+            timers = self._timers.get(_host_of(context))
+            if timers is None:
+                timer: asyncio.TimerHandle = call_at(when, callback, *args, context=context)
+            else:
+                timer = asyncio.TimerHandle(when, callback, args, loop, context)
+                timers.append(timer)
+            return timer
+
+        loop.call_soon, loop.call_at = call_soon_unless_frozen, call_at_unless_frozen
+
+
+def _host_of(context: Context | None) -> str:
+    return Network.this_host() if context is None else Network.host_of(context)
+
+
+def _nothing() -> None:
+    """Do nothing."""

@@ -1,0 +1,189 @@
+"""Scenario of the replicated workload: a group's settings, and the faults that happen to it.
+
+Four kinds of settings, each with the faults under which its promise holds:
+
+    whole set        everybody in the set has each message; any fault, power losses one at a time
+    whole set alone  the same, and a master may be the only member; no losses of power
+    on disks         as the whole set, and on every disk: any loss of power
+    two of the set   two logs are enough; all faults happen to one broker, which loses no power
+"""
+
+from enum import Enum
+from random import Random
+from typing import Final
+
+import msgspec
+
+from roquet.testing.simulation.scenario import check_seed
+
+BROKERS: Final = 3
+
+MASTER: Final = 0
+"""In place of a broker's number: the master at that moment."""
+
+FIRST_FAULT_MS: Final = 500
+"""Messages are sent for so long before the first fault."""
+
+
+class Promise(Enum):
+    """Settings by which messages are acknowledged."""
+
+    WHOLE_SET = "whole set"
+    WHOLE_SET_ALONE = "whole set, perhaps the master alone"
+    ON_DISKS = "whole set, on disks"
+    TWO_OF_THE_SET = "two of the set"
+
+
+class ReplicaFault(Enum):
+    """Faults of a replicated group; the value is its text in lines."""
+
+    KILL = "is killed"
+    POWER_LOSS = "loses its power"
+    STOP = "is stopped in good order"
+    ROLLING_RESTART = "all brokers are started again, one after the other"
+    FREEZE = "stands still"
+    ISOLATE = "is parted from all servers"
+    PART_BROKER = "is parted from another broker"
+    PART_ONE_WAY = "is not heard by another broker"
+    PART_CONTROLLER = "is parted from the controller"
+    BLACKOUT = "goes down, and all others with it"
+    CUT = "loses its connections to another broker"
+    CUT_CONTROLLER = "loses its connection to the controller"
+    SLOW_NETWORK = "has a slow network"
+    SLOW_DISK = "has a slow disk"
+    WALL_CLOCK = "has a wall clock that jumps"
+    CONTROLLER_KILL = "the controller is killed"
+    CONTROLLER_FREEZE = "the controller stands still"
+
+
+FAULTS: Final = (
+    *(ReplicaFault.KILL,) * 4,
+    *(ReplicaFault.POWER_LOSS,) * 3,
+    *(ReplicaFault.FREEZE,) * 4,
+    *(ReplicaFault.ISOLATE,) * 2,
+    *(ReplicaFault.PART_CONTROLLER,) * 2,
+    *(ReplicaFault.CONTROLLER_KILL,) * 2,
+    ReplicaFault.BLACKOUT,
+    *(fault for fault in ReplicaFault if fault is not ReplicaFault.ROLLING_RESTART),
+)
+"""Faults to draw from, those that change the master more often; a restart of all is drawn apart."""
+
+WITHOUT_POWER_LOSS: Final = tuple(fault for fault in FAULTS if fault is not ReplicaFault.POWER_LOSS)
+
+AT_ONE_BROKER: Final = tuple(
+    fault for fault in WITHOUT_POWER_LOSS if fault is not ReplicaFault.BLACKOUT
+)
+
+
+class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
+    """A fault at a time."""
+
+    at_ms: int
+    """Since the group served for the first time."""
+    fault: ReplicaFault
+    broker: int
+    """Number of the broker that it happens to; `MASTER`: whoever leads then."""
+    other: int
+    """A broker beside it, as the distance from it: 1 or 2."""
+    length_ms: int
+    """How long it lasts; for a broker that dies, how long it is down."""
+
+
+class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a seed decides."""
+
+    seed: int
+    promise: Promise
+    sync_flush: bool
+    flushed_reports: bool
+    """Whether replicas acknowledge what is on their disks, not in memory."""
+    slave_reads: bool
+    has_learner: bool
+    """Whether the third broker only learns."""
+    has_store_file: bool
+    """Whether the controller keeps its state in a file, not in memory that survives it."""
+    lease_ms: int
+    heartbeat_timeout_ms: int
+    poll_ms: int
+    check_ms: int
+    behind_max_ms: int
+    slave_timeout_ms: int
+    housekeeping_ms: int
+    network_ms: tuple[int, int]
+    drifts: tuple[int, ...]
+    """Per mille by which the clock of each broker, and at last of the controller, is fast."""
+    loyal: tuple[int, ...]
+    """For each producer the broker that it always sends to; `MASTER`: whoever takes messages."""
+    faults: tuple[PlannedFault, ...]
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether everything that is acknowledged is on every member's disk."""
+        return self.sync_flush and self.flushed_reports
+
+    @property
+    def waits_for_all(self) -> bool:
+        """Whether acknowledgements wait for the whole sync-state set."""
+        return self.promise is not Promise.TWO_OF_THE_SET
+
+    @property
+    def members(self) -> frozenset[int]:
+        """Numbers of the brokers that may be in the set."""
+        return frozenset(range(1, BROKERS + 1 - self.has_learner))
+
+
+def draw_scenario(seed: int) -> ReplicatedScenario:
+    """Draw the scenario of a seed."""
+    check_seed(seed)
+    rng = Random(f"replicated {seed}")
+    promise = rng.choice((Promise.WHOLE_SET, Promise.WHOLE_SET, *Promise))
+    on_disks = promise is Promise.ON_DISKS
+    return ReplicatedScenario(
+        seed=seed,
+        promise=promise,
+        sync_flush=on_disks or rng.random() < 0.2,
+        flushed_reports=on_disks or rng.random() < 0.3,
+        slave_reads=rng.random() < 0.5,
+        has_learner=promise is not Promise.TWO_OF_THE_SET and rng.random() < 0.1,
+        has_store_file=rng.random() < 0.5,
+        lease_ms=rng.choice((600, 1_000, 2_000, 2_000)),
+        heartbeat_timeout_ms=rng.choice((1_500, 3_000, 3_000)),
+        poll_ms=rng.choice((1_000, 2_000, 5_000)),
+        check_ms=rng.choice((500, 2_000, 5_000)),
+        behind_max_ms=rng.choice((1_500, 5_000, 15_000)),
+        slave_timeout_ms=rng.choice((500, 1_500, 3_000)),
+        housekeeping_ms=rng.choice((3_000, 6_000, 12_000)),
+        network_ms=rng.choice(((0, 1), (0, 5), (1, 30))),
+        drifts=tuple(rng.choice((-5, 0, 0, 5)) for _ in range(BROKERS + 1)),
+        loyal=(MASTER, *(rng.choice((MASTER, 1, 2, 3)) for _ in range(3))),
+        faults=tuple(_draw_faults(rng, promise)),
+    )
+
+
+def _draw_faults(rng: Random, promise: Promise) -> list[PlannedFault]:
+    """Faults that often overlap: what one leaves half done, the next one meets."""
+    victim = rng.randint(1, BROKERS) if promise is Promise.TWO_OF_THE_SET else None
+    kinds = WITHOUT_POWER_LOSS if promise is Promise.WHOLE_SET_ALONE else FAULTS
+    kinds = AT_ONE_BROKER if victim else kinds
+    at_ms, faults = FIRST_FAULT_MS, list[PlannedFault]()
+    for _ in range(rng.randint(6, 20)):
+        at_ms += rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000)))
+        broker = victim or rng.choice((MASTER, MASTER, MASTER, 1, 2, 3))
+        length_ms = rng.randrange(20, rng.choice((300, 2_000, 4_500, 4_500)))
+        fault = PlannedFault(
+            at_ms=at_ms,
+            fault=rng.choice(kinds),
+            broker=broker,
+            other=rng.randint(1, BROKERS - 1),
+            length_ms=length_ms,
+        )
+        faults.append(fault)
+    if victim is None and rng.random() < 0.2:
+        at_ms += rng.randrange(3_000)
+        rolling = ReplicaFault.ROLLING_RESTART
+        faults.append(
+            PlannedFault(
+                at_ms=at_ms, fault=rolling, broker=1, other=1, length_ms=rng.randrange(500)
+            )
+        )
+    return faults

@@ -1,0 +1,249 @@
+"""Replicated workload: messages flow through a group whose brokers, network and clocks fail.
+
+start ─▶ load, more of it around each fault ─▶ the faults end ─▶ the group heals ─▶ checks
+"""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from random import Random
+from typing import ClassVar, Final, Self
+
+import msgspec
+
+from roquet.testing.clock import this_loop
+from roquet.testing.simulation.replicated import checks
+from roquet.testing.simulation.replicated.clients import (
+    PROBE,
+    TOPIC,
+    OffsetReader,
+    ReplicatedProducer,
+)
+from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
+from roquet.testing.simulation.replicated.faults import FaultInjector
+from roquet.testing.simulation.replicated.history import ReplicatedHistory
+from roquet.testing.simulation.replicated.observation import GroupObserver
+from roquet.testing.simulation.replicated.scenario import (
+    MASTER,
+    ReplicatedScenario,
+    draw_scenario,
+)
+from roquet.testing.simulation.replicated.servers import (
+    HOSTS,
+    LOG_FILE_SIZE,
+    ReplicatedServers,
+    host_of,
+)
+from roquet.testing.simulation.simulator import AgendaItem
+from roquet.wire.records.record import Record, whole_records
+
+BUSY_MS: Final = 15
+IDLE_MS: Final = 250
+"""Pauses of a producer near the beginning and the end of a fault, and at other times."""
+
+BEFORE_MS: Final = 60
+AFTER_MS: Final = 250
+"""Time before and after the beginning or the end of a fault in which producers are busy."""
+
+LOOK_MS: Final = 150
+"""Ms between two looks at all logs."""
+
+START_MS: Final = 15_000
+"""By then a group that has not elected anybody yet never will: faults begin all the same."""
+
+OPERATOR_MS: Final = 20_000
+"""Time after which an operator lets the controller elect another broker than the only member of the
+set, if that one was elected while its machine was lost, and must not lead."""
+
+HEAL_MS: Final = 60_000
+"""Time in which a group has to heal after the last fault: connections to a machine that is gone are
+given up after `housekeeping_ms`, and connecting again may wait for 3 s several times."""
+
+PRODUCER_HOST: Final = "10.0.3.1"
+READER_HOST: Final = "10.0.4.1"
+
+
+class ReplicatedWorkload:
+    """One scenario on one group."""
+
+    name: ClassVar[str] = "replicated"
+    aftermath_ms: ClassVar[int] = 0
+
+    def __init__(self, scenario: ReplicatedScenario) -> None:
+        self.scenario = scenario
+        loop = this_loop()
+        self._clock = loop.clock
+        self.history = ReplicatedHistory(loop.clock.monotonic_ms)
+        self.cluster = ReplicatedServers(scenario, self.history, loop)
+        self._prefix = ConfirmedPrefix(self.history)
+        self._observer = GroupObserver(scenario, self.cluster, self.history, self._prefix)
+        self._injector = FaultInjector(
+            scenario, self.cluster, self.history, self._prefix, loop, self._be_busy
+        )
+        self._busy_until_ms = 0
+        self._began_ms = 0
+        """When the group served for the first time."""
+        self._clients: list[asyncio.Task[None]] = []
+        self._is_healed = False
+
+    @classmethod
+    def of_seed(cls, seed: int) -> Self:
+        """The workload of a seed."""
+        return cls(draw_scenario(seed))
+
+    @contextmanager
+    def observed(self) -> Iterator[None]:
+        """Observe decisions of brokers and controller while it is entered."""
+        with self._observer.installed():
+            try:
+                yield
+            finally:  # the loop cannot end the tasks of frozen hosts
+                self._thaw()
+
+    def _thaw(self) -> None:
+        for host in self.cluster.frozen.hosts:
+            self.cluster.frozen.thaw(host)
+
+    async def start(self) -> None:
+        """Wait until all are in sync; then start producers, readers, and looks at the logs."""
+        self._describe()
+        while self.unhealed() is not None and self.history.now_ms() < START_MS:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        self._began_ms = self.history.now_ms()
+        for number, loyal in enumerate(self.scenario.loyal):
+            producer = self._producer(f"p{number}", None if loyal == MASTER else host_of(loyal))
+            self._clients.append(self.cluster.hosts.run(PRODUCER_HOST, producer.live()))
+        for host in HOSTS:
+            rng = Random(f"reader {self.scenario.seed} {host}")
+            reader = OffsetReader(host, self.history, self._clock, rng)
+            self._clients.append(self.cluster.hosts.run(READER_HOST, reader.live()))
+        self._clients.append(asyncio.create_task(self._look()))
+
+    def _describe(self) -> None:
+        """Write the scenario as lines, with each fault on its own."""
+        scenario = self.scenario
+        self.history.say(f"{msgspec.structs.replace(scenario, faults=())}")
+        for planned in scenario.faults:
+            self.history.say(f"{planned}")
+
+    def _producer(self, name: str, loyal: str | None) -> ReplicatedProducer:
+        return ReplicatedProducer(name, loyal, self.history, self._clock, self._pause_ms)
+
+    def _pause_ms(self) -> int:
+        return BUSY_MS if self.history.now_ms() < self._busy_until_ms else IDLE_MS
+
+    def _be_busy(self) -> None:
+        self._observer.look()
+        self._busy_until_ms = self.history.now_ms() + AFTER_MS
+
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_MS / 1_000)
+            self._observer.look()
+
+    def agenda(self) -> Sequence[AgendaItem]:
+        """Faults."""
+        return [
+            AgendaItem(self._began_ms + planned.at_ms, partial(self._injector.inject, planned))
+            for planned in self.scenario.faults
+        ]
+
+    async def wait_until(self, at_ms: int) -> None:
+        """Wait for the time of the next fault, with many messages under way when it comes."""
+        await self._sleep_until(at_ms - BEFORE_MS)
+        self._busy_until_ms = max(self._busy_until_ms, at_ms)
+        await self._sleep_until(at_ms)
+
+    async def _sleep_until(self, at_ms: int) -> None:
+        if (left_ms := at_ms - self.history.now_ms()) > 0:
+            await asyncio.sleep(left_ms / 1_000)
+
+    async def settle(self) -> bool:
+        """Wait until the group has healed, and the logs of all brokers are equal."""
+        await self._injector.end_all()
+        deadline_ms = self.history.now_ms() + HEAL_MS
+        prober = self._producer(PROBE, None)
+        while self.history.now_ms() < deadline_ms:
+            await asyncio.sleep(0.2)
+            if self.history.now_ms() > deadline_ms - HEAL_MS + OPERATOR_MS:
+                self._operate()
+            if self.unhealed() is None and await self._probe(prober):
+                break
+        for client in self._clients:
+            client.cancel()
+        for ended in await asyncio.gather(*self._clients, return_exceptions=True):
+            if not isinstance(ended, asyncio.CancelledError):
+                self.history.break_promise(f"client: it has ended with {ended!r}")
+        while self.history.now_ms() < deadline_ms and not self._is_healed:
+            self._is_healed = self.unhealed() is None and not self._differences()
+            await asyncio.sleep(0.2)
+        self._observer.look()
+        return self._is_healed
+
+    def _operate(self) -> None:
+        """Let another broker be elected where the only member of the set must not lead."""
+        members = [host_of(number) for number in self.cluster.group.in_sync]
+        mode = self.cluster.mode(members[0])
+        must_refuse = mode is not None and not mode.transitions.may_be_elected
+        if self.history.operated_ms is None and len(members) == 1 and must_refuse:
+            self.history.operate()
+            self.cluster.allow_unclean_election()
+
+    async def _probe(self, prober: ReplicatedProducer) -> bool:
+        number = self.history.now_ms()
+        probing = self.cluster.hosts.run(PRODUCER_HOST, prober.send(f"{PROBE}.{number}"))
+        return await probing
+
+    def _differences(self) -> list[str]:
+        return [*checks.unequal(self._logs())]
+
+    def _logs(self) -> dict[str, bytes]:
+        hosts = [host for host in HOSTS if self.cluster.mode(host) is not None]
+        return {host: self.cluster.log_of(host) for host in hosts}
+
+    def unhealed(self) -> str | None:
+        """Why the group does not count as healed; None: a master leads, and all are in sync."""
+        if not self.history.states:
+            return "nobody was ever elected"
+        if self.cluster.down:
+            return f"{' and '.join(self.cluster.down)} do not serve"
+        group, members = self.cluster.group, self.scenario.members
+        if group.in_sync != members:
+            return f"in sync are {sorted(group.in_sync)}, led by {group.master}"
+        mode = self.cluster.mode(self.cluster.master)
+        if mode is None or not mode.role.current.is_active:
+            return f"{group.master} does not lead"
+        if mode.sync_set.state.acknowledging != members:
+            return f"{group.master} takes {sorted(mode.sync_set.state.members)} for the set"
+        return None
+
+    def findings(self) -> Sequence[str]:
+        """Broken promises, see `checks`."""
+        history = self.history
+        unhealed = None if self._is_healed else self.unhealed() or "messages or logs are missing"
+        stored, doubled = None, list[str]()
+        if history.states and self.cluster.mode(self.cluster.master) is not None:
+            log = self.cluster.log_of(self.cluster.master)
+            stored, doubled = checks.stored_messages(records_of(log), TOPIC)
+        outcome = checks.ReplicatedOutcome(
+            offsets=history.offsets,
+            positions=history.positions,
+            seen=history.seen,
+            states=history.states,
+            operated_ms=history.operated_ms,
+            leases=history.leases,
+            roles=history.roles,
+            members=self.scenario.members,
+            stored=stored,
+            logs=self._logs() if self._is_healed else {},
+            unhealed=unhealed,
+        )
+        return [*history.broken, *doubled, *checks.findings(outcome)]
+
+
+def records_of(log: bytes) -> list[Record]:
+    """Records of a log; behind the last one of each file is a blank."""
+    starts = range(0, len(log), LOG_FILE_SIZE)
+    files = (log[start : start + LOG_FILE_SIZE] for start in starts)
+    return [record for file in files for record in whole_records(file, 0)[0]]

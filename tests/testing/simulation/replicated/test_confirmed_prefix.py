@@ -1,0 +1,61 @@
+"""Confirmed prefix: it grows, never changes, and is never cut."""
+
+import pytest
+
+from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix, first_difference
+from roquet.testing.simulation.replicated.history import ReplicatedHistory
+
+
+@pytest.fixture
+def history() -> ReplicatedHistory:
+    return ReplicatedHistory(lambda: 0)
+
+
+@pytest.fixture
+def prefix(history: ReplicatedHistory) -> ConfirmedPrefix:
+    return ConfirmedPrefix(history)
+
+
+def test_it_grows_with_what_anybody_confirms(
+    prefix: ConfirmedPrefix, history: ReplicatedHistory
+) -> None:
+    prefix.observe("a", b"onetwo?", 6)
+    prefix.observe("b", b"onetwothree", 3)
+    prefix.observe("b", b"onetwothree", 11)
+    prefix.observe("c", b"one", 9)
+    assert prefix.content == b"onetwothree"
+    assert history.broken == []
+
+
+def test_another_byte_in_it_is_found(prefix: ConfirmedPrefix, history: ReplicatedHistory) -> None:
+    prefix.observe("a", b"onetwo", 6)
+    prefix.observe("b", b"onetwx", 5)
+    assert history.broken == []
+    prefix.observe("b", b"onetxo!", 7)
+    (finding,) = history.broken
+    assert finding.startswith("fork: b calls 7 bytes confirmed, and byte 4")
+    assert prefix.content == b"onetwo"
+
+
+def test_a_cut_into_it_is_found(prefix: ConfirmedPrefix, history: ReplicatedHistory) -> None:
+    prefix.observe("a", b"onetwo", 6)
+    prefix.observe_cut("b", b"onetwothree", 6)
+    prefix.observe_cut("b", b"onexxxthree", 3)  # another log, which has to be cut
+    assert history.broken == []
+    prefix.observe_cut("b", b"onetw", 3)
+    (finding,) = history.broken
+    assert finding == "cut: b cuts its log at 3, and up to 5 it was confirmed"
+
+
+def test_what_is_forgotten_may_be_another(
+    prefix: ConfirmedPrefix, history: ReplicatedHistory
+) -> None:
+    prefix.observe("a", b"onetwo", 6)
+    prefix.forget(3)
+    prefix.observe("b", b"onexxx", 6)
+    assert (prefix.content, history.broken) == (b"onexxx", [])
+
+
+def test_the_first_difference_is_an_index() -> None:
+    assert first_difference(b"abc", b"abd") == 2
+    assert first_difference(b"ab", b"abd") == 2

@@ -1,0 +1,54 @@
+"""History of a replicated group: what is noted, and the lines that tell of it."""
+
+from roquet.rules.election.group import ReplicaGroup
+from roquet.testing.simulation.replicated.history import (
+    AcknowledgedOffset,
+    AcknowledgedPosition,
+    ReplicatedHistory,
+    RoleChange,
+    SeenMessage,
+)
+
+
+def history() -> ReplicatedHistory:
+    return ReplicatedHistory(lambda: 40)
+
+
+def test_a_broken_promise_is_noted_once() -> None:
+    noted = history()
+    noted.break_promise("fork: here")
+    noted.break_promise("fork: here")
+    assert (noted.broken, len(noted.lines)) == (["fork: here"], 1)
+
+
+def test_an_acknowledged_message_is_noted_with_its_place() -> None:
+    noted = history()
+    message = AcknowledgedOffset(body="p0.1", queue_id=1, offset=5, host="h", at_ms=40)
+    noted.acknowledged_at(message, 10)
+    assert noted.offsets == [message]
+    assert noted.acknowledged["p0.1"].began_ms == 10
+    assert noted.lines[-1].endswith("stored p0.1 1/5 by h")
+
+
+def test_decisions_leases_states_and_roles_are_kept() -> None:
+    noted = history()
+    position = AcknowledgedPosition(host="h", epoch=2, position=700, at_ms=40)
+    noted.decided(position)
+    noted.granted(1, 2, 600)
+    noted.saved(ReplicaGroup(cluster="c", name="g", replicas={}, master=1, master_epoch=2))
+    change = RoleChange(host="h", process=1, epoch=2, leads=True, at_ms=40)
+    noted.changed_role(change, "leads")
+    assert noted.positions == [position]
+    assert (noted.leases[0].at_ms, noted.leases[0].until_ms) == (40, 640)
+    assert noted.states[0].group.master == 1
+    assert noted.roles == [change]
+    assert noted.lines[-1].endswith("h leads in epoch 2")
+
+
+def test_messages_behind_a_position_are_forgotten() -> None:
+    noted = history()
+    for position in (100, 200, 300):
+        message = SeenMessage(body="b", queue_id=0, offset=0, position=position, host="h", at_ms=40)
+        noted.saw(message)
+    noted.forget_seen(200)
+    assert [message.position for message in noted.seen] == [100, 200]

@@ -1,0 +1,50 @@
+"""Scenarios of replicated groups: equal for a seed, and with faults that their promise bears."""
+
+import pytest
+
+from roquet.model.errors import UsageError
+from roquet.testing.simulation.replicated.scenario import (
+    MASTER,
+    Promise,
+    ReplicaFault,
+    draw_scenario,
+)
+
+DRAWN = [draw_scenario(seed) for seed in range(200)]
+
+
+def test_a_seed_draws_the_same_again() -> None:
+    assert draw_scenario(7) == DRAWN[7] != DRAWN[8]
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(UsageError, match="from 0 on"):
+        draw_scenario(-1)
+
+
+def test_every_promise_and_every_fault_is_drawn() -> None:
+    assert {scenario.promise for scenario in DRAWN} == set(Promise)
+    assert {planned.fault for scenario in DRAWN for planned in scenario.faults} == set(ReplicaFault)
+    assert {scenario.has_learner for scenario in DRAWN} == {True, False}
+
+
+def test_faults_are_in_order_of_time() -> None:
+    for scenario in DRAWN:
+        times = [planned.at_ms for planned in scenario.faults]
+        assert times == sorted(times)
+
+
+def test_power_is_lost_only_where_the_promise_bears_it() -> None:
+    for scenario in DRAWN:
+        loses = any(planned.fault is ReplicaFault.POWER_LOSS for planned in scenario.faults)
+        bears = scenario.promise in {Promise.WHOLE_SET, Promise.ON_DISKS}
+        assert bears or not loses
+        assert scenario.is_durable or scenario.promise is not Promise.ON_DISKS
+
+
+def test_where_two_logs_are_enough_all_faults_happen_to_one_broker() -> None:
+    chosen = [scenario for scenario in DRAWN if scenario.promise is Promise.TWO_OF_THE_SET]
+    for scenario in chosen:
+        assert not scenario.waits_for_all
+        assert len({planned.broker for planned in scenario.faults} - {MASTER}) == 1
+        assert scenario.members == {1, 2, 3}
