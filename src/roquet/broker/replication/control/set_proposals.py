@@ -46,7 +46,7 @@ REFUSALS: Final = frozenset(
 
 
 class LeadDuties(msgspec.Struct, frozen=True):
-    """What a master does besides, for or after a proposal."""
+    """Effects of a proposal at its master, apart from the request itself."""
 
     flush: Callable[[], Awaitable[None]]
     """Brings the log to the disk."""
