@@ -87,6 +87,7 @@ async def test_replicas_that_have_everything_are_in_sync_and_not_behind() -> Non
         running,
         admin,
     ):
+        await this_loop().clock.sleep(10_000)  # replicas of one host have reported twice
         await send(running, 3)
         rows = await replicas.statuses(admin)
         assert [(row.broker_id, row.is_master, row.is_in_sync) for row in rows] == [

@@ -374,6 +374,33 @@ def demo_page() -> str:
     )  # fmt: skip
 
 
+def failover_page() -> str:
+    from roquet.cli.demo.failover import report, timeline
+    from roquet.cli.demo.failover.facts import FailoverFacts
+    from roquet.cli.demo.failover.flight_table import TableCounts
+
+    broker, name = f"broker{HOSTILE}", f"killed{HOSTILE}"
+    fault = timeline.MasterFault(
+        name=name, at_ms=100, mended_ms=200, before=broker, after=broker, pause_ms=50
+    )
+    counts = TableCounts(messages=1, rows=1, conflicts=0, disordered=0, found=1)
+    state = timeline.BrokerState.LEADS
+    return report.html(
+        FailoverFacts(arrived=1, sent=1, failures=0, stored=1, table=counts, faults=[fault]),
+        timeline.FailoverTimeline(
+            brokers=[broker],
+            arrived_ms=[0],
+            acknowledged=[
+                timeline.Acknowledgement(row=0, queue_id=0, offset=0, at_ms=5, broker=broker)
+            ],
+            samples=[timeline.BrokerSample(at_ms=0, broker=broker, state=state, confirmed=1)],
+            faults=[fault],
+            moments=[(100, name)],
+            end_ms=500,
+        ),
+    )
+
+
 def lab_page() -> str:
     from roquet.lab import report, summary
     from roquet.lab.invariants import InvariantResult
@@ -404,6 +431,7 @@ PAGES: Final = MappingProxyType(
         "roquet.spark.jobs.audit.audit_page": audit_page,
         "roquet.lab.report": lab_page,
         "roquet.cli.balance.report": balance_page,
+        "roquet.cli.demo.failover.report": failover_page,
         "roquet.cli.demo.report": demo_page,
     }
 )

@@ -168,6 +168,7 @@ async def test_what_two_logs_acknowledged_is_in_both_when_both_processes_are_kil
     master = {**common, "brokerRole": "SYNC_MASTER", "inSyncReplicas": "2", "listenPort": str(port)}
     replica = {**common, "brokerRole": "SLAVE", "brokerId": "1", "listenPort": str(other)}
     replica["haMasterAddress"] = f"127.0.0.1:{stream}"
+    replica["haListenPort"] = str(unused_tcp_port_factory())  # the next port may be in use
     here, there = tmp_path / "master", tmp_path / "replica"
     with (
         broker_process(here, **master, haListenPort=str(stream)) as (address, first),

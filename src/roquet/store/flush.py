@@ -207,15 +207,16 @@ class Flusher:
         self,
         position: int,
         last_record: int,
-        ends: bytes,
+        ends: Callable[[], bytes],
         mark: IndexMark,
         queue_file_size: int,
         cut_log: Callable[[], None],
     ) -> None:
         """Lower the checkpoint to a position, if it is behind it, and cut the log there.
 
-        Flushes in other threads end before, or leave the checkpoint alone. Raises StoreFull with
-        nothing changed, and StoreFailed.
+        `ends` packs the file of queue ends: asked only if the checkpoint is lowered. Flushes in
+        other threads end before, or leave the checkpoint alone. Raises StoreFull with nothing
+        changed, and StoreFailed.
         """
         with self._cut_lock, self._failure_lock:
             self.check()
@@ -223,7 +224,7 @@ class Flusher:
                 checkpoint = self._checkpoint_at(
                     position, last_record, mark, queue_file_size, self._made_ms
                 )
-                self._save_with_ends(checkpoint, ends)
+                self._save_with_ends(checkpoint, ends())
             self._cuts += 1
             try:
                 cut_log()

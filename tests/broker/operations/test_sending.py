@@ -10,6 +10,7 @@ from roquet.broker.handlers.messages.send import send
 from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.handlers.messages.timer import recall
 from roquet.broker.handlers.messages.transaction import end as end_transaction
+from roquet.broker.handlers.messages.transaction import resume
 from roquet.broker.operations.sending import select_queue, send_refusal
 from roquet.model.errors import CallRefused, MessageIllegal, StoreFull
 from roquet.rules.replication.acknowledgement import NOT_ENOUGH_REMARK
@@ -18,7 +19,7 @@ from roquet.wire.call import Reply
 from roquet.wire.calls.reply import SendReplyMessage
 from roquet.wire.calls.send import SendBack
 from roquet.wire.calls.timer import Recall
-from roquet.wire.calls.transaction import EndTransaction
+from roquet.wire.calls.transaction import EndTransaction, ResumeCheck
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.message_id import parse_offset_message_id
 
@@ -107,6 +108,7 @@ async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_st
         delay_level=3,
         max_reconsume_times=16,
     )
+    resumed = ResumeCheck(msg_id=plain.msg_id)
     taken_back = Recall(topic="orders", recall_handle=timed.recall_handle, producer_group="pg")
     end = broker.log.store.end_position
     too_few.begin()
@@ -114,6 +116,7 @@ async def test_while_too_few_logs_are_in_sync_nothing_that_clients_ask_for_is_st
     assert refused(lambda: broker.bind(send_back)(back, peer))
     assert refused(lambda: broker.bind(end_transaction)(ends, peer))
     assert refused(lambda: broker.bind(recall)(taken_back, peer))
+    assert refused(lambda: broker.bind(resume)(resumed, peer))
     assert broker.log.store.end_position == end
     unsafe: Any = broker.bind(send)(message(properties="WAIT\x01false\x02"), peer)
     assert unsafe.code == 0, "its sender does not wait for replicas"

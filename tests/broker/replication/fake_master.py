@@ -20,9 +20,9 @@ from roquet.wire.calls.admin.inspection import (
     GetRequestModes,
 )
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply
-from roquet.wire.calls.admin.stats import GetHaStatus, HaStatus
+from roquet.wire.calls.admin.stats import GetHaStatus, GetRuntimeInfo, HaStatus
 from roquet.wire.calls.admin.topic import GetGroups, GetTopics, GroupsReply, TopicsReply
-from roquet.wire.calls.bodies import TopicsOfBroker
+from roquet.wire.calls.bodies import KVTable, TopicsOfBroker
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.timer import GetTimerCheckpoint, GetTimerMetrics, TimerMetricsBody
 from roquet.wire.fastjson import codec
@@ -35,7 +35,7 @@ class FakeMaster:
 
     def __init__(self, clock: Clock, port: int = 20_000) -> None:
         self.settings = "brokerClusterName=DefaultCluster\nbrokerName=broker-a\nbrokerId=0\n"
-        self.log_end = 0
+        self.log_begin = self.log_end = 0
         self.topics = TopicsOfBroker()
         self.groups = GroupTable()
         self.offsets = AllOffsets(data_version=DataVersion(counter=1))
@@ -77,6 +77,7 @@ class FakeMaster:
             GetHaStatus: lambda _: Reply(
                 body=codec.dumps(HaStatus(master_commit_log_max_offset=self.log_end))
             ),
+            GetRuntimeInfo: lambda _: Reply(body=codec.dumps(KVTable(table=self._bounds()))),
             GetTopics: lambda _: TopicsReply(
                 total_topic_num=len(self.topics.topic_config_table), body=codec.dumps(self.topics)
             ),
@@ -91,6 +92,10 @@ class FakeMaster:
             GetTimerMetrics: lambda _: Reply(body=codec.dumps(self.metrics)),
             ViewMessage: lambda call: self._record(call.offset),
         }
+
+    def _bounds(self) -> dict[str, str]:
+        begin, end = str(self.log_begin), str(self.log_end)
+        return {"commitLogMinOffset": begin, "commitLogMaxOffset": end}
 
     def _record(self, position: int) -> Reply:
         if position not in self.records:

@@ -99,7 +99,7 @@ async def trio(store: StoreLocation = "memory", **settings: Any) -> AsyncIterato
         made = Trio(running)
         await running.add_replica()
         await running.add_replica()
-        await this_loop().clock.sleep(8_000)
+        await this_loop().clock.sleep(11_000)  # replicas of one host have reported twice
         shows = UpdateNameServerSettings(body=b"supportActingMaster=true")
         await made.pool.call(running.namesrvs[0].address, shows)
         topic = CreateTopic(topic="orders", read_queue_nums=1, write_queue_nums=1, perm=6)

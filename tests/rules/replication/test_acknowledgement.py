@@ -135,8 +135,11 @@ def test_each_status_is_answered_with_apaches_code() -> None:
     assert all(code.name == name for name, code in codes.items())
 
 
-def connection(host: str, first: int, latest: int, log_end: int = 100) -> ConnectionReport:
-    return ConnectionReport(host=host, log_end=log_end, first=first, latest=latest)
+def connection(host: str, first: int, previous: int, log_end: int = 100) -> ConnectionReport:
+    latest = previous + 1
+    return ConnectionReport(
+        host=host, log_end=log_end, first=first, previous=previous, latest=latest
+    )
 
 
 @pytest.mark.parametrize(
@@ -145,8 +148,9 @@ def connection(host: str, first: int, latest: int, log_end: int = 100) -> Connec
         ({}, {}),
         ({1: connection("a", 1, 1)}, {1: 100}),
         ({1: connection("a", 1, 1), 2: connection("b", 2, 2)}, {1: 100, 2: 100}),
-        # The first one may be the same replica's, until it reports again.
+        # The first one may be the same replica's, until it has reported twice again.
         ({1: connection("a", 1, 1), 2: connection("a", 2, 2, 50)}, {2: 50}),
+        ({1: connection("a", 1, 1), 3: connection("a", 3, 3, 50)}, {3: 50}),
         ({1: connection("a", 1, 3), 2: connection("a", 2, 2, 50)}, {1: 100, 2: 50}),
         ({1: connection("a", 1, 3), 2: connection("a", 2, 2), 4: connection("a", 4, 5)}, {4: 100}),
     ],

@@ -685,6 +685,7 @@ def test_a_half_record_is_cut_off_without_a_look_at_the_queues(
     replica.flush_all(NOW)
     with monkeypatch.context() as patched:
         patched.setattr(ConsumeQueues, "get", visit)
+        patched.setattr(ConsumeQueues, "packed_ends", visit)
         replica.raw.cut_torn()
     assert (replica.raw.end, replica.raw.dispatched) == (end, end)
     copy(master, replica)

@@ -42,6 +42,8 @@ def check_in_sync(replication: Replication, call: SendCall | None = None) -> Non
 
     Raises CallRefused. `call` is a producer's send, which is taken all the same if it does not wait
     for replicas (its property waitStoreMsgOK); None: the message is the broker's own, and waits.
+    What is not asked here: checkpoints, acknowledgements and invisibility changes of pops, and what
+    services deliver. These are stored at the master alone; without them messages come again.
     """
     acknowledgements = replication.acknowledgements
     if acknowledgements.is_short:

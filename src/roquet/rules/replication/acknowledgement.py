@@ -122,18 +122,22 @@ class ConnectionReport(msgspec.Struct, frozen=True, kw_only=True):
     log_end: int
     first: int
     """Number of the connection's first report: the reports of all connections are counted."""
+    previous: int
+    """Number of the report before its last one; of the first while that is the only one."""
     latest: int
     """Number of its last report."""
 
 
 def reports_of_replicas(connections: Mapping[int, ConnectionReport]) -> dict[int, int]:
-    """Where logs end that are certainly those of different replicas, by connection.
+    """Where logs end that are those of different replicas, as far as hosts tell, by connection.
 
     A replica that lost its connection makes another one, and its master may not notice for up to
     haHousekeepingInterval that the first one is dead. So of the connections of a host those count
-    that have reported since the first report of the newest one. Another replica on that host counts
-    again with its next report: at once while messages come, or after haSendHeartbeatInterval. Two
-    connections of one replica are two replicas to Apache's master.
+    that have reported twice since the first report of the newest one: once may be the dead one's
+    last report, sent again by its kernel. Another replica on that host counts again at once while
+    messages come, or after twice haSendHeartbeatInterval. A replica that comes back from another
+    address is two until its first connection ends. Two connections of one replica are two replicas
+    to Apache's master.
     """
     newest: dict[str, int] = {}
     for report in connections.values():
@@ -141,7 +145,7 @@ def reports_of_replicas(connections: Mapping[int, ConnectionReport]) -> dict[int
     return {
         number: report.log_end
         for number, report in connections.items()
-        if report.latest >= newest[report.host]
+        if report.previous >= newest[report.host]
     }
 
 

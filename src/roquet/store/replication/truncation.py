@@ -10,6 +10,7 @@ without a record. Before step 2 it finds the old log, later the cut one.
 """
 
 from collections.abc import Mapping
+from functools import partial
 
 from roquet.log_records import logger
 from roquet.model.errors import StoreError, StoreFailed
@@ -70,9 +71,9 @@ class Truncation:
         last = self._log.last if is_torn else max((e.last for e in ends.values()), default=-1)
         if position > begin:
             last = max(last, begin)  # any record will do: -1 would say that the log is empty
-        packed = self._packed(position, None if is_torn else ends)
+        packed_now = partial(self._queues.packed_ends, self._log.begin, position)
         flusher.lower(
-            position, last, packed,
+            position, last, packed_now if is_torn else partial(self._packed, position, ends),
             self._index.mark_at(position, min(self._dispatcher.position, position)),
             self._queues.file_size, lambda: self._cut_log(position, last),
         )  # fmt: skip
@@ -82,10 +83,8 @@ class Truncation:
             raise self._failed(position, error) from error
         log.warning("the log is cut from %d back to %d", end, position)
 
-    def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd] | None) -> bytes:
-        """The file of queue ends for a log that ends at a position; None: as they are now."""
-        if ends is None:
-            return self._queues.packed_ends(self._log.begin, position)
+    def _packed(self, position: int, ends: Mapping[QueueName, QueueEnd]) -> bytes:
+        """The file of queue ends for a log that ends at a position."""
         rows = [pack_end(name, known) for name, known in ends.items() if known.end]
         return pack_ends(self._log.begin, position, rows)
 

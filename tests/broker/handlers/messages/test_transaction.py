@@ -215,6 +215,28 @@ async def test_a_half_message_that_was_given_up_can_be_put_back(
     assert bodies(broker) == [b"m"]
 
 
+async def test_a_message_that_was_put_back_is_answered_once_it_is_as_safe_as_a_send(
+    broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = broker.delivery.transactions.queue.find(prepare().position)
+    assert half is not None
+    broker.delivery.transactions.give_up(half)
+    messages = broker.log.store.read("TRANS_CHECK_MAX_TIME_TOPIC", 0, 0)
+    (record,) = [record for part in messages.parts for record in decode_many(part)]
+    waited_for: list[int] = []
+
+    async def status(position: int) -> None:
+        waited_for.append(position)
+
+    acknowledgements = broker.replication.acknowledgements
+    monkeypatch.setattr(acknowledgements, "is_needed", True)
+    monkeypatch.setattr(acknowledgements, "status", status)
+    call = ResumeCheck(msg_id=broker.log.ingest.message_id(record.position))
+    waiting: Any = broker.bind(resume)(call, peer)
+    await waiting
+    assert waited_for == [broker.log.store.end_position]
+
+
 async def test_only_half_messages_given_up_are_put_back(
     broker: Broker, peer: FakePeer, prepare: Prepare, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,27 @@ async def test_a_refusal_is_a_reason_to_ask_who_leads_and_logged_once(
     assert caplog.text.count("the current master is 2") == 1
 
 
+@pytest.mark.parametrize("own", [ObeyedTerm(broker_id=1, epoch=5, master=2), None])
+@in_virtual_time
+async def test_a_late_refusal_of_an_earlier_heartbeat_takes_no_resignation_back(
+    own: ObeyedTerm | None,
+) -> None:
+    scene = Scene()
+
+    def refuse(_call: BrokerHeartbeat) -> BrokerHeartbeatReply:
+        scene.standing.own = ObeyedTerm(broker_id=1, epoch=6, master=1)
+        scene.standing.refused = 6
+        raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, "epoch 6 is led")
+
+    if own is not None:  # a heartbeat of a replica
+        scene.standing.own = own
+    scene.controller.replies[BrokerHeartbeat] = refuse
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+    assert scene.standing.refused == 6
+    assert scene.doubts == 1
+
+
 @in_virtual_time
 async def test_apaches_controller_extends_the_term_by_saying_who_leads() -> None:
     scene = Scene()

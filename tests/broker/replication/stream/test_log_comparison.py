@@ -9,13 +9,15 @@ import pytest
 from tests.broker.replication.conftest import MakeParts, ReplicationParts
 from tests.broker.replication.fake_master import FakeMaster
 
-from roquet.broker.replication.stream.log_comparison import LogComparison
+from roquet.broker.replication.stream.log_comparison import MISSES_MAX, LogComparison
 from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
 from roquet.model.errors import CallRefused
 from roquet.net.pool import ChannelPool
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time
+from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.codes import ResponseCode
 
@@ -65,21 +67,78 @@ def test_a_log_whose_last_record_the_master_has_is_a_part_of_its_log(parts: Make
     run()
 
 
-@pytest.mark.parametrize(
-    ("there", "why"), [(None, "is none at"), (b"of another past", "is another one at")]
-)
-def test_a_master_with_another_record_or_none_has_another_past(
-    there: bytes | None, why: str, parts: MakeParts
-) -> None:
+PROMOTE = "to keep this one, promote this replica"
+
+
+def test_another_record_at_the_master_is_of_another_past(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:
         made = parts(**REPLICA)
         made.append(5)
         master = FakeMaster(made.clock)
-        if there is not None:
-            master.records[last_of(made)[0]] = there
+        master.records[last_of(made)[0]] = b"of another past"
         async with compared(made, master) as comparison:
-            with pytest.raises(LogDiverged, match=f"{why}.*start this replica in an empty"):
+            with pytest.raises(LogDiverged, match=f"is another one at.*{PROMOTE}"):
+                await comparison.check(STREAM)
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("begins_after", "ends_after", "why"),
+    [
+        (1, 1_000, "has deleted what is between; start this replica in an empty directory"),
+        (-1_000, -1, f"ends at .* already.*{PROMOTE}"),
+        (-1_000, 1_000, f"is none at .*, or damaged there.*{PROMOTE}"),
+    ],
+)
+def test_why_the_master_lacks_the_last_record_decides_what_an_operator_is_told(
+    begins_after: int, ends_after: int, why: str, parts: MakeParts
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA)
+        made.append(5)
+        master, position = FakeMaster(made.clock), last_of(made)[0]
+        master.log_begin, master.log_end = position + begins_after, position + ends_after
+        async with compared(made, master) as comparison:
+            with pytest.raises(LogDiverged, match=why) as raised:
+                await comparison.check(STREAM)
+        assert ("promote" in str(raised.value)) is (begins_after < 0)
+
+    run()
+
+
+def test_a_log_that_ends_where_the_masters_begins_is_followed(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA)
+        made.append(5)
+        master = FakeMaster(made.clock)
+        master.log_begin, master.log_end = made.store.raw.end, made.store.raw.end + 1_000
+        async with compared(made, master) as comparison:
+            await comparison.check(STREAM)
+
+    run()
+
+
+@pytest.mark.parametrize("body", [b"{}", CallRefused(ResponseCode.NO_PERMISSION, "sign")])
+def test_a_master_that_lacks_the_record_and_says_not_why_is_not_followed(
+    body: bytes | CallRefused, parts: MakeParts
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        def answer(_call: object) -> Reply:
+            if isinstance(body, CallRefused):
+                raise body
+            return Reply(body=body)
+
+        made = parts(**REPLICA)
+        made.append()
+        master = FakeMaster(made.clock)
+        master.answers[GetRuntimeInfo] = answer
+        async with compared(made, master) as comparison:
+            with pytest.raises(StreamError, match="it lacks the last record here"):
                 await comparison.check(STREAM)
 
     run()
@@ -147,19 +206,113 @@ def test_a_master_that_cannot_answer_now_is_not_followed_yet(
     run()
 
 
-@pytest.mark.parametrize("settings", [{}, {"ha_master": STREAM}])
-def test_without_news_of_name_servers_the_port_below_the_stream_is_asked(
-    settings: dict[str, Any], parts: MakeParts, caplog: pytest.LogCaptureFixture
+def test_without_news_of_name_servers_no_address_is_guessed_unless_the_master_is_set(
+    parts: MakeParts,
 ) -> None:
     @in_virtual_time
     async def run() -> None:
-        made = parts(**REPLICA, **settings)
+        made = parts(**REPLICA)
         made.append()
-        async with compared(made, FakeMaster(made.clock), is_known=bool(settings)) as comparison:
-            with pytest.raises(LogDiverged):
-                await comparison.check(STREAM)
-        async with compared(made, None, is_known=bool(settings)) as comparison:
+        for master in (FakeMaster(made.clock), None):
+            async with compared(made, master, is_known=False) as comparison:
+                for _ in range(2 * MISSES_MAX):
+                    with pytest.raises(StreamError, match="before a name server has told"):
+                        await comparison.check(STREAM)
+
+    run()
+
+
+async def missed(comparison: LogComparison, count: int) -> None:
+    """Look several times, each without a master."""
+    for _ in range(count):
+        with pytest.raises(StreamError, match="cannot be compared"):
             await comparison.check(STREAM)
-        assert caplog.text.count("does not show its records") == 1
+        await this_loop().clock.sleep(5_000)
+
+
+def test_a_guessed_port_is_given_up_once_nobody_has_listened_there_for_long(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master=STREAM)
+        made.append()
+        async with compared(made, None, is_known=False) as comparison:
+            await missed(comparison, MISSES_MAX - 1)
+            assert caplog.text == ""
+            await comparison.check(STREAM)
+            assert caplog.text.count("does not show its records") == 1
+            await missed(comparison, MISSES_MAX - 1)
+            async with FakeMaster(made.clock).server:
+                with pytest.raises(LogDiverged):
+                    await comparison.check(STREAM)
+            await missed(comparison, MISSES_MAX - 1)
+
+    run()
+
+
+def test_an_empty_log_waits_for_nobody_at_a_guessed_port(parts: MakeParts) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master=STREAM)
+        async with compared(made, None, is_known=False) as comparison:
+            await comparison.check(STREAM)
+        async with compared(made, None) as comparison:
+            await missed(comparison, 1)
+
+    run()
+
+
+def test_a_timeout_does_not_say_that_nobody_is_at_a_guessed_port(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master=STREAM)
+        made.append()
+        this_loop().network.delay(10_000, 10_000)
+        async with compared(made, FakeMaster(made.clock), is_known=False) as comparison:
+            await missed(comparison, 2 * MISSES_MAX)
+        assert caplog.text == ""
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("what", "other"),
+    [("brokerName=broker-a", "brokerName=broker-b"), ("brokerId=0", "brokerId=2")],
+)
+def test_another_broker_at_a_guessed_port_says_nothing_of_the_master(
+    what: str, other: str, parts: MakeParts
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master=STREAM)
+        made.append()
+        stranger = FakeMaster(made.clock)
+        stranger.settings = stranger.settings.replace(what, other)
+        async with compared(made, stranger, is_known=False) as comparison:
+            await missed(comparison, MISSES_MAX - 1)
+            await comparison.check(STREAM)
+        stranger = FakeMaster(made.clock)
+        stranger.settings = stranger.settings.replace(what, other)
+        async with compared(made, stranger) as comparison:  # name servers have told it
+            await missed(comparison, 2 * MISSES_MAX)
+
+    run()
+
+
+def test_the_address_that_name_servers_tell_is_asked_before_a_guessed_one(
+    parts: MakeParts,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(**REPLICA, ha_master="127.0.0.1:30001")
+        made.append()
+        master, (position, record) = FakeMaster(made.clock), last_of(made)
+        master.records[position] = record
+        async with compared(made, master) as comparison:
+            await comparison.check("127.0.0.1:30001")
+        assert master.count(ViewMessage) == 1
 
     run()

@@ -507,6 +507,7 @@ def test_a_replica_of_another_past_reports_and_appends_nothing_and_says_so_once(
         is_other = True
 
         async def check(address: str) -> None:
+            assert not made.client.facts.is_connected, "nothing is copied yet"
             checked.append(address)
             if is_other:
                 raise LogDiverged("the logs are of different pasts")

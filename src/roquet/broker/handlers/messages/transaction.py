@@ -78,7 +78,7 @@ async def _end_later(
 
 
 def _noted(message_log: MessageLog, replication: Replication) -> Awaitable[Reply] | None:
-    """A wait until the message that was delivered is safe; None where nobody waits."""
+    """A wait until the message that was stored is safe; None where nobody waits."""
     if not replication.acknowledgements.is_needed:
         return None
     return once_safe(replication, Reply(), message_log.store.end_position)
@@ -138,12 +138,17 @@ def _is_doubtful(delivery: DeliveryServices, call: EndTransaction, half: HalfMes
 
 
 def resume(
-    message_log: MessageLog, delivery: DeliveryServices, call: ResumeCheck, _peer: Peer
+    message_log: MessageLog,
+    delivery: DeliveryServices,
+    replication: Replication,
+    call: ResumeCheck,
+    _peer: Peer,
 ) -> HandlerReply:
     """Put back a message: one that was given up is checked again from the beginning.
 
     A message that a service has set aside goes back to that service.
     """
+    check_in_sync(replication)
     record = _put_away(message_log, call.msg_id or "")
     is_set_aside = record.topic == names.SET_ASIDE_TOPIC
     work = delivery.set_aside.retry if is_set_aside else delivery.transactions.resume
@@ -152,7 +157,7 @@ def resume(
     except (StoreError, MessageIllegal, RecordError, ValueError) as error:
         goal = "its service" if is_set_aside else names.HALF_TOPIC
         _refuse(ResponseCode.SYSTEM_ERROR, f"Put message back to {goal} failed. {error}")
-    return None
+    return _noted(message_log, replication)
 
 
 def _put_away(message_log: MessageLog, message_id: str) -> Record:

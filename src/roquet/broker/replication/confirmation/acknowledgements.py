@@ -104,7 +104,11 @@ class Acknowledgements:
         self._report_count = count = self._report_count + 1
         known = self._connections.get(connection)
         self._connections[connection] = ConnectionReport(
-            host=host, log_end=log_end, first=count if known is None else known.first, latest=count
+            host=host,
+            log_end=log_end,
+            first=count if known is None else known.first,
+            previous=count if known is None else known.latest,
+            latest=count,
         )
         self._reports = reports_of_replicas(self._connections)
         self._mark.advance(self._replicated_position())

@@ -83,8 +83,9 @@ class LeaseHeartbeats:
 
     def _failed(self, error: CallError, epoch: int | None) -> None:
         if isinstance(error, CallRefused):
-            if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH:
-                self._standing.refused = epoch
+            is_of_now = epoch is not None and epoch == self._standing.own.epoch
+            if error.code == ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH and is_of_now:
+                self._standing.refused = epoch  # a late answer takes no later resignation back
             self._on_doubt()
         if (text := str(error)) != self._complaint:
             self._complaint = text

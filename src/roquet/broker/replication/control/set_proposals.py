@@ -165,13 +165,17 @@ class SetProposals:
             self._refused_again(epoch, wanted)
 
     def _refused_again(self, epoch: int, wanted: frozenset[int]) -> None:
-        """Count the refusals of a change that may have been made, and resign after some."""
+        """Count the refusals of a change that may have been made, and resign after some.
+
+        Again with each further one: something else may have taken the first resignation back.
+        """
         self._refusals += 1
         if self._refusals == REFUSALS_MAX:
             log.warning(
                 "whether the set %s was made cannot be known in epoch %d: another one is asked for",
                 sorted(wanted), epoch,
             )  # fmt: skip
+        if self._refusals >= REFUSALS_MAX:
             self._duties.resign(epoch)
 
 

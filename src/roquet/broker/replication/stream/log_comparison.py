@@ -8,7 +8,8 @@ again the end of a replica's log is a possible one, and neither end of the strea
 replica compares its last record before it reports. Epochs do the same under a controller.
 """
 
-from typing import Final
+import errno
+from typing import Final, NoReturn
 
 from roquet.broker.replication.copies.master_tables import MasterTables
 from roquet.broker.replication.copies.metadata_copy import identity_fault
@@ -16,26 +17,45 @@ from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_facts import LogDiverged, StreamError
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
-from roquet.model.errors import CallError, CallRefused, ConnectFailed, FieldError
+from roquet.model.errors import (
+    CallError,
+    CallRefused,
+    ConnectFailed,
+    ConnectionLost,
+    FieldError,
+)
 from roquet.model.settings import join_address, parse_address
+from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.store.store import Store
+from roquet.wire.calls.admin.stats import GetRuntimeInfo
+from roquet.wire.calls.bodies import KVTable
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
 
 log = logger(__name__)
 
 TIMEOUT_MS: Final = 3_000
-"""Timeout of each of the two questions in ms."""
+"""Timeout of each question in ms."""
 
 STREAM_ABOVE: Final = 1
 """How far a broker's stream is above its port for clients, unless haListenPort says otherwise."""
+
+MISSES_MAX: Final = 5
+"""Looks in a row, 5 s apart, that find no master at the port that is guessed; then it is believed
+not to be there. A master that starts listens there a moment after its stream."""
 
 NOT_FOUND: Final = "can not find message by the offset"
 """Begin of the remark, ours and Apache's, for a position at which no record begins."""
 
 UNSHOWN: Final = frozenset({ResponseCode.NO_PERMISSION, ResponseCode.REQUEST_CODE_NOT_SUPPORTED})
 """Codes of a master that shows its records to nobody, or not to this replica."""
+
+REFUSED: Final = f"[Errno {errno.ECONNREFUSED}]"
+"""In the text of an error when nobody listens at a port, at any address of the host."""
+
+UNCOMPARED: Final = "its log cannot be compared with this one"
 
 REMEDY: Final = (
     "the logs are of different pasts, as when the master lost the end of its log with its power;"
@@ -55,50 +75,80 @@ class LogComparison:
         self._settings = settings
         self._role = role
         self._pool = pool
+        self._misses = 0
+        """Looks in a row that found no master at the guessed port."""
         self._complaint = ""
 
     async def check(self, stream: str) -> None:
         """Check the master whose stream is at HOST:PORT.
 
         Raises LogDiverged for another log, StreamError when the master is none of this group or
-        does not answer now. A master that shows no records is followed all the same.
+        does not answer now. A master that shows no records is followed all the same, and so is one
+        of haMasterAddress whose port for clients nobody knows.
         """
-        address, is_known = self._address(stream)
+        address = self._role.current.master or self._guess(stream)
         try:
-            await self._check(address)
+            if await self._is_master(address):
+                await self._compare(address)
         except (CallError, FieldError) as error:
-            if not _is_unshown(error, is_known=is_known):
-                text = f"its log cannot be compared with this one: {error}"
-                raise StreamError(text) from error
-            self._warn(address, error)
+            if not isinstance(error, CallRefused) or error.code not in UNSHOWN:
+                raise StreamError(f"{UNCOMPARED}: {error}") from error
+            self._warn(address, str(error))
 
-    def _address(self, stream: str) -> tuple[str, bool]:
-        """The master's address for clients, and whether a name server has told it.
+    def _guess(self, stream: str) -> str:
+        """The address for clients of the master that the settings name. Raises StreamError.
 
-        A master that the settings name is perhaps not the one that name servers know.
+        Where name servers name it, its stream alone may be known for some seconds.
         """
-        master = self._role.current.master
-        if self._settings.config.ha_master is None and master is not None:
-            return master, True
+        if self._settings.config.ha_master is None:
+            raise StreamError(f"{UNCOMPARED} before a name server has told its address")
         host, port = parse_address(stream, "haMasterAddress")
-        return join_address(host, port - STREAM_ABOVE), False
+        return join_address(host, port - STREAM_ABOVE)
 
-    async def _check(self, address: str) -> None:
+    async def _is_master(self, address: str) -> bool:
+        """Whether the master answers there; False once it is certain that a guess was wrong.
+
+        Raises StreamError, CallError and FieldError as long as that is not known.
+        """
+        is_guess = self._role.current.master is None
+        misses, self._misses = (self._misses + 1 if is_guess else 0), 0
+        try:
+            fault = await self._fault(address)
+        except (CallError, FieldError) as error:
+            if not is_guess or not _is_no_broker(error):
+                raise
+            fault = str(error)
+        if fault is None:
+            return True
+        is_empty = self._store.raw.last_record() is None  # there is nothing to compare
+        if not is_guess or (misses < MISSES_MAX and not is_empty):
+            self._misses = misses
+            raise StreamError(f"{UNCOMPARED}: {fault}")
+        self._warn(address, fault)
+        return False
+
+    async def _fault(self, address: str) -> str | None:
+        """Why the broker at an address is not the master; None when it is."""
         config = self._settings.config
         identity = await MasterTables(self._pool, address).identity()
         group = (config.cluster_name, config.broker_name)
         if fault := identity_fault(identity, group, self._role.current.broker_id):
-            raise StreamError(fault)
+            return fault
+        if identity.broker_id != MASTER_ID:
+            return f"the broker at {address} is replica {identity.broker_id} of this group"
+        return None
+
+    async def _compare(self, address: str) -> None:
+        """Compare the last record. Raises LogDiverged, CallError."""
         own = self._store.raw.last_record()
         if own is None:
             return
         position, record = own
         there = await self._record(address, position)
-        if there != record:
-            what = "is another one" if there else "is none"
-            raise LogDiverged(
-                f"the record at {position}, the last one here, {what} at {address}: {REMEDY}"
-            )
+        if not there:
+            await self._explain(address, position)
+        elif there != record:
+            _diverged(f"the record at {position}, the last one here, is another one at {address}")
 
     async def _record(self, address: str, position: int) -> bytes:
         """The master's record at a position; empty if it has none."""
@@ -109,19 +159,57 @@ class LogComparison:
                 return b""
             raise
 
-    def _warn(self, address: str, error: Exception) -> None:
+    async def _explain(self, address: str, position: int) -> None:
+        """Raise LogDiverged with the reason why the master has no record at a position.
+
+        A log that ends where the master's begins can be followed: nothing is there to compare.
+        """
+        begin, end = await self._bounds(address)
+        own_end = self._store.raw.end
+        if own_end == begin:
+            return
+        if position < begin:
+            raise LogDiverged(
+                f"the master's log begins at {begin}, and this one ends at {own_end}: the master"
+                " has deleted what is between; start this replica in an empty directory, then it"
+                " begins anew"
+            )
+        if end <= position:
+            _diverged(f"the log at {address} ends at {end} already, this one at {own_end}")
+        _diverged(
+            f"the record at {position}, the last one here, is none at {address}, or damaged there"
+        )
+
+    async def _bounds(self, address: str) -> tuple[int, int]:
+        """First and last position of the master's log. Raises StreamError when it does not say."""
+        try:
+            reply = await self._pool.call(address, GetRuntimeInfo(), TIMEOUT_MS)
+            table = codec.loads(reply.body, KVTable).table
+            return int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+        except (CallError, FieldError, KeyError, ValueError) as error:
+            text = f"it lacks the last record here, and does not say where it begins: {error}"
+            raise StreamError(f"{UNCOMPARED}: {text}") from error
+
+    def _warn(self, address: str, reason: str) -> None:
         """Log that the logs are not compared; the same reason once."""
-        if (text := str(error)) != self._complaint:
-            self._complaint = text
+        if reason != self._complaint:
+            self._complaint = reason
             log.warning(
                 "the master's log is copied without a look whether this one is a part of it: %s"
                 " does not show its records: %s",
-                address, text,
+                address, reason,
             )  # fmt: skip
 
 
-def _is_unshown(error: CallError | FieldError, *, is_known: bool) -> bool:
-    """Whether asking again later would not help either."""
-    if isinstance(error, CallRefused):
-        return error.code in UNSHOWN
-    return isinstance(error, ConnectFailed) and not is_known
+def _diverged(what: str) -> NoReturn:
+    raise LogDiverged(f"{what}: {REMEDY}")
+
+
+def _is_no_broker(error: CallError | FieldError) -> bool:
+    """Whether nobody listens, or something that is no broker.
+
+    A timeout says neither, and a failure of TLS may be a matter of time.
+    """
+    if isinstance(error, ConnectFailed):
+        return REFUSED in str(error.__cause__)
+    return isinstance(error, ConnectionLost | FieldError)

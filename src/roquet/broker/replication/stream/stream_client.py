@@ -198,13 +198,13 @@ class StreamClient:
                 )
         except TimeoutError:
             raise StreamError(f"it does not answer within {CONNECT_TIMEOUT_MS} ms") from None
-        self._writer, self._framing = writer, self._new_framing()
         try:
             self._check_master()
             self._check_peer(writer)
             if self.check_log is not None:
                 await self.check_log(address)
                 self._check_master()
+            self._writer, self._framing = writer, self._new_framing()
             self._read_ms = self._clock.monotonic_ms()
             if greeting := self._framing.greeting():
                 writer.write(greeting)
