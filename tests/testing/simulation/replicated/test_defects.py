@@ -7,16 +7,16 @@ from roquet.testing.simulation.replicated.defects import DEFECTS
 from roquet.testing.simulation.workloads import run_seed
 
 SEEDS = {
-    "unwaited-acknowledgement": 8,
+    "unwaited-acknowledgement": 7,
     "ignored-lease": 1,
-    "unapproved-shrink": 5,
+    "unapproved-shrink": 10,
     "frozen-master": 1,
-    "unconfirmed-reads": 7,
-    "skipped-truncation": 7,
-    "excessive-truncation": 2,
+    "unconfirmed-reads": 29,
+    "skipped-truncation": 0,
+    "excessive-truncation": 0,
     "outsider-election": 1,
     "learner-in-set": 6,
-    "repeated-epoch": 1,
+    "repeated-epoch": 0,
     "unflushed-report": 51,
     "trusted-log": 20,
     "forgotten-epoch": 10,
