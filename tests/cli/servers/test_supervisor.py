@@ -1,12 +1,10 @@
 import asyncio
-import json
 import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack, asynccontextmanager, suppress
-from functools import partial
 from pathlib import Path
 from random import randrange
 from typing import NamedTuple
@@ -156,7 +154,7 @@ async def test_a_message_is_on_a_replica_once_its_sender_is_answered(tmp_path: P
         async with Producer(f"127.0.0.1:{running.namesrv_port}") as producer:
             receipt = await producer.send("orders", b"kept twice")
             assert receipt.ok
-        assert b"kept twice" in _log_of(own)
+        assert b"kept twice" in log_of(own)
         async with AdminClient(f"127.0.0.1:{running.namesrv_port}") as admin:
             replicas = await brokers.settings(admin, "broker-a#1")
             masters = await brokers.settings(admin, "broker-a")
@@ -168,7 +166,7 @@ async def test_a_message_is_on_a_replica_once_its_sender_is_answered(tmp_path: P
         assert await running.process.stderr.read() == b""
 
 
-def _log_of(directory: Path) -> bytes:
+def log_of(directory: Path) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((directory / "commitlog").iterdir()))
 
 
@@ -224,45 +222,3 @@ def test_wrong_use_is_an_error() -> None:
         with pytest.raises(UsageError, match="fixed ones"):
             runner.invoke(app, ["serve", option, "0"], catch_exceptions=False)
     assert runner.invoke(app, ["serve", "--brokers", "0"]).exit_code == 2
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
-async def test_with_a_controller_the_lead_moves_and_comes_back_with_what_was_stored(
-    tmp_path: Path,
-) -> None:
-    async with controlled(tmp_path, "--replicas", "1") as running:
-        assert [row[:3] for row in running.rows] == [
-            ["broker-a", "1", "master"],
-            ["broker-a", "2", "replica"],
-        ]
-        namesrv = f"127.0.0.1:{running.namesrv_port}"
-        async with Producer(namesrv) as producer:
-            assert (await producer.send("orders", b"before")).ok
-            printed = await roquet("cluster", "elect", "broker-a", "-n", namesrv)
-            assert f"broker-a: 2 at {running.rows[1][3]} leads in epoch 2, 1 at" in printed
-            assert (await producer.send("orders", b"after")).ok
-        printed = await roquet("cluster", "elect", "broker-a", "--to", "2", "--json", "-n", namesrv)
-        assert json.loads(printed)["is_new"] is False
-        running.process.send_signal(signal.SIGINT)
-        assert await running.process.wait() == 130
-        assert running.process.stderr is not None
-        assert await running.process.stderr.read() == b""
-        for name in ("broker-a", "broker-a-1"):
-            assert b"after" in _log_of(tmp_path / name)
-
-
-@asynccontextmanager
-async def controlled(directory: Path, *options: str) -> AsyncIterator[Serving]:
-    """Brokers with one controller, whose port is below all others."""
-    controller_port = randrange(8_000, 10_000)
-    options = (*options, "--controllers", "1", "--controller-port", str(controller_port))
-    async with served(directory, *options, processes=2, controller=controller_port) as running:
-        yield running
-
-
-async def roquet(*arguments: str) -> str:
-    """Output of a command that succeeds."""
-    run = partial(CliRunner().invoke, app, list(arguments), catch_exceptions=False)
-    result = await asyncio.to_thread(run)
-    assert result.exit_code == 0
-    return result.stdout
