@@ -120,7 +120,7 @@ def test_a_topic_becomes_a_table_of_the_server_through_spark(
     assert archive.run(workers, compact=True).rows == 4 * COUNT
     assert archive.run(workers).rows == 0
     assert archive.bodies() == sorted(archive.topic.sent)
-    assert not [key for key in s3.stored() if "_roquet" in key], "no run has left a mark"
+    assert not [key for key in s3.stored() if "_roquet/runs/" in key], "no run has left a mark"
 
 
 def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
@@ -255,7 +255,7 @@ def test_orphans_go_and_what_versions_name_stays(
     with open_archive(any_archive.params()):
         left = {key for key in s3.stored() if key.endswith(".parquet")}
     assert left == before | {theirs}
-    assert not [key for key in s3.stored() if "_roquet" in key]
+    assert not [key for key in s3.stored() if "_roquet/runs/" in key]
     assert any_archive.bodies() == sorted(any_archive.topic.sent)
     assert any_archive.old_rows() == old_rows > 0
 

@@ -40,6 +40,7 @@ from roquet.spark.tables.table import (
     TableState,
     agree_identity,
     check_base,
+    check_removed,
 )
 
 if TYPE_CHECKING:
@@ -123,9 +124,9 @@ class IcebergTable:
         """Bring the files to their days, then commit the snapshot."""
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-        check_base(commit, self.state())
-        self._staging.publish(commit)
         for _ in range(TRIES):
+            check_base(commit, self.state())
+            self._staging.publish(commit)
             try:
                 with _explained(self._root):
                     self._change(commit)
@@ -134,7 +135,6 @@ class IcebergTable:
                 # Another writer's change came first, or only the answer was lost.
                 if self._note().attempt == commit.attempt:
                     break
-                check_base(commit, self.state())
         else:
             raise TableConflict(
                 f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
@@ -210,14 +210,16 @@ class IcebergTable:
         known = TableNote(commit.number, commit.after, commit.topic_ids, commit.attempt)
         note = msgspec.json.encode(known).decode()
         summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
-        gone = {f"day={file.day}/{file.name}" for file in commit.removed}
+        gone = {file.path for file in commit.removed}
+        present = self._entries(self._table.current_snapshot()) if gone else ()
+        removed = [entry for entry in present if _file_of(entry).path in gone]
+        check_removed(commit, {_file_of(entry).path for entry in removed})
         with self._table.transaction() as change:
             change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note})
             producer = change.update_snapshot(snapshot_properties=summary)
             with producer.overwrite() if gone else producer.fast_append() as snapshot:
-                for entry in self._entries(self._table.current_snapshot()) if gone else ():
-                    if _file_of(entry).path in gone:
-                        snapshot.delete_data_file(entry)
+                for entry in removed:
+                    snapshot.delete_data_file(entry)
                 for entry in self._described(commit.added):
                     snapshot.append_data_file(entry)
 

@@ -100,6 +100,12 @@ class ObjectStore:
             if info.type == pafs.FileType.File
         ]
 
+    def modified_ms(self, path: str) -> int | None:
+        """When a file was uploaded, by the store's clock; None when it is not there."""
+        with explained(self.location):
+            info = self._files.get_file_info(self._key(path))
+        return info.mtime_ns // 1_000_000 if info.type == pafs.FileType.File else None
+
     def names(self) -> set[str]:
         """The names directly below the location: of files and directories."""
         selector = pafs.FileSelector(self.location.key, recursive=False, allow_not_found=True)
