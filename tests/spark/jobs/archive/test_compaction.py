@@ -15,8 +15,8 @@ from roquet.spark.jobs.archive.compaction import (
     GROUP_COLUMN_BYTES_MAX,
     TARGET_BYTES,
     SizedFile,
-    _merge,
     compact,
+    merge,
     merge_groups,
     sized_files,
 )
@@ -157,9 +157,9 @@ def test_files_that_another_writer_merged_first_are_not_merged_again(
 
         early: Any = ListsEarly()
         with pytest.raises(TableConflict, match="nothing was committed"):
-            _merge(early, table.state(()), run_here, [[each.file for each in listed]], COMPRESSION)
+            merge(early, table.state(()), run_here, [[each.file for each in listed]], COMPRESSION)
         with pytest.raises(TableConflict, match="nothing was committed"):
-            _merge(early, before, run_here, [[each.file for each in listed]], COMPRESSION)
+            merge(early, before, run_here, [[each.file for each in listed]], COMPRESSION)
         assert {file.name for file in table.files()} == merged
 
 

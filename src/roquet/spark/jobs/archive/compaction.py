@@ -99,12 +99,12 @@ def compact(
     groups = list(merge_groups(sized_files(table), files_min))
     for first in range(0, len(groups), COMMIT_GROUPS_MAX):
         batch = groups[first : first + COMMIT_GROUPS_MAX]
-        state = _merge(table, state, run_task_set, batch, compression)
+        state = merge(table, state, run_task_set, batch, compression)
         merged += sum(map(len, batch))
     return merged
 
 
-def _merge(
+def merge(
     table: ArchiveTable,
     state: TableState,
     run_task_set: RunTaskSet,
