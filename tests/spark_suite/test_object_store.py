@@ -120,7 +120,7 @@ def test_a_topic_becomes_a_table_of_the_server_through_spark(
     assert archive.run(workers, compact=True).rows == 4 * COUNT
     assert archive.run(workers).rows == 0
     assert archive.bodies() == sorted(archive.topic.sent)
-    assert not [key for key in s3.stored() if "_roquet" in key], "no run has left a mark"
+    assert not [key for key in s3.stored() if "_roquet/runs/" in key], "no run has left a mark"
 
 
 def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
@@ -235,29 +235,52 @@ def test_a_change_whose_answer_was_lost_is_looked_for(
 
 
 def test_orphans_go_and_what_versions_name_stays(
-    any_archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+    archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    any_archive.topic.send(count=COUNT)
-    any_archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=True)
-    old_rows = any_archive.old_rows()
+    archive.topic.send(count=COUNT)
+    archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=True)
+    old_rows = archive.old_rows()
     before = {key for key in s3.stored() if key.endswith(".parquet")}
-    killed = ObjectStaging(ObjectLocation(any_archive.home, storage(s3)))
+    killed = ObjectStaging(ObjectLocation(archive.home, storage(s3)))
     file = new_file(killed.begin(), "2026-01-31")
     file.stream.write(b"half of a file")
     file.complete()
-    theirs = f"{any_archive.home}/day=2026-01-31/part-0.parquet".removeprefix("s3://")
+    theirs = f"{archive.home}/day=2026-01-31/part-0.parquet".removeprefix("s3://")
     with s3.files().open_output_stream(theirs) as stream:
         stream.write(b"of another writer")
-    with open_archive(any_archive.params()) as table:
+    with open_archive(archive.params()) as table:
         assert table.clean() == 0, "it is young"
     monkeypatch.setattr(object_staging, "ORPHAN_MS", -60_000)
     monkeypatch.setattr(object_staging, "MARK_MS_MAX", -60_000)
-    with open_archive(any_archive.params()):
+    with open_archive(archive.params()):
         left = {key for key in s3.stored() if key.endswith(".parquet")}
     assert left == before | {theirs}
-    assert not [key for key in s3.stored() if "_roquet" in key]
-    assert any_archive.bodies() == sorted(any_archive.topic.sent)
-    assert any_archive.old_rows() == old_rows > 0
+    assert not [key for key in s3.stored() if "_roquet/runs/" in key]
+    assert archive.bodies() == sorted(archive.topic.sent)
+    assert archive.old_rows() == old_rows > 0
+
+
+def test_orphans_of_iceberg_tables_are_left_to_the_catalogs_engine(iceberg: Archive) -> None:
+    with (
+        open_archive(iceberg.params()) as table,
+        pytest.raises(ConfigError, match="another catalog may name them"),
+    ):
+        table.clean()
+
+
+def test_a_second_catalog_cannot_make_a_table_at_the_place_of_another(
+    iceberg: Archive, tmp_path: Path
+) -> None:
+    iceberg.run()
+    other = {"type": "sql", "uri": f"sqlite:///{tmp_path}/other.db"}
+    with pytest.raises(ConfigError, match="is not empty, and the catalog knows no table there"):
+        iceberg.run(catalog=other)
+
+
+def test_a_table_of_another_place_is_refused(iceberg: Archive) -> None:
+    iceberg.run()
+    with pytest.raises(ConfigError, match="has the table outside of s3://lake/else"):
+        iceberg.run(target="s3://lake/else")
 
 
 def storage(s3: S3Server) -> dict[str, str]:

@@ -1,6 +1,13 @@
 """How deltalake reaches a log: safe commits whatever the environment says, and readable errors."""
 
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING
 
 import pytest
@@ -8,7 +15,7 @@ from deltalake.exceptions import CommitFailedError, DeltaError
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.delta_storage import check_free, explained_log, log_options
-from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_location import ObjectLocation, parse_location
 from roquet.spark.tables.object_store import ObjectStore, StorageFailed
 
 if TYPE_CHECKING:
@@ -24,6 +31,60 @@ def test_commits_are_conditional_requests_whatever_the_environment_says() -> Non
         "AWS_CONDITIONAL_PUT": "etag",
         "AWS_S3_ALLOW_UNSAFE_RENAME": "false",
     }
+
+
+class Server(ThreadingHTTPServer):
+    """Answers every request with 404, and counts them."""
+
+    requests = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Answer(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_GET(self) -> None:
+        self.server.requests += 1
+        self.send_error(404)
+
+    do_HEAD = do_GET  # noqa: N815 - the name that http.server calls
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def answering() -> Iterator[Server]:
+    with Server(("127.0.0.1", 0), Answer) as server:
+        thread = Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("alias", ["AWS_ENDPOINT", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3"])
+def test_the_log_is_on_the_server_of_the_files_whatever_the_environment_says(
+    alias: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering() as chosen, answering() as other:
+        for name, value in {
+            alias: other.url,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+        }.items():
+            monkeypatch.setenv(name, value)
+        storage = {"AWS_ENDPOINT_URL": chosen.url, "AWS_ALLOW_HTTP": "true"}
+        location = parse_location("s3://lake/orders", storage, os.environ)
+        look = f"DeltaTable.is_deltatable({location.url!r}, {log_options(location)})"
+        # In a process of its own: deltalake would not let the servers of this one answer.
+        code = f"from deltalake import DeltaTable; {look}"
+        subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert chosen.requests > 0
+    assert other.requests == 0
 
 
 def test_a_path_with_the_files_of_others_is_left_alone(objects: "DirectoryObjects") -> None:

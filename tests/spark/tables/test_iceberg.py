@@ -2,15 +2,30 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    CommitStateUnknownException,
+    ServerError,
+    TableAlreadyExistsError,
+)
 from pyiceberg.table import Table, Transaction
+from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.iceberg import IcebergTable
+from roquet.spark.tables.iceberg import (
+    STATE,
+    CatalogFailed,
+    IcebergTable,
+    catalog_of,
+    check_place,
+    explained_catalog,
+)
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
 if TYPE_CHECKING:
@@ -148,3 +163,61 @@ def test_a_change_of_an_outdated_snapshot_is_refused_and_made_once(
     with catalog(iceberg.root) as lake:
         retries = lake.load_table("roquet.orders").properties["commit.retry.num-retries"]
     assert retries == "0"
+
+
+def test_a_change_is_found_even_if_another_one_followed(
+    iceberg: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer was lost, and the property with the state is that of the next change."""
+    commit: Callable[..., Any] = SqlCatalog.commit_table
+
+    def loses(*args: Any) -> None:
+        monkeypatch.setattr(SqlCatalog, "commit_table", commit)
+        commit(*args)
+        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as next_:
+            next_.set_properties({STATE: '{"number":2,"offsets":{},"attempt":"another"}'})
+        raise CommitStateUnknownException("the answer was lost")
+
+    with iceberg.open() as table:
+        monkeypatch.setattr(SqlCatalog, "commit_table", loses)
+        iceberg.archive(table, 0, 3)
+    assert iceberg.places() == iceberg.whole(3)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"s3.secret-access-key": "hunter2"},
+        {"token": "hunter2"},
+        {"credential": "id:hunter2"},
+        {"uri": "postgresql://me:hunter2@there/lake"},
+    ],
+)
+def test_secrets_are_no_options_of_a_catalog(options: dict[str, str]) -> None:
+    [name] = options
+    with pytest.raises(ConfigError, match="PYICEBERG_CATALOG__ROQUET__") as error:
+        catalog_of(Path("/lake"), options)
+    assert "hunter2" not in str(error.value)
+    assert name in str(error.value)
+
+
+def test_a_table_has_to_lie_in_its_target() -> None:
+    target = ObjectLocation("s3://lake/b")
+    check_place(target, "s3a://lake/b/roquet/orders")
+    for home in ("s3://lake/a/roquet/orders", "s3://lake/bc", "file:///lake/b"):
+        with pytest.raises(ConfigError, match="outside of s3://lake/b"):
+            check_place(target, home)
+
+
+def test_errors_of_a_catalog_are_a_sentence_about_the_catalog() -> None:
+    target = ObjectLocation("s3://lake/b")
+    for error in (RequestsConnectionError("reset"), ServerError("503"), TableAlreadyExistsError()):
+        with (
+            pytest.raises(CatalogFailed, match="the catalog of s3://lake/b refused or did not"),
+            explained_catalog(target),
+        ):
+            raise error
+    with pytest.raises(StorageFailed), explained_catalog(target):
+        raise OSError("SLOW_DOWN")
+    with pytest.raises(CommitFailedException), explained_catalog(target):
+        raise CommitFailedException

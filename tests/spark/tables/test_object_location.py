@@ -64,6 +64,38 @@ def test_an_error_about_a_password_does_not_repeat_it() -> None:
     assert "hunter2" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "target",
+    [
+        "s3://AKIA:hunter2/DEF@lake/orders",
+        "s3://lake/orders?X-Amz-Signature=hunter2",
+        "s3://lake/orders#hunter2",
+        "s3://lake:hunter2/orders",
+        "s3://[hunter2",
+        "abfss://c@hunter2/orders",
+    ],
+)
+def test_a_url_that_may_hold_a_secret_is_not_repeated(target: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_location(target, {}, {})
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_user_in_the_url_of_another_store_is_no_password() -> None:
+    with pytest.raises(ConfigError, match="abfss:// is none of these"):
+        parse_location("abfss://container@account/orders", {}, {})
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["https://u:hunter2/w@h", "https://h?sig=hunter2", "https://h#hunter2", "https://[hunter2"],
+)
+def test_an_endpoint_that_may_hold_a_secret_is_refused_and_not_repeated(endpoint: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        storage_options({"AWS_ENDPOINT_URL": endpoint}, {})
+    assert "hunter2" not in str(error.value)
+
+
 def test_options_come_from_the_user_and_then_from_the_environment() -> None:
     environ = {**ENDPOINT, "AWS_DEFAULT_REGION": "eu-west-1", "AWS_REGION": ""}
     assert storage_options({}, environ) == {**ENDPOINT, "AWS_REGION": "eu-west-1"}

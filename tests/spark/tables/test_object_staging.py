@@ -8,7 +8,7 @@ import pytest
 from roquet.model.errors import RoquetError
 from roquet.spark.queue_offsets import QueueOffsets
 from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.object_staging import COMMIT_MS_MAX, MARK_MS, ObjectStaging
+from roquet.spark.tables.object_staging import COMMIT_MS_MAX, HOUR_MS, MARK_MS, ObjectStaging
 from roquet.spark.tables.object_store import ObjectStore, StorageFailed
 from roquet.spark.tables.output_files import new_file
 from roquet.spark.tables.table import DataFile, TableCommit, TableState
@@ -36,6 +36,13 @@ class Clock:
 
     async def sleep(self, ms: int) -> None:
         raise NotImplementedError
+
+
+class AheadClock(Clock):
+    """A wall clock that is a week ahead."""
+
+    def now_ms(self) -> int:
+        return super().now_ms() + 7 * 24 * HOUR_MS
 
 
 def upload(staging: ObjectStaging, data: bytes = b"rows") -> str:
@@ -154,11 +161,50 @@ def test_a_run_that_was_killed_long_ago_is_found_by_its_mark(objects: "Directory
     ObjectStaging(ORDERS).begin()
     [mark] = objects.stored()
     later = ObjectStaging(ORDERS)
-    for hours, is_old in ((35, False), (2, True)):
+    for hours, is_old in ((36, False), (2, True)):
         objects.age(mark, hours)
-        assert later.has_leftovers() == is_old
+        assert later.has_leftovers() == is_old, (
+            "the mark is up to an hour older than the last batch"
+        )
     assert later.clean(set) == 0
-    assert objects.stored() == set()
+    assert objects.stored() == {"lake/orders/_roquet/cleaned"}
+
+
+def test_a_table_is_cleaned_weekly_even_without_a_mark(objects: "DirectoryObjects") -> None:
+    """A task that Spark tried again leaves files in a run that ends well."""
+    first = ObjectStaging(ORDERS)
+    assert not first.has_leftovers()
+    orphan = upload(first)
+    first.settle(1)
+    first.close()
+    stamp = "lake/orders/_roquet/cleaned"
+    assert objects.stored() == {f"lake/orders/{orphan}", stamp}
+    for hours, is_due in ((7 * 24 - 1, False), (2, True)):
+        objects.age(f"lake/orders/{orphan}", hours)
+        objects.age(stamp, hours)
+        assert ObjectStaging(ORDERS).has_leftovers() == is_due
+    assert ObjectStaging(ORDERS).clean(set) == 1
+    assert not ObjectStaging(ORDERS).has_leftovers()
+
+
+def test_ages_are_by_the_clock_of_the_store(objects: "DirectoryObjects") -> None:
+    """The machine's clock is a week ahead."""
+    staging = ObjectStaging(ORDERS, AheadClock())
+    upload(staging)
+    later = ObjectStaging(ORDERS, AheadClock())
+    assert not later.has_leftovers()
+    assert later.clean(set) == 0
+
+
+def test_a_file_that_is_gone_is_not_committed(objects: "DirectoryObjects") -> None:
+    staging = ObjectStaging(ORDERS)
+    attempt = staging.begin()
+    file = DataFile(name="a.parquet", day=DAY, rows=1, size=4)
+    wanted = TableState(0, {}).then({}, attempt.name, [file], ())
+    with pytest.raises(RoquetError, match=r"a.parquet was removed meanwhile; nothing was"):
+        staging.publish(wanted)
+    ObjectStore(ORDERS).put(file.path, b"rows")
+    staging.publish(wanted)
 
 
 def test_a_mark_that_cannot_be_removed_is_no_failure(

@@ -92,6 +92,10 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         ("AWS Error NO_SUCH_BUCKET during ListObjectsV2 operation", "there is no bucket 'lake'"),
         ("AWS Error ACCESS_DENIED during HeadBucket operation", "refuses access"),
         ("Generic S3 error: <Code>InvalidAccessKeyId</Code>", "refuses access"),
+        ("Server returned non-2xx status code: 403 Forbidden", "refuses access"),
+        ("HTTP status 500 for roquet-a403.parquet and -403-b", "HTTP status 500"),
+        ("AWS Error NETWORK_CONNECTION: curlCode: 60, SSL", "has no certificate that is trusted"),
+        ("AWS Error NETWORK_CONNECTION: curlCode: 77, CA", "has no certificate that is trusted"),
         ("<Code>ExpiredToken</Code>", "refuses access"),
         ("<Code>AuthorizationHeaderMalformed</Code>", "in another region than us-east-1"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 7, Couldn't connect", "cannot be reached"),
@@ -110,3 +114,17 @@ def test_errors_of_a_store_are_one_sentence_each(text: str, says: str) -> None:
 def test_a_missing_object_stays_what_it_is() -> None:
     with pytest.raises(FileNotFoundError), explained(ORDERS):
         raise FileNotFoundError(2, "no such object")
+
+
+def test_errors_of_data_files_are_a_sentence(
+    objects: "DirectoryObjects", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: object) -> None:
+        raise OSError("AWS Error ACCESS_DENIED during HeadObject operation")
+
+    for name in ("open_input_file", "get_file_info"):
+        monkeypatch.setattr(objects, name, refuse, raising=False)
+    with pytest.raises(StorageFailed, match="refuses access to s3://lake/orders/a"):
+        open_source("s3://lake/orders/a", {})
+    with pytest.raises(StorageFailed, match="refuses access to s3://lake/orders/a"):
+        file_sizes(["s3://lake/orders/a"], {})

@@ -88,3 +88,7 @@ def test_a_delta_table_may_lie_in_an_object_store(objects: "DirectoryObjects") -
     ObjectStore(ObjectLocation("s3://lake/orders")).put("theirs.csv", b"")
     with pytest.raises(ConfigError, match="s3://lake/orders is not empty and no archive"):
         open_table("delta", "s3://lake/orders", WANTED)
+
+
+def test_a_relative_directory_may_have_a_colon() -> None:
+    assert directory("lag:1") == Path.cwd() / "lag:1"

@@ -9,11 +9,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquet.spark.tables import parquet_writer
+from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
+from roquet.spark.tables.output_files import UploadedFile
 from roquet.spark.tables.parquet_writer import PartitionedWriter, read_sorted
 from roquet.spark.tables.partitioning import schema_of
 
 if TYPE_CHECKING:
-    from tests.spark.tables.conftest import TableKind
+    from tests.spark.tables.conftest import DirectoryObjects, TableKind
 
 COLUMNS = ("topic", "broker", "queue_id", "queue_offset", "body", "properties", "stored_at")
 
@@ -75,6 +77,23 @@ def test_a_writer_that_is_given_up_lets_its_files_go(tmp_path: Path, parquet: "T
     writer.write(parquet.batch(range(3)))
     writer.abort()
     assert writer.close() == []
+
+
+def test_a_file_whose_upload_failed_is_removed_with_the_others(
+    objects: "DirectoryObjects", parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = ObjectDirectory(ObjectLocation("s3://lake/orders"), "attempt")
+    writer = PartitionedWriter(directory, schema_of(COLUMNS))
+    writer.write(parquet.batch(range(3)))
+
+    def fail(_: UploadedFile) -> None:
+        raise OSError("the store is away")
+
+    monkeypatch.setattr(UploadedFile, "complete", fail)
+    with pytest.raises(OSError, match="away"):
+        writer.close()
+    writer.abort()
+    assert objects.stored() == set()
 
 
 def test_several_files_are_read_in_the_order_of_queues_and_offsets(

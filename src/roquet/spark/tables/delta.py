@@ -37,6 +37,7 @@ from roquet.spark.tables.table import (
     TableState,
     agree_identity,
     check_base,
+    check_removed,
 )
 
 if TYPE_CHECKING:
@@ -95,12 +96,14 @@ class DeltaTable:
     def commit(self, commit: TableCommit) -> None:
         """Bring the files to their days, then add the log entry."""
         before = from_json(commit.before)
-        check_base(commit, self.state(from_json(commit.after)))
-        self._staging.publish(commit)
+        self._known |= {*from_json(commit.after)}
         for _ in range(TRIES):
+            check_base(commit, self.state(before))
+            if commit.removed:
+                check_removed(commit, self._paths())
+            self._staging.publish(commit)
             if self._entered(commit):
                 break
-            check_base(commit, self.state(before))
         else:
             check_base(commit, TableState(-1, {}))
         self._staging.settle(commit.number)
@@ -226,6 +229,12 @@ class DeltaTable:
         """Make the newest entry durable; deltalake does not sync files."""
         sync(entries / f"{self._log.version():020}.json")
         self._disk.sync(entries)
+
+    def _paths(self) -> set[str]:
+        """The paths of the files in the version that was read last."""
+        with explained_log(self._root):
+            actions = pa.table(self._log.get_add_actions(flatten=True))
+        return set(actions["path"].to_pylist())
 
     def _all_named(self) -> set[str]:
         """The paths of the table's files, and of those that older versions still have."""

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.object_location import ObjectLocation, TableLocation
+from roquet.spark.tables.object_location import ENDPOINT, OPTIONS, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
 
 SAFE_COMMITS: Final[Mapping[str, str]] = MappingProxyType(
@@ -23,7 +23,11 @@ def log_options(location: TableLocation) -> dict[str, str] | None:
     """Storage options for deltalake, which finds credentials in the environment itself."""
     if isinstance(location, Path):
         return None
-    return {**location.options, **SAFE_COMMITS}
+    options = {**location.options, **SAFE_COMMITS}
+    if ENDPOINT in options:
+        # deltalake adds all names of the environment, and takes any one of those that are set.
+        options |= dict.fromkeys(OPTIONS[ENDPOINT], options[ENDPOINT])
+    return options
 
 
 def check_free(location: ObjectLocation) -> None:

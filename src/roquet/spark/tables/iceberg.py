@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.queue_offsets import QueueKey, from_json
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.object_location import (
@@ -27,7 +27,7 @@ from roquet.spark.tables.object_location import (
     TableLocation,
 )
 from roquet.spark.tables.object_staging import ObjectStaging
-from roquet.spark.tables.object_store import ObjectStore, explained
+from roquet.spark.tables.object_store import ObjectStore, explanation
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging, check_target
 from roquet.spark.tables.table import (
@@ -40,6 +40,7 @@ from roquet.spark.tables.table import (
     TableState,
     agree_identity,
     check_base,
+    check_removed,
 )
 
 if TYPE_CHECKING:
@@ -77,6 +78,17 @@ TRIES: Final = 20
 """Attempts to commit a change while other writers commit theirs."""
 
 
+CATALOG_PACKAGES: Final = frozenset({"pyiceberg", "requests", "sqlalchemy"})
+"""Packages whose errors are those of a catalog."""
+
+SECRET_PARTS: Final = ("access-key", "credential", "password", "secret", "token")
+"""Parts of the names of catalog options whose values are secret."""
+
+
+class CatalogFailed(RoquetError):
+    """A catalog that refused, failed or did not answer."""
+
+
 class IcebergTable:
     """An archive as an Iceberg table of a catalog."""
 
@@ -93,14 +105,12 @@ class IcebergTable:
         self._root, self._disk = root, disk or Disk()
         _prepare(root, catalog or {}, self._disk)
         self._name = name or name_of(wanted.topic)
-        self._catalog = catalog_of(root, catalog or {})
-        with _explained(root):
+        with explained_catalog(root):
+            self._catalog = catalog_of(root, catalog or {})
             self._table, self.identity = self._opened(root, wanted)
         self._staging = _staging_area(root, self._table.location(), self._disk)
         try:
             self._staging.settle(self.state().number)
-            if self._staging.has_leftovers():
-                self.clean()
         except BaseException:
             self._staging.close()
             raise
@@ -123,18 +133,21 @@ class IcebergTable:
         """Bring the files to their days, then commit the snapshot."""
         from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 
-        check_base(commit, self.state())
-        self._staging.publish(commit)
         for _ in range(TRIES):
+            check_base(commit, self.state())
+            self._staging.publish(commit)
             try:
-                with _explained(self._root):
+                with explained_catalog(self._root):
                     self._change(commit)
                 break
             except (CommitFailedException, CommitStateUnknownException):
                 # Another writer's change came first, or only the answer was lost.
-                if self._note().attempt == commit.attempt:
+                if self._is_committed(commit):
                     break
-                check_base(commit, self.state())
+            except RoquetError:
+                if isinstance(self._root, Path) or not self._is_committed(commit):
+                    raise
+                break
         else:
             raise TableConflict(
                 f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
@@ -143,7 +156,7 @@ class IcebergTable:
 
     def files(self) -> Sequence[DataFile]:
         """The files of the current snapshot."""
-        with _explained(self._root):
+        with explained_catalog(self._root):
             self._table.refresh()
             return [_file_of(entry) for entry in self._entries(self._table.current_snapshot())]
 
@@ -152,7 +165,15 @@ class IcebergTable:
         return self._staging.address(file)
 
     def clean(self) -> int:
-        """Remove files that no snapshot names and no commit can name any more."""
+        """Nothing in a directory, where opening has done it; ConfigError in an object store.
+
+        Another catalog may have files of its own at the same place, which this one cannot know.
+        """
+        if not isinstance(self._root, Path):
+            raise ConfigError(
+                "orphans of an Iceberg table in an object store are not removed here: another "
+                "catalog may name them. Use remove_orphan_files of the catalog's own engine"
+            )
         return self._staging.clean(self._all_named)
 
     def close(self) -> None:
@@ -179,6 +200,7 @@ class IcebergTable:
         except NoSuchTableError:
             identity = agree_identity(wanted, None, root)
             return self._made(identity), identity
+        check_place(root, table.location())
         text = table.properties.get(IDENTITY)
         if text is None:
             raise ConfigError(
@@ -195,42 +217,50 @@ class IcebergTable:
         properties = {**SETTINGS, IDENTITY: note}
         schema = schema_of(identity.columns)
         new = self._catalog.create_table_transaction(self._name, schema, properties=properties)
+        check_place(self._root, new.table_metadata.location)
+        _check_free(self._root, new.table_metadata.location)
         with new as making, making.update_spec() as spec:
             spec.add_field("stored_at", DayTransform(), "day")
-        table = self._catalog.load_table(self._name)
-        try:
-            _check_place(self._root, table.location())
-        except ConfigError:
-            self._catalog.drop_table(self._name)
-            raise
-        return table
+        return self._catalog.load_table(self._name)
 
     def _change(self, commit: TableCommit) -> None:
         """Commit snapshot and offsets in one change; raises CommitFailedException."""
         known = TableNote(commit.number, commit.after, commit.topic_ids, commit.attempt)
         note = msgspec.json.encode(known).decode()
         summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
-        gone = {f"day={file.day}/{file.name}" for file in commit.removed}
+        gone = {file.path for file in commit.removed}
+        present = self._entries(self._table.current_snapshot()) if gone else ()
+        removed = [entry for entry in present if _file_of(entry).path in gone]
+        check_removed(commit, {_file_of(entry).path for entry in removed})
         with self._table.transaction() as change:
             change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note})
             producer = change.update_snapshot(snapshot_properties=summary)
             with producer.overwrite() if gone else producer.fast_append() as snapshot:
-                for entry in self._entries(self._table.current_snapshot()) if gone else ():
-                    if _file_of(entry).path in gone:
-                        snapshot.delete_data_file(entry)
+                for entry in removed:
+                    snapshot.delete_data_file(entry)
                 for entry in self._described(commit.added):
                     snapshot.append_data_file(entry)
 
     def _note(self) -> TableNote:
         """The state in the newest version of the table."""
-        with _explained(self._root):
+        with explained_catalog(self._root):
             self._table.refresh()
         text = self._table.properties.get(STATE)
         return msgspec.json.decode(text, type=TableNote) if text else TableNote(0, {})
 
+    def _is_committed(self, commit: TableCommit) -> bool:
+        """Whether the table has this very commit, perhaps with others after it."""
+        if self._note().attempt == commit.attempt:
+            return True
+        summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
+        notes = [text for each in summaries if (text := each["roquet.offsets"])]
+        return any(
+            msgspec.json.decode(text, type=TableNote).attempt == commit.attempt for text in notes
+        )
+
     def _all_named(self) -> set[str]:
         """The paths of the files of all snapshots."""
-        with _explained(self._root):
+        with explained_catalog(self._root):
             self._table.refresh()
             snapshots = list(self._table.snapshots())
             return {_file_of(entry).path for each in snapshots for entry in self._entries(each)}
@@ -281,27 +311,61 @@ def _staging_area(root: TableLocation, home: str, disk: Disk) -> StagingArea:
     return ObjectStaging(ObjectLocation(f"{home.rstrip('/')}/data", root.options))
 
 
-def _check_place(root: TableLocation, home: str) -> None:
-    """ConfigError when a catalog has put a new table elsewhere than into such a place."""
+def check_place(root: TableLocation, home: str) -> None:
+    """ConfigError when a table of a catalog lies elsewhere than in its target."""
     if isinstance(root, Path):
         local_path(home)
-    elif not home.startswith("s3://"):
-        raise ConfigError(f"the catalog puts the table to {home}, and not into {root}")
+    elif not f"{home.replace('s3a://', 's3://', 1).rstrip('/')}/".startswith(f"{root.url}/"):
+        raise ConfigError(
+            f"the catalog has the table outside of {root}: give the place that the catalog gives "
+            "its tables, or another name (--table)"
+        )
+
+
+def _check_free(root: TableLocation, home: str) -> None:
+    """ConfigError when a new table would share its place with files of another one."""
+    if isinstance(root, Path):
+        return
+    place = ObjectLocation(home.replace("s3a://", "s3://", 1).rstrip("/"), root.options)
+    if ObjectStore(place).names():
+        raise ConfigError(
+            f"{place} is not empty, and the catalog knows no table there: another catalog may. "
+            "Give another name (--table) or another path"
+        )
 
 
 @contextmanager
-def _explained(root: TableLocation) -> Iterator[None]:
-    if isinstance(root, Path):
+def explained_catalog(root: TableLocation) -> Iterator[None]:
+    """Give errors of an object store or a catalog a sentence; those of a directory pass.
+
+    A refused change and one of unknown outcome pass, too.
+    """
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    try:
         yield
-    else:
-        with explained(root):
-            yield
+    except (RoquetError, CommitFailedException, CommitStateUnknownException, FileNotFoundError):
+        raise
+    except Exception as error:
+        if isinstance(root, Path):
+            raise
+        if not CATALOG_PACKAGES.isdisjoint(
+            each.__module__.partition(".")[0] for each in type(error).__mro__
+        ):
+            line = (str(error).strip().splitlines() or [""])[0]
+            raise CatalogFailed(
+                f"the catalog of {root} refused or did not answer: {type(error).__name__} {line}"
+            ) from error
+        if isinstance(error, OSError):
+            raise explanation(error, root) from error
+        raise
 
 
 def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
     """The catalog with these options; without options the SQLite catalog of the directory."""
     from pyiceberg.catalog import load_catalog
 
+    _check_no_secrets(options)
     if not isinstance(root, Path):
         known = {
             IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
@@ -312,6 +376,18 @@ def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
     mark = root.resolve() / "catalog.db"
     own = {"type": "sql", "uri": f"sqlite:///{mark}", "warehouse": f"file://{root.resolve()}"}
     return load_catalog("roquet", **{**(own if not options else {}), **options})
+
+
+def _check_no_secrets(options: Mapping[str, str]) -> None:
+    """ConfigError, which does not repeat them, for secrets among the options of a catalog."""
+    for name, value in options.items():
+        is_secret = any(part in name.lower() for part in SECRET_PARTS)
+        if is_secret or ("://" in value and "@" in value):
+            variable = name.upper().replace(".", "__").replace("-", "_")
+            raise ConfigError(
+                f"--catalog {name} holds a secret: every user of the machine sees the words of a "
+                f"command; set PYICEBERG_CATALOG__ROQUET__{variable} in the environment"
+            )
 
 
 def local_path(location: str) -> Path:

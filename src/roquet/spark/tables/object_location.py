@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -44,6 +43,10 @@ CREDENTIALS: Final = (
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]", re.ASCII)
 _KEY: Final = re.compile(r"[\w.=@+-]+(/[\w.=@+-]+)*", re.ASCII)
 """Names that every library spells alike; others are escaped by some of them and not by others."""
+
+_ENDPOINT: Final = re.compile(
+    r"https?://([\w.-]+|\[[0-9a-f:.]+\])(:\d{1,5})?/?", re.ASCII | re.IGNORECASE
+)
 
 _TRUE: Final = frozenset({"1", "true", "yes", "on"})
 
@@ -106,26 +109,28 @@ def parse_location(
 
     Raises ConfigError for URLs and options that cannot be used. Its text never repeats a secret.
     """
-    parts = urlsplit(target)
-    if "@" in parts.netloc:
+    name, _, rest = target.partition("://")
+    scheme = SCHEMES.get(name.lower())
+    if scheme is None:
+        raise ConfigError(
+            f"archives go to directories and to s3://BUCKET/PATH; {name}:// is none of these"
+        )
+    bucket, _, key = rest.partition("/")
+    key = key.strip("/")
+    if "@" in bucket or (":" in bucket and "@" in rest):
         raise ConfigError(
             "the URL of the table holds a user or a password, which others would see: leave it "
             f"out, and set {CREDENTIALS[0]} and {CREDENTIALS[1]} in the environment"
         )
-    scheme, key = SCHEMES.get(parts.scheme.lower()), parts.path.strip("/")
-    if scheme is None:
-        raise ConfigError(
-            f"{target!r}: archives go to directories and to s3://BUCKET/PATH; "
-            f"{parts.scheme}:// is none of these"
-        )
-    if not _BUCKET.fullmatch(parts.netloc) or parts.query or parts.fragment:
-        raise ConfigError(f"{target!r} is not {scheme}://BUCKET/PATH")
+    if not _BUCKET.fullmatch(bucket) or "?" in key or "#" in key:
+        # Not repeated: a signature or a password may be in it.
+        raise ConfigError(f"the URL of the table is not {scheme}://BUCKET/PATH")
     if not _KEY.fullmatch(key) or not {".", ".."}.isdisjoint(key.split("/")):
         raise ConfigError(
             f"{target!r}: the path of a table in an object store consists of names with letters, "
             "digits and any of ._=@+-, separated by single slashes"
         )
-    return ObjectLocation(f"{scheme}://{parts.netloc}/{key}", storage_options(storage, environ))
+    return ObjectLocation(f"{scheme}://{bucket}/{key}", storage_options(storage, environ))
 
 
 def storage_options(storage: Mapping[str, str], environ: Mapping[str, str]) -> dict[str, str]:
@@ -159,12 +164,11 @@ def _check_endpoint(options: Mapping[str, str]) -> None:
     endpoint = options.get(ENDPOINT)
     if endpoint is None:
         return
-    parts = urlsplit(endpoint)
-    if "@" in parts.netloc:
+    if "@" in endpoint:
         raise ConfigError(f"{ENDPOINT} holds a user or a password: leave it out")
-    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/"):
-        raise ConfigError(f"{ENDPOINT}: {endpoint!r} is not http://HOST:PORT or https://HOST")
-    if parts.scheme == "http" and not is_http_allowed(options):
+    if not _ENDPOINT.fullmatch(endpoint):
+        raise ConfigError(f"{ENDPOINT} is not http://HOST:PORT or https://HOST")
+    if endpoint.lower().startswith("http:") and not is_http_allowed(options):
         raise ConfigError(
             f"{ENDPOINT} is {endpoint}, without encryption: if that is meant, set {ALLOW_HTTP}=true"
         )

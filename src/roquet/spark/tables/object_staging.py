@@ -2,15 +2,16 @@
 
     s3://BUCKET/TABLE/day=2026-01-31/roquet-….parquet   in the table, or an orphan of a killed run
     s3://BUCKET/TABLE/_roquet/runs/RUN                  exists while a run goes on, or was killed
+    s3://BUCKET/TABLE/_roquet/cleaned                   uploaded when orphans were last removed
 
 An object store has neither renames nor locks, and needs none here: names are unique, readers go by
 the table's log, and of two archives the commit of one is refused. A commit is not begun for files
 that are older than COMMIT_MS_MAX, and only files older than ORPHAN_MS are removed, so no file is
-removed that a commit might still name: not even with clocks that are hours apart.
+removed that a commit might still name. Ages are by the store's own clock, not by the machines'.
 """
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Final
 from uuid import uuid4
 
@@ -18,7 +19,7 @@ from roquet.log_records import logger
 from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, boottime
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
-from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.object_store import ObjectStore, StoredObject
 from roquet.spark.tables.output_files import PREFIX
 from roquet.spark.tables.table import DataFile, TableCommit
 
@@ -30,16 +31,21 @@ ORPHAN_MS: Final = 24 * HOUR_MS
 """Age from which a file that no version of the table names is an orphan."""
 
 COMMIT_MS_MAX: Final = 12 * HOUR_MS
-"""Age up to which files may be committed. The difference is for clocks that are apart, and for a
-commit that is on its way."""
+"""Age up to which files may be committed. The difference is for a commit that is on its way."""
 
 MARK_MS: Final = HOUR_MS
 """How often a run that goes on renews its mark."""
 
-MARK_MS_MAX: Final = ORPHAN_MS + COMMIT_MS_MAX
-"""Age of a mark from which all files of its run are orphans: a batch goes on uploading after it."""
+MARK_MS_MAX: Final = ORPHAN_MS + COMMIT_MS_MAX + MARK_MS
+"""Age of a mark from which all files of its run are orphans: it was not renewed for MARK_MS, and
+the last batch went on uploading for COMMIT_MS_MAX."""
+
+CLEAN_MS: Final = 7 * 24 * HOUR_MS
+"""How often a table is cleaned without an old mark: tasks that were repeated leave files, too."""
 
 RUNS: Final = "_roquet/runs"
+
+CLEANED: Final = "_roquet/cleaned"
 
 OWN_FILE: Final = re.compile(rf"day=[^/]+/{PREFIX}[0-9a-f]{{32}}\.parquet")
 """The paths of files that archives write; no others are ever removed."""
@@ -49,12 +55,13 @@ class ObjectStaging:
     """The files of one table in an object store, as one run writes them."""
 
     def __init__(self, location: ObjectLocation, clock: Clock = SYSTEM_CLOCK) -> None:
-        self._location, self._clock = location, clock
+        self._location = location
         self._store = ObjectStore(location)
         self._mark = f"{RUNS}/{uuid4().hex[:12]}"
         self._marked_ms: int | None = None
         self._begun: dict[str, int] = {}
         self._is_pending = self._has_orphans = False
+        self._is_stamped = True
         self._elapsed_ms = boottime(clock)
 
     def begin(self) -> ObjectDirectory:
@@ -63,19 +70,28 @@ class ObjectStaging:
         if self._marked_ms is None or now_ms - self._marked_ms >= MARK_MS:
             self._store.put(self._mark, b"{}")
             self._marked_ms = now_ms
+        if not self._is_stamped:
+            self._store.put(CLEANED, b"{}")
+            self._is_stamped = True
         name = uuid4().hex[:12]
         self._has_orphans |= self._is_pending
         self._begun, self._is_pending = {name: now_ms}, True
         return ObjectDirectory(self._location, name)
 
     def publish(self, commit: TableCommit) -> None:
-        """Check that the files of a commit are young enough; they are at their places already."""
+        """Check that the files of a commit are young enough, and still at their places."""
         begun_ms = self._begun.get(commit.attempt)
         if begun_ms is None or self._elapsed_ms() - begun_ms > COMMIT_MS_MAX:
             raise RoquetError(
                 f"a batch took more than {COMMIT_MS_MAX // HOUR_MS} hours, so its files may have "
                 "been removed; nothing was committed. Set maxOffsetsPerTrigger for smaller ones"
             )
+        for file in commit.added:
+            if self._store.modified_ms(file.path) is None:
+                raise RoquetError(
+                    f"{self.address(file)} was removed meanwhile; nothing was committed. Start "
+                    "again, and let nothing else remove files of the table"
+                )
 
     def settle(self, number: int) -> None:  # noqa: ARG002 - there is nothing to undo
         """Note that the last attempt was committed.
@@ -85,8 +101,13 @@ class ObjectStaging:
         self._is_pending = False
 
     def has_leftovers(self) -> bool:
-        """Whether a run was killed so long ago that its files are orphans."""
-        return bool(self._old_marks())
+        """Whether a run was killed so long ago that its files are orphans, or CLEAN_MS are over."""
+        marks, stamps = self._notes()
+        self._is_stamped = bool(stamps)
+        if not marks and not stamps:
+            return False
+        now_ms = self._now_ms()
+        return bool(_older(marks, now_ms - MARK_MS_MAX) or _older(stamps, now_ms - CLEAN_MS))
 
     def clean(self, named: Callable[[], Collection[str]]) -> int:
         """Remove the orphans; returns how many.
@@ -94,8 +115,9 @@ class ObjectStaging:
         `named` gives the paths in all versions of the table. It is called after the files have been
         listed, so that it knows what has been committed meanwhile.
         """
-        old_ms = self._clock.now_ms() - ORPHAN_MS
-        marks = self._old_marks()
+        now_ms = self._now_ms()
+        old_ms = now_ms - ORPHAN_MS
+        marks = _older(self._notes()[0], now_ms - MARK_MS_MAX)
         old = [
             file.path
             for file in self._store.files()
@@ -107,6 +129,8 @@ class ObjectStaging:
             self._store.remove(path)
         for mark in marks:
             self._store.remove(mark)
+        self._store.put(CLEANED, b"{}")
+        self._is_stamped = True
         if orphans:
             log.info("%s: %s files of killed runs were removed", self._location, len(orphans))
         return len(orphans)
@@ -124,7 +148,23 @@ class ObjectStaging:
         except RoquetError as error:
             log.warning("the mark of this run stays: %s", error)
 
-    def _old_marks(self) -> list[str]:
-        old_ms = self._clock.now_ms() - MARK_MS_MAX
-        marks = self._store.files(RUNS, recursive=False)
-        return [mark.path for mark in marks if mark.modified_ms < old_ms]
+    def _notes(self) -> tuple[list[StoredObject], list[StoredObject]]:
+        """The marks of runs, and the stamp of the last cleaning if there is one."""
+        files = self._store.files("_roquet")
+        marks = [file for file in files if file.path.startswith(f"{RUNS}/")]
+        return marks, [file for file in files if file.path == CLEANED]
+
+    def _now_ms(self) -> int:
+        """The time by the store's clock: that of an object just uploaded."""
+        path = f"_roquet/now/{uuid4().hex[:12]}"
+        self._store.put(path, b"{}")
+        now_ms = self._store.modified_ms(path)
+        self._store.remove(path)
+        if now_ms is None:
+            raise RoquetError(f"{self._location}: an object just uploaded is gone; start again")
+        return now_ms
+
+
+def _older(files: Iterable[StoredObject], ms: int) -> list[str]:
+    """The paths of the files that were uploaded before this time, in ms since 1970."""
+    return [file.path for file in files if file.modified_ms < ms]

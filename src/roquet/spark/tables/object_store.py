@@ -4,6 +4,7 @@ Every Spark worker has pyarrow, so nothing more has to be installed there. Error
 become one sentence that says what to check.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,14 +29,15 @@ ATTEMPTS: Final = 5
 FORBIDDEN: Final = (
     *("ACCESS_DENIED", "AccessDenied", "INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId"),
     *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
-    *("EXPIRED_TOKEN", "INVALID_CLIENT_TOKEN_ID", "403"),
+    *("EXPIRED_TOKEN", "INVALID_CLIENT_TOKEN_ID"),
 )
 MISSING: Final = ("NO_SUCH_BUCKET", "NoSuchBucket")
 ELSEWHERE: Final = ("PermanentRedirect", "AuthorizationHeaderMalformed", "HTTP status 301", " 301 ")
 UNREACHABLE: Final = (
-    *("NETWORK_CONNECTION", "curlCode: 6", "curlCode: 7", "error sending request"),
+    *("NETWORK_CONNECTION", "error sending request"),
     *("Connection refused", "dns error"),
 )
+UNTRUSTED: Final = ("invalid peer certificate", "UnknownIssuer", "SSL peer certificate")
 """Parts of error texts of pyarrow and of deltalake, which have no other sign of the cause."""
 
 
@@ -100,6 +102,12 @@ class ObjectStore:
             if info.type == pafs.FileType.File
         ]
 
+    def modified_ms(self, path: str) -> int | None:
+        """When a file was uploaded, by the store's clock; None when it is not there."""
+        with explained(self.location):
+            info = self._files.get_file_info(self._key(path))
+        return info.mtime_ns // 1_000_000 if info.type == pafs.FileType.File else None
+
     def names(self) -> set[str]:
         """The names directly below the location: of files and directories."""
         selector = pafs.FileSelector(self.location.key, recursive=False, allow_not_found=True)
@@ -136,7 +144,8 @@ def open_source(path: str | Path, storage: Mapping[str, str]) -> Any:
     """
     if not is_object_url(str(path)):
         return path
-    return file_system(storage).open_input_file(_key_of(path))
+    with explained(ObjectLocation(str(path), storage)):
+        return file_system(storage).open_input_file(_key_of(path))
 
 
 def dataset_source(path: str, storage: Mapping[str, str]) -> tuple[str, Any]:
@@ -150,7 +159,8 @@ def file_sizes(paths: Sequence[str], storage: Mapping[str, str]) -> list[int]:
     """The sizes of data files in bytes; FileNotFoundError for one that is not there."""
     if not paths or not is_object_url(paths[0]):
         return [Path(path).stat().st_size for path in paths]
-    found = file_system(storage).get_file_info([_key_of(path) for path in paths])
+    with explained(ObjectLocation(paths[0], storage)):
+        found = file_system(storage).get_file_info([_key_of(path) for path in paths])
     for info, path in zip(found, paths, strict=True):
         if info.type != pafs.FileType.File:
             raise FileNotFoundError(2, "no such object", path)
@@ -173,7 +183,7 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
     text = str(error)
     if any(mark in text for mark in MISSING):
         return ConfigError(missing_bucket_text(location))
-    if any(mark in text for mark in FORBIDDEN):
+    if any(mark in text for mark in FORBIDDEN) or re.search(r"(?<![-/\w])403\b", text):
         return StorageFailed(
             f"{location.server} refuses access to {location}: check {', '.join(CREDENTIALS[:3])} "
             "of the driver and the workers, and what they may do in the bucket"
@@ -182,6 +192,12 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
         return StorageFailed(
             f"bucket {location.bucket} is in another region than "
             f"{location.options.get(REGION, 'us-east-1')}: set {REGION} to its own"
+        )
+    # curl's 35, 58, 60 and 77 are about TLS.
+    if any(mark in text for mark in UNTRUSTED) or re.search(r"curlCode: (35|58|60|77)\b", text):
+        return StorageFailed(
+            f"{location.server} has no certificate that is trusted here, for {location}: check "
+            f"{ENDPOINT} and the certificates of this machine"
         )
     if any(mark in text for mark in UNREACHABLE):
         return StorageFailed(

@@ -68,13 +68,13 @@ def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocatio
 
 def directory(target: str) -> Path:
     """The absolute directory of a path or a file URL; ConfigError for other URLs."""
-    parts = urlsplit(target)
-    if len(parts.scheme) > 1 and parts.scheme != "file":  # one letter is a Windows drive
+    if is_object_url(target):
         raise ConfigError(
-            f"{parts.scheme}:// is no directory, and here one is needed that the driver and all "
-            "workers see: mount it, or give another place"
+            f"{target.partition('://')[0]}:// is no directory, and here one is needed that the "
+            "driver and all workers see: mount it, or give another place"
         )
-    path = Path(url2pathname(parts.path)) if parts.scheme == "file" else Path(target)
+    is_url = target.lower().startswith("file:")
+    path = Path(url2pathname(urlsplit(target).path)) if is_url else Path(target)
     return path.expanduser().absolute()
 
 

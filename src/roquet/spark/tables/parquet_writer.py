@@ -75,7 +75,8 @@ class PartitionedWriter:
         self._written.clear()
 
     def _end(self, day: str) -> None:
-        self._written.append(self._open.pop(day).close())
+        self._written.append(self._open[day].close())
+        del self._open[day]  # after it: a file whose upload failed is given up with the others
 
 
 class _OpenFile:

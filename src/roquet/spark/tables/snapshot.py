@@ -17,7 +17,7 @@ from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
 from roquet.spark.tables.delta_storage import LOG, explained_log, log_options
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
-from roquet.spark.tables.object_store import ObjectStore, explained
+from roquet.spark.tables.object_store import ObjectStore
 from roquet.spark.tables.open_table import KINDS, OBJECT_STORE_KINDS, directory, table_location
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
 from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
@@ -109,7 +109,10 @@ def _of_object_store(
     store = ObjectStore(root)
     store.check_bucket()
     if kind == "iceberg" or (kind is None and catalog):
-        with explained(root):
+        from roquet.spark.tables import iceberg
+
+        iceberg.check_installed()
+        with iceberg.explained_catalog(root):
             return _iceberg(root, topic, name, catalog)
     if LOG not in store.names():
         raise ConfigError(f"{root} is no delta table: it has no {LOG}")
@@ -221,6 +224,7 @@ def _iceberg(
         storage = root.options
     with closing(iceberg.catalog_of(root, catalog)) as opened:
         table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
+    iceberg.check_place(root, table.location())
     paths = []
     for task in table.scan().plan_files():
         if task.delete_files:

@@ -186,6 +186,19 @@ def check_base(commit: TableCommit, state: TableState) -> None:
         )
 
 
+def check_removed(commit: TableCommit, present: Collection[str]) -> None:
+    """Raise TableConflict unless the table still has every file that the commit removes.
+
+    `present` are the paths of its files. Rows of a file that is not there have been merged into
+    another one, and would be in the table twice.
+    """
+    if any(file.path not in present for file in commit.removed):
+        raise TableConflict(
+            "another writer merged or removed the same files meanwhile; nothing was committed. "
+            "Start again, and let one compaction run for a table"
+        )
+
+
 def agree_identity(
     wanted: ArchiveIdentity, existing: ArchiveIdentity | None, where: object
 ) -> ArchiveIdentity:

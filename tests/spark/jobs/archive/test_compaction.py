@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,14 +16,23 @@ from roquet.spark.jobs.archive.compaction import (
     TARGET_BYTES,
     SizedFile,
     compact,
+    merge,
     merge_groups,
+    sized_files,
 )
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.queue_offsets import QueueOffsets
+from roquet.spark.tables.open_table import open_table
 from roquet.spark.tables.parquet import ParquetTable
-from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
-from roquet.spark.tables.table import ArchiveIdentity, DataFile, TableState
+from roquet.spark.tables.table import (
+    ArchiveIdentity,
+    ArchiveTable,
+    DataFile,
+    TableConflict,
+    TableState,
+)
 
 COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")
 QUEUE = ("orders", "broker-a", 0)
@@ -82,6 +92,12 @@ def run_here(task_set: TaskSet) -> list[TaskResult]:
 
 def table_with_commits(root: Path, commits: int) -> ParquetTable:
     table = ParquetTable(root, ArchiveIdentity(topic="orders", columns=COLUMNS))
+    fill(table, commits)
+    return table
+
+
+def fill(table: ArchiveTable, commits: int) -> None:
+    """Commit a message at a time, in turn to one of two days."""
     for at in range(commits):
         directory = table.begin()
         writer = PartitionedWriter(directory, schema_of(COLUMNS))
@@ -89,8 +105,7 @@ def table_with_commits(root: Path, commits: int) -> ParquetTable:
         row = {"broker": ["broker-a"], "queue_id": [0], "queue_offset": [at], "stored_at": [moment]}
         writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(COLUMNS)))
         after: QueueOffsets = {QUEUE: at + 1}
-        table.commit(table.state().then(after, directory.name, writer.close(), ()))
-    return table
+        table.commit(table.state(()).then(after, directory.name, writer.close(), ()))
 
 
 def test_merging_keeps_rows_and_offsets(tmp_path: Path) -> None:
@@ -117,3 +132,48 @@ def test_files_of_other_writers_are_left_alone(tmp_path: Path) -> None:
             path = Path(table.path(file))
             path.with_name(f"mine-{path.name}").write_bytes(path.read_bytes())
         assert compact(table, run_here) == 0
+
+
+@pytest.mark.parametrize("kind", ["delta", "iceberg"])
+def test_files_that_another_writer_merged_first_are_not_merged_again(
+    tmp_path: Path, kind: str
+) -> None:
+    """The other one comes after the files were listed: its files hold the same rows."""
+    wanted = ArchiveIdentity(topic="orders", columns=COLUMNS)
+    with open_table(kind, str(tmp_path / "lake"), wanted) as table:
+        fill(table, 4)
+        listed, before = sized_files(table), table.state(())
+        assert compact(table, run_here) == 4
+        merged = {file.name for file in table.files()}
+
+        class ListsEarly:
+            """The table as a process sees it that listed the files before."""
+
+            def __getattr__(self, name: str) -> Any:
+                return getattr(table, name)
+
+            def files(self) -> list[DataFile]:
+                return [each.file for each in listed]
+
+        early: Any = ListsEarly()
+        with pytest.raises(TableConflict, match="nothing was committed"):
+            merge(early, table.state(()), run_here, [[each.file for each in listed]], COMPRESSION)
+        with pytest.raises(TableConflict, match="nothing was committed"):
+            merge(early, before, run_here, [[each.file for each in listed]], COMPRESSION)
+        assert {file.name for file in table.files()} == merged
+
+
+def test_the_offsets_are_read_before_the_files_are_listed(tmp_path: Path) -> None:
+    """Otherwise a commit between the two would look as if it came before both."""
+    calls = list[str]()
+    with table_with_commits(tmp_path, 4) as table:
+
+        class Notes:
+            def __getattr__(self, name: str) -> Any:
+                calls.append(name)
+                return getattr(table, name)
+
+        noting: Any = Notes()
+        assert compact(noting, run_here) == 4
+    assert calls.index("state") < calls.index("files")
+    assert calls.count("state") == 1

@@ -15,7 +15,7 @@ from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.tables.object_store import open_source
 from roquet.spark.tables.output_files import PREFIX
 from roquet.spark.tables.parquet_writer import COMPRESSION
-from roquet.spark.tables.table import ArchiveTable, DataFile
+from roquet.spark.tables.table import ArchiveTable, DataFile, TableState
 
 TARGET_BYTES: Final = 128 * 1024 * 1024
 """Aimed size of a merged file; a file of at least half of it is not merged."""
@@ -95,23 +95,24 @@ def compact(
     files_min: int = FILES_MIN,
 ) -> int:
     """Merge the small files of each day that has enough of them; returns how many were merged."""
-    merged = 0
+    merged, state = 0, table.state(())  # read before the files are listed, and never again
     groups = list(merge_groups(sized_files(table), files_min))
     for first in range(0, len(groups), COMMIT_GROUPS_MAX):
         batch = groups[first : first + COMMIT_GROUPS_MAX]
-        _merge(table, run_task_set, batch, compression)
+        state = merge(table, state, run_task_set, batch, compression)
         merged += sum(map(len, batch))
     return merged
 
 
-def _merge(
+def merge(
     table: ArchiveTable,
+    state: TableState,
     run_task_set: RunTaskSet,
     groups: Sequence[Sequence[DataFile]],
     compression: str,
-) -> None:
-    """Merge groups of files in one commit."""
-    state, directory = table.state(()), table.begin()
+) -> TableState:
+    """Merge groups of files in one commit after `state`; returns the state that it makes."""
+    directory = table.begin()
     task_set = CompactionTasks(
         groups=[[table.path(file) for file in group] for group in groups],
         columns=table.identity.columns,
@@ -123,3 +124,4 @@ def _merge(
     removed = [file for group in groups for file in group]
     assert sum(file.rows for file in added) == sum(file.rows for file in removed)
     table.commit(state.then(state.offsets, directory.name, added, removed))
+    return msgspec.structs.replace(state, number=state.number + 1)
