@@ -10,7 +10,8 @@ from deltalake import DeltaTable as Log
 from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError
 
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.tables.staging import Staging
 from roquet.spark.tables.table import TableConflict, TableState
 
 if TYPE_CHECKING:
@@ -53,6 +54,21 @@ def test_entries_of_other_writers_do_not_disturb_the_archive(delta: "TableKind")
             "queues are found by our own entries"
         )
     assert delta.places() == delta.whole(5)
+
+
+def test_leftovers_that_cannot_be_removed_stop_no_archive(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise RoquetError("no right to remove")
+
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+    monkeypatch.setattr(Staging, "has_leftovers", refuse)
+    with delta.open() as table:
+        delta.archive(table, 3, 5)
+    assert delta.places() == delta.whole(5)
+    assert "leftovers of killed runs stay: no right to remove" in caplog.text
 
 
 def test_an_entry_that_another_writer_adds_first_is_read(

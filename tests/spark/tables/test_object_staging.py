@@ -167,7 +167,7 @@ def test_a_run_that_was_killed_long_ago_is_found_by_its_mark(objects: "Directory
             "the mark is up to an hour older than the last batch"
         )
     assert later.clean(set) == 0
-    assert objects.stored() == {"lake/orders/_roquet/cleaned"}
+    assert objects.stored() == {"lake/orders/_roquet/cleaned", "lake/orders/_roquet/now"}
 
 
 def test_a_table_is_cleaned_weekly_even_without_a_mark(objects: "DirectoryObjects") -> None:

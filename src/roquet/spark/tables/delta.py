@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 import pyarrow as pa
 
-from roquet.model.errors import ConfigError
+from roquet.log_records import logger
+from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
     from deltalake.transaction import AddAction, RemoveAction
 
+log = logger(__name__)
+
 TRIES: Final = 20
 """Attempts to add an entry while other writers add theirs."""
 
@@ -66,8 +69,7 @@ class DeltaTable:
                 self._log, self.identity = self._opened(wanted)
                 self._known = set(self._queues())
             self._staging.settle(self._number())
-            if self._staging.has_leftovers():
-                self.clean()
+            self._clean_if_due()
         except BaseException:
             self._staging.close()
             raise
@@ -117,6 +119,14 @@ class DeltaTable:
     def path(self, file: DataFile) -> str:
         """The path or URL of one of the files."""
         return self._staging.address(file)
+
+    def _clean_if_due(self) -> None:
+        """Remove leftovers of killed runs; an archive without the right to remove goes on."""
+        try:
+            if self._staging.has_leftovers():
+                self.clean()
+        except RoquetError as error:
+            log.warning("leftovers of killed runs stay: %s", error)
 
     def clean(self) -> int:
         """Remove files that no version of the table names and no commit can name any more."""

@@ -47,6 +47,9 @@ RUNS: Final = "_roquet/runs"
 
 CLEANED: Final = "_roquet/cleaned"
 
+NOW: Final = "_roquet/now"
+"""Uploaded again and again: it tells the store's time."""
+
 OWN_FILE: Final = re.compile(rf"day=[^/]+/{PREFIX}[0-9a-f]{{32}}\.parquet")
 """The paths of files that archives write; no others are ever removed."""
 
@@ -156,10 +159,8 @@ class ObjectStaging:
 
     def _now_ms(self) -> int:
         """The time by the store's clock: that of an object just uploaded."""
-        path = f"_roquet/now/{uuid4().hex[:12]}"
-        self._store.put(path, b"{}")
-        now_ms = self._store.modified_ms(path)
-        self._store.remove(path)
+        self._store.put(NOW, b"{}")
+        now_ms = self._store.modified_ms(NOW)
         if now_ms is None:
             raise RoquetError(f"{self._location}: an object just uploaded is gone; start again")
         return now_ms
