@@ -53,7 +53,8 @@ async def test_a_cluster_of_three_controllers_survives_the_kill_of_any_process(
     arguments += ["--namesrv-port", str(namesrv_port), "--data", str(tmp_path)]
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "roquet", "serve", *arguments,
-        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONUNBUFFERED": "1", "COLUMNS": "1000"},
     )  # fmt: skip
     assert process.stdout is not None
     try:
