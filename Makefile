@@ -39,7 +39,7 @@ BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py growth.py clients.py produce.py 
 	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale"
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo failover test test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
+.PHONY: help install demo failover test test-slow test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
 	soak profile ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -65,6 +65,9 @@ test: install ## every test, shared by as many processes as there are cores
 
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
+
+test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, clusters of processes
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/testing tests/tools $(PYTEST_ARGS)
 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install; wheels
 	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs tests/tools/test_wheels.py $(PYTEST_ARGS)
@@ -134,7 +137,7 @@ soak: install ## by hand: an hour of mixed load; memory, p99 and descriptors sta
 profile: install ## by hand: flame graphs of the broker in bench/profile, by py-spy and perf where they are (PROFILE_ARGS)
 	$(BIN)/python bench/flame_graphs.py $(PROFILE_ARGS)
 
-ci: check test test-docs demo-slice demo-without-java ## what has to pass before a change goes in
+ci: check test test-slow test-docs demo-slice demo-without-java ## what has to pass before a change goes in
 	$(MAKE) failover
 	$(MAKE) fuzz FUZZ_SECONDS=$(CI_FUZZ_SECONDS)
 	$(MAKE) kill KILL_ROUNDS=$(CI_KILL_ROUNDS)

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,12 +74,13 @@ def kill(driver: subprocess.Popen[bytes]) -> int:
     return len(everybody)
 
 
-def visible(namesrv: str) -> int:
-    """How many messages the topic has."""
+def visible(namesrv: str) -> Callable[[], int]:
+    """Counts the topic's messages whenever it is called, over connections that stay open."""
     from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.options import SourceOptions
 
-    return sum(ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(TOPIC,))).latest().values())
+    cluster = ClusterClient(SourceOptions(namesrv=(namesrv,), topics=(TOPIC,)))
+    return lambda: sum(cluster.latest().values())
 
 
 def read(namesrv: str, topic: str = TOPIC) -> Counter[bytes]:
@@ -108,13 +110,14 @@ def run(running: Any, folder: Path, args: argparse.Namespace) -> dict[str, objec
     for part in range(4):
         (folder / "rows" / f"{part}.txt").write_text("\n".join(rows[part::4]) + "\n")
     driver = started(folder, namesrv, immune)
+    count = visible(namesrv)
     deadline = time.monotonic() + PATIENCE_S
-    while visible(namesrv) < args.rows * SHARE:
+    while count() < args.rows * SHARE:
         if driver.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError((folder / "driver.log").read_text()[-3_000:])
         time.sleep(0.01)
     killed = kill(driver)
-    at_kill = visible(namesrv)
+    at_kill = count()
     time.sleep(args.after if args.after is not None else 30 if args.hasty else 900)
     given_up = sum(read(namesrv, "TRANS_CHECK_MAX_TIME_TOPIC").values())
     began = time.monotonic()

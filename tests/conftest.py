@@ -28,7 +28,9 @@ if (
 settings.register_profile("hunt", deadline=None)
 # What fails is a change's own fault, and fails everywhere: `make hunt` is what looks for examples
 # that nobody has thought of yet.
-settings.register_profile("roquet", parent=settings.get_profile("hunt"), derandomize=True)
+settings.register_profile(
+    "roquet", parent=settings.get_profile("hunt"), derandomize=True, max_examples=60
+)
 settings.load_profile("roquet")
 
 

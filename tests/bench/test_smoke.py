@@ -77,6 +77,7 @@ def test_a_library_can_be_imported(module: Path) -> None:
     assert runpy.run_path(str(module))["__doc__"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SMALL)
 def test_a_quick_benchmark_runs_with_its_smallest_inputs(name: str, tmp_path: Path) -> None:
     arguments = SMALL[name].replace("DIRECTORY", str(tmp_path)).split()

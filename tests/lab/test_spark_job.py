@@ -182,6 +182,7 @@ def test_progress_is_reported_while_a_part_is_written(
     assert sorted(set(reports)) == [0, 3, 6, 9, 12]
 
 
+@pytest.mark.spark_suite
 @pytest.mark.spark
 def test_the_same_seed_gives_the_same_bytes(spark: SparkSession, tmp_path: Path) -> None:
     places = [StudyDirectory(tmp_path / name) for name in ("one", "two")]

@@ -18,6 +18,7 @@ def frame(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame(rows, "queue_offset bigint, body binary")
 
 
+@pytest.mark.spark_suite
 def test_every_mode(frame: DataFrame) -> None:
     typed_frame = typed(frame, "id int, sum int")
     assert typed_frame.columns == ["queue_offset", "id", "sum"]

@@ -139,6 +139,7 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
     assert _names(tmp_path) == ["broker-a", "broker-b", "logs", "namesrv"]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 async def test_a_message_is_on_a_replica_once_its_sender_is_answered(tmp_path: Path) -> None:
     (tmp_path / "all.conf").write_text("haListenPort=1\nbrokerRole=SLAVE\nslaveReadEnable=true\n")

@@ -182,6 +182,7 @@ def test_a_stream_knows_its_query_from_spark(monkeypatch: pytest.MonkeyPatch) ->
     assert micro_batch() == ("q", 12)
 
 
+@pytest.mark.spark_suite
 def test_spark_writes_a_frame(spark: SparkSession, sink_cluster: "SinkCluster") -> None:
     sink_cluster.create("frame")
     frame = spark.range(0, 3_000, 1, 2).selectExpr("cast(id as string) as body", "'t' as tag")

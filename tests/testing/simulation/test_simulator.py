@@ -33,6 +33,7 @@ def test_a_seed_repeats_byte_for_byte() -> None:
     assert simulate(BalanceWorkload.of_seed, 5).digest != one.digest
 
 
+@pytest.mark.slow
 def test_it_does_so_in_another_process_whatever_its_hashes_are() -> None:
     expected = run_seed(("balance", 7)).digest
     assert [digest_elsewhere("balance", 7, seed) for seed in ("1", "2")] == [expected] * 2

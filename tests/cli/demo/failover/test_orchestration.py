@@ -21,6 +21,7 @@ def _children_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
 
 
+@pytest.mark.slow
 async def test_a_parted_master_takes_no_message_and_another_one_goes_on(tmp_path: Path) -> None:
     terminal = io.StringIO()
     screen = Screen(PrintableConsole(file=terminal, width=80, soft_wrap=True))

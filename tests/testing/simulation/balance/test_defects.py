@@ -16,6 +16,7 @@ SEEDS = {
 """For each bug some seeds of which one finds it: `roquet simulate --defect NAME` tries many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_bug_is_found(defect: str) -> None:
     assert any(run_seed(("balance", seed), defect).findings for seed in SEEDS[defect])

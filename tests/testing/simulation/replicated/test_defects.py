@@ -24,6 +24,7 @@ SEEDS = {
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_bug_is_found(defect: str) -> None:
     assert run_seed(("replicated", SEEDS[defect]), defect).findings
