@@ -9,7 +9,7 @@ import pytest
 
 from roquet.model.errors import CallRefused, UsageError
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import DeferredReply, HandlerReply, Peer, Router
+from roquet.net.router import DeferredReply, HandlerReply, Peer, ReplyWhen, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
@@ -193,6 +193,45 @@ async def test_a_deferred_reply_keeps_the_size_of_its_request_but_not_the_body()
     waiting: Any = found.frame
     assert waiting.cr_frame.f_locals["command"].body == b""
     assert answer(await found.frame).code == 0
+
+
+class Decided:
+    """A handler whose replies one future decides: True, a reply at once, False, one that waits."""
+
+    def __init__(self) -> None:
+        self.reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def __call__(self, call: GetKV, _peer: Peer) -> HandlerReply:
+        return ReplyWhen(self.reached, lambda reached: self.reply(call.key, reached))
+
+    def reply(self, key: str, reached: bool) -> Any:
+        if key == "refused":
+            raise CallRefused(ResponseCode.SYSTEM_BUSY, "not now")
+        return ValueReply(value=key) if reached else self.wait(key)
+
+    async def wait(self, key: str) -> Reply:
+        await asyncio.sleep(0)
+        return ValueReply(value=f"{key} at last")
+
+
+@pytest.mark.parametrize(
+    ("key", "reached", "expected"),
+    [("k", True, (0, "k")), ("k", False, (0, "k at last")), ("refused", True, (2, None))],
+)
+async def test_a_future_decides_a_reply(key: str, reached: bool, expected: object) -> None:
+    router, handler = Router(), Decided()
+    router.add(GetKV, handler)
+    found = later(router.dispatch(request(GetKV(namespace="n", key=key)), PEER))
+    handler.reached.set_result(reached)
+    reply = answer(await found)
+    assert (reply.code, (reply.ext or {}).get("value")) == expected
+
+
+async def test_a_handler_s_reply_can_be_awaited_whatever_decides_it() -> None:
+    handler = Decided()
+    handler.reached.set_result(False)
+    reply = handler(GetKV(namespace="n", key="k"), PEER)
+    assert await cast("ReplyWhen", reply) == ValueReply(value="k at last")
 
 
 async def test_an_answer_is_made_when_its_peer_has_room_for_it(router: Router) -> None:

@@ -46,12 +46,14 @@ class AsyncWatermark:
             return True
         left_ms = deadline_ms - self._clock.monotonic_ms()
         assert left_ms <= WAIT_MS_MAX, "a deadline is a time of clock.monotonic_ms()"
-        if left_ms <= 0:
-            return False
+        return left_ms > 0 and await self.future(target, deadline_ms)
+
+    def future(self, target: int, deadline_ms: int) -> Waiter:
+        """The outcome of `reach` as a future, for a value that is not reached yet."""
         reached: Waiter = asyncio.get_running_loop().create_future()
         self._rule.wait(target, deadline_ms, reached)
         self._ring_at(deadline_ms)
-        return await reached
+        return reached
 
     def advance(self, value: int) -> None:
         """Raise the value to `value`, and wake the coroutines that wait for it."""

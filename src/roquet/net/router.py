@@ -1,6 +1,8 @@
 """Router: dispatches each request to the handler of its call type."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -62,6 +64,20 @@ class Peer(Protocol):
         """Call back once when the connection has ended; at once when it already has."""
 
 
+class ReplyWhen(NamedTuple):
+    """A reply that one future decides; unlike an awaitable it costs no task."""
+
+    reached: "asyncio.Future[bool]"
+    """Cancelled when the peer goes, unless the request was one-way."""
+    reply: Callable[[bool], Reply | Awaitable[Reply | None]]
+    """Gives the reply for the future's result, or one that takes longer still."""
+
+    def __await__(self) -> Generator[Any, Any, Reply | None]:
+        """Wait for the reply, as for any awaitable."""
+        answer = self.reply((yield from self.reached))
+        return answer if isinstance(answer, Reply) else (yield from answer.__await__())
+
+
 HandlerReply = Reply | Awaitable[Reply | None] | None
 RequestHandler = Callable[[C, Peer], HandlerReply]
 """Serves one type of call.
@@ -72,10 +88,29 @@ was one-way. An exception refuses the request: CallRefused has the code and the 
 """
 
 
+Frame = bytes | Coroutine[Any, Any, bytes | None] | None
+"""A frame to send, one that is not ready yet, or None for a one-way request."""
+
+
+class FrameWhen(NamedTuple):
+    """A frame that one future decides."""
+
+    reached: "asyncio.Future[bool]"
+    frame: Callable[[bool], Frame]
+    """Gives the frame for the future's result; never raises."""
+
+    def __await__(self) -> Generator[Any, Any, bytes | None]:
+        """Wait for the frame."""
+        answer = self.frame((yield from self.reached))
+        if answer is None or isinstance(answer, bytes):
+            return answer
+        return (yield from answer.__await__())
+
+
 class DeferredReply(NamedTuple):
     """A reply that is not ready yet, and the limit that counts its request until then."""
 
-    frame: Coroutine[Any, Any, bytes | None]
+    frame: Coroutine[Any, Any, bytes | None] | FrameWhen
     gate: RequestLimit | None = None
     size: int = 0
     """Bytes of the request's body."""
@@ -154,13 +189,33 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        return DeferredReply(self._later(answer, request, peer), gate, len(command.body))
+        size = len(command.body)
+        if type(answer) is ReplyWhen:
+            decided = FrameWhen(answer.reached, partial(self._decided, answer.reply, request, peer))
+            return DeferredReply(decided, gate, size)
+        return DeferredReply(self._later(answer, request, peer), gate, size)
+
+    def _decided(
+        self,
+        reply: Callable[[bool], Reply | Awaitable[Reply | None]],
+        command: Command,
+        peer: Peer,
+        reached: bool,
+    ) -> Frame:
+        """The frame for the result of a future."""
+        try:
+            answer = reply(reached)
+            if isinstance(answer, Reply) and not peer.is_full:
+                return _frame(answer, command)
+        except Exception as error:
+            return self._refuse(error, command)
+        return self._later(answer, command, peer)
 
     async def _later(
-        self, answer: Awaitable[Reply | None], command: Command, peer: Peer
+        self, answer: Reply | Awaitable[Reply | None], command: Command, peer: Peer
     ) -> bytes | None:
         try:
-            reply = await answer or _DONE
+            reply = answer if isinstance(answer, Reply) else await answer or _DONE
             while peer.is_full:  # a body is a view of the log until its frame is made
                 await peer.drain()
             return _frame(reply, command)

@@ -13,7 +13,7 @@ from roquet.net.connection.peer_connection import (
     PeerConnection,
 )
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import Peer, Router
+from roquet.net.router import Peer, ReplyWhen, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls.heartbeat import ConsumersChanged
@@ -425,6 +425,48 @@ async def test_a_request_counts_until_it_is_answered_or_its_peer_is_gone() -> No
     link.connection_lost(None)
     await asyncio.sleep(0.01)
     assert gate.count == 0
+
+
+async def wait_and_give(value: str) -> ValueReply:
+    await asyncio.sleep(1)
+    return ValueReply(value=value)
+
+
+@in_virtual_time
+async def test_replies_that_futures_decide_leave_together_and_without_tasks() -> None:
+    futures: dict[str, asyncio.Future[bool]] = {}
+
+    def serve(call: GetKV, _peer: Peer) -> ReplyWhen:
+        futures[call.key] = asyncio.get_running_loop().create_future()
+        return ReplyWhen(
+            futures[call.key],
+            lambda reached: ValueReply(value="soon") if reached else wait_and_give("late"),
+        )
+
+    gate, router = RequestLimit(AdmissionLimits(count=9)), Router()
+    router.add(GetKV, serve, gate)
+    link, wire = connect(router)
+    tasks = asyncio.all_tasks()
+    link.data_received(asks("a", 1) + asks("b", 2) + asks("c", 3) + asks("d", 4))
+    assert asyncio.all_tasks() == tasks
+    assert (gate.count, wire.writes) == (4, [])
+    futures["b"].set_result(True)
+    futures["a"].set_result(True)
+    futures["c"].set_result(False)
+    await asyncio.sleep(0.5)
+    assert len(wire.writes) == 1
+    assert [(c.opaque, c.ext) for c in wire.commands] == [
+        (2, {"value": "soon"}),
+        (1, {"value": "soon"}),
+    ]
+    assert gate.count == 2
+    await asyncio.sleep(1)
+    assert [(c.opaque, c.ext) for c in wire.commands[2:]] == [(3, {"value": "late"})]
+    link.connection_lost(None)
+    await asyncio.sleep(0)
+    assert futures["d"].cancelled()
+    assert gate.count == 0
+    assert not link.in_flight
 
 
 async def slow_route(call: GetRoute, peer: Peer) -> ValueReply:

@@ -9,6 +9,7 @@ from typing import Protocol
 import msgspec
 
 from roquet.broker.replication.acting_master import ActingMaster
+from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.replication.stream.stream_client import StreamClient
@@ -41,6 +42,9 @@ class SenderWaits(Protocol):
 
     def check(self, *, waits: bool = True) -> None:
         """Raise CallRefused when too few logs are in sync to store a message."""
+
+    def wait(self, position: int) -> StatusWait | None:
+        """A wait for `status` that is one for replicas alone; None: `status` has to be awaited."""
 
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for."""

@@ -8,7 +8,7 @@ import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Set
 from contextlib import suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final, cast
 
 from roquet.log_records import logger
@@ -19,7 +19,15 @@ from roquet.net.connection.pending_calls import PendingCalls, parse_reply
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.limits.server_limits import UNLIMITED, ServerLimits
-from roquet.net.router import CALL_TIMEOUT_MS, DeferredReply, DispatchResult, Peer, R
+from roquet.net.router import (
+    CALL_TIMEOUT_MS,
+    DeferredReply,
+    DispatchResult,
+    Frame,
+    FrameWhen,
+    Peer,
+    R,
+)
 from roquet.net.tls import tls_error
 from roquet.rules.fair_share import SLOW_MS
 from roquet.wire.call import Call
@@ -79,8 +87,9 @@ class PeerConnection(asyncio.Protocol):
         self._connection = Connection(encode=signer.encode_call if signer else encode_call)
         self._reader = self._connection.reader
         self._questions = PendingCalls(self._connection, clock)
-        self._tasks: dict[asyncio.Task[None], tuple[int, RequestLimit | None, int]] = {}
-        """Requests being served: the flag, the limit that counts it, and the size of each."""
+        self._tasks: dict[asyncio.Future[Any], tuple[int, RequestLimit | None, int]] = {}
+        """Requests being served, by task or by the future that decides the reply: the flag, the
+        limit that counts it, and the size of each."""
         self._postponed: deque[ConnectionEvent] | None = None
         """Events postponed behind a request whose reply the peer did not read, or that took
         long."""
@@ -168,8 +177,8 @@ class PeerConnection(asyncio.Protocol):
     # For its owner.
 
     @property
-    def in_flight(self) -> Set[asyncio.Task[None]]:
-        """Tasks of the requests that are being served."""
+    def in_flight(self) -> Set[asyncio.Future[Any]]:
+        """Tasks of the requests that are being served, and futures that decide replies."""
         return self._tasks.keys()
 
     @property
@@ -363,11 +372,16 @@ class PeerConnection(asyncio.Protocol):
 
     def _serve_later(self, later: DeferredReply, command: Command) -> None:
         frame, gate, size = later
-        task = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
-        self._tasks[task] = (command.flag, gate, size)
+        served: asyncio.Future[Any]
+        if isinstance(frame, FrameWhen):
+            served = frame.reached
+            served.add_done_callback(partial(self._decided, frame.frame, command))
+        else:
+            served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
+            served.add_done_callback(self._served)
+        self._tasks[served] = (command.flag, gate, size)
         if gate is not None:
             gate.enter(self, size)
-        task.add_done_callback(self._served)
 
     def _timed_reply(
         self, frame: Coroutine[Any, Any, bytes | None], _command: Command
@@ -381,7 +395,23 @@ class PeerConnection(asyncio.Protocol):
         if frame is not None and not self.closed:
             self._send(frame)
 
-    def _served(self, task: asyncio.Task[None]) -> None:
+    def _decided(
+        self, frame: Callable[[bool], Frame], command: Command, reached: "asyncio.Future[bool]"
+    ) -> None:
+        """Send the reply that a future has decided, or go on waiting for it."""
+        _, gate, size = self._tasks.pop(reached)
+        if gate is not None:
+            gate.leave(self, size)
+        if reached.cancelled():
+            return
+        answer = frame(reached.result())
+        if answer is None or isinstance(answer, bytes):
+            if answer is not None and not self.closed:
+                self._send(answer)
+        else:
+            self._serve_later(DeferredReply(answer, gate, size), command)
+
+    def _served(self, task: asyncio.Future[None]) -> None:
         _, gate, size = self._tasks.pop(task)
         if gate is not None:
             gate.leave(self, size)

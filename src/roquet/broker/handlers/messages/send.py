@@ -3,6 +3,9 @@
 Every reply names the region, refusals as well: the C++ client reads it.
 """
 
+from collections.abc import Awaitable
+from functools import partial
+
 from msgspec.structs import replace
 
 from roquet.broker.control import ControlPlane
@@ -10,10 +13,11 @@ from roquet.broker.ingest.append import SendCall
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.sending import check_in_sync, select_queue, send_refusal
 from roquet.broker.replication.confirmation.acknowledgements import REMARKS
+from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.replication import Replication
 from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
-from roquet.net.router import HandlerReply, Peer
+from roquet.net.router import HandlerReply, Peer, ReplyWhen
 from roquet.rules.replication.acknowledgement import PutStatus
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
@@ -91,15 +95,31 @@ def _batch(
     return reply
 
 
-async def _when_safe(replication: Replication, reply: SendReply, position: int) -> SendReply:
+def _when_safe(replication: Replication, reply: SendReply, position: int) -> HandlerReply:
     """The reply, once disk and replicas have the message; another status when that takes too long.
 
     When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.
     """
+    acknowledgements = replication.acknowledgements
+    wait = acknowledgements.wait(position)
+    if wait is None:
+        return _after(acknowledgements.status(position), reply)
+    return ReplyWhen(wait.reached, partial(_reply, wait, reply))
+
+
+def _reply(wait: StatusWait, reply: SendReply, reached: bool) -> SendReply | Awaitable[SendReply]:
+    status = wait.status(reached)
+    return _with_status(reply, status) if isinstance(status, PutStatus) else _after(status, reply)
+
+
+async def _after(status: Awaitable[PutStatus], reply: SendReply) -> SendReply:
     try:
-        status = await replication.acknowledgements.status(position)
+        return _with_status(reply, await status)
     except StoreFailed as error:
         return replace(reply, code=ResponseCode.SYSTEM_ERROR, remark=str(error))
+
+
+def _with_status(reply: SendReply, status: PutStatus) -> SendReply:
     if status is PutStatus.PUT_OK:
         return reply
     return replace(reply, code=ResponseCode(status), remark=REMARKS[status])

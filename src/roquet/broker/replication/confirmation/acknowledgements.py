@@ -9,9 +9,12 @@ one report completes all sends that wait for it. A broker that waits for neither
 says so by `is_needed`.
 """
 
+from collections.abc import Awaitable
+from functools import partial
 from typing import Final
 
 from roquet.broker.log.flush import Flush
+from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
@@ -145,13 +148,35 @@ class Acknowledgements:
         if logs_needed(self._policy, in_sync=self.in_sync, waits=waits) is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
 
+    def wait(self, position: int) -> StatusWait | None:
+        """A wait for `status` that is one for replicas alone; None: `status` has to be awaited."""
+        config, mark = self._settings.config, self._mark
+        if config.sync_flush or mark.value >= position:
+            return None
+        if not self._role.current.is_master or self._needed() == 1:
+            return None
+        began_ms = self._clock.monotonic_ms()
+        reached = mark.future(position, began_ms + config.slave_timeout)
+        return StatusWait(reached, partial(self._status_after, position, began_ms))
+
+    def _status_after(
+        self, position: int, began_ms: int, reached: bool
+    ) -> PutStatus | Awaitable[PutStatus]:
+        return PutStatus.PUT_OK if reached else self._status(position, began_ms)
+
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for.
 
         Waits for the disk and for replicas side by side, each with its own timeout. Raises
         StoreFailed once the disk has failed: whether the message survives is unknown.
         """
-        began_ms, config = self._clock.monotonic_ms(), self._settings.config
+        wait = self.wait(position)
+        if wait is not None:
+            return await wait
+        return await self._status(position, self._clock.monotonic_ms())
+
+    async def _status(self, position: int, began_ms: int) -> PutStatus:
+        config = self._settings.config
         if config.sync_flush:
             self._flush.request()
         replicated = await self._replicate(position, began_ms + config.slave_timeout)

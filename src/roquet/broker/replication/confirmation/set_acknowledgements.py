@@ -8,13 +8,17 @@ Lease and epoch are looked at last, when the reply is about to be sent: a master
 in between has perhaps been replaced.
 """
 
+from functools import partial
+
 from roquet.broker.log.flush import Flush
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
+from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.role import RoleCell
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.model.errors import CallRefused
+from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
 from roquet.rules.replication.acknowledgement import (
     NOT_ENOUGH_REMARK,
@@ -82,6 +86,20 @@ class SetAcknowledgements:
         if logs_needed(policy, in_sync=self.in_sync, waits=waits) is None:
             raise CallRefused(ResponseCode.SYSTEM_ERROR, NOT_ENOUGH_REMARK)
 
+    def wait(self, position: int) -> StatusWait | None:
+        """A wait for `status` that is one for members alone; None: `status` has to be awaited."""
+        config, mark = self._settings.config, self._set.acknowledged_mark
+        if config.sync_flush or mark.value >= position or not self._set.needs_reports:
+            return None
+        deadline_ms = self._clock.monotonic_ms() + config.slave_timeout
+        epoch = self._role.current.epoch
+        reached = mark.future(position, deadline_ms)
+        return StatusWait(reached, partial(self._status_after, mark, epoch))
+
+    def _status_after(self, mark: AsyncWatermark, epoch: int, reached: bool) -> PutStatus:
+        replicated = reached and mark is self._set.acknowledged_mark
+        return put_status(on_disk=True, replicated=replicated and self._may_acknowledge(epoch))
+
     async def status(self, position: int) -> PutStatus:
         """Wait until the log in front of a position is as safe as the settings ask for.
 
@@ -89,6 +107,9 @@ class SetAcknowledgements:
         logs are left in sync: members have left meanwhile. Raises StoreFailed once the disk has
         failed: whether the message survives is unknown.
         """
+        wait = self.wait(position)
+        if wait is not None:
+            return await wait
         began_ms, config = self._clock.monotonic_ms(), self._settings.config
         epoch = self._role.current.epoch
         if config.sync_flush:
@@ -97,9 +118,13 @@ class SetAcknowledgements:
         on_disk = not config.sync_flush or await self._flush.durable(
             position, began_ms + config.sync_flush_timeout
         )
+        may_acknowledge = replicated and self._may_acknowledge(epoch)
+        return put_status(on_disk=on_disk, replicated=may_acknowledge)
+
+    def _may_acknowledge(self, epoch: int) -> bool:
+        """Whether this broker leads in the epoch still, holds its lease, and enough are in sync."""
         leads = self._role.current.is_master and self._role.current.epoch == epoch
-        may_acknowledge = leads and self._term.may_acknowledge(epoch) and not self.is_short
-        return put_status(on_disk=on_disk, replicated=replicated and may_acknowledge)
+        return leads and self._term.may_acknowledge(epoch) and not self.is_short
 
 
 def policy_of(config: BrokerConfig) -> AcknowledgementPolicy:

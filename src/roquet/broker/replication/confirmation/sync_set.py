@@ -94,15 +94,15 @@ class SyncSet:
 
         False when the deadline, a monotonic time, comes first, or this broker leads no more.
         """
-        if self.is_alone or self._needed() == 1:
+        if not self.needs_reports:
             self.confirm()  # no report has to come
-        mark = self._acknowledged
-        return await mark.reach(position, deadline_ms) and mark is self._acknowledged
+        mark = self.acknowledged_mark
+        return await mark.reach(position, deadline_ms) and mark is self.acknowledged_mark
 
     @property
     def acknowledged(self) -> int:
         """Position up to which as many members as needed have the log."""
-        return self._end() if self.is_alone else self._acknowledged.value
+        return self._end() if self.is_alone else self.acknowledged_mark.value
 
     @property
     def waiting(self) -> int:
@@ -110,7 +110,13 @@ class SyncSet:
         return self._mark.waiting + self._replicated.waiting
 
     @property
-    def _acknowledged(self) -> AsyncWatermark:
+    def needs_reports(self) -> bool:
+        """Whether a member besides this broker has to acknowledge."""
+        return not self.is_alone and self._needed() != 1
+
+    @property
+    def acknowledged_mark(self) -> AsyncWatermark:
+        """The watermark that `reach` waits for; another one after a change of term or settings."""
         return self._mark if self._needed() == ALL_OF_THE_SET else self._replicated
 
     def confirm(self) -> None:
