@@ -44,6 +44,7 @@ ELSEWHERE: Final = {
     r"roquet (dlq|set-aside|topic|group|message|spark \w+)$": "the name of a command",
     r"roquet (namesrv|broker) .*(tls|advertise)": "client/connection/test_security.py has them",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
+    r".* sc://": "spark_suite/test_spark_connect.py has a server for them",
     r".* s3://": "spark_suite/test_object_store.py has a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",

@@ -226,9 +226,14 @@ def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark
     """Raise UsageError, with the command that installs them, when packages are missing."""
     import importlib.util
 
+    from roquet.spark.versions import OWN_SPARK, find_spark
+
+    find_spark()
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[{extras}]'")
+        is_spark = "pyspark" in missing and extras == "spark"
+        advice = OWN_SPARK if is_spark else f"pip install 'roquet[{extras}]'"
+        raise UsageError(f"this needs {', '.join(missing)}: {advice}")
 
 
 def check_java(master: str | None) -> None:

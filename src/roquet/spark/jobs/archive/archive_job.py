@@ -23,7 +23,7 @@ from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
 from roquet.spark.jobs.archive.compaction import compact
-from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
+from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from_json, queue_text
@@ -258,7 +258,7 @@ class ArchiveRun:
         directory = self._table.begin()
         task_set = ArchiveTasks(
             settings=self._settings,
-            tasks=self._planner.partitions(before, after),
+            tasks=self._planner.tasks(before, after, ready_cores(self._spark())),
             columns=self._table.identity.columns,
             directory=directory,
             compression=self._params.compression,
