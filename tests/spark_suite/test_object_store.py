@@ -22,6 +22,7 @@ from tests.spark_suite.conftest import (
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
 from roquet.spark.jobs.audit import audit_job
+from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.tables import object_staging
 from roquet.spark.tables.iceberg import catalog_of
@@ -130,6 +131,27 @@ def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
         assert (done.rows, done.commits) == (4 * COUNT, 3 + (turn == 0))
     assert any_archive.bodies() == sorted(any_archive.topic.sent)
     assert done.merged > 3
+
+
+def test_the_latest_of_each_key_is_kept_in_the_server(archive: Archive, s3: S3Server) -> None:
+    target = "s3://lake/latest"
+    options = {"namesrv": archive.topic.namesrv, "minPartitions": "2"}
+    params = materialize_job.Params(topic="orders", target=target, options=options)
+    spark: Any = InProcessSpark()
+    for _ in range(2):
+        archive.topic.send(count=COUNT, keys=10)
+        assert materialize_job.run(params, lambda: spark).rows == 4 * COUNT
+    rows = Log(target).to_pyarrow_table()
+    newest = archive.topic.sent[-4 * COUNT :]
+    ends = range(COUNT, 4 * COUNT + 1, COUNT)
+    latest = [body for end in ends for body in newest[end - 10 : end]]
+    assert sorted(rows["body"].to_pylist()) == sorted(latest)
+    assert len(set(rows["key"].to_pylist())) == rows.num_rows == 40
+    log = Log(target)
+    removed = log.vacuum(0, dry_run=True, enforce_retention_duration=False)
+    named = {path.rpartition("/")[2] for path in (*log.file_uris(), *removed)}
+    stored = {key.rpartition("/")[2] for key in s3.stored() if key.endswith(".parquet")}
+    assert stored == named, "the files of changes are gone"
 
 
 def test_the_second_of_two_archives_commits_nothing(any_archive: Archive) -> None:

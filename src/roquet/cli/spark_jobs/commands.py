@@ -136,9 +136,15 @@ def archive(  # noqa: PLR0913 - each is an option
 
 
 @app.command()
-def lag(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Of the table and its page.")],
+def lag(  # noqa: PLR0913 - each is an option
+    directory: Annotated[
+        str | None, typer.Argument(metavar="[DIR]", help="Of the samples and their page.")
+    ] = None,
     *,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Only the lag that its archive has noted; repeatable."),
+    ] = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample.")] = "10s",
     how_long: Annotated[
         str,
@@ -151,15 +157,23 @@ def lag(
         str | None,
         typer.Option(metavar="TIME", help="For brokers that do not report theirs: 48h."),
     ] = None,
+    storage_option: StorageOption = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
     """Forecast the lag of all groups: which catch up when, and which lose messages to retention.
 
     The samples are a table in DIR/samples, the page is DIR/lag.html. A second run adds to them.
-    Needs no Java. Exit code 1 when a group will not catch up.
+    With --table: how far archives are behind, at once and without brokers. Needs no Java. Exit code
+    1 when a group will not catch up, or when retention overtakes an archive.
     """
     runtime.log_to_stderr(verbose=False)
+    if (directory is None) == (not table):
+        raise UsageError("give DIR, to sample all groups, or --table for the lag of archives")
+    if table:
+        _table_lag(table, parse_pairs(storage_option, "--storage-option"), retention, json)
+        return
+    assert directory is not None
     check_installed(("pyspark", "pyarrow", "numpy", "matplotlib"), "spark,pictures")
     from roquet.cli.spark_jobs import lag_output
     from roquet.spark.jobs.lag.lag_job import Params
@@ -172,7 +186,17 @@ def lag(
         groups=tuple(part.strip() for part in groups.split(",")) if groups else (),
         retention_ms=parse_millis(retention, "--retention") if retention else None,
     )
-    lag_output.run(params, _stop_event().is_set, as_json=json)
+    lag_output.run(params, stop_event().is_set, as_json=json)
+
+
+def _table_lag(
+    tables: Sequence[str], storage: Mapping[str, str], retention: str | None, as_json: bool
+) -> None:
+    check_installed(("pyarrow", "numpy"))
+    from roquet.cli.spark_jobs import table_lag_output
+
+    default_ms = parse_millis(retention, "--retention") if retention else None
+    table_lag_output.run(tables, storage, default_ms, as_json=as_json)
 
 
 @app.command()
@@ -280,7 +304,7 @@ def _archive(params: "Params", *, as_json: bool) -> None:
 
     check_java(params.master)
     began_ms = SYSTEM_CLOCK.monotonic_ms()
-    stopped = _stop_event()
+    stopped = stop_event()
     with progress_bar(params.topic, quiet=as_json) as show:
 
         def tell(done: "ArchiveProgress") -> None:
@@ -307,7 +331,7 @@ def _summary_text(params: "Params", done: "ArchiveProgress") -> str:
     return "; ".join(parts)
 
 
-def _stop_event() -> threading.Event:
+def stop_event() -> threading.Event:
     """An event that SIGTERM sets: the running batch is committed first. Ctrl-C ends at once."""
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():

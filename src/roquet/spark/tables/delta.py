@@ -13,7 +13,7 @@ and names its attempt.
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 import msgspec
 import pyarrow as pa
@@ -56,6 +56,11 @@ HISTORY_MAX: Final = 100
 
 class DeltaTable:
     """An archive as a Delta table, in a directory or an object store."""
+
+    partition: ClassVar[str] = "day"
+    """The column by which the table is partitioned."""
+    is_update: ClassVar[bool] = False
+    """Whether commits that remove files change rows; those of an archive only merge files."""
 
     def __init__(
         self, root: TableLocation, wanted: ArchiveIdentity, disk: Disk | None = None
@@ -114,7 +119,7 @@ class DeltaTable:
         """The files that the log names."""
         self._update()
         actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
-        return [_file_of(action) for action in actions]
+        return [_file_of(action, self.partition) for action in actions]
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of the files."""
@@ -149,7 +154,7 @@ class DeltaTable:
 
         options = log_options(self._root)
         if not Log.is_deltatable(str(self._root), options):
-            identity = agree_identity(wanted, None, self._root)
+            identity = self._agree(wanted, None)
             try:
                 return self._made(identity), identity
             except (OSError, DeltaError):
@@ -157,20 +162,32 @@ class DeltaTable:
                 if isinstance(self._root, Path) or not Log.is_deltatable(self._root.url, options):
                     raise
         log = Log(str(self._root), storage_options=options)
-        return log, agree_identity(wanted, identity_of(log, self._root), self._root)
+        return log, self._agree(wanted, log)
+
+    def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
+        """The identity of the table; None is one that is to be created."""
+        existing = None if log is None else identity_of(log, self._root)
+        return agree_identity(wanted, existing, self._root)
+
+    def _description(self, identity: ArchiveIdentity) -> Mapping[str, object]:
+        """The description of a new table, as JSON."""
+        return {"roquet": identity}
+
+    def _schema(self, identity: ArchiveIdentity) -> pa.Schema:
+        """The columns of a new table."""
+        return schema_of(identity.columns).append(pa.field(self.partition, pa.date32()))
 
     def _made(self, identity: ArchiveIdentity) -> "Log":
         from deltalake import DeltaTable as Log
         from deltalake import Schema
 
-        columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
         return Log.create(
             str(self._root),
-            Schema.from_arrow(columns),
+            Schema.from_arrow(self._schema(identity)),
             mode="error",
-            partition_by=["day"],
+            partition_by=[self.partition],
             name=identity.topic,
-            description=msgspec.json.encode({"roquet": identity}).decode(),
+            description=msgspec.json.encode(self._description(identity)).decode(),
             storage_options=log_options(self._root),
         )
 
@@ -231,7 +248,7 @@ class DeltaTable:
             self._actions(commit),
             "append",
             self._log.schema(),
-            partition_by=["day"],
+            partition_by=[self.partition],
             commit_properties=properties,
         )
 
@@ -259,7 +276,7 @@ class DeltaTable:
     def _actions(self, commit: TableCommit) -> "list[AddAction | RemoveAction]":
         from deltalake.transaction import RemoveAction
 
-        now_ms, is_news = SYSTEM_CLOCK.now_ms(), not commit.removed
+        now_ms, is_news = SYSTEM_CLOCK.now_ms(), self.is_update or not commit.removed
         return [
             *(_added(file, now_ms, is_news=is_news) for file in commit.added),
             *(
@@ -314,7 +331,7 @@ class _Note(msgspec.Struct):
 
 
 def _partition(file: DataFile) -> dict[str, str | None]:
-    return {"day": None if file.day == NO_DAY else file.day}
+    return {file.partition: None if file.day == NO_DAY else file.day}
 
 
 def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
@@ -330,13 +347,14 @@ def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
     return AddAction(file.path, file.size, _partition(file), now_ms, is_news, text)
 
 
-def _file_of(action: Mapping[str, Any]) -> DataFile:
-    day = action["partition.day"]
+def _file_of(action: Mapping[str, Any], partition: str) -> DataFile:
+    day = action[f"partition.{partition}"]
     return DataFile(
         name=Path(action["path"]).name,
         day=NO_DAY if day is None else str(day),
         rows=action["num_records"],
         size=action["size_bytes"],
+        partition=partition,
     )
 
 

@@ -48,8 +48,8 @@ class LocalFile:
 class UploadedFile:
     """A file of an object store, under the name that a commit may give it."""
 
-    def __init__(self, directory: ObjectDirectory, day: str, name: str) -> None:
-        self.name, self._path = name, data_path(day, name)
+    def __init__(self, directory: ObjectDirectory, name: str, path: str) -> None:
+        self.name, self._path = name, path
         self._store = ObjectStore(directory.location)
         self.stream = self._store.create(self._path)
 
@@ -65,17 +65,17 @@ class UploadedFile:
             self._store.remove(self._path)
 
 
-def new_file(directory: StagingDirectory, day: str) -> OutputFile:
-    """A new file with a name of its own, for rows of one day."""
+def new_file(directory: StagingDirectory, day: str, partition: str = "day") -> OutputFile:
+    """A new file with a name of its own, for rows of one day or of another partition."""
     name = f"{PREFIX}{uuid4().hex}.parquet"
     if isinstance(directory, Path):
         return LocalFile(directory, name)
-    return UploadedFile(directory, day, name)
+    return UploadedFile(directory, name, data_path(day, name, partition))
 
 
-def data_path(day: str, name: str) -> str:
+def data_path(day: str, name: str, partition: str = "day") -> str:
     """The path of a file relative to its table."""
-    return f"day={day}/{name}"
+    return f"{partition}={day}/{name}"
 
 
 def make_durable(directory: StagingDirectory) -> None:
@@ -84,8 +84,8 @@ def make_durable(directory: StagingDirectory) -> None:
         sync(directory)
 
 
-def remove_file(directory: StagingDirectory, day: str, name: str) -> None:
+def remove_file(directory: StagingDirectory, day: str, name: str, partition: str = "day") -> None:
     """Remove a completed file of an attempt that failed, where no one else removes it."""
     if not isinstance(directory, Path):
         with suppress(OSError, RoquetError):
-            ObjectStore(directory.location).remove(data_path(day, name))
+            ObjectStore(directory.location).remove(data_path(day, name, partition))

@@ -3,7 +3,7 @@
 File names are random, so tasks that are retried or run twice do not collide.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.object_store import open_source
-from roquet.spark.tables.output_files import make_durable, new_file, remove_file
+from roquet.spark.tables.output_files import OutputFile, make_durable, new_file, remove_file
 from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS, split_by_day
 from roquet.spark.tables.table import DataFile
 
@@ -34,25 +34,38 @@ LEVELS: Final[Mapping[str, int]] = {"zstd": 1}
 BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "stored_at")
 """Columns whose smallest and largest values are recorded in the table."""
 
+Split = Callable[[pa.RecordBatch], Iterable[tuple[str, pa.RecordBatch]]]
+"""Splits rows by partition: pairs of the partition's value and its rows."""
+
 
 class PartitionedWriter:
-    """Writes the rows of one task to files in `directory`, partitioned by day."""
+    """Writes the rows of one task to files in `directory`, by day unless `split` says otherwise.
+
+    `split` gives pairs of a partition's value and its rows; `partition` is that column's name.
+    """
 
     def __init__(
-        self, directory: StagingDirectory, schema: pa.Schema, compression: str = COMPRESSION
+        self,
+        directory: StagingDirectory,
+        schema: pa.Schema,
+        compression: str = COMPRESSION,
+        *,
+        split: Split = split_by_day,
+        partition: str = "day",
     ) -> None:
         self._directory, self._schema, self._compression = directory, schema, compression
+        self._split, self._partition = split, partition
         self._open: dict[str, _OpenFile] = {}
         self._written: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Write rows of any days."""
-        for day, rows in split_by_day(batch):
+        for day, rows in self._split(batch):
             file = self._open.pop(day, None)
             if file is None:
                 if len(self._open) >= OPEN_MAX:
                     self._end(next(iter(self._open)))
-                file = _OpenFile(self._directory, day, self._schema, self._compression)
+                file = self._new_file(day)
             self._open[day] = file  # most recently used last
             file.write(rows)
             if file.size >= FILE_BYTES:
@@ -70,9 +83,13 @@ class PartitionedWriter:
         for open_file in self._open.values():
             open_file.abort()
         for file in self._written:
-            remove_file(self._directory, file.day, file.name)
+            remove_file(self._directory, file.day, file.name, file.partition)
         self._open.clear()
         self._written.clear()
+
+    def _new_file(self, day: str) -> "_OpenFile":
+        file = new_file(self._directory, day, self._partition)
+        return _OpenFile(file, (self._partition, day), self._schema, self._compression)
 
     def _end(self, day: str) -> None:
         self._written.append(self._open[day].close())
@@ -83,10 +100,11 @@ class _OpenFile:
     """An open file; rows are gathered into row groups."""
 
     def __init__(
-        self, directory: StagingDirectory, day: str, schema: pa.Schema, compression: str
+        self, file: OutputFile, place: tuple[str, str], schema: pa.Schema, compression: str
     ) -> None:
-        self._file = new_file(directory, day)
-        self._day, self._schema = day, schema
+        self._file = file
+        self._partition, self._day = place
+        self._schema = schema
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._footers: list[pq.FileMetaData] = []
@@ -120,7 +138,13 @@ class _OpenFile:
         self._file.complete()
         least, most = column_bounds(self._footers[0])
         return DataFile(
-            name=self._file.name, day=self._day, rows=self._rows, size=size, least=least, most=most
+            name=self._file.name,
+            day=self._day,
+            rows=self._rows,
+            size=size,
+            least=least,
+            most=most,
+            partition=self._partition,
         )
 
     def abort(self) -> None:

@@ -40,17 +40,20 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     day: str
+    """Value of the partition: a day, or whatever `partition` names."""
     rows: int
     size: int
     least: Mapping[str, Any] = {}
     """Smallest values by column, from the file's own statistics."""
     most: Mapping[str, Any] = {}
     """Largest values by column."""
+    partition: str = "day"
+    """The column by which the table is partitioned."""
 
     @property
     def path(self) -> str:
         """The file's path relative to the table's files."""
-        return f"day={self.day}/{self.name}"
+        return f"{self.partition}={self.day}/{self.name}"
 
 
 class TableCommit(msgspec.Struct, frozen=True, kw_only=True):

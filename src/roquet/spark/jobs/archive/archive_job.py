@@ -23,6 +23,7 @@ from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
 from roquet.spark.jobs.archive.compaction import compact
+from roquet.spark.jobs.archive.status_writer import StatusWriter
 from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.spark.options import SourceOptions, parse
@@ -30,7 +31,7 @@ from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from
 from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.spark.tables import partitioning
-from roquet.spark.tables.open_table import open_table
+from roquet.spark.tables.open_table import open_table, table_location
 from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
@@ -130,15 +131,31 @@ def run(
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
         archive = ArchiveRun(params, settings, table, spark)
-        archive.begin()
-        while not should_stop() and (
-            archive.step() or _wait_for_more(params, archive, should_stop)
-        ):
-            on_progress(archive.progress)
-        if params.compact:
-            archive.compact()
-        on_progress(archive.progress)
+        archive.status = status_writer("archive", params, settings)
+        run_batches(params, archive, on_progress, should_stop)
         return archive.progress
+
+
+def run_batches(
+    params: Params,
+    archive: "ArchiveRun",
+    on_progress: OnArchiveProgress,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Run batch after batch until the run is over."""
+    archive.begin()
+    while not should_stop() and (archive.step() or _wait_for_more(params, archive, should_stop)):
+        on_progress(archive.progress)
+    if params.compact:
+        archive.compact()
+    archive.note(is_end=True)
+    on_progress(archive.progress)
+
+
+def status_writer(job: str, params: Params, settings: SourceOptions) -> StatusWriter:
+    """Writes the status of the table."""
+    root = table_location(params.target, params.storage)
+    return StatusWriter(job, params.topic, root, ClusterClient(settings))
 
 
 def open_archive(params: Params) -> ArchiveTable:
@@ -217,6 +234,7 @@ class ArchiveRun:
         self._state = TableState(0, {})
         self.commits_unmerged = 0
         """Commits since the last compaction."""
+        self.status: StatusWriter | None = None
         self.progress = ArchiveProgress()
 
     def begin(self) -> None:
@@ -236,6 +254,7 @@ class ArchiveRun:
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
         self._update_lag(self._state.offsets)
         if after == before:
+            self.note()
             return False
         try:
             self._write(before, after)
@@ -252,6 +271,11 @@ class ArchiveRun:
         self.progress.merged += merged
         self._state = self._table.state(self._state.offsets)
         self.progress.number = self._state.number
+
+    def note(self, *, is_end: bool = False) -> None:
+        """Write the table's status if it is due, or if this is the end."""
+        if self.status is not None:
+            self.status.update(self._state, is_end=is_end)
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         """Write the files of a range of offsets, and commit them."""
@@ -271,17 +295,24 @@ class ArchiveRun:
         self.progress.skipped += skipped
         self._planner.commit(after)
 
-    def _commit(self, end: StreamOffsets, attempt: str, files: Sequence[DataFile]) -> None:
+    def _commit(
+        self,
+        end: StreamOffsets,
+        attempt: str,
+        files: Sequence[DataFile],
+        removed: Sequence[DataFile] = (),
+    ) -> None:
         after = from_json(end)
         topic_ids = queue_offsets.topic_ids_of_checkpoint(end)
         ids = {broker: topic_id for (_, broker), topic_id in topic_ids.items()}
-        commit = self._state.then(after, attempt, files, (), ids)
+        commit = self._state.then(after, attempt, files, removed, ids)
         self._table.commit(commit)
         self._state = TableState(commit.number, after, ids)
         self.progress.number = commit.number
         self.progress.commits += 1
         self.commits_unmerged += 1
         self._update_lag(after)
+        self.note()
 
     def _update_lag(self, offsets: QueueOffsets) -> None:
         latest_json = self._planner.reportLatestOffset()
