@@ -24,6 +24,7 @@ from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
+from roquet.broker.metrics.broker_exporter import measure
 from roquet.broker.operations.replica_tables import (
     copy_back,
     follow_acting_master,
@@ -93,6 +94,8 @@ class BrokerServer:
         self.stream_address = ""
         """HOST:PORT from which replicas get the log."""
         self.port = 0
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
         self.broker: Broker
 
     async def __aenter__(self) -> Self:
@@ -206,7 +209,11 @@ class BrokerServer:
         server.note_slow_requests(control.slow_requests)
         server.on_stopping(self.broker.log.arrivals.close)
         server.on_stopping(self.broker.coordination.handover.close)
+        exporter = measure(self.broker, router, server)
         await running.enter_async_context(server)
+        if exporter is not None:
+            await running.enter_async_context(exporter)
+            self.metrics_port = exporter.port
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)

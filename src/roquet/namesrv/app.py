@@ -14,6 +14,7 @@ from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
 from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.lowest_id_notices import LowestIdNotices
+from roquet.namesrv.name_server_metrics import measure
 from roquet.namesrv.state import NameServerState
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.pool import ChannelPool
@@ -38,6 +39,8 @@ class NameServer:
         )
         self._running = AsyncExitStack()
         self._server: Server | None = None
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
 
     @property
     def port(self) -> int:
@@ -62,7 +65,11 @@ class NameServer:
         config, clock = self.config, self.state.clock
         server = Server(router, host=config.host, port=config.port, clock=clock)
         server.tls = config.tls.context() if config.tls else None
+        exporter = measure(self.state, router, server)
         self._server = await self._running.enter_async_context(server)
+        if exporter is not None:
+            await self._running.enter_async_context(exporter)
+            self.metrics_port = exporter.port
         watch = every(config.scan_ms, lambda _now: broker_expiry.step(self.state), clock)
         self._running.callback(asyncio.create_task(watch).cancel)
         return self

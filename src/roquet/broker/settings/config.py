@@ -26,7 +26,9 @@ from roquet.broker.settings.value_formats import (
     FLUSH_TYPE,
     HOUR,
     HOURS,
+    INTERFACE,
     MESSAGE_SIZE,
+    METRICS_EXPORTER,
     MILLIS,
     PATH,
     PERMISSION,
@@ -44,6 +46,7 @@ from roquet.broker.settings.value_formats import (
     TEXT,
     setting,
 )
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
@@ -341,6 +344,18 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         Path | None, setting(PATH, "storePathBrokerIdentity", restart=True)
     ] = None
     """File of the id that the controller gave; None is `brokerIdentity` in `store_dir`."""
+    metrics_exporter: Annotated[
+        MetricsExporterType, setting(METRICS_EXPORTER, "metricsExporterType", restart=True)
+    ] = MetricsExporterType.DISABLE
+    """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`, `DISABLE` collects none;
+    `OTLP_GRPC` and `LOG` have no effect here."""
+    metrics_port: Annotated[int, setting(PORT_NUMBER, "metricsPromExporterPort", restart=True)] = (
+        EXPORTER_PORT
+    )
+    """Port of the metrics page; 0 takes any free one. Whoever reaches it may read it: it names
+    topics and groups, and shows no message."""
+    metrics_host: Annotated[str, setting(INTERFACE, "metricsPromExporterHost", restart=True)] = ""
+    """The interface of the metrics page; `host` if empty."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.metrics.exporter_settings import parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
@@ -203,6 +204,10 @@ def _replica_ack(value: str, where: str) -> ReplicaAck:
     return ReplicaAck(value)
 
 
+def _interface(value: str, _where: str) -> str:
+    return value
+
+
 def _stream_address(value: str, where: str) -> str | None:
     return settings.join_address(*settings.parse_address(value, where)) if value else None
 
@@ -255,6 +260,8 @@ BROKER_ROLE: Final = ValueFormat(_broker_role)
 ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
 BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
 REPLICA_ACK: Final = ValueFormat(_replica_ack)
+METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
+INTERFACE: Final = ValueFormat(_interface)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 BATCH_SIZE: Final = ValueFormat(_batch_size)
 QUEUE_ENTRIES: Final = ValueFormat(_number, _queue_entries, lambda count: str(count * ENTRY_SIZE))

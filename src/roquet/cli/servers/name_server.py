@@ -8,12 +8,14 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.servers.server_options import (
+    MetricsOption,
     SettledHostOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
     VerboseOption,
     any_port,
+    exporter_options,
     server_tls,
     settings_file,
 )
@@ -48,6 +50,7 @@ def namesrv(  # noqa: PLR0913 - each is an option
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a name server, and a controller in the same process if that is asked for."""
@@ -56,6 +59,7 @@ def namesrv(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=verbose)
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
     options = {"port": port, "host": host, "directory": data, "tls": tls}
+    options |= exporter_options(metrics)
     embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
     settings = name_server_settings(config, options, embedded)
     runtime.run(_namesrv(settings.namesrv, settings.controller))
