@@ -53,8 +53,8 @@ UNUSED_HEAD = """
 
 They are taken, from the file and by `mqadmin updateBrokerConfig`, with one warning each; they are
 kept, and told by `mqadmin getBrokerConfig` (`roquet broker settings --all`). Some others may have
-one value alone, since another would promise what is not kept: `aclEnable`, `authenticationEnabled`
-and `authorizationEnabled` `false`, `brokerId` `0`, `brokerRole` `ASYNC_MASTER`.
+one value alone, since another would promise what is not kept: `aclEnable` `false`, and the keys of
+access control that name Java classes only the genuine ones, which stand for what is here.
 """
 
 NAME_SERVER_UNUSED_HEAD = """

@@ -49,6 +49,9 @@ ELSEWHERE: Final = {
     r".* s3://": "spark_suite/test_object_store.py has a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
+    r"roquet (acl|broker -c secure.conf|namesrv --access-file)": (
+        "needs a broker that checks users: cli/admin/acl and namesrv/test_access_users.py have them"
+    ),
     r"roquet dev .*--advertise mq": "needs a machine of that name",
 }
 """Patterns of commands that are not run here, and why."""

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from roquet.wire.calls.offset import MinOffset
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
-from roquet.wire.codes import FLAG_ONEWAY, SerializeType
+from roquet.wire.codes import FLAG_ONEWAY, VERSION, SerializeType
 from roquet.wire.command import decode
 from roquet.wire.fields import decode_call
 from roquet.wire.frame import FrameReader
-from roquet.wire.signing import Credentials, Signer
+from roquet.wire.signing import VERSION_WITHOUT_UNIQUE, Credentials, Signer, is_signed
 
 LINES = [
     json.loads(line)
@@ -105,3 +105,21 @@ def test_no_token_no_field() -> None:
     )
     (whole,) = FrameReader().feed(frame)
     assert "SecurityToken" not in decode(whole).ext
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["in"]["access_key"])
+def test_javas_signatures_are_accepted_and_others_are_not(line: dict[str, Any]) -> None:
+    body = bytes.fromhex(line["in"].get("body") or "")
+    signed, secret = line["out"]["ext"], line["in"]["secret_key"].encode()
+    assert is_signed(secret, signed, body, VERSION)
+    assert not is_signed(secret + b"x", signed, body, VERSION)
+    for forged in ("", "\u00e4\ud800"):
+        assert not is_signed(secret, {**signed, "Signature": forged}, body, VERSION)
+
+
+def test_older_clients_leave_the_mark_of_a_unique_key_unsigned() -> None:
+    fields = Signer(KEYS).sign({"topic": "t"}, b"")
+    marked = {**fields, "_UNIQUE_KEY_QUERY": "true"}
+    secret = KEYS.secret_key.encode()
+    assert is_signed(secret, marked, b"", VERSION_WITHOUT_UNIQUE)
+    assert not is_signed(secret, marked, b"", VERSION)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 
+from roquet.broker.access.access_control import AccessControl
 from roquet.broker.control import ControlPlane
 from roquet.broker.coordination import GroupCoordination
 from roquet.broker.delivery import DeliveryServices
@@ -30,6 +31,7 @@ class Broker(msgspec.Struct, frozen=True, kw_only=True):
     coordination: GroupCoordination
     control: ControlPlane
     replication: Replication
+    access: AccessControl
 
     def bind(self, handler: Callable[..., R]) -> Callable[[Any, Peer], R]:
         """The handler with its parts, as the router calls it.

@@ -15,6 +15,7 @@ import typer
 from roquet import __version__
 from roquet.cli import simulate
 from roquet.cli.admin import broker, cluster, group, store_files, topic
+from roquet.cli.admin.acl import command as acl
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
@@ -33,7 +34,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "Servers": ("dev", "serve", "namesrv", "broker", "controller"),
         "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
-        "Operation": ("topic", "group", "cluster", "dump", "check"),
+        "Operation": ("topic", "group", "cluster", "acl", "dump", "check"),
         "Spark": ("spark", "lake"),
         "Trying out": ("demo", "failover-demo", "balance", "lab", "simulate"),
     }
@@ -93,6 +94,7 @@ app.add_typer(group.group, cls=HelpfulGroup)
 app.add_typer(topic.app, cls=HelpfulGroup)
 app.add_typer(lookup.app, cls=HelpfulGroup)
 app.add_typer(cluster.app, cls=HelpfulGroup)
+app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
 for _command in (materialize.materialize, replay.replay, repair.repair):

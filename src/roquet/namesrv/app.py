@@ -9,6 +9,7 @@ from typing import Self
 
 from roquet.model.settings import join_address
 from roquet.namesrv import broker_expiry
+from roquet.namesrv.access_users import RELOAD_MS, AccessUsers
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
@@ -16,6 +17,7 @@ from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.lowest_id_notices import LowestIdNotices
 from roquet.namesrv.name_server_metrics import measure
 from roquet.namesrv.state import NameServerState
+from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
@@ -56,13 +58,16 @@ class NameServer:
         return join_address(host, self.port)
 
     async def __aenter__(self) -> Self:
+        config, clock = self.config, self.state.clock
+        users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
+        if users is not None:
+            router = GuardedRouter(users.guard(config.access_cluster, clock.monotonic_ms))
         notices = LowestIdNotices(self.state, ChannelPool(clock=self.state.clock))
         self._running.push_async_callback(notices.close)
         self.state.brokers.listeners.append(notices.send)
         for call, handler in HANDLERS.items():
             router.add(call, partial(handler, self.state))
-        config, clock = self.config, self.state.clock
         server = Server(router, host=config.host, port=config.port, clock=clock)
         server.tls = config.tls.context() if config.tls else None
         exporter = measure(self.state, router, server)
@@ -72,6 +77,9 @@ class NameServer:
             self.metrics_port = exporter.port
         watch = every(config.scan_ms, lambda _now: broker_expiry.step(self.state), clock)
         self._running.callback(asyncio.create_task(watch).cancel)
+        if users is not None:
+            follow = every(RELOAD_MS, users.reload, clock)
+            self._running.callback(asyncio.create_task(follow).cancel)
         return self
 
     async def __aexit__(

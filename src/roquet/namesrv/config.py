@@ -35,6 +35,11 @@ class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
     for reads. The brokers decide whether they do (enableSlaveActingMaster)."""
     notify_lowest_id: bool = False
     """Whether brokers are notified at once when another member of their name has the lowest id."""
+    access_file: Path | None = None
+    """File with users and policies, as `roquet acl export` writes it: with it, requests must be
+    signed by a user who may make them. None serves everybody."""
+    access_cluster: str = "DefaultCluster"
+    """The cluster of requests that name none, for policies on `Cluster:…`."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
     metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE

@@ -7,7 +7,7 @@ AclClientRPCHook, for brokers of 4.x (acl) and of 5.x (auth).
 
 from base64 import b64encode
 from collections.abc import Mapping
-from hmac import digest
+from hmac import compare_digest, digest
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,11 @@ from roquet.wire.fields import to_ext
 ACCESS_KEY: Final = "AccessKey"
 SIGNATURE: Final = "Signature"
 SECURITY_TOKEN: Final = "SecurityToken"
+
+VERSION_WITHOUT_UNIQUE: Final = 399
+"""The last version of clients that do not sign the field that marks a search for a unique key."""
+
+_UNSIGNED_ONCE: Final = "_UNIQUE_KEY_QUERY"
 
 _ALGORITHM: Final = "sha1"
 """The protocol knows no other; as a keyed hash it is still secure."""
@@ -41,6 +46,26 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return [("access_key", self.access_key), ("secret_key", "…")]
 
 
+def signature_of(secret: bytes, ext: Mapping[str, str], body: bytes) -> str:
+    """Signature of a request's fields, which hold none yet, and of its body."""
+    # A lone surrogate becomes a question mark, as in Java's getBytes.
+    text = "".join([ext[name] for name in sorted(ext)]).encode(errors="replace")
+    return b64encode(digest(secret, text + body, _ALGORITHM)).decode()
+
+
+def is_signed(secret: bytes, ext: Mapping[str, str], body: bytes, version: int) -> bool:
+    """Whether a request carries the signature of this secret. Takes the same time for any other.
+
+    Clients up to `VERSION_WITHOUT_UNIQUE` leave a field out, as Apache's brokers expect.
+    """
+    signed = dict(ext)
+    signature = signed.pop(SIGNATURE, "")
+    if version <= VERSION_WITHOUT_UNIQUE:
+        signed.pop(_UNSIGNED_ONCE, None)
+    expected = signature_of(secret, signed, body)
+    return compare_digest(expected.encode(), signature.encode(errors="replace"))
+
+
 class Signer:
     """Signs requests with one client's credentials."""
 
@@ -55,10 +80,7 @@ class Signer:
         """Fields of a request with the signature added."""
         signed = {**ext, **self._names}
         signed.pop(SIGNATURE, None)
-        # A lone surrogate becomes a question mark, as in Java's getBytes.
-        text = "".join([signed[name] for name in sorted(signed)]).encode(errors="replace")
-        signature = digest(self._secret, text + body, _ALGORITHM)
-        signed[SIGNATURE] = b64encode(signature).decode()
+        signed[SIGNATURE] = signature_of(self._secret, signed, body)
         return signed
 
     def encode_call(

@@ -47,6 +47,10 @@ def namesrv(  # noqa: PLR0913 - each is an option
     controller_port: Annotated[
         int | None, typer.Option(metavar="N", help="The controller's port, 9878 by default.")
     ] = None,
+    access_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
+    ] = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
@@ -58,7 +62,9 @@ def namesrv(  # noqa: PLR0913 - each is an option
 
     runtime.log_to_stderr(verbose=verbose)
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
-    options = {"port": port, "host": host, "directory": data, "tls": tls}
+    options = {
+        "port": port, "host": host, "directory": data, "tls": tls, "access_file": access_file,
+    }  # fmt: skip
     options |= exporter_options(metrics)
     embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
     settings = name_server_settings(config, options, embedded)
