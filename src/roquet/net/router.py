@@ -189,6 +189,16 @@ class Router:
                 return frame
         except Exception as error:
             return self._refuse(error, command, begun_ms)
+        return self._defer(answer, command, peer, gate, begun_ms)
+
+    def _defer(
+        self,
+        answer: Awaitable[Reply | None],
+        command: Command,
+        peer: Peer,
+        gate: RequestLimit | None,
+        begun_ms: int,
+    ) -> DeferredReply:
         # The body is not kept while the reply is awaited: it may be a send that waits for the disk.
         request = Command(
             command.code,
@@ -196,8 +206,8 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        if meter is not None and begun_ms == UNTIMED:
-            begun_ms = meter.now_ms()
+        if self.meter is not None and begun_ms == UNTIMED:
+            begun_ms = self.meter.now_ms()
         size = len(command.body)
         if type(answer) is ReplyWhen:
             frame = partial(self._decided, answer.reply, request, peer, begun_ms)
