@@ -133,3 +133,13 @@ def test_keys_of_any_length_sign_as_hmac_does(secret: str, body: bytes) -> None:
 
 def test_a_key_is_not_printed() -> None:
     assert "hush" not in f"{SigningKey('hush-hush')!r}"
+
+
+def test_what_strangers_send_does_not_fill_the_memory_of_a_key() -> None:
+    key = SigningKey("s")
+    before = key.signature({"a": "1", "b": "2"}, b"")
+    for number in range(1_000):
+        assert not key.has_signed({f"x{number}": "", "y" * 2_000: ""}, b"", VERSION)
+        assert not key.has_signed({f"x{number}": ""}, b"", VERSION)
+    assert key.signature({"b": "2", "a": "1"}, b"") == before
+    assert key.signature({}, b"") == b64encode(digest(b"s", b"", "sha1")).decode()

@@ -6,9 +6,10 @@ AclClientRPCHook, for brokers of 4.x (acl) and of 5.x (auth).
 """
 
 from binascii import b2a_base64
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha1
 from hmac import compare_digest
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -27,6 +28,12 @@ VERSION_WITHOUT_UNIQUE: Final = 399
 """The last version of clients that do not sign the field that marks a search for a unique key."""
 
 _UNSIGNED_ONCE: Final = "_UNIQUE_KEY_QUERY"
+
+_ORDERS_MAX: Final = 256
+"""Orders of fields that one key remembers; a client has one for each kind of request."""
+
+_NAMES_LENGTH_MAX: Final = 1_024
+"""Characters of all names in an order that is remembered: a stranger may send any names."""
 
 _BLOCK_SIZE: Final = 64
 _INNER_PAD: Final = bytes(byte ^ 0x36 for byte in range(256))
@@ -55,7 +62,7 @@ class SigningKey:
     HMAC hashes a block of the key before each text and before each digest: both are hashed once.
     """
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_inner", "_orders", "_outer")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode(errors="replace")
@@ -64,29 +71,47 @@ class SigningKey:
         block = key.ljust(_BLOCK_SIZE, b"\0")
         self._inner = sha1(block.translate(_INNER_PAD))
         self._outer = sha1(block.translate(_OUTER_PAD))
+        self._orders: dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]] = {}
+        """Values of fields in signed order, by the fields' names as they came: requests of one kind
+        have the same ones."""
 
     def signature(self, ext: Mapping[str, str], body: bytes) -> str:
         """Signature of a request's fields, except that of a signature, and of its body."""
-        return self._of([ext[name] for name in sorted(ext) if name != SIGNATURE], body).decode()
+        return self._of(ext, body).decode()
 
     def has_signed(self, ext: Mapping[str, str], body: bytes, version: int) -> bool:
         """Whether a request carries this key's signature; takes the same time for any other.
 
         Clients up to `VERSION_WITHOUT_UNIQUE` leave a field out, as Apache's brokers expect.
         """
-        names = sorted(ext)
+        signed = ext
         if version <= VERSION_WITHOUT_UNIQUE and _UNSIGNED_ONCE in ext:
-            names.remove(_UNSIGNED_ONCE)
-        expected = self._of([ext[name] for name in names if name != SIGNATURE], body)
-        return compare_digest(expected, ext.get(SIGNATURE, "").encode(errors="replace"))
+            signed = {name: value for name, value in ext.items() if name != _UNSIGNED_ONCE}
+        return compare_digest(
+            self._of(signed, body), ext.get(SIGNATURE, "").encode(errors="replace")
+        )
 
-    def _of(self, values: list[str], body: bytes) -> bytes:
+    def _of(self, ext: Mapping[str, str], body: bytes) -> bytes:
+        names = tuple(ext)
+        if (values := self._orders.get(names)) is None:
+            values = self._order(names)
         inner, outer = self._inner.copy(), self._outer.copy()
         # A lone surrogate becomes a question mark, as in Java's getBytes.
-        inner.update("".join(values).encode(errors="replace"))
+        inner.update("".join(values(ext)).encode(errors="replace"))
         inner.update(body)
         outer.update(inner.digest())
         return b2a_base64(outer.digest(), newline=False)
+
+    def _order(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+        """A function from fields with these names to their values in signed order."""
+        signed = sorted(name for name in names if name != SIGNATURE)
+        # Of one name an itemgetter gives the value itself, whose characters join to it again.
+        values = itemgetter(*signed) if signed else lambda _: ()
+        if sum(map(len, names)) <= _NAMES_LENGTH_MAX:
+            if len(self._orders) >= _ORDERS_MAX:
+                self._orders.clear()
+            self._orders[names] = values
+        return values
 
 
 class Signer:
