@@ -366,3 +366,18 @@ async def test_an_open_broker_has_a_plain_router(
     async with BrokerServer(BrokerConfig(**small)) as server:
         send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
         assert (await call_as(server, None, send)).queue_offset == 0
+
+
+async def test_a_replica_follows_its_master_as_the_inner_user() -> None:
+    async with cluster(**SECURED) as running:
+        replica = await running.add_replica()
+        bob = await make_user(running.brokers[0], "bob", allow("Topic:orders", "Pub"))
+        send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
+        await call_as(running.brokers[0], bob, send)
+        for _ in range(200):
+            if replica.broker.tables.topics.get("orders") and replica.broker.log.store.end_position:
+                break
+            await asyncio.sleep(0.05)
+        assert replica.broker.tables.topics.get("orders") is not None
+        assert replica.broker.log.store.end_position > 0
+        assert await refusal(replica, bob, GetSettings()) == "User:bob is not found."

@@ -12,6 +12,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.model.access import AccessTables, User
 from roquet.model.errors import ConfigError, StoreError
 from roquet.store.filesystem.files import RealFiles
+from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
 
 ROOT = Credentials(access_key="root", secret_key="first")
@@ -130,3 +131,10 @@ def test_the_rules_are_those_of_the_settings() -> None:
     )
     assert (rules.cluster, rules.checks_policies, rules.is_compatible) == ("c9", True, True)
     assert (rules.unsigned_codes, rules.open_codes) == (frozenset({26}), frozenset({28}))
+
+
+def test_a_notice_of_a_new_role_needs_no_signature_where_a_controller_gives_roles() -> None:
+    code = int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED)
+    controlled = BrokerConfig(**SECURED, controller_mode=True, controllers=("127.0.0.1:1",))
+    assert access_rules(controlled).unsigned_codes == {code}
+    assert access_rules(BrokerConfig(**SECURED)).unsigned_codes == set()

@@ -18,6 +18,7 @@ from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import ConfigError, StoreError
 from roquet.net.access.guard import AccessRules
 from roquet.net.threads import in_thread
+from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
 
 log = logger(__name__)
@@ -90,11 +91,18 @@ class AccessControl:
 
 
 def access_rules(config: BrokerConfig) -> AccessRules:
-    """Rules of access of a broker with these settings."""
+    """Rules of access of a broker with these settings.
+
+    Controllers do not sign. A broker believes nothing that a notice of a new role says, and only
+    asks its controller, so that a notice may come from anybody.
+    """
+    unsigned = set(config.authentication_whitelist)
+    if config.controller_mode:
+        unsigned.add(int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED))
     return AccessRules(
         cluster=config.cluster_name,
         checks_policies=config.authorization_enabled,
-        unsigned_codes=frozenset(config.authentication_whitelist),
+        unsigned_codes=frozenset(unsigned),
         open_codes=frozenset(config.authorization_whitelist),
         is_compatible=config.access_compatibility,
     )

@@ -16,12 +16,13 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User, UserStatus
 from roquet.model.errors import CallRefused
-from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE, RequestFacts
+from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
+from roquet.net.access.requirement import RequestFacts, Requirement
 from roquet.net.router import Peer
-from roquet.rules.access.decision import AccessRequest, decide, refusal_text
+from roquet.rules.access.decision import decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.signing import ACCESS_KEY, is_signed
+from roquet.wire.signing import ACCESS_KEY, SigningKey
 
 log = logger(__name__)
 
@@ -29,8 +30,11 @@ NO_USER: Final = "username cannot be null."
 BAD_SIGNATURE: Final = "check signature failed."
 
 ALLOWED_MAX: Final = 16_384
-"""Allowed requests that are remembered, 200 bytes each: a client makes the same ones again and
+"""Allowed requests that are remembered, some 400 bytes each: a client makes the same ones again and
 again."""
+
+NAME_LENGTH_MAX: Final = 255
+"""Characters of a name in a request that is remembered: no topic or group has a longer one."""
 
 LOGGED_MAX: Final = 256
 """Different refusals that are logged within `LOG_PAUSE_MS`: strangers must not fill the disk."""
@@ -82,8 +86,8 @@ class AccessGuard:
             if code not in open_codes
         }  # fmt: skip
         self._tables = AccessTables()
-        self._secrets: dict[str, bytes] = {}
-        self._allowed: set[tuple[str, str, AccessRequest]] = set()
+        self._keys: dict[str, SigningKey] = {}
+        self._allowed: set[tuple[object, ...]] = set()
         self._logged: set[str] = set()
         self._logged_since_ms = 0
 
@@ -117,7 +121,7 @@ class AccessGuard:
             raise _refused(f"User:{name} is not found.")
         if user.status is not UserStatus.ENABLE:
             raise _refused(f"User:{name} is disabled.")
-        if not is_signed(self._secret(user), fields, command.body, command.version):
+        if not self._key(user).has_signed(fields, command.body, command.version):
             raise _refused(BAD_SIGNATURE)
         return name
 
@@ -126,30 +130,31 @@ class AccessGuard:
         requirement = self._required.get(command.code)
         if requirement is None or self._tables.users[name].is_super:
             return
+        key = _key(name, ip, command.code, requirement, fields)
+        if key is not None and key in self._allowed:
+            return
         facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
-        for request in requirement(facts):
-            key = (name, ip, request)
-            if key in self._allowed:
-                continue
+        for request in requirement.needs(facts):
             verdict = decide(self._tables, name, request, ip)
             if not verdict.is_allowed:
                 raise _refused(refusal_text(name, request, ip, verdict))
+        if key is not None:
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
 
-    def _secret(self, user: User) -> bytes:
-        secret = self._secrets.get(user.name)
-        if secret is None:
-            secret = self._secrets[user.name] = user.password.encode(errors="replace")
-        return secret
+    def _key(self, user: User) -> SigningKey:
+        key = self._keys.get(user.name)
+        if key is None:
+            key = self._keys[user.name] = SigningKey(user.password)
+        return key
 
     def _follow_tables(self) -> None:
         """Forget what was decided by other tables."""
         tables = self._tables_now()
         if tables is not self._tables:
             self._tables = tables
-            self._secrets.clear()
+            self._keys.clear()
             self._allowed.clear()
 
     def _log(self, command: Command, ip: str, remark: str) -> None:
@@ -161,7 +166,7 @@ class AccessGuard:
         line = f"refused code {command.code} from {ip}: {remark}"
         if line not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(line)
-            log.info("%s", line)
+            log.warning("%s", line)
 
 
 def _fields_of(command: Command) -> dict[str, str]:
@@ -172,6 +177,18 @@ def _fields_of(command: Command) -> dict[str, str]:
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             return command.ext
     return dict(command.ext)
+
+
+def _key(
+    name: str, ip: str, code: int, requirement: Requirement, fields: Mapping[str, str]
+) -> tuple[object, ...] | None:
+    """Everything that a decision depends on; None if the body or the log is among it."""
+    if requirement.fields is None:
+        return None
+    named = [fields.get(field) for field in requirement.fields]
+    if any(value is not None and len(value) > NAME_LENGTH_MAX for value in named):
+        return None
+    return (name, ip, code, *named)
 
 
 def _refused(remark: str) -> CallRefused:
