@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
+from roquet.broker.replication.role import Role
 from roquet.controller.leader_state import LeaderState
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
 from roquet.rules.replication.acknowledgement import PutStatus
@@ -34,6 +36,8 @@ class GroupObserver:
         self._history = history
         self._prefix = prefix
         self._waits_for_all = scenario.waits_for_all
+        self._parts: dict[str, tuple[int, int, bool]] = {}
+        """Process, epoch and whether it led, of each broker when its log was looked at."""
         terms = LeaseTerms(length_ms=scenario.lease_ms)
         # The controller may count slowly, by as much as clocks may be wrong.
         self._lease_ms = terms.wait_ms * 1_000 // (1_000 - terms.drift_per_mille) + ROUNDING_MS
@@ -46,16 +50,26 @@ class GroupObserver:
                 stack.enter_context(install())
             yield
 
-    def look(self) -> None:
-        """Look at the log of every broker that serves."""
+    def look(self, *, at_whole_logs: bool = False) -> None:
+        """Look at what is new in the log of every broker that serves, or at all of each log."""
         for host in HOSTS:
             mode = self._servers.mode(host)
             if mode is None:
                 continue
+            if at_whole_logs:
+                self._prefix.compare_anew(host)
             leads = mode.role.current.is_master
             confirmed = mode.sync_set.confirmed if leads else mode.view.position
             if confirmed:
-                self._prefix.observe(host, self._servers.log_of(host), confirmed)
+                self._observe(host, mode.role.current, confirmed)
+
+    def _observe(self, host: str, role: Role, confirmed: int) -> None:
+        """Look at a log up to a position; at all of it in a new process, and in a new role."""
+        part = self._servers.process(host), role.epoch, role.is_master
+        if self._parts.get(host) != part:
+            self._parts[host] = part
+            self._prefix.compare_anew(host)
+        self._prefix.observe(host, partial(self._servers.log_of, host), confirmed)
 
     @contextmanager
     def _acknowledgements(self) -> Iterator[None]:
@@ -79,8 +93,9 @@ class GroupObserver:
                 host=host, epoch=epoch, position=position, at_ms=self._history.now_ms()
             )
         )
-        if self._waits_for_all and host in self._servers.brokers:
-            self._prefix.observe(host, self._servers.log_of(host), position)
+        mode = self._servers.mode(host)
+        if self._waits_for_all and mode is not None:
+            self._observe(host, mode.role.current, position)
 
     @contextmanager
     def _leases(self) -> Iterator[None]:
@@ -102,7 +117,8 @@ class GroupObserver:
             host = Network.this_host()
             mode = self._servers.mode(host)
             if mode is not None and mode.transitions.may_be_elected:
-                self._prefix.observe_cut(host, self._servers.log_of(host), position)
+                log = partial(self._servers.log_of, host)
+                self._prefix.observe_cut(host, log, position)
             truncate(raw, position)
 
         with patched(ReplicatedLog, "truncate", noted):
