@@ -129,6 +129,7 @@ ELSEWHERE: Final = MappingProxyType(
         "lab scenarios": "shows only names of its own",
         "spark archive": "shows the topic that was given; by cli.output alone",
         "spark audit": "needs an archive; its page is among PAGES, its table is made by cli.output",
+        "spark maintain": "needs an archive; shows its topic's name by cli.output alone",
         "spark replay": "shows the topic that was given; by cli.output alone",
         "spark repair": "needs an archive; its table is made by cli.output",
     }

@@ -21,7 +21,7 @@ from roquet.cli.demo import command as demo
 from roquet.cli.demo.failover import command as failover
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import controller, name_server, start, supervisor
-from roquet.cli.spark_jobs import commands, repair, replay
+from roquet.cli.spark_jobs import commands, maintain, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
@@ -94,7 +94,7 @@ app.add_typer(lookup.app, cls=HelpfulGroup)
 app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
-for _command in (replay.replay, repair.repair):
+for _command in (replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)
 app.add_typer(commands.app, cls=HelpfulGroup)
 
