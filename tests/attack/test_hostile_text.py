@@ -147,6 +147,7 @@ ELSEWHERE: Final = MappingProxyType(
         "spark audit": "needs an archive; its page is among PAGES, its table is made by cli.output",
         "lake query": "needs DuckDB; cli/lake/test_query.py has hostile values in every form",
         "spark materialize": "shows the topic that was given; by cli.output alone",
+        "spark maintain": "needs an archive; shows its topic's name by cli.output alone",
         "spark replay": "shows the topic that was given; by cli.output alone",
         "spark repair": "needs an archive; its table is made by cli.output",
     }

@@ -23,7 +23,7 @@ from roquet.cli.demo.failover import command as failover
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import controller, name_server, start, supervisor
-from roquet.cli.spark_jobs import commands, materialize, repair, replay
+from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
@@ -97,7 +97,7 @@ app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
-for _command in (materialize.materialize, replay.replay, repair.repair):
+for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)
 app.add_typer(commands.app, cls=HelpfulGroup)
 app.add_typer(query.app, cls=HelpfulGroup)

@@ -36,6 +36,17 @@ def test_catalogs_are_for_iceberg(tmp_path: Path) -> None:
         open_table("delta", str(tmp_path), WANTED, name="lake.orders")
 
 
+def test_buckets_and_body_columns_are_for_kinds_that_know_them(tmp_path: Path) -> None:
+    bucketed = ArchiveIdentity(topic="orders", columns=(), partition_by="bucket(key,4)")
+    for kind in ("parquet", "delta"):
+        with pytest.raises(ConfigError, match=f"{kind} tables have no buckets; use day or hour"):
+            open_table(kind, str(tmp_path), bucketed)
+    typed = ArchiveIdentity(topic="orders", columns=(), body_format="json")
+    with pytest.raises(ConfigError, match="has no schema that columns could be added to"):
+        open_table("parquet", str(tmp_path), typed)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
 def test_an_extra_that_is_missing_is_named(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch

@@ -52,12 +52,46 @@ ArchiveUntilOption = Annotated[
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Only these, comma separated, when the table is made.")
 ]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="End with what is there now; the default.")
+]
+CompactOption = Annotated[bool, typer.Option("--compact", help="Merge small files, too.")]
+CleanOption = Annotated[
+    bool, typer.Option("--clean", help="Only remove files that kills left behind.")
+]
+PartitionOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SCHEME", help="Of a new table: day (the default), hour, day,bucket(key,16)."
+    ),
+]
+SortOption = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Of a new table: the order of rows in merged files."),
+]
+BodyFormatOption = Annotated[
+    str, typer.Option(help="Of a new table: json gives the fields of bodies columns of their own.")
+]
+BodySchemaOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FIELDS", help="The fields: 'id bigint, name string'; new ones are added."
+    ),
+]
+InferOption = Annotated[
+    bool, typer.Option("--infer", help="Add columns for the fields that bodies turn out to have.")
+]
 TableOption = Annotated[
     str, typer.Option(metavar="NAMESPACE.NAME", help="Iceberg: the table in its catalog.")
 ]
 CatalogOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Iceberg: another catalog; may be repeated."),
+    typer.Option(
+        "--catalog",
+        "--catalog-option",
+        metavar="NAME|URI|NAME=VALUE",
+        help="Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+    ),
 ]
 
 StorageOption = Annotated[
@@ -84,17 +118,18 @@ def archive(  # noqa: PLR0913 - each is an option
     ],
     *,
     kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
-    once: Annotated[
-        bool, typer.Option("--once", help="End with what is there now; the default.")
-    ] = False,
+    once: OnceOption = False,
     every: EveryOption = None,
     start: StartOption = None,
     until: ArchiveUntilOption = None,
     columns: ColumnsOption = None,
-    compact: Annotated[bool, typer.Option("--compact", help="Merge small files, too.")] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Only remove files that kills left behind.")
-    ] = False,
+    partition_by: PartitionOption = "",
+    sort_by: SortOption = None,
+    body_format: BodyFormatOption = "",
+    body_schema: BodySchemaOption = "",
+    infer: InferOption = False,
+    compact: CompactOption = False,
+    clean: CleanOption = False,
     table: TableOption = "",
     catalog: CatalogOption = None,
     storage_option: StorageOption = None,
@@ -111,28 +146,30 @@ def archive(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=False)
     check_installed()
     from roquet.spark.jobs.archive.archive_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     if once and every:
         raise UsageError("--once or --every: an archive ends, or it does not")
-    edges = {"startingOffsets": start, "endingOffsets": until}
-    options = {name: text for name, text in edges.items() if text is not None}
+    options = _edges(start, until)
     params = Params(
         topic=topic,
         target=directory,
         kind=kind,
         options={**options, **parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
-        columns=tuple(part.strip() for part in columns.split(",")) if columns else (),
+        columns=_names(columns),
+        partition_by=partition_by,
+        sort_by=_names(sort_by),
+        body_format=body_format,
+        body_schema=body_schema,
+        infer_body=infer,
         every_ms=parse_millis(every, "--every") if every else None,
         compact=compact,
         name=table,
-        catalog=parse_pairs(catalog, "--catalog"),
+        catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
-    if clean:
-        _clean(params)
-    else:
-        _archive(params, as_json=json)
+    (_clean if clean else _archive)(params, as_json=json)
 
 
 @app.command()
@@ -232,6 +269,7 @@ def audit(  # noqa: PLR0913 - each is an option
     check_installed()
     from roquet.cli.spark_jobs import audit_output
     from roquet.spark.jobs.audit.audit_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     params = Params(
         topic=topic,
@@ -239,7 +277,7 @@ def audit(  # noqa: PLR0913 - each is an option
         producer=producer,
         options={**parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
         name=table,
-        catalog=parse_pairs(catalog, "--catalog"),
+        catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
@@ -276,6 +314,17 @@ def namesrv_source_option(namesrv: str | None) -> Mapping[str, str]:
     return {"namesrv": namesrv or os.environ.get("NAMESRV_ADDR") or DEV_NAMESRV}
 
 
+def _edges(start: str | None, until: str | None) -> dict[str, str]:
+    """The source's options for where an archive begins and ends."""
+    edges = {"startingOffsets": start, "endingOffsets": until}
+    return {name: text for name, text in edges.items() if text is not None}
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Comma-separated names as a tuple."""
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
 def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
     """NAME=VALUE texts as a dictionary. Raises ConfigError for another text."""
     values = {}
@@ -287,7 +336,7 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
     return values
 
 
-def _clean(params: "Params") -> None:
+def _clean(params: "Params", *, as_json: bool) -> None:  # noqa: ARG001 - it has one line
     """Open the table, which cleans a directory, and remove the orphans of an object store."""
     from roquet.spark.jobs.archive.archive_job import open_archive
 

@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import ENDPOINT, OPTIONS, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
 
 SAFE_COMMITS: Final[Mapping[str, str]] = MappingProxyType(
     {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false"}
@@ -41,6 +44,27 @@ def check_free(location: ObjectLocation) -> None:
     if names and LOG not in names:
         raise ConfigError(
             f"{location} is not empty and no archive of kind delta: give another path"
+        )
+
+
+def check_plain_files(log: "Log", where: TableLocation) -> None:
+    """Raise ConfigError unless the rows of a table are those of its files, under their own names.
+
+    Archives are read and merged file by file, as any reader of Parquet would: a deletion vector
+    says which rows of a file do not count, and column mapping gives columns other names there.
+    """
+    mode = log.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if mode.lower() != "none":
+        raise ConfigError(
+            f"{where} maps its columns to other names in its files (delta.columnMapping.mode is "
+            f"{mode}): copy it to a table without column mapping"
+        )
+    if "deletionVectors" not in (log.protocol().reader_features or ()):
+        return
+    if any(batch.num_rows for batch in log.deletion_vectors()):
+        raise ConfigError(
+            f"{where} has deletion vectors, so its files hold rows that were deleted: write them "
+            "anew (REORG TABLE … APPLY (PURGE)), and start again"
         )
 
 

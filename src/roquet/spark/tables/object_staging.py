@@ -50,7 +50,9 @@ CLEANED: Final = "_roquet/cleaned"
 NOW: Final = "_roquet/now"
 """Uploaded again and again: it tells the store's time."""
 
-OWN_FILE: Final = re.compile(rf"(?:day|bucket)=[^/]+/{PREFIX}[0-9a-f]{{32}}\.parquet")
+OWN_FILE: Final = re.compile(
+    rf"(?:day|bucket)=[^/]+/(?:\w+=[^/]+/)*{PREFIX}[0-9a-f]{{32}}\.parquet"
+)
 """The paths of files that archives write; no others are ever removed."""
 
 

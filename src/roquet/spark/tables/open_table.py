@@ -37,6 +37,16 @@ def open_table(
         raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
     if kind != "iceberg" and (name or catalog):
         raise ConfigError(f"a name and a catalog are for Iceberg tables, not for {kind}")
+    if kind != "iceberg" and "bucket" in wanted.partition_by.lower():
+        raise ConfigError(
+            f"--partition-by {wanted.partition_by}: {kind} tables have no buckets; use day or "
+            "hour, or --kind iceberg"
+        )
+    if kind == "parquet" and wanted.body_format:
+        raise ConfigError(
+            "--body-format: a directory of Parquet files has no schema that columns could be added "
+            "to; use --kind delta or iceberg"
+        )
     # Each imports what it needs: deltalake and pyiceberg are extras.
     if kind == "delta":
         from roquet.spark.tables.delta import DeltaTable

@@ -25,7 +25,7 @@ def test_every_row_is_in_the_bucket_of_its_key(keys: list[str | None], buckets: 
     ]
     assert sorted((at, key) for at, key, _ in placed) == list(enumerate(keys))
     for _, key, bucket in placed:
-        assert bucket == (NO_KEY if key is None else str(crc32(key.encode()) % buckets))
+        assert bucket == (NO_KEY if key is None else f"bucket={crc32(key.encode()) % buckets}")
 
 
 def test_rows_of_a_bucket_keep_their_order() -> None:

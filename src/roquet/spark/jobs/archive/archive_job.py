@@ -21,6 +21,7 @@ from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.archive.archive_columns import batch_fields, set_body_columns
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
 from roquet.spark.jobs.archive.compaction import compact
 from roquet.spark.jobs.archive.status_writer import StatusWriter
@@ -78,6 +79,16 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Pause between looks for more messages; None ends once all present messages are archived."""
     compression: str = COMPRESSION
     compact: bool = False
+    partition_by: str = ""
+    """`hour`, `day,bucket(key,16)`; empty is the table's own, and `day` where the table is new."""
+    sort_by: tuple[str, ...] = ()
+    """Columns by which merged files are sorted; empty is the table's own order."""
+    body_format: str = ""
+    """`json` gives the fields of the bodies columns of their own, said when the table is made."""
+    body_schema: str = ""
+    """The fields and their types, `id bigint, name string`; new ones become columns."""
+    infer_body: bool = False
+    """Whether fields that a sample of a batch shows become columns."""
     name: str = ""
     catalog: Mapping[str, str] = {}
     """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
@@ -130,6 +141,7 @@ def run(
     settings = source_options(params)
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
+        set_body_columns(table, params.body_schema, infer=params.infer_body)
         archive = ArchiveRun(params, settings, table, spark)
         archive.status = status_writer("archive", params, settings)
         run_batches(params, archive, on_progress, should_stop)
@@ -161,7 +173,13 @@ def status_writer(job: str, params: Params, settings: SourceOptions) -> StatusWr
 def open_archive(params: Params) -> ArchiveTable:
     """Open the table; leftovers of killed runs are removed."""
     columns = partitioning.archive_columns(params.columns) if params.columns else ()
-    identity = ArchiveIdentity(topic=params.topic, columns=columns)
+    identity = ArchiveIdentity(
+        topic=params.topic,
+        columns=columns,
+        partition_by=params.partition_by,
+        sort_by=params.sort_by,
+        body_format=params.body_format,
+    )
     return open_table(
         params.kind,
         params.target,
@@ -279,13 +297,18 @@ class ArchiveRun:
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         """Write the files of a range of offsets, and commit them."""
+        tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
+        infer = self._params.infer_body
+        body_fields = batch_fields(self._table, self._settings, tasks, infer=infer)
         directory = self._table.begin()
         task_set = ArchiveTasks(
             settings=self._settings,
-            tasks=self._planner.tasks(before, after, ready_cores(self._spark())),
+            tasks=tasks,
             columns=self._table.identity.columns,
             directory=directory,
             compression=self._params.compression,
+            scheme=self._table.identity.scheme,
+            body_fields=body_fields,
         )
         results = self._run_tasks(task_set)
         skipped = count_missing(task_set.ranges, results, self._settings)

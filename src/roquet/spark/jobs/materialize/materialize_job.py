@@ -22,7 +22,7 @@ from roquet.spark.jobs.archive.archive_job import (
     run_batches,
 )
 from roquet.spark.jobs.job_runner import spark_for
-from roquet.spark.jobs.materialize.buckets import BUCKETS, COLUMN, NO_KEY
+from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY
 from roquet.spark.jobs.materialize.materialize_tasks import (
     BucketFiles,
     ChangeCounts,
@@ -180,13 +180,13 @@ class MaterializeRun(ArchiveRun):
         count_missing(change_tasks.ranges, results, self._settings)
         null_keys = self._check_keys(results)
         changes = [file for result in results for file in result.files]
-        touched = {file.day for file in changes} - {NO_KEY}
-        removed = [file for file in self._table.files() if file.day in touched]
+        touched = {file.within for file in changes} - {NO_KEY}
+        removed = [file for file in self._table.files() if file.within in touched]
         try:
             merges = self._run_tasks(self._merge_tasks(changes, removed, directory))
         finally:
             for file in changes:
-                remove_file(directory, file.day, file.name, COLUMN)
+                remove_file(directory, file.day, file.name, file.within)
         added = [file for result in merges for file in result.files]
         self._commit(after, directory.name, added, removed)
         self._count(results, merges, null_keys)
@@ -214,12 +214,12 @@ class MaterializeRun(ArchiveRun):
         buckets = [
             BucketFiles(
                 bucket=bucket,
-                present=tuple(self._table.path(file) for file in present if file.day == bucket),
+                present=tuple(self._table.path(file) for file in present if file.within == bucket),
                 changes=tuple(
-                    staged_path(directory, file) for file in changes if file.day == bucket
+                    staged_path(directory, file) for file in changes if file.within == bucket
                 ),
             )
-            for bucket in sorted({file.day for file in changes})
+            for bucket in sorted({file.within for file in changes})
         ]
         return MergeTasks(
             buckets=buckets,

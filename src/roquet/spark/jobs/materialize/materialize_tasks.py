@@ -7,7 +7,6 @@ which merges them with the bucket's rows. No commit ever names the files of the 
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from roquet.spark.jobs.archive.archive_tasks import count_rows
 from roquet.spark.jobs.archive.prefetch import prefetched
-from roquet.spark.jobs.materialize.buckets import COLUMN, NO_KEY, split_by_bucket
+from roquet.spark.jobs.materialize.buckets import NO_KEY, KeyBuckets
 from roquet.spark.jobs.materialize.latest_rows import latest_by_key, latest_by_queue
 from roquet.spark.jobs.materialize.state_table import DELETED, StateIdentity
 from roquet.spark.jobs.task_set import TaskResult
@@ -87,6 +86,7 @@ class BucketFiles(msgspec.Struct, frozen=True, kw_only=True):
     """The files of one bucket, as paths or URLs."""
 
     bucket: str
+    """Directory of the bucket in the table."""
     present: tuple[str, ...]
     """The files of the table; none for rows without a key, which are only added to."""
     changes: tuple[str, ...]
@@ -223,8 +223,7 @@ def write_buckets(
     compression: str = COMPRESSION,
 ) -> list[DataFile]:
     """Write rows to new files by bucket; none stays when an error is raised."""
-    split = partial(split_by_bucket, buckets=buckets)
-    writer = PartitionedWriter(directory, schema, compression, split=split, partition=COLUMN)
+    writer = PartitionedWriter(directory, schema, compression, KeyBuckets(count=buckets))
     try:
         for table in tables:
             for batch in table.combine_chunks().to_batches():

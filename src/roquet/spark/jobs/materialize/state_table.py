@@ -5,7 +5,7 @@ description says which topic it is of, which key its rows have and what becomes 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import pyarrow as pa
@@ -17,7 +17,7 @@ from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.partitioning import schema_of
-from roquet.spark.tables.table import FORMAT, ArchiveIdentity
+from roquet.spark.tables.table import FORMAT, ArchiveIdentity, TableCommit
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -73,14 +73,15 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
 class StateTable(DeltaTable):
     """A Delta table of latest states, in a directory or an object store."""
 
-    partition: ClassVar[str] = COLUMN
-    is_update: ClassVar[bool] = True
-
     def __init__(
         self, root: TableLocation, wanted: StateIdentity, disk: Disk | None = None
     ) -> None:
         self.settings = wanted
         super().__init__(root, ArchiveIdentity(topic=wanted.topic, columns=wanted.columns), disk)
+
+    def commit(self, commit: TableCommit) -> None:
+        """Publish a commit: its files have other rows than those that they replace."""
+        super().commit(msgspec.structs.replace(commit, is_update=True))
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:  # noqa: ARG002
         if log is not None:
@@ -92,6 +93,9 @@ class StateTable(DeltaTable):
 
     def _schema(self, identity: ArchiveIdentity) -> pa.Schema:  # noqa: ARG002
         return self.settings.schema.append(pa.field(COLUMN, pa.int32()))
+
+    def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:  # noqa: ARG002
+        return [COLUMN]
 
 
 def state_identity(
