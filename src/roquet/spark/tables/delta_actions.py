@@ -36,6 +36,8 @@ def file_of(action: Mapping[str, Any]) -> DataFile:
     if DAY in action:
         day = action[DAY]
         partition = Partition(NO_DAY if day is None else str(day), partition.within)
+    else:
+        partition = Partition("", partition.day)
     return DataFile(
         name=name,
         day=partition.day,

@@ -134,8 +134,7 @@ def place_of(path: str) -> tuple[Partition, str]:
     directories, _, name = path.rpartition("/")
     _, day_found, below = f"/{directories}".rpartition("/day=")
     if not day_found:
-        last = directories.rpartition("/")[2]
-        return Partition("", last) if "=" in last else Partition(last), name
+        return Partition(directories.rpartition("/")[2]), name
     day, _, within = below.partition("/")
     return Partition(day, within), name
 
