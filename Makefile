@@ -88,7 +88,7 @@ contracts: install ## the layers: who may import whom
 	PYTHONPATH=src $(BIN)/lint-imports
 
 coverage: install ## model, rules, wire and store, covered by their own tests
-	$(BIN)/coverage run -m pytest tests/test_tidy.py tests/model tests/rules tests/wire tests/store
+	$(BIN)/coverage run -m pytest tests/test_tidy.py tests/model tests/rules tests/wire tests/metrics tests/store
 	$(BIN)/coverage report
 
 format: install ## ruff puts the code into shape
@@ -163,6 +163,8 @@ map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables
 	$(BIN)/python tools/architecture_map.py --write
 	$(BIN)/python tools/protocol_table.py --write
 	$(BIN)/python tools/settings_table.py --write
+	$(BIN)/python tools/metrics_table.py --write
+	$(BIN)/python tools/monitoring_files.py --write
 	$(BIN)/python tools/api_reference.py --write
 
 clean: ## everything that can be made again, but .venv

@@ -38,7 +38,8 @@ differs:
 - `is_retry` of `rocketmq_messages_out_total` and `rocketmq_throughput_out_total` is always there;
   Apache's pulls lack it.
 - `rocketmq_rpc_latency_milliseconds` begins when a request is served. Apache's begins when it is
-  read; here the wait in between is in `roquet_event_loop_lag_seconds`.
+  read; here the wait in between is in `roquet_event_loop_lag_seconds`. Of frequent requests that
+  are answered at once one in sixteen is timed, and the others count with its time.
 - The internal readers of Apache's broker (`CID_RMQ_SYS_TRANS` and others) are no groups here and
   have no series.
 

@@ -92,7 +92,8 @@ IN_SYNC: Final = gauge(
     "roquet_in_sync_logs", "Logs in sync, the master's among them; absent at a replica."
 )
 IN_SYNC_NEEDED: Final = gauge(
-    "roquet_in_sync_logs_needed", "Logs that have to be in sync for messages to be taken."
+    "roquet_in_sync_logs_needed",
+    "Logs in sync that senders wait for, or that messages are not taken without.",
 )
 REPLICA_LAG: Final = gauge(
     "roquet_replica_lag_bytes", "Bytes of the log that a connected replica has not reported.",

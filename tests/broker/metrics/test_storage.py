@@ -61,3 +61,16 @@ class TestReplica:
         assert page.one("roquet_broker_is_master") == 0
         assert page.one("roquet_replica_connected") == 0
         assert page.of("roquet_in_sync_logs") == []
+
+
+class TestSyncMaster:
+    @pytest.fixture
+    def settings(self) -> dict[str, Any]:
+        return {"broker_role": BrokerRole.SYNC_MASTER, "in_sync_replicas": 2}
+
+    async def test_it_shows_how_many_logs_its_senders_wait_for(
+        self, broker: Broker, collect: Collect
+    ) -> None:
+        page = await collect(add_replication)
+        assert page.one("roquet_in_sync_logs") == 1
+        assert page.one("roquet_in_sync_logs_needed") == 2

@@ -1,3 +1,4 @@
+import asyncio
 from typing import Any
 
 import pytest
@@ -6,8 +7,11 @@ from tests.broker.metrics.conftest import Collect
 
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.counts import OTHER
+from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.wire.calls.send import SendBack
 
 
 @pytest.fixture
@@ -115,3 +119,77 @@ async def test_open_half_messages_are_counted(
     page = await collect(add_events)
     assert page.one("roquet_half_messages") == 1
     assert page.one("rocketmq_rollback_messages_total", topic="orders") == 1
+
+
+async def test_a_message_that_its_group_gives_up_is_a_dead_letter(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    begin = broker.log.store.begin_position
+    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=3), peer)
+    assert (await collect(add_events)).of("rocketmq_send_to_dlq_messages_total") == []
+    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=-1), peer)
+    page = await collect(add_events)
+    group = {"consumer_group": "billing", "topic": "orders"}
+    assert page.one("rocketmq_send_to_dlq_messages_total", **group) == 1
+
+
+async def test_a_commit_counts_with_its_time(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
+    transactions = broker.delivery.transactions
+    transactions.commit(transactions.queue.stored_at(broker.log.store.begin_position))
+    page = await collect(add_events)
+    assert page.one("rocketmq_commit_messages_total", topic="orders") == 1
+    born_ago_s = broker.control.clock.now_ms() / 1000 - 1_700_000_000
+    assert abs(page.one("roquet_transaction_seconds_sum", topic="orders") - born_ago_s) < 60
+
+
+async def test_a_timed_message_counts_when_it_comes_and_when_it_is_delivered(
+    measured: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker, timer = measured, measured.delivery.timer
+    broker.bind(send)(message(properties="TIMER_DELAY_SEC\x011\x02"), peer)
+    for _ in range(50):
+        page = await collect(add_events)
+        if page.of("rocketmq_timer_dequeue_total"):
+            break
+        await asyncio.sleep(0.1)
+    assert page.one("rocketmq_timer_enqueue_total", topic="orders") == 1
+    assert page.one("rocketmq_timer_dequeue_total", topic="orders") == 1
+    assert page.one("rocketmq_delay_message_latency_seconds_count", topic="orders") == 1
+    assert page.one("rocketmq_timing_messages", topic="orders") == 0
+    assert timer.behind == 0
+    page = await collect(add_traffic)
+    assert page.one("rocketmq_messages_in_total", topic="orders", message_type="delay") == 2
+
+
+async def test_pops_and_their_acknowledgements_are_counted(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    revive = broker.delivery.revive
+    checkpoint = PopCheckpoint(
+        group="billing",
+        topic="orders",
+        queue_id=0,
+        start=0,
+        pop_ms=broker.control.clock.now_ms(),
+        invisible_ms=60_000,
+        delivered=1,
+        left=1,
+        revive_queue_id=0,
+        revive_offset=0,
+    )
+    revive.give(checkpoint)
+    page = await collect(add_events)
+    assert page.one("rocketmq_pop_checkpoint_buffer_size") == 1
+    assert page.one("rocketmq_pop_revive_lag_milliseconds", queue_id="0") == 1
+    revive.settle(checkpoint, 1)
+    page = await collect(add_events)
+    noted = {
+        kind: page.one("rocketmq_pop_revive_in_message_total", revive_message_type=kind)
+        for kind in ("CK", "ACK")
+    }
+    assert noted == {"CK": 1, "ACK": 1}

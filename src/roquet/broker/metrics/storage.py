@@ -5,6 +5,7 @@ from roquet.broker.metrics.traffic import DISK
 from roquet.metrics import rocketmq_metrics as rocketmq
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.text_format import MetricsPage
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.records.record import decode
 
 
@@ -35,6 +36,7 @@ def add_replication(broker: Broker, page: MetricsPage) -> None:
     mode = replication.controller_mode
     in_sync = 1 + sum(replica.is_in_sync for replica in replicas)
     page.add(roquet.IN_SYNC, in_sync if mode is None else len(mode.sync_set.state.members))
-    page.add(roquet.IN_SYNC_NEEDED, config.in_sync_replicas_min)
+    waits = config.in_sync_replicas if role.role is BrokerRole.SYNC_MASTER else 1
+    page.add(roquet.IN_SYNC_NEEDED, max(waits, config.in_sync_replicas_min))
     for replica in replicas:
         page.add(roquet.REPLICA_LAG, replica.lag, replica.address)
