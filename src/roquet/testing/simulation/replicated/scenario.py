@@ -29,8 +29,12 @@ FIRST_FAULT_MS: Final = 500
 BURST: Final = (6, 20)
 """Least and most faults in a row; a life has one burst of them, unless it is to have more."""
 
-HEALING_MS: Final = 8_000
+HEALING_MS: Final = 5_000
 """Longest time between the last fault of a burst and the next one."""
+
+PACES: Final = (1.0, 0.5, 0.4)
+"""Times between the faults of a burst, against the first one of a life: a long life has bursts of
+each pace, since an idle group costs as much as one with faults."""
 
 
 class Promise(Enum):
@@ -213,7 +217,8 @@ def _draw_life(
     left = rng.randint(*BURST) if count is None else count
     while left > 0:
         size = min(left, BURST[1] if count is None else rng.randint(*BURST))
-        burst = _draw_burst(rng, promise, store, victim, size, at_ms)
+        pace = PACES[0] if not faults else rng.choice(PACES)
+        burst = _draw_burst(rng, promise, store, victim, size, at_ms, pace)
         faults += burst
         at_ms = burst[-1].at_ms + rng.randrange(HEALING_MS)
         left -= size
@@ -227,6 +232,7 @@ def _draw_burst(
     victim: int | None,
     size: int,
     at_ms: int,
+    pace: float,
 ) -> list[PlannedFault]:
     """Faults that often overlap: what one leaves half done, the next one meets."""
     kinds: tuple[ReplicaFault, ...] = FAULTS
@@ -238,7 +244,7 @@ def _draw_burst(
         kinds = (*kinds, *OF_ETCD)
     faults = list[PlannedFault]()
     for _ in range(size):
-        at_ms += rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000)))
+        at_ms += round(pace * rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000))))
         broker = victim or rng.choice((MASTER, MASTER, MASTER, 1, 2, 3))
         length_ms = rng.randrange(20, rng.choice((300, 2_000, 4_500, 4_500)))
         fault = PlannedFault(
