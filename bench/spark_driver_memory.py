@@ -29,7 +29,7 @@ from filled import filled  # noqa: E402
 TOPIC = "DriverMemory"
 QUEUES = 4
 COMMITS = 20
-ENTRY_FILES = 1_000
+ENTRY_FILES = 10_000
 """Files of one log entry."""
 
 PAGE_KIB = os.sysconf("SC_PAGE_SIZE") // 1024

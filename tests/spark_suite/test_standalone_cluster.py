@@ -25,6 +25,7 @@ from tests.spark_suite.spark_processes import StandaloneCluster, standalone_clus
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.messages.pull import pull
 from roquet.testing.cluster import BlockingCluster
+from roquet.wire.call import Call
 from roquet.wire.calls.pull import Pull
 
 pytestmark = [pytest.mark.spark_suite, pytest.mark.xdist_group("spark")]
@@ -78,7 +79,8 @@ def gated_orders(
     tmp_path: Path, gate: PullGate, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[PersistentTopic]:
     """A topic whose broker has the gate."""
-    monkeypatch.setattr("roquet.broker.app.HANDLERS", {**HANDLERS, Pull: gate.handler()})
+    handlers: dict[type[Call[Any]], Any] = {**HANDLERS, Pull: gate.handler()}
+    monkeypatch.setattr("roquet.broker.app.HANDLERS", handlers)
     with BlockingCluster(store=tmp_path / "brokers") as running:
         yield PersistentTopic(running)
 
