@@ -136,8 +136,13 @@ def archive(  # noqa: PLR0913 - each is an option
 
 
 @app.command()
-def lag(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Of the table and its page.")],
+def lag(  # noqa: PLR0913 - each is an option
+    directory: Annotated[
+        str,
+        typer.Argument(
+            metavar="DIR", help="Of the table and its page: a directory or s3://BUCKET/PATH."
+        ),
+    ],
     *,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample.")] = "10s",
     how_long: Annotated[
@@ -151,6 +156,7 @@ def lag(
         str | None,
         typer.Option(metavar="TIME", help="For brokers that do not report theirs: 48h."),
     ] = None,
+    storage_option: StorageOption = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
@@ -171,6 +177,7 @@ def lag(
         for_ms=parse_millis(how_long, "--for"),
         groups=tuple(part.strip() for part in groups.split(",")) if groups else (),
         retention_ms=parse_millis(retention, "--retention") if retention else None,
+        storage=parse_pairs(storage_option, "--storage-option"),
     )
     lag_output.run(params, _stop_event().is_set, as_json=json)
 

@@ -23,7 +23,13 @@ from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
-from roquet.spark.tables.delta_storage import LOG, check_free, explained_log, log_options
+from roquet.spark.tables.delta_storage import (
+    LOG,
+    check_free,
+    check_installed,
+    explained_log,
+    log_options,
+)
 from roquet.spark.tables.disk import Disk, sync
 from roquet.spark.tables.object_location import StagingDirectory, TableLocation
 from roquet.spark.tables.object_staging import ObjectStaging
@@ -288,14 +294,6 @@ def topic_ids(log: "Log", topic: str, queues: Iterable[QueueKey]) -> Mapping[str
     brokers = sorted({broker for _, broker, _ in queues})
     numbers = {broker: log.transaction_version(f"roquet/{topic}/{broker}") for broker in brokers}
     return {broker: from_number(number) for broker, number in numbers.items() if number is not None}
-
-
-def check_installed() -> None:
-    """Raise ConfigError, with the command to install it, without deltalake."""
-    try:
-        import deltalake  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
 def identity_of(log: "Log", root: TableLocation) -> ArchiveIdentity:
