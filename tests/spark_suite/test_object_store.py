@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyspark.sql import SparkSession
+from tests.spark.fault_proxy import Fault, fault_proxy
 from tests.spark_suite.conftest import (
     SECRET,
     InProcessSpark,
@@ -122,6 +123,26 @@ def test_a_topic_becomes_a_table_of_the_server_through_spark(
     assert archive.run(workers).rows == 0
     assert archive.bodies() == sorted(archive.topic.sent)
     assert not [key for key in s3.stored() if "_roquet/runs/" in key], "no run has left a mark"
+
+
+def test_a_topic_is_archived_once_through_a_store_that_fails(
+    workers: SparkSession, archive: Archive, s3: S3Server
+) -> None:
+    """Answers of uploads and of commits are lost, uploads are reset, and the store is slow."""
+    with fault_proxy(s3.url) as proxy:
+        for fault in (Fault.RESET, Fault.SLOW_DOWN, Fault.ERROR, Fault.LOST_ANSWER):
+            proxy.add(fault, part="day=", skip=1)
+            proxy.add(fault, "GET", skip=3)
+        proxy.add(Fault.LOST_ANSWER, part="_delta_log/00000000000000000002.json")
+        proxy.add(Fault.FAILED_ANSWER, part="_delta_log/00000000000000000003.json")
+        for _ in range(2):
+            archive.topic.send(count=COUNT)
+            storage = {"AWS_ENDPOINT_URL": proxy.url}
+            options = {"maxOffsetsPerTrigger": "150"}
+            assert archive.run(workers, storage=storage, options=options).rows == 4 * COUNT
+        happened = {*proxy.faults}
+    assert happened >= {Fault.RESET, Fault.SLOW_DOWN, Fault.LOST_ANSWER, Fault.FAILED_ANSWER}
+    assert archive.bodies() == sorted(archive.topic.sent)
 
 
 def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:

@@ -39,6 +39,13 @@ def test_commits_are_conditional_requests_whatever_the_environment_says() -> Non
     }
 
 
+def test_options_of_other_stores_are_deltalakes_own_names() -> None:
+    account = {"AZURE_STORAGE_ACCOUNT_NAME": "acme"}
+    place = ObjectLocation("abfss://lake@acme.dfs.core.windows.net/orders", account)
+    assert log_options(place) == account
+    assert log_options(ObjectLocation("gs://lake/orders")) == {}
+
+
 class Server(ThreadingHTTPServer):
     """Answers every request with 404, and counts them."""
 

@@ -175,7 +175,11 @@ def archive(  # noqa: PLR0913 - each is an option
 @app.command()
 def lag(  # noqa: PLR0913 - each is an option
     directory: Annotated[
-        str | None, typer.Argument(metavar="[DIR]", help="Of the samples and their page.")
+        str | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Of the samples and their page: a directory or s3://BUCKET/PATH.",
+        ),
     ] = None,
     *,
     table: Annotated[
@@ -222,6 +226,7 @@ def lag(  # noqa: PLR0913 - each is an option
         for_ms=parse_millis(how_long, "--for"),
         groups=tuple(part.strip() for part in groups.split(",")) if groups else (),
         retention_ms=parse_millis(retention, "--retention") if retention else None,
+        storage=parse_pairs(storage_option, "--storage-option"),
     )
     lag_output.run(params, stop_event().is_set, as_json=json)
 

@@ -29,6 +29,7 @@ from roquet.spark.tables.body_columns import BodyField
 from roquet.spark.tables.delta_storage import (
     LOG,
     check_free,
+    check_installed,
     check_plain_files,
     explained_log,
     log_options,
@@ -339,14 +340,6 @@ def topic_ids(log: "Log", topic: str, queues: Iterable[QueueKey]) -> Mapping[str
 def retired_app(topic: str) -> str:
     """The application of the first day that stays, as an ordinal; no broker can have its name."""
     return f"roquet-retired/{topic}"
-
-
-def check_installed() -> None:
-    """Raise ConfigError, with the command to install it, without deltalake."""
-    try:
-        import deltalake  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
 
 
 def identity_of(log: "Log", root: TableLocation) -> ArchiveIdentity:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.object_location import ENDPOINT, OPTIONS, ObjectLocation, TableLocation
+from roquet.spark.tables.object_location import ENDPOINT, S3, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
 
 if TYPE_CHECKING:
@@ -22,14 +22,24 @@ the log entry of another."""
 LOG: Final = "_delta_log"
 
 
+def check_installed() -> None:
+    """Raise ConfigError, with the command to install it, without deltalake."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
+
+
 def log_options(location: TableLocation) -> dict[str, str] | None:
     """Storage options for deltalake, which finds credentials in the environment itself."""
     if isinstance(location, Path):
         return None
+    if location.provider is not S3:
+        return dict(location.options)  # conditional requests are the only ones that it makes there
     options = {**location.options, **SAFE_COMMITS}
     if ENDPOINT in options:
         # deltalake adds all names of the environment, and takes any one of those that are set.
-        options |= dict.fromkeys(OPTIONS[ENDPOINT], options[ENDPOINT])
+        options |= dict.fromkeys(S3.options[ENDPOINT], options[ENDPOINT])
     return options
 
 

@@ -15,10 +15,16 @@ import msgspec
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
-from roquet.spark.tables.delta_storage import LOG, check_plain_files, explained_log, log_options
+from roquet.spark.tables.delta_storage import (
+    LOG,
+    check_installed,
+    check_plain_files,
+    explained_log,
+    log_options,
+)
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore
-from roquet.spark.tables.open_table import KINDS, OBJECT_STORE_KINDS, directory, table_location
+from roquet.spark.tables.open_table import KINDS, check_kind, directory, table_location
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
 from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
 
@@ -103,12 +109,11 @@ def _of_object_store(
     iceberg_table: tuple[str, Mapping[str, str]],
 ) -> TableSnapshot:
     name, catalog = iceberg_table
-    if kind is not None and kind not in OBJECT_STORE_KINDS:
-        kinds = " and ".join(OBJECT_STORE_KINDS)
-        raise ConfigError(f"{root}: tables in object stores are of kind {kinds}, not {kind}")
+    kind = kind or ("iceberg" if catalog else "delta")
+    check_kind(root, kind)
     store = ObjectStore(root)
     store.check_bucket()
-    if kind == "iceberg" or (kind is None and catalog):
+    if kind == "iceberg":
         from roquet.spark.tables import iceberg
 
         iceberg.check_installed()
@@ -172,9 +177,7 @@ def _commit(root: Path, number: int) -> TableCommit | None:
 
 
 def _delta(root: TableLocation) -> TableSnapshot:
-    from roquet.spark.tables import delta
-
-    delta.check_installed()
+    check_installed()
     with explained_log(root):
         return _delta_snapshot(root)
 
