@@ -115,10 +115,11 @@ rolling: install ## every process of a replicated cluster stopped and started un
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
 
-kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind and a sink (KILL_SPARK_ROUNDS)
+kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind, one of them in an S3 server, and a sink (KILL_SPARK_ROUNDS)
 	for kind in parquet delta iceberg sink; do \
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
+	$(BIN)/python bench/kill_spark.py --kind delta --store s3 --rounds 1 --messages $(KILL_SPARK_MESSAGES)
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
