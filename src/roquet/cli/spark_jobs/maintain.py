@@ -124,7 +124,8 @@ def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) 
     if len(lines) == 1:
         lines.append("  nothing to do")
     elif is_preview:
-        lines.append(f"  {report.left_files:,} files would be left; --yes does it")
+        left = output.quantity(report.left_files, "file")
+        lines.append(f"  {left} would be left; --yes does it")
     else:
         lines.append(f"  {output.quantity(report.left_files, 'file')} left")
     return lines
