@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
+from pyspark.sql import SparkSession
 from tests.spark.tables.conftest import Crash, CrashingDisk
 
 from roquet.model.errors import ConfigError, UsageError
@@ -224,6 +225,16 @@ def test_a_run_that_dies_between_its_tasks_has_done_nothing(job: Materializer) -
     assert job.state() == {"a": b"1"}
     job.run()
     assert job.state() == {"a": b"2"}
+
+
+@pytest.mark.spark_suite
+def test_the_job_runs_on_spark(job: Materializer, spark: SparkSession) -> None:
+    job.send(("a", b"1"), ("b", b"1"), ("c", b"1"))
+    job.run(spark=spark)
+    job.send(("a", b"2"), ("b", b"null"))
+    done = job.run(spark=spark)
+    assert (done.rows, done.changed, done.deleted) == (2, 1, 1)
+    assert job.state() == job.expected == {"a": b"2", "c": b"1"}
 
 
 def test_a_topic_made_anew_is_not_mixed_with_the_old_one(job: Materializer) -> None:
