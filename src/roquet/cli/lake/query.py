@@ -30,7 +30,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
-    "python_enable_replacement_scans": "false",
+    "python_enable_replacements": "false",
     "lock_configuration": "true",
 }
 """Of DuckDB: a query sees the named tables, and no other file, address or extension."""
