@@ -31,7 +31,8 @@ def note(root: Path, *, hours_ago: float = 1) -> None:
     write_status(root, status)
 
 
-def test_the_lag_of_tables_is_shown(tmp_path: Path) -> None:
+def test_the_lag_of_tables_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "240")  # the path is long
     note(tmp_path)
     result = run(app, ["spark", "lag", "--table", str(tmp_path)])
     assert result.exit_code == 0, result.output

@@ -1,11 +1,12 @@
 """Observation: decisions of brokers and controller that no client sees, noted for the checks."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Final
 
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
+from roquet.broker.replication.confirmation.status_wait import StatusWait
 from roquet.broker.replication.role import Role
 from roquet.controller.leader_state import LeaderState
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
@@ -73,19 +74,42 @@ class GroupObserver:
 
     @contextmanager
     def _acknowledgements(self) -> Iterator[None]:
-        decide = SetAcknowledgements.status
+        begin, decide = SetAcknowledgements.wait, SetAcknowledgements.status
+
+        def wait(acknowledgements: SetAcknowledgements, position: int) -> StatusWait | None:
+            found = begin(acknowledgements, position)
+            if found is None:
+                return None
+            place = self._place()
+
+            def status(reached: bool) -> PutStatus | Awaitable[PutStatus]:
+                decision = found.status(reached)
+                if decision is PutStatus.PUT_OK:
+                    self._note_position(*place, position)
+                return decision
+
+            return StatusWait(found.reached, status)
 
         async def status(acknowledgements: SetAcknowledgements, position: int) -> PutStatus:
-            host = Network.this_host()
-            mode = self._servers.mode(host)
-            epoch = mode.role.current.epoch if mode else 0
+            if (waiting := acknowledgements.wait(position)) is not None:
+                return await waiting
+            place = self._place()
             decision = await decide(acknowledgements, position)
             if decision is PutStatus.PUT_OK:
-                self._note_position(host, epoch, position)
+                self._note_position(*place, position)
             return decision
 
-        with patched(SetAcknowledgements, "status", status):
+        with (
+            patched(SetAcknowledgements, "wait", wait),
+            patched(SetAcknowledgements, "status", status),
+        ):
             yield
+
+    def _place(self) -> tuple[str, int]:
+        """The host that runs now, and the epoch of its role."""
+        host = Network.this_host()
+        mode = self._servers.mode(host)
+        return host, mode.role.current.epoch if mode else 0
 
     def _note_position(self, host: str, epoch: int, position: int) -> None:
         self._history.decided(
