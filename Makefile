@@ -20,7 +20,7 @@ CI_ROLLING_ROUNDS ?= 1
 KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_MESSAGES ?= 400000
-CI_KILL_SPARK_ROUNDS ?= 3
+CI_KILL_SPARK_ROUNDS ?= 1
 CI_KILL_SPARK_MESSAGES ?= 60000
 PYTEST_ARGS ?=
 INTEROP_ARGS ?=
@@ -88,7 +88,7 @@ contracts: install ## the layers: who may import whom
 	PYTHONPATH=src $(BIN)/lint-imports
 
 coverage: install ## model, rules, wire and store, covered by their own tests
-	$(BIN)/coverage run -m pytest tests/test_tidy.py tests/model tests/rules tests/wire tests/store
+	$(BIN)/coverage run -m pytest tests/test_tidy.py tests/model tests/rules tests/wire tests/metrics tests/store
 	$(BIN)/coverage report
 
 format: install ## ruff puts the code into shape
@@ -115,10 +115,11 @@ rolling: install ## every process of a replicated cluster stopped and started un
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
 
-kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind and a sink (KILL_SPARK_ROUNDS)
+kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind, one of them in an S3 server, and a sink (KILL_SPARK_ROUNDS)
 	for kind in parquet delta iceberg sink; do \
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
+	$(BIN)/python bench/kill_spark.py --kind delta --store s3 --rounds 1 --messages $(KILL_SPARK_MESSAGES)
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
@@ -163,6 +164,8 @@ map: install ## what is generated: ARCHITECTURE.md's map of packages, the tables
 	$(BIN)/python tools/architecture_map.py --write
 	$(BIN)/python tools/protocol_table.py --write
 	$(BIN)/python tools/settings_table.py --write
+	$(BIN)/python tools/metrics_table.py --write
+	$(BIN)/python tools/monitoring_files.py --write
 	$(BIN)/python tools/api_reference.py --write
 
 clean: ## everything that can be made again, but .venv

@@ -37,15 +37,16 @@ class Archive:
     """One round: the topic into a new table."""
 
     def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
-        self._stage, self._kind, self._messages = stage, kind, messages
+        self._stage, self._kind, self.messages = stage, kind, messages
         self._table = stage.folder / f"{kind}-{number}"
+        self.target = str(self._table)
         self._began = 0.0
         stage.create(TOPIC, QUEUES)
 
     def start(self) -> Child:
-        command = [sys.executable, "-m", "roquet", "spark", "archive", TOPIC, str(self._table)]
+        command = [sys.executable, "-m", "roquet", "spark", "archive", TOPIC, self.target]
         command += ["--kind", self._kind, "--namesrv", self._stage.namesrv, "--compact", "--json"]
-        command += ["--option", f"maxOffsetsPerTrigger={self._messages // BATCHES}"]
+        command += ["--option", f"maxOffsetsPerTrigger={self.messages // BATCHES}"]
         command += ["--master", "local[2,4]"]
         self._began = time.time()
         return Child(command, self._stage.folder / "driver.log")
@@ -64,7 +65,7 @@ class Archive:
         """Each message once, at its place; no file that no commit names."""
         root = self._table
         rows, named = READERS[self._kind](root)
-        self._compare(rows)
+        self.compare(rows)
         there = {path.name for path in root.rglob("*.parquet")}
         if orphans := there - named:
             raise AssertionError(f"{len(orphans)} orphan files: {sorted(orphans)[:3]}")
@@ -72,15 +73,16 @@ class Archive:
         if left:
             raise AssertionError(f"left behind: {left}")
         shutil.rmtree(root)
-        counted = f"{rows.num_rows:,} rows of {self._messages:,} messages"
+        counted = f"{rows.num_rows:,} rows of {self.messages:,} messages"
         return f"{counted}, each once; {len(there)} files, 0 orphans"
 
-    def _compare(self, rows: pa.Table) -> None:
+    def compare(self, rows: pa.Table) -> None:
+        """AssertionError unless each message is there once, at its place."""
         places = Counter(zip(*(rows[name].to_pylist() for name in COLUMNS), strict=True))
         doubled = sum(count - 1 for count in places.values())
         wanted = {
             ("broker-a", at % QUEUES, at // QUEUES, f"7F0000010001000000000000{at:08X}")
-            for at in range(self._messages)
+            for at in range(self.messages)
         }
         missing, foreign = len(wanted - places.keys()), len(places.keys() - wanted)
         if doubled or missing or foreign:

@@ -2,11 +2,13 @@
 
     python bench/kill_spark.py --kind delta --rounds 3
     python bench/kill_spark.py --kind sink --rounds 8
+    python bench/kill_spark.py --kind delta --store s3 --rounds 1
 
 A round is an archive of a full topic into a new table, or a stream of rows into a new topic by the
 transactional sink. At random moments a victim is killed, what died is started again, until a run
 comes to its end. Then every message must be there once, and nothing may lie about that nobody
-names: no file, no commit record, no half message.
+names: no file, no commit record, no half message. With `--store s3` the table lies in an S3 server,
+which is a victim, too: it is stopped for some seconds.
 """
 
 import argparse
@@ -19,10 +21,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from kill_archive import READERS, Archive, fill
 from kill_sink import SETTINGS, Sink
-from kill_stage import ENDING, VICTIMS, Stage, Work, strike
+from kill_stage import ENDING, VICTIMS, Child, Stage, Work, strike
+from kill_store import STORE, ObjectArchive, ObjectServer
 
 SINK = "sink"
 KINDS = (*READERS, SINK)
@@ -34,19 +38,41 @@ RUN_S_MAX = 900
 """A run hangs when it takes longer; on a busy machine Spark takes a minute only to begin."""
 
 
-def work_of(stage: Stage, kind: str, number: int, args: argparse.Namespace) -> Work:
-    """The work of one round."""
-    if kind == SINK:
-        return Sink(stage, number, args.rows)
-    return Archive(stage, kind, number, args.messages)
+class Scene(NamedTuple):
+    """The cluster, the object store and the arguments of all rounds."""
+
+    stage: Stage
+    server: ObjectServer | None
+    args: argparse.Namespace
+
+    @property
+    def victims(self) -> tuple[str, ...]:
+        """Kinds of processes that may be killed or stopped."""
+        return VICTIMS if self.server is None else (*VICTIMS, STORE)
+
+    def work(self, kind: str, number: int) -> Work:
+        """The work of one round."""
+        if kind == SINK:
+            return Sink(self.stage, number, self.args.rows)
+        if self.server is not None:
+            return ObjectArchive(self.stage, self.server, kind, number, self.args.messages)
+        return Archive(self.stage, kind, number, self.args.messages)
+
+    def strike(self, driver: Child, victim: str) -> bool:
+        """Kill -9, or stop the store; False when there is nobody of that kind at the moment."""
+        if victim == STORE and self.server is not None:
+            self.server.freeze()
+            return True
+        return strike(self.stage, driver, victim)
 
 
-def one_round(stage: Stage, work: Work, number: int) -> tuple[list[str], str]:
+def one_round(scene: Scene, work: Work, number: int) -> tuple[list[str], str]:
     """Runs under kills until one ends well; gives who was killed, and what there is then."""
-    plan = [VICTIMS[number % len(VICTIMS)], *random.choices(VICTIMS, k=random.randrange(3))]
+    victims = scene.victims
+    plan = [victims[number % len(victims)], *random.choices(victims, k=random.randrange(3))]
     killed: list[str] = []
     for _ in range(RUNS_MAX):
-        code, said = one_run(stage, work, plan, killed)
+        code, said = one_run(scene, work, plan, killed)
         if code == 0:
             return killed, work.judge()
         why = [line[:200] for line in said.splitlines() if REASON.match(line)]
@@ -54,14 +80,14 @@ def one_round(stage: Stage, work: Work, number: int) -> tuple[list[str], str]:
     raise AssertionError(f"{RUNS_MAX} runs, and none came to its end: {said[-3000:]}")
 
 
-def one_run(stage: Stage, work: Work, plan: list[str], killed: list[str]) -> tuple[int, str]:
+def one_run(scene: Scene, work: Work, plan: list[str], killed: list[str]) -> tuple[int, str]:
     """One driver until it ends; the next victims of the plan are killed on the way."""
     driver = work.start()
     deadline = time.monotonic() + RUN_S_MAX
     try:
         while plan and (wait_s := work.moment(driver, deadline)) is not None:
             time.sleep(wait_s)
-            if driver.is_over or not strike(stage, driver, plan[0]):
+            if driver.is_over or not scene.strike(driver, plan[0]):
                 continue  # nobody of that kind at the moment
             killed.append(plan.pop(0))
             if killed[-1] in ENDING:
@@ -75,31 +101,33 @@ def one_run(stage: Stage, work: Work, plan: list[str], killed: list[str]) -> tup
             driver.kill()
 
 
-def rounds(stage: Stage, kind: str, args: argparse.Namespace) -> None:
+def rounds(scene: Scene, kind: str) -> None:
     """All rounds of a kind, and what they were in all."""
     counts, hard = Counter[str](), 0
-    for number in range(args.rounds):
+    for number in range(scene.args.rounds):
         began = time.monotonic()
-        killed, facts = one_round(stage, work_of(stage, kind, number, args), number)
+        killed, facts = one_round(scene, scene.work(kind, number), number)
         counts.update(killed)
         hard += not ENDING.isdisjoint(killed)
         who, took_s = ", ".join(killed) or "nobody", time.monotonic() - began
         print(f"{kind} round {number + 1:2}: {who} killed; {facts}; {took_s:.0f} s", flush=True)
-    told = ", ".join(f"{victim} {counts[victim]}" for victim in VICTIMS)
-    print(f"{kind}: {args.rounds} rounds; killed: {told}; in {hard} rounds driver or Java")
+    told = ", ".join(f"{victim} {counts[victim]}" for victim in scene.victims)
+    print(f"{kind}: {scene.args.rounds} rounds; killed: {told}; in {hard} rounds driver or Java")
 
 
 @contextlib.contextmanager
-def staged(messages: int) -> Iterator[Stage]:
-    """A stage; with a topic of so many messages, if any."""
+def staged(messages: int, args: argparse.Namespace) -> Iterator[Scene]:
+    """A stage, and an object store if one is asked for; with a topic of so many messages."""
     with tempfile.TemporaryDirectory(prefix="roquet-kill-spark-") as name:
         if messages:
             fill(Path(name) / "data", messages)
-        stage = Stage(Path(name), SETTINGS)
-        try:
-            yield stage
-        finally:
-            stage.close()
+        with contextlib.ExitStack() as stack:
+            server = ObjectServer(Path(name)) if args.store == "s3" else None
+            if server is not None:
+                stack.callback(server.close)
+            stage = Stage(Path(name), SETTINGS)
+            stack.callback(stage.close)
+            yield Scene(stage, server, args)
 
 
 def main() -> None:
@@ -107,6 +135,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=50, help="of each kind")
     parser.add_argument("--kind", choices=[*KINDS, "all"], default="all")
+    parser.add_argument("--store", choices=["directory", "s3"], default="directory")
     parser.add_argument("--messages", type=int, default=400_000, help="that are archived")
     parser.add_argument("--rows", type=int, default=20_000, help="that are written")
     parser.add_argument("--seed", type=int, default=None)
@@ -114,10 +143,12 @@ def main() -> None:
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     random.seed(seed)
     kinds = KINDS if args.kind == "all" else (args.kind,)
+    if args.store == "s3" and kinds != ("delta",):
+        parser.error("--store s3 needs --kind delta")
     print(f"kill -9 of Spark jobs, {args.rounds} rounds of {', '.join(kinds)}, seed {seed}")
-    with staged(0 if kinds == (SINK,) else args.messages) as stage:
+    with staged(0 if kinds == (SINK,) else args.messages, args) as scene:
         for kind in kinds:
-            rounds(stage, kind, args)
+            rounds(scene, kind)
     print("every message is there once, and nothing is left over")
 
 

@@ -14,6 +14,7 @@ from roquet.broker.settings.apache_settings import unused_settings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
 from roquet.broker.settings.settings_format import own_text
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import CHANGEABLE as NAME_SERVER_CHANGEABLE
@@ -52,8 +53,8 @@ UNUSED_HEAD = """
 
 They are taken, from the file and by `mqadmin updateBrokerConfig`, with one warning each; they are
 kept, and told by `mqadmin getBrokerConfig` (`roquet broker settings --all`). Some others may have
-one value alone, since another would promise what is not kept: `aclEnable`, `authenticationEnabled`
-and `authorizationEnabled` `false`, `brokerId` `0`, `brokerRole` `ASYNC_MASTER`.
+one value alone, since another would promise what is not kept: `aclEnable` `false`, and the keys of
+access control that name Java classes only the genuine ones, which stand for what is here.
 """
 
 NAME_SERVER_UNUSED_HEAD = """
@@ -135,11 +136,13 @@ def name_server_rows() -> Iterator[tuple[str, str, str, str, str]]:
     """Rows of the settings of a name server."""
     told = meanings("namesrv/config.py", "NameServerConfig")
     genuine = {name: key for key, name in KEYS.items()}
+    genuine |= {setting.name: key for key, setting in EXPORTER_SETTINGS.items()}
     for name in NameServerConfig.__struct_fields__:
         if name == "unused":
             continue
         value = getattr(NameServerConfig(), name)
-        text = "" if value is None else str(value).lower()
+        shown = str(value).lower() if isinstance(value, bool) else str(value)
+        text = "" if value is None else shown
         changes = "changes" if name in NAME_SERVER_CHANGEABLE else ""
         yield code(name), code(genuine.get(name, "")), code(text), told.get(name, ""), changes
 

@@ -1,6 +1,7 @@
 """roquet simulate: one line where all is well, each fault where it is not."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,19 @@ def test_one_seed_is_reported_in_one_line() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("1 seed, ")
     assert "no faults" in result.stdout
+    assert re.search(r" handlings in \d+ s \(\d+ s of CPU\): ", result.stdout)
+
+
+def test_a_replicated_group_lives_through_as_many_faults_as_are_wanted() -> None:
+    kind = ["simulate", "--scenario", "replicated", "--seeds", "1", "--first", "1"]
+    result = run(app, [*kind, "--faults", "2", "--trace"])
+    assert result.exit_code == 0
+    assert result.stdout.count("PlannedFault(") == 2
+
+
+def test_only_replicated_groups_have_a_number_of_faults() -> None:
+    wrong = run(app, ["simulate", "--faults", "2", "--seeds", "3"])
+    assert "add --scenario replicated" in str(wrong.exception)
 
 
 def test_a_trace_shows_every_line_and_repeats() -> None:

@@ -44,9 +44,14 @@ ELSEWHERE: Final = {
     r"roquet (dlq|set-aside|topic|group|message|spark \w+)$": "the name of a command",
     r"roquet (namesrv|broker) .*(tls|advertise)": "client/connection/test_security.py has them",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
+    r".* sc://": "spark_suite/test_spark_connect.py has a server for them",
+    r"roquet lake ": "cli/lake/test_query.py has them, where DuckDB is installed",
     r".* s3://": "spark_suite/test_object_store.py has a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
+    r"roquet (acl|broker -c secure.conf|namesrv --access-file)": (
+        "needs a broker that checks users: cli/admin/acl and namesrv/test_access_users.py have them"
+    ),
     r"roquet dev .*--advertise mq": "needs a machine of that name",
 }
 """Patterns of commands that are not run here, and why."""
@@ -67,6 +72,7 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "lag-and-audit.md": ("orders",),
     "operating.md": ("Orders",),
     "replay-and-repair.md": ("orders",),
+    "schedule.md": ("orders",),
 }
 """The topics that a page takes for granted; its group is `billing`, which gave up a message."""
 
@@ -79,6 +85,7 @@ BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
         "roquet group create billing --enabled",
         "roquet group reset billing --topic Orders --to first --yes",
     ),
+    "roquet spark lag --table lake/orders": ("roquet spark archive orders lake/orders",),
     "roquet spark audit orders lake/orders": ("roquet spark archive orders lake/orders",),
     "roquet spark replay lake/orders OrdersAgain": (
         "roquet spark archive orders lake/orders",
@@ -101,7 +108,7 @@ FAILS: Final[Mapping[str, int]] = {
     r"roquet spark repair .*--where": 1,
     r"roquet spark repair .*--id": 2,
     r"roquet spark audit .*--producer": 1,
-    r"roquet spark lag": 1,  # somebody will not catch up
+    r"roquet spark lag lake": 1,  # somebody will not catch up
 }
 """Commands that the page shows failing, or that cannot succeed on other messages than its own."""
 

@@ -29,6 +29,7 @@ from roquet.spark.jobs.audit import audit_job
 from roquet.spark.jobs.lag import lag_job
 from roquet.spark.jobs.lag.trends import LagState
 from roquet.spark.jobs.repair import repair_job
+from roquet.spark.jobs.repair.letter_table import read_letters
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import ranges
@@ -444,7 +445,7 @@ class FailingGroup:
 
     @property
     def letters(self) -> list[dict[str, Any]]:
-        rows_read = repair_job.read_letters(self.root).sort_by([("body", "ascending")])
+        rows_read = read_letters(self.root).sort_by([("body", "ascending")])
         return list(rows_read.to_pylist())
 
 

@@ -17,11 +17,14 @@ def test_apaches_keys_are_read(caplog: pytest.LogCaptureFixture) -> None:
             "enableControllerInNamesrv": "true",
             "rocketmqHome": "/opt/rocketmq",
             "serverWorkerThreads": "8",
+            "metricsExporterType": "PROM",
+            "metricsPromExporterPort": "9100",
         },
         "namesrv.conf",
     )
     assert (config.port, config.host, config.order_messages) == (99, "127.0.0.1", True)
     assert (config.scan_ms, config.directory) == (7_000, Path("/data/namesrv"))
+    assert (config.metrics_exporter, config.metrics_port) == ("PROM", 9100)
     assert config.unused["enableControllerInNamesrv"] == "true"
     assert caplog.messages == ["namesrv.conf: serverWorkerThreads=8 has no effect here"]
 
@@ -32,6 +35,7 @@ def test_apaches_keys_are_read(caplog: pytest.LogCaptureFixture) -> None:
         ("listenPrt", "1", "did you mean 'listenPort'"),
         ("listenPort", "x", "c: listenPort: 'x' is not a whole number"),
         ("enableAllTopicList", "x", "neither true nor false"),
+        ("metricsExporterType", "x", "c: metricsExporterType: 'x' is none of"),
         ("kvConfigPath", "/a/b.json", "the file is called kvConfig.json here"),
     ],
 )

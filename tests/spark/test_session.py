@@ -1,14 +1,25 @@
 """A session is made ready for the source."""
 
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from roquet.model.errors import ConfigError
 from roquet.spark import versions
-from roquet.spark.session import LOCAL_CONF, SESSION_CONF, is_local, prepare_environment, session
+from roquet.spark.session import (
+    CORES_VARIABLE,
+    LOCAL_CONF,
+    SESSION_CONF,
+    cores_of_environment,
+    is_local,
+    local_cores,
+    prepare_environment,
+    session,
+)
 
 CLUSTER = "spark://spark:7077"
 
@@ -62,3 +73,97 @@ def test_another_pyspark_is_named_before_anything_starts(monkeypatch: pytest.Mon
     monkeypatch.setattr(versions, "PYSPARK_VERSION", (4, 9))
     with pytest.raises(ConfigError, match=r"needs pyspark 4\.9, this is 4\.3"):
         session("app")
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[4]", 4),
+        ("local[3,2]", 3),
+        ("local[*]", os.cpu_count()),
+        ("local[*,4]", os.cpu_count()),
+        ("local-cluster[2,1,1024]", 1),
+        (CLUSTER, None),
+    ],
+)
+def test_the_cores_of_a_local_master_are_known(master: str, cores: int | None) -> None:
+    assert local_cores(master) == cores
+
+
+@pytest.mark.parametrize(("text", "cores"), [("8", 8), ("0", None), ("many", None), ("", None)])
+def test_the_cores_in_the_environment_are_a_number(text: str, cores: int | None) -> None:
+    assert cores_of_environment({CORES_VARIABLE: text}) == cores
+    assert cores_of_environment({}) is None
+
+
+class Builder:
+    """Takes a session's settings, and notes what its JVM would see."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.settings: dict[str, str] = {}
+        self.cores: str | None = None
+
+    def master(self, url: str) -> "Builder":
+        self.url = url
+        return self
+
+    remote = master
+
+    def appName(self, _: str) -> "Builder":  # noqa: N802
+        return self
+
+    def config(self, name: str, value: str) -> "Builder":
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> str:  # noqa: N802
+        self.cores = os.environ.get(CORES_VARIABLE)
+        return "session"
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    made = Builder()
+    monkeypatch.setattr(SparkSession, "builder", made)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "JAVA_HOME", "SPARK_LOCAL_IP"):
+        monkeypatch.setenv(name, os.environ.get(name, ""))  # put back when the test is over
+    return made
+
+
+def test_only_the_jvm_of_a_local_session_is_told_its_cores(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session("app", "local[3]")
+    assert builder.cores == "3"
+    assert CORES_VARIABLE not in os.environ
+    monkeypatch.setenv(CORES_VARIABLE, "5")
+    session("app", CLUSTER)
+    assert builder.cores is None, "they were another session's"
+    assert os.environ[CORES_VARIABLE] == "5"
+
+
+def test_spark_connect_gets_what_a_server_can_set_and_needs_no_java(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: object) -> Path:
+        raise AssertionError("nobody needs a Java here")
+
+    monkeypatch.setattr("roquet.spark.session.java_home", none)
+    assert session("app", "sc://spark:15002") == "session"  # type: ignore[comparison-overlap]
+    assert builder.url == "sc://spark:15002"
+    assert builder.settings == SESSION_CONF
+
+
+def test_without_grpc_spark_connect_says_what_to_install(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(*_: Any) -> None:
+        raise ImportError("grpcio must be installed")
+
+    monkeypatch.setattr(builder, "getOrCreate", missing)
+    with pytest.raises(
+        ConfigError, match=r"needs gRPC: pip install 'pyspark\[connect\]==4\.3\.\*'"
+    ):
+        session("app", "sc://spark:15002")

@@ -172,14 +172,15 @@ class PersistentTopic:
             cluster.pause(50)
         raise AssertionError("the name server never heard of the topic")
 
-    def send(self, broker: int = 0, count: int = 3_000) -> None:
-        """As many to each of a broker's queues."""
+    def send(self, broker: int = 0, count: int = 3_000, keys: int = 1) -> None:
+        """As many to each of a broker's queues, with so many keys there in turn."""
         with BlockingChannel(self.running.broker_addrs[broker]) as channel:
             for queue_id in range(4):
                 bodies = [
                     b"%d/%d/%d" % (broker, queue_id, at + len(self.sent)) for at in range(count)
                 ]
-                items = encode(pa.RecordBatch.from_pydict({"body": bodies}))
+                names = [f"{broker}-{queue_id}-{at % keys}" for at in range(count)]
+                items = encode(pa.RecordBatch.from_pydict({"body": bodies, "key": names}))
                 for body in batch_bodies(items, 1_000_000):
                     call = SendBatch(
                         producer_group="tests",

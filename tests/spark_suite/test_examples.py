@@ -8,12 +8,14 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import msgspec
+import pandas as pd
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
@@ -53,11 +55,11 @@ def namesrv() -> Iterator[str]:
 
     with BlockingCluster() as running:
         with BlockingChannel(running.broker_addrs[0]) as channel:
-            for topic in ("flights", "late_flights"):
+            for topic in ("flights", "late_flights", "alarms"):
                 channel.call(
                     CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)
                 )
-        for topic in ("flights", "late_flights"):
+        for topic in ("flights", "late_flights", "alarms"):
             _known(running.namesrv_addr, topic)
         loop.run(send(running.namesrv_addr))
         yield running.namesrv_addr
@@ -118,6 +120,91 @@ def test_the_dashboard_shows_all_messages_by_their_tags(
     text = dashboard.path.read_text("utf-8")
     assert f"{FLIGHTS:,} messages of {len(counts)} tags" in text
     assert "<svg" in text
+
+
+def test_windows_of_routes_are_final_a_day_later(
+    spark: SparkSession, namesrv: str, flights: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    module = example("delays_by_route")
+    table = str(tmp_path / "routes")
+    for _ in range(2):  # a second run goes on, and finds nothing new
+        module.run(spark, table, namesrv=namesrv)
+    rows = spark.read.parquet(table).collect()
+    newest = max(datetime.fromisoformat(flight["time_hour"]) for flight in flights)
+    delays_by_window: dict[tuple[datetime, str, str], list[int | None]] = defaultdict(list)
+    for flight in flights:
+        hour = datetime.fromisoformat(flight["time_hour"])
+        begin = hour.replace(hour=hour.hour // 6 * 6)
+        if begin + timedelta(hours=6) <= newest - timedelta(days=1):
+            place = begin, flight["origin"], flight["dest"]
+            delays_by_window[place].append(flight["dep_delay"])
+    assert len(delays_by_window) > 50, "the flights are of some days"
+    found = {(row.begin.astimezone(UTC), row.origin, row.dest): row for row in rows}
+    assert found.keys() == delays_by_window.keys()
+    for place, delays in delays_by_window.items():
+        known = [delay for delay in delays if delay is not None]
+        assert found[place].flights == len(delays)
+        assert found[place].delay == (pytest.approx(sum(known) / len(known)) if known else None)
+    assert "<svg" in module.html(rows)
+
+
+def test_turnarounds_are_the_times_between_departures(
+    spark: SparkSession, namesrv: str, flights: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    module = example("turnarounds")
+    table = str(tmp_path / "turnarounds")
+    module.run(spark, table, namesrv=namesrv)
+    rows = spark.read.parquet(table).collect()
+    by_aircraft: dict[str, list[datetime]] = defaultdict(list)
+    for flight in flights:
+        if flight["tailnum"] is not None and flight["dep_delay"] is not None:
+            hour = datetime.fromisoformat(flight["time_hour"])
+            minutes = flight["minute"] + flight["dep_delay"]
+            by_aircraft[flight["tailnum"]].append(hour + timedelta(minutes=minutes))
+    expected = Counter[tuple[str, datetime, float]]()
+    for aircraft, departures in by_aircraft.items():
+        departures.sort()
+        for before, after in pairwise(departures):
+            hours = (after - before).total_seconds() / 3600
+            expected[aircraft, after, round(hours, 6)] += hours > 0
+    assert expected.total() > 400
+    assert +expected == Counter(
+        (row.tailnum, row.departed.astimezone(UTC), round(row.hours, 6)) for row in rows
+    )
+    assert f"{len(rows):,} turn-arounds" in module.html(rows)
+
+
+def test_the_last_departure_of_the_batch_before_counts() -> None:
+    class State:
+        exists = False
+        get: tuple[int, ...] = ()
+
+        def update(self, value: tuple[int, ...]) -> None:
+            self.exists, self.get = True, value
+
+    def hours(*departures: int) -> list[float]:
+        times = pd.to_datetime([f"2013-01-01T{hour:02}:00" for hour in departures])
+        rows = pd.DataFrame({"departed": times, "carrier": "UA", "origin": "EWR"})
+        [result] = module.since_last(("N1",), iter([rows]), state)
+        return list(result["hours"])
+
+    module, state = example("turnarounds"), State()
+    assert hours(7, 5) == [2.0]
+    assert hours(6, 17, 12) == [5.0, 5.0], "the one at six came too late"
+    assert hours(18) == [1.0]
+
+
+def test_a_late_aircraft_raises_one_alarm(
+    spark: SparkSession, namesrv: str, flights: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    module = example("alarms")
+    for _ in range(2):  # a second run goes on, and finds nothing new
+        module.run(spark, "alarms", str(tmp_path / "checkpoint"), namesrv=namesrv)
+    late = {f["tailnum"] for f in flights if (f["dep_delay"] or 0) > 120 and f["tailnum"]}
+    assert _messages(namesrv, "alarms") == len(late)
+    alarms = module.read(spark, "alarms", namesrv=namesrv).collect()
+    assert {alarm.tailnum for alarm in alarms} == late
+    assert f"{len(late):,} alarms" in module.html(alarms)
 
 
 def test_the_declarative_pipeline_makes_its_tables_and_its_topic(

@@ -11,6 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyspark.sql import SparkSession
+from tests.spark.fault_proxy import Fault, fault_proxy
 from tests.spark_suite.conftest import (
     SECRET,
     InProcessSpark,
@@ -22,6 +23,7 @@ from tests.spark_suite.conftest import (
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
 from roquet.spark.jobs.audit import audit_job
+from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.tables import object_staging
 from roquet.spark.tables.iceberg import catalog_of
@@ -123,6 +125,26 @@ def test_a_topic_becomes_a_table_of_the_server_through_spark(
     assert not [key for key in s3.stored() if "_roquet/runs/" in key], "no run has left a mark"
 
 
+def test_a_topic_is_archived_once_through_a_store_that_fails(
+    workers: SparkSession, archive: Archive, s3: S3Server
+) -> None:
+    """Answers of uploads and of commits are lost, uploads are reset, and the store is slow."""
+    with fault_proxy(s3.url) as proxy:
+        for fault in (Fault.RESET, Fault.SLOW_DOWN, Fault.ERROR, Fault.LOST_ANSWER):
+            proxy.add(fault, part="day=", skip=1)
+            proxy.add(fault, "GET", skip=3)
+        proxy.add(Fault.LOST_ANSWER, part="_delta_log/00000000000000000002.json")
+        proxy.add(Fault.FAILED_ANSWER, part="_delta_log/00000000000000000003.json")
+        for _ in range(2):
+            archive.topic.send(count=COUNT)
+            storage = {"AWS_ENDPOINT_URL": proxy.url}
+            options = {"maxOffsetsPerTrigger": "150"}
+            assert archive.run(workers, storage=storage, options=options).rows == 4 * COUNT
+        happened = {*proxy.faults}
+    assert happened >= {Fault.RESET, Fault.SLOW_DOWN, Fault.LOST_ANSWER, Fault.FAILED_ANSWER}
+    assert archive.bodies() == sorted(archive.topic.sent)
+
+
 def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
     for turn in range(3):
         any_archive.topic.send(count=COUNT)
@@ -130,6 +152,27 @@ def test_runs_batches_and_merges_make_one_table(any_archive: Archive) -> None:
         assert (done.rows, done.commits) == (4 * COUNT, 3 + (turn == 0))
     assert any_archive.bodies() == sorted(any_archive.topic.sent)
     assert done.merged > 3
+
+
+def test_the_latest_of_each_key_is_kept_in_the_server(archive: Archive, s3: S3Server) -> None:
+    target = "s3://lake/latest"
+    options = {"namesrv": archive.topic.namesrv, "minPartitions": "2"}
+    params = materialize_job.Params(topic="orders", target=target, options=options)
+    spark: Any = InProcessSpark()
+    for _ in range(2):
+        archive.topic.send(count=COUNT, keys=10)
+        assert materialize_job.run(params, lambda: spark).rows == 4 * COUNT
+    rows = Log(target).to_pyarrow_table()
+    newest = archive.topic.sent[-4 * COUNT :]
+    ends = range(COUNT, 4 * COUNT + 1, COUNT)
+    latest = [body for end in ends for body in newest[end - 10 : end]]
+    assert sorted(rows["body"].to_pylist()) == sorted(latest)
+    assert len(set(rows["key"].to_pylist())) == rows.num_rows == 40
+    log = Log(target)
+    removed = log.vacuum(0, dry_run=True, enforce_retention_duration=False)
+    named = {path.rpartition("/")[2] for path in (*log.file_uris(), *removed)}
+    stored = {key.rpartition("/")[2] for key in s3.stored() if key.endswith(".parquet")}
+    assert stored == named, "the files of changes are gone"
 
 
 def test_the_second_of_two_archives_commits_nothing(any_archive: Archive) -> None:
@@ -355,7 +398,7 @@ def test_a_kind_that_needs_a_directory_is_refused(archive: Archive) -> None:
 
 
 def test_an_iceberg_table_needs_a_catalog_elsewhere(archive: Archive) -> None:
-    with pytest.raises(ConfigError, match="needs a catalog elsewhere: --catalog type=sql"):
+    with pytest.raises(ConfigError, match="needs a catalog elsewhere: --catalog https://"):
         archive.run(kind="iceberg")
 
 

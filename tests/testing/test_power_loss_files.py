@@ -3,6 +3,9 @@
 from pathlib import Path
 from random import Random
 
+import pytest
+
+from roquet.model.errors import StoreFull
 from roquet.testing.power_loss_files import SECTOR_SIZE, PowerLossFiles
 
 LOG = Path("/data/log")
@@ -71,6 +74,20 @@ def test_a_moved_directory_leaves_the_old_name_behind_for_a_while() -> None:
     files.move(Path("/data/queue"), Path("/data/gone"))
     assert Path("/data/gone/0") in files.contents
     assert Path("/data/queue/0") in files.ghosts
+
+
+def test_a_full_disk_takes_nothing_that_has_no_place() -> None:
+    files = written()
+    files.allocate(LOG, 0, SECTOR_SIZE)
+    files.is_full = True
+    files.allocate(LOG, 0, SECTOR_SIZE)
+    with pytest.raises(StoreFull):
+        files.allocate(LOG, 0, 2 * SECTOR_SIZE)
+    with pytest.raises(StoreFull):
+        files.replace(Path("/data/table"), b"new")
+    assert files.copy().is_full
+    assert files.after_power_loss(Random(1)).is_full
+    assert Path("/data/table") not in files.contents
 
 
 def test_a_copy_knows_what_is_durable() -> None:

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from roquet.wire.calls.offset import MinOffset
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.calls.send import Send
-from roquet.wire.codes import FLAG_ONEWAY, SerializeType
+from roquet.wire.codes import FLAG_ONEWAY, VERSION, SerializeType
 from roquet.wire.command import decode
 from roquet.wire.fields import decode_call
 from roquet.wire.frame import FrameReader
-from roquet.wire.signing import Credentials, Signer
+from roquet.wire.signing import VERSION_WITHOUT_UNIQUE, Credentials, Signer, SigningKey
 
 LINES = [
     json.loads(line)
@@ -105,3 +105,41 @@ def test_no_token_no_field() -> None:
     )
     (whole,) = FrameReader().feed(frame)
     assert "SecurityToken" not in decode(whole).ext
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line["in"]["access_key"])
+def test_javas_signatures_are_accepted_and_others_are_not(line: dict[str, Any]) -> None:
+    body = bytes.fromhex(line["in"].get("body") or "")
+    signed, secret = line["out"]["ext"], line["in"]["secret_key"]
+    assert SigningKey(secret).has_signed(signed, body, VERSION)
+    assert not SigningKey(secret + "x").has_signed(signed, body, VERSION)
+    for forged in ("", "\u00e4\ud800"):
+        assert not SigningKey(secret).has_signed({**signed, "Signature": forged}, body, VERSION)
+
+
+def test_older_clients_leave_the_mark_of_a_unique_key_unsigned() -> None:
+    fields = Signer(KEYS).sign({"topic": "t"}, b"")
+    marked = {**fields, "_UNIQUE_KEY_QUERY": "true"}
+    key = SigningKey(KEYS.secret_key)
+    assert key.has_signed(marked, b"", VERSION_WITHOUT_UNIQUE)
+    assert not key.has_signed(marked, b"", VERSION)
+
+
+@given(st.text(min_size=1, max_size=200), st.binary(max_size=300))
+def test_keys_of_any_length_sign_as_hmac_does(secret: str, body: bytes) -> None:
+    signature = b64encode(digest(secret.encode(), b"t" + body, "sha1")).decode()
+    assert SigningKey(secret).signature({"topic": "t"}, body) == signature
+
+
+def test_a_key_is_not_printed() -> None:
+    assert "hush" not in f"{SigningKey('hush-hush')!r}"
+
+
+def test_what_strangers_send_does_not_fill_the_memory_of_a_key() -> None:
+    key = SigningKey("s")
+    before = key.signature({"a": "1", "b": "2"}, b"")
+    for number in range(1_000):
+        assert not key.has_signed({f"x{number}": "", "y" * 2_000: ""}, b"", VERSION)
+        assert not key.has_signed({f"x{number}": ""}, b"", VERSION)
+    assert key.signature({"b": "2", "a": "1"}, b"") == before
+    assert key.signature({}, b"") == b64encode(digest(b"s", b"", "sha1")).decode()

@@ -1,6 +1,7 @@
 """Brokers: their status, and their settings, read and changed while they run."""
 
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,11 @@ from roquet.wire.calls.admin.stats import GetRuntimeInfo
 from roquet.wire.calls.bodies import KVTable
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import escape_properties, read_unescaped
+
+RESERVED: Final = "fileReservedTime"
+"""The setting that says for how many hours a broker keeps messages."""
+
+HOUR_S: Final = 3600
 
 
 class BrokerStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,7 +100,16 @@ async def settings(admin: AdminClient, broker: str) -> dict[str, str]:
 
 def decoded_settings(reply: Reply) -> dict[str, str]:
     """The settings in a broker's answer, sorted."""
-    return dict(sorted(read_unescaped(reply.body.decode("utf-8", "replace")).items()))
+    return dict(sorted(read_unescaped(bytes(reply.body).decode("utf-8", "replace")).items()))
+
+
+def retention_s(settings: Mapping[str, str]) -> float | None:
+    """Seconds for which a broker with these settings keeps messages; None when it does not say.
+
+    Less than an hour is reported as 0, and counts as not said.
+    """
+    hours = settings.get(RESERVED, "")
+    return float(int(hours) * HOUR_S) if hours.isdecimal() and int(hours) else None
 
 
 async def configure(admin: AdminClient, broker: str, changes: Mapping[str, str]) -> None:

@@ -19,11 +19,14 @@ from typing import Any, Final, Self
 from msgspec.structs import replace
 
 from roquet.broker import startup
+from roquet.broker.access.access_control import RELOAD_MS, access_rules
+from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.assembly import Environment, build
 from roquet.broker.broker import Broker
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.handlers.unserved import UNSERVED
 from roquet.broker.log.flush import CHECKPOINT_MS
+from roquet.broker.metrics.broker_exporter import measure
 from roquet.broker.operations.replica_tables import (
     copy_back,
     follow_acting_master,
@@ -48,6 +51,8 @@ from roquet.broker.statistics import SAMPLE_MS
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, StoreError
 from roquet.model.settings import join_address, parse_address
+from roquet.net.access.guard import AccessGuard
+from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
@@ -93,6 +98,8 @@ class BrokerServer:
         self.stream_address = ""
         """HOST:PORT from which replicas get the log."""
         self.port = 0
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
         self.broker: Broker
 
     async def __aenter__(self) -> Self:
@@ -190,7 +197,7 @@ class BrokerServer:
 
     async def _listen(self, running: AsyncExitStack) -> RoleGate:
         config, control = self.config, self.broker.control
-        router = Router({int(code): reason for code, reason in UNSERVED.items()})
+        router = self._router()
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
         replication = self.broker.replication
@@ -206,7 +213,11 @@ class BrokerServer:
         server.note_slow_requests(control.slow_requests)
         server.on_stopping(self.broker.log.arrivals.close)
         server.on_stopping(self.broker.coordination.handover.close)
+        exporter = measure(self.broker, router, server)
         await running.enter_async_context(server)
+        if exporter is not None:
+            await running.enter_async_context(exporter)
+            self.metrics_port = exporter.port
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
@@ -215,6 +226,18 @@ class BrokerServer:
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
         return gate
+
+    def _router(self) -> Router:
+        """The router of this broker; only with access control does it check requests."""
+        unserved = {int(code): reason for code, reason in UNSERVED.items()}
+        access, clock = self.broker.access, self._clock
+        if not access.is_enabled:
+            return Router(unserved)
+        topic_at = partial(topic_at_position, self.broker.log.store)
+        guard = AccessGuard(
+            lambda: access.tables, access_rules(self.config), clock.monotonic_ms, topic_at
+        )
+        return GuardedRouter(guard, unserved)
 
     async def _listen_for_replicas(self, running: AsyncExitStack) -> None:
         """Listen for replicas, on the port above the broker's own unless haListenPort says so.
@@ -326,6 +349,8 @@ def _work(broker: Broker, keeping: Housekeeping) -> Iterator[Coroutine[Any, Any,
     yield every(RETENTION_MS, keeping.expire, clock)
     yield every(SCAN_MS, keeping.scan, clock)
     yield every(SAMPLE_MS, broker.control.sampler.step, clock)
+    if broker.access.is_enabled:
+        yield every(RELOAD_MS, broker.access.reload, clock)
     yield keeping.scrub()
 
 

@@ -12,6 +12,9 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.access.access_control import AccessControl
+from roquet.broker.access.access_file import FILE_NAME as ACCESS_FILE_NAME
+from roquet.broker.access.access_file import AccessFile
 from roquet.broker.admission import Admission
 from roquet.broker.broker import Broker
 from roquet.broker.control import ControlPlane
@@ -111,6 +114,13 @@ class Environment(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return TableFile(self.files or RealFiles(), Path(directory) / "config" / name)
 
+    def access_file(self) -> AccessFile | None:
+        """The file of users and policies; None for a broker in memory."""
+        directory = self.config.store_dir
+        if directory is None:
+            return None
+        return AccessFile(self.files or RealFiles(), directory / "config" / ACCESS_FILE_NAME)
+
 
 def build(environment: Environment, store: Store) -> Broker:
     """The parts of a broker over an open store."""
@@ -129,6 +139,7 @@ def build(environment: Environment, store: Store) -> Broker:
         coordination=_coordination(environment, message_log, tables, settings),
         control=_control(environment, message_log, settings),
         replication=_replication(environment, message_log, settings),
+        access=AccessControl(config, environment.access_file()),
     )
 
 

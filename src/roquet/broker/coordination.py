@@ -9,6 +9,7 @@ from roquet.broker.services.handover import Handover
 from roquet.broker.services.peer_brokers import PeerBrokers
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.broker_tables import BrokerTables
+from roquet.metrics.counts import LabeledTallies
 from roquet.model.names import is_retry
 from roquet.net.router import Peer
 from roquet.wire.calls.bodies import RequestMode
@@ -23,10 +24,14 @@ class GroupCoordination(msgspec.Struct, frozen=True, kw_only=True):
     peer_brokers: PeerBrokers
     tables: BrokerTables
     settings: RuntimeSettings
+    rebalances: LabeledTallies = msgspec.field(default_factory=lambda: LabeledTallies(1))
+    """How often members were told to divide the queues of their group, by group."""
 
     def notify(self, groups: Iterable[str]) -> None:
         """Tell the members of groups to divide their queues again."""
         groups = list(groups)
+        for name in groups:
+            self.rebalances.add(name)
         self.handover.changed(groups)
         if not self.settings.config.notify_members:
             return

@@ -128,13 +128,18 @@ class Statistics:
             StatsCounter(),
         )
         self.put_total, self.get_total = DailyTotals(), DailyTotals()
-        self._spare = StatsCounter()
+        self.other_puts, self.other_gets, self.other_returns = (
+            StatsCounter(),
+            StatsCounter(),
+            StatsCounter(),
+        )
+        """Counters of the keys that there was no room for."""
 
     # -- count -------------------------------------------------------------------------------
 
     def put(self, topic: str, count: int, size: int) -> None:
         """Count stored messages, each as one operation: how many sends there were is unknown."""
-        self._of(self.puts, topic).add(count, count, size)
+        self._of(self.puts, topic, self.other_puts).add(count, count, size)
         self.broker_puts.add(count, count, size)
         if topic not in self._system:
             self.put_total.now += count
@@ -143,7 +148,7 @@ class Statistics:
         """Count messages that a group got of a topic in one operation."""
         tally = self.gets.get((topic, group))
         if tally is None:
-            tally = self._of(self.gets, (topic, group))
+            tally = self._of(self.gets, (topic, group), self.other_gets)
         tally.times += 1
         tally.count += count
         tally.size += size
@@ -161,7 +166,7 @@ class Statistics:
 
     def sent_back(self, topic: str, group: str) -> None:
         """Count a message that a group sent back."""
-        self._of(self.returns, (topic, group)).add(1, 1, 0)
+        self._of(self.returns, (topic, group), self.other_returns).add(1, 1, 0)
 
     def pulled(self, topic: str, group: str, queue_id: int) -> int:
         """The offset after the last message that a group pulled from a queue.
@@ -179,12 +184,12 @@ class Statistics:
             for pair in [p for p in table if p[0] in topics or p[1] == group]:
                 del table[pair]
 
-    def _of(self, table: dict[K, StatsCounter], key: K) -> StatsCounter:
-        """The counter of a key, created if the table has room."""
+    def _of(self, table: dict[K, StatsCounter], key: K, other: StatsCounter) -> StatsCounter:
+        """The counter of a key, created if the table has room; else that of all others."""
         counter = table.get(key)
         if counter is None:
             if len(table) >= KEYS_MAX:
-                return self._spare
+                return other
             counter = table[key] = StatsCounter()
         return counter
 

@@ -15,13 +15,15 @@ import typer
 from roquet import __version__
 from roquet.cli import simulate
 from roquet.cli.admin import broker, cluster, group, store_files, topic
+from roquet.cli.admin.acl import command as acl
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
 from roquet.cli.demo import command as demo
 from roquet.cli.demo.failover import command as failover
+from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
 from roquet.cli.servers import controller, name_server, start, supervisor
-from roquet.cli.spark_jobs import commands, repair, replay
+from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
 from roquet.cli.terminal.exit_codes import FAILED, INTERRUPTED, WRONG_USE
@@ -32,8 +34,8 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "Servers": ("dev", "serve", "namesrv", "broker", "controller"),
         "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
-        "Operation": ("topic", "group", "cluster", "dump", "check"),
-        "Spark": ("spark",),
+        "Operation": ("topic", "group", "cluster", "acl", "dump", "check"),
+        "Spark": ("spark", "lake"),
         "Trying out": ("demo", "failover-demo", "balance", "lab", "simulate"),
     }
 )
@@ -92,11 +94,13 @@ app.add_typer(group.group, cls=HelpfulGroup)
 app.add_typer(topic.app, cls=HelpfulGroup)
 app.add_typer(lookup.app, cls=HelpfulGroup)
 app.add_typer(cluster.app, cls=HelpfulGroup)
+app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
-for _command in (replay.replay, repair.repair):
+for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)
 app.add_typer(commands.app, cls=HelpfulGroup)
+app.add_typer(query.app, cls=HelpfulGroup)
 
 
 def _show_version(wanted: bool) -> None:

@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 SHOWN_MAX: Final = 5
 """Findings of one seed that are printed; `--json` has all."""
 
+CHUNK: Final = 4
+"""Seeds that a process is given at once; one, if they are long."""
+
 ALL: Final = "all"
 """The scenario that shares the seeds among all workloads."""
 
 
-def simulate(
+def simulate(  # noqa: PLR0913 - the options of a command
     *,
     scenario: Annotated[
         str,
@@ -29,6 +32,12 @@ def simulate(
         ),
     ] = ALL,
     seeds: Annotated[int, typer.Option(min=1, help="How many courses of events.")] = 100,
+    faults: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Faults that each replicated group lives through.", show_default="6 to 20"
+        ),
+    ] = None,
     first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
     jobs: Annotated[int, typer.Option(min=0, help="Processes; 0 is one a core.")] = 0,
     defect: Annotated[str, typer.Option(help="A bug to plant first; `list` names them.")] = "none",
@@ -40,7 +49,8 @@ def simulate(
     `balance`: members that join, leave and die, brokers that are parted, slow or crash. `day`:
     hours of delay levels, delivery times, transactions and retries, with brokers that crash.
     `replicated`: three brokers and a controller that die, lose their power, stand still and are
-    parted, and lose no acknowledged message.
+    parted, and lose no acknowledged message; `--faults` makes their lives longer, so that more of
+    the time is spent with faults.
 
     A seed always gives the same course of events:
     `roquet simulate --scenario day --first 17 --seeds 1 --trace`.
@@ -52,17 +62,22 @@ def simulate(
             output.echo(f"{name:20} {workload:8} {(defect_of.__doc__ or '').partition('.')[0]}")
         return
     work = _work(_workloads(scenario, defect), range(first, first + seeds))
+    if faults is not None and {workload for workload, _ in work} != {"replicated"}:
+        from roquet.model.errors import UsageError
+
+        raise UsageError("only replicated groups have --faults: add --scenario replicated")
+    began = os.times()
     failed = acknowledged = attempts = disturbances = 0
-    for result in _run(work, defect, jobs or os.cpu_count() or 1, shown=not json):
+    for result in _run(work, defect, faults, jobs or os.cpu_count() or 1, shown=not json):
         failed += bool(result.findings)
         acknowledged += result.acknowledged
         attempts += result.attempts
         disturbances += result.disturbances
-        _print_result(result, defect, json=json, trace=trace)
+        _print_result(result, defect, faults, json=json, trace=trace)
     if not json:
         output.echo(
             f"{_count(seeds)}, {disturbances:,} disturbances, {acknowledged:,} messages "
-            f"acknowledged, {attempts:,} handlings: "
+            f"acknowledged, {attempts:,} handlings in {_duration(began, os.times())}: "
             f"{f'{_count(failed)} with faults' if failed else 'no faults'}"
         )
     if failed:
@@ -98,7 +113,15 @@ def _count(seeds: int) -> str:
     return f"{seeds:,} seed{'s' if seeds > 1 else ''}"
 
 
-def _print_result(result: "SimulationResult", defect: str, *, json: bool, trace: bool) -> None:
+def _duration(began: os.times_result, ended: os.times_result) -> str:
+    """Seconds, and those of all processors."""
+    busy_s = sum(ended[:4]) - sum(began[:4])
+    return f"{ended.elapsed - began.elapsed:,.0f} s ({busy_s:,.0f} s of CPU)"
+
+
+def _print_result(
+    result: "SimulationResult", defect: str, faults: int | None, *, json: bool, trace: bool
+) -> None:
     """Print the result of one seed."""
     if json:
         fields = {"lines": result.lines} if trace else {}
@@ -122,14 +145,16 @@ def _print_result(result: "SimulationResult", defect: str, *, json: bool, trace:
             f"{result.workload} seed {result.seed}: and {len(result.findings) - SHOWN_MAX} more"
         )
     if result.findings and not trace:
+        options = f" --faults {faults}" if faults is not None else ""
+        options += f" --defect {defect}" if defect != "none" else ""
         output.echo(
             f"again: roquet simulate --scenario {result.workload} --first {result.seed} --seeds 1"
-            f"{f' --defect {defect}' if defect != 'none' else ''} --trace"
+            f"{options} --trace"
         )
 
 
 def _run(
-    work: Sequence[tuple[str, int]], defect: str, jobs: int, *, shown: bool
+    work: Sequence[tuple[str, int]], defect: str, faults: int | None, jobs: int, *, shown: bool
 ) -> Iterator["SimulationResult"]:
     """Results in the order of the seeds, with a progress bar meanwhile."""
     from concurrent.futures import ProcessPoolExecutor
@@ -143,14 +168,25 @@ def _run(
     if len(work) == 1:
         _silence_logs("CRITICAL")
         try:
-            yield run_seed(work[0], defect)
+            yield run_seed(work[0], defect, faults)
         finally:
             _silence_logs("NOTSET")
         return
-    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_silence_logs) as pool:
-        results = pool.map(partial(run_seed, defect=defect), work, chunksize=4)
+    chunk = CHUNK if faults is None else 1
+    with ProcessPoolExecutor(jobs, get_context("spawn"), initializer=_prepare) as pool:
+        results = pool.map(partial(run_seed, defect=defect, faults=faults), work, chunksize=chunk)
         bar = output.console(to_stderr=True, quiet=not shown)
         yield from track(results, "simulating", total=len(work), console=bar)
+
+
+def _prepare() -> None:
+    """Prepare a process that runs seeds."""
+    import gc
+
+    import roquet.testing.simulation.workloads  # noqa: F401 - what is frozen next
+
+    _silence_logs()
+    gc.freeze()  # each seed ends with a collection, which would visit all modules
 
 
 def _silence_logs(level: str = "CRITICAL") -> None:

@@ -12,6 +12,7 @@ from typing import Self
 
 from roquet.controller.config import ControllerConfig
 from roquet.controller.controller import Controller
+from roquet.controller.controller_metrics import measure
 from roquet.controller.elections import Elections
 from roquet.controller.handlers import HANDLERS
 from roquet.controller.leadership import ACQUIRE_MS, Leadership
@@ -42,6 +43,8 @@ class ControllerServer:
         self.address = ""
         """`host:port` that brokers are told."""
         self.port = 0
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
         self._clock = clock
         self._store = store
         self._running = AsyncExitStack()
@@ -74,6 +77,9 @@ class ControllerServer:
         running.push_async_callback(controller.notices.close)
         for call, handler in HANDLERS.items():  # no request was read yet: nothing was awaited
             router.add(call, partial(handler, controller))
+        if (exporter := measure(controller, self.address, router, server)) is not None:
+            await running.enter_async_context(exporter)
+            self.metrics_port = exporter.port
         await controller.leadership.step(self._clock.now_ms())
         for work in (
             every(ACQUIRE_MS, controller.leadership.step, self._clock),

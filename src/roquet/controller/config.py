@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import ConfigError
 from roquet.net.tls import ServerTls
@@ -52,6 +53,12 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     another broker cannot be elected after it was lost, unless it waits for its whole set."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
+    metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE
+    """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`."""
+    metrics_port: int = EXPORTER_PORT
+    """Port of the metrics page; 0 takes any free one."""
+    metrics_host: str = ""
+    """The interface of the metrics page; `host` if empty."""
     unused: Mapping[str, str] = {}
     """Settings of Apache's controllers without effect here, as given; a query returns them."""
 

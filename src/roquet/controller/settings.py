@@ -8,6 +8,7 @@ import msgspec
 
 from roquet.controller.config import ControllerConfig
 from roquet.log_records import logger
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_bool, parse_int, suggest
 
@@ -49,9 +50,11 @@ SETTINGS: Final[Mapping[str, ControllerSetting]] = MappingProxyType(
         "controllerAdvertise": ControllerSetting("advertise", _text),
         "controllerStore": ControllerSetting("store", _text),
         "controllerLeaseMillis": ControllerSetting("lease_ms", _number),
+        **{key: ControllerSetting(*setting) for key, setting in EXPORTER_SETTINGS.items()},
     }
 )
-"""Settings by key, the last three of them ours. Of two keys for one setting the later line wins."""
+"""Settings by key; controllerAdvertise, controllerStore and controllerLeaseMillis are ours. Of two
+keys for one setting the later line wins."""
 
 PEERS: Final = "controllerDLegerPeers"
 
@@ -70,7 +73,6 @@ UNUSED: Final[Mapping[str, str]] = MappingProxyType(
         "jRaftServerId": "",
         "jRaftSnapshotIntervalSecs": "3600",
         "mappedFileSize": "1073741824",
-        "metricsExporterType": "DISABLE",
         "scanInactiveMasterInterval": "5000",
     }
 )

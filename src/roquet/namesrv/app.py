@@ -9,12 +9,15 @@ from typing import Self
 
 from roquet.model.settings import join_address
 from roquet.namesrv import broker_expiry
+from roquet.namesrv.access_users import RELOAD_MS, AccessUsers
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
 from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.lowest_id_notices import LowestIdNotices
+from roquet.namesrv.name_server_metrics import measure
 from roquet.namesrv.state import NameServerState
+from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
@@ -38,6 +41,8 @@ class NameServer:
         )
         self._running = AsyncExitStack()
         self._server: Server | None = None
+        self.metrics_port = 0
+        """The port of the metrics page; 0: it shows none."""
 
     @property
     def port(self) -> int:
@@ -53,18 +58,28 @@ class NameServer:
         return join_address(host, self.port)
 
     async def __aenter__(self) -> Self:
+        config, clock = self.config, self.state.clock
+        users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
+        if users is not None:
+            router = GuardedRouter(users.guard(config.access_cluster, clock.monotonic_ms))
         notices = LowestIdNotices(self.state, ChannelPool(clock=self.state.clock))
         self._running.push_async_callback(notices.close)
         self.state.brokers.listeners.append(notices.send)
         for call, handler in HANDLERS.items():
             router.add(call, partial(handler, self.state))
-        config, clock = self.config, self.state.clock
         server = Server(router, host=config.host, port=config.port, clock=clock)
         server.tls = config.tls.context() if config.tls else None
+        exporter = measure(self.state, router, server)
         self._server = await self._running.enter_async_context(server)
+        if exporter is not None:
+            await self._running.enter_async_context(exporter)
+            self.metrics_port = exporter.port
         watch = every(config.scan_ms, lambda _now: broker_expiry.step(self.state), clock)
         self._running.callback(asyncio.create_task(watch).cancel)
+        if users is not None:
+            follow = every(RELOAD_MS, users.reload, clock)
+            self._running.callback(asyncio.create_task(follow).cancel)
         return self
 
     async def __aexit__(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig
 from roquet.net.tls import ServerTls
 
@@ -34,8 +35,19 @@ class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
     for reads. The brokers decide whether they do (enableSlaveActingMaster)."""
     notify_lowest_id: bool = False
     """Whether brokers are notified at once when another member of their name has the lowest id."""
+    access_file: Path | None = None
+    """File with users and policies, as `roquet acl export` writes it: with it, requests must be
+    signed by a user who may make them. None serves everybody."""
+    access_cluster: str = "DefaultCluster"
+    """The cluster of requests that name none, for policies on `Cluster:…`."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
+    metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE
+    """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`."""
+    metrics_port: int = EXPORTER_PORT
+    """Port of the metrics page; 0 takes any free one."""
+    metrics_host: str = ""
+    """The interface of the metrics page; `host` if empty."""
     unused: Mapping[str, str] = {}
     """Settings of genuine name servers without effect here, as given; a query returns them."""
     whole_registrations: bool = False

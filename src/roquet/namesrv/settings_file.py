@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from roquet.log_records import logger
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_bool, parse_int, suggest
 from roquet.namesrv.config import NameServerConfig
@@ -28,7 +29,9 @@ def read_settings(values: Mapping[str, str], source: str) -> NameServerConfig:
     unused: dict[str, str] = {}
     for key, value in values.items():
         where = f"{source}: {key}"
-        if key in KEYS:
+        if (exporter := EXPORTER_SETTINGS.get(key)) is not None:
+            found[exporter.name] = exporter.parse(value, where)
+        elif key in KEYS:
             found[KEYS[key]] = _parser(KEYS[key])(value, where)
         elif key == KV_PATH:
             found["directory"] = _directory(value, where)
@@ -37,7 +40,7 @@ def read_settings(values: Mapping[str, str], source: str) -> NameServerConfig:
             if key != EMBEDDED_CONTROLLER and value != UNUSED.get(key, value):
                 log.warning("%s=%s has no effect here", where, value)
         else:
-            known = (*KEYS, *UNUSED)
+            known = (*KEYS, *EXPORTER_SETTINGS, *UNUSED)
             raise ConfigError(f"{where}: no such setting of a name server{suggest(key, known)}")
     return NameServerConfig(**found, unused=unused)
 

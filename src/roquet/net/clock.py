@@ -101,6 +101,7 @@ class SteadyClock:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self._boottime_ms = boottime(clock)
         self._looked_ms = clock.now_ms()
         self._ahead_ms = self._looked_ms - clock.monotonic_ms()
         """Accepted wall-clock time minus monotonic time."""
@@ -121,7 +122,7 @@ class SteadyClock:
 
     def boottime_ms(self) -> int:
         """Monotonic time in ms that counts the machine's sleep."""
-        return boottime(self._clock)()
+        return self._boottime_ms()
 
     async def sleep(self, ms: int) -> None:
         """Return after `ms` milliseconds."""

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
 from roquet.net import error_replies
+from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
@@ -136,6 +137,8 @@ class Router:
         self._own: dict[int, _Served] = {}
         """Of codes that another handler serves, or has served."""
         self._faults: set[tuple[int, type[Exception]]] = set()
+        self.meter: RequestMeter | None = None
+        """Measures requests; None: they are not measured, and pay nothing."""
 
     @property
     def handlers(self) -> Mapping[type[Call[Any]], RequestHandler[Any]]:
@@ -166,22 +169,36 @@ class Router:
 
     def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
         """Serve one request. Never raises: errors become replies."""
+        meter = self.meter
+        begun_ms = 0 if meter is None else meter.begin(command.code)
         served = self._served.get(command.code)
         if served is None:
-            return _frame(
-                error_replies.unknown(command.code, self._unserved.get(command.code)), command
-            )
+            reply = error_replies.unknown(command.code, self._unserved.get(command.code))
+            return self._frame_at_once(reply, command, begun_ms)
         call_type, handler, gate = served
         if gate is not None and gate.is_tight and (remark := gate.refusal(peer)) is not None:
-            return _frame(error_replies.busy(remark), command)
+            return self._frame_at_once(error_replies.busy(remark), command, begun_ms)
         try:
             answer = handler(decode_call(command, call_type), peer)
             if answer is None:
                 answer = _DONE
             if isinstance(answer, Reply):
-                return None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
+                frame = None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
+                if meter is not None:
+                    meter.replied(command.code, command.flag, answer.code, begun_ms)
+                return frame
         except Exception as error:
-            return self._refuse(error, command)
+            return self._refuse(error, command, begun_ms)
+        return self._defer(answer, command, peer, gate, begun_ms)
+
+    def _defer(
+        self,
+        answer: Awaitable[Reply | None],
+        command: Command,
+        peer: Peer,
+        gate: RequestLimit | None,
+        begun_ms: int,
+    ) -> DeferredReply:
         # The body is not kept while the reply is awaited: it may be a send that waits for the disk.
         request = Command(
             command.code,
@@ -189,42 +206,70 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
+        if self.meter is not None and begun_ms == UNTIMED:
+            begun_ms = self.meter.now_ms()
         size = len(command.body)
         if type(answer) is ReplyWhen:
-            decided = FrameWhen(answer.reached, partial(self._decided, answer.reply, request, peer))
-            return DeferredReply(decided, gate, size)
-        return DeferredReply(self._later(answer, request, peer), gate, size)
+            frame = partial(self._decided, answer.reply, request, peer, begun_ms)
+            return DeferredReply(FrameWhen(answer.reached, frame), gate, size)
+        return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
     def _decided(
         self,
         reply: Callable[[bool], Reply | Awaitable[Reply | None]],
         command: Command,
         peer: Peer,
+        begun_ms: int,
         reached: bool,
     ) -> Frame:
         """The frame for the result of a future."""
         try:
             answer = reply(reached)
             if isinstance(answer, Reply) and not peer.is_full:
+                if self.meter is not None:
+                    self.meter.replied_later(command.code, command.flag, answer.code, begun_ms)
                 return _frame(answer, command)
         except Exception as error:
-            return self._refuse(error, command)
-        return self._later(answer, command, peer)
+            return self._refuse(error, command, begun_ms)
+        return self._later(answer, command, peer, begun_ms)
 
     async def _later(
-        self, answer: Reply | Awaitable[Reply | None], command: Command, peer: Peer
+        self,
+        answer: Reply | Awaitable[Reply | None],
+        command: Command,
+        peer: Peer,
+        begun_ms: int,
     ) -> bytes | None:
+        meter = self.meter
         try:
             reply = answer if isinstance(answer, Reply) else await answer or _DONE
             while peer.is_full:  # a body is a view of the log until its frame is made
                 await peer.drain()
-            return _frame(reply, command)
+            frame = _frame(reply, command)
         except Exception as error:
-            return self._refuse(error, command)
+            return self._refuse(error, command, begun_ms)
+        except asyncio.CancelledError:
+            if meter is not None:
+                meter.cancelled(command.code, begun_ms)
+            raise
+        if meter is not None:
+            meter.replied_later(command.code, command.flag, reply.code, begun_ms)
+        return frame
 
-    def _refuse(self, error: Exception, command: Command) -> bytes | None:
+    def _frame_at_once(self, reply: Reply, command: Command, begun_ms: int) -> bytes | None:
+        """The frame of a refusal that needed no handler."""
+        if self.meter is not None:
+            self.meter.replied(command.code, command.flag, reply.code, begun_ms)
+        return _frame(reply, command)
+
+    def _refuse(self, error: Exception, command: Command, begun_ms: int) -> bytes | None:
         """The reply for an error; a fault of our own is logged, once with its traceback."""
         reply = error_replies.refusal(error)
+        if (meter := self.meter) is not None:
+            if reply is None:
+                meter.failed(command.code, begun_ms)
+            else:
+                meter.replied(command.code, command.flag, reply.code, begun_ms)
         if reply is None:
             reply = error_replies.fault(error)
             name = self._served[command.code][0].__name__

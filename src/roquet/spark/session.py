@@ -2,20 +2,23 @@
 
     spark = session("orders to the lake")
     spark = session("orders to the lake", "spark://spark:7077")     # or the driver of a cluster
+    spark = session("orders to the lake", "sc://spark:15002")       # or a server of Spark Connect
 
 Spark takes Python and Java from the environment in which its JVM starts, so the first session of a
-process decides both.
+process decides both. Over Spark Connect the JVM is the server's.
 """
 
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
 from roquet.spark.java import java_home
-from roquet.spark.versions import require_spark
+from roquet.spark.versions import PYSPARK_VERSION, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,21 +50,52 @@ LOCAL_CONF: Final[Mapping[str, str]] = MappingProxyType(
 """Defaults for one machine; `session` takes other values, and more."""
 
 
+CORES_VARIABLE: Final = "ROQUET_SPARK_CORES"
+"""Environment variable of a local session's JVM: the cores of the session. The source plans in a
+process of that JVM, which tells it nothing else of them."""
+
+CONNECT_SCHEME: Final = "sc://"
+
+
 def session(app_name: str, master: str = "local[*]", **conf: str) -> "SparkSession":
     """A SparkSession; settings with dots in their names: `**{"spark.ui.enabled": "true"}`."""
     _check_version()
+    if is_connect_url(master):
+        return _connect_session(master, conf)
     from pyspark.sql import SparkSession
 
     prepare_environment(os.environ, master)
     builder = SparkSession.builder.master(master).appName(app_name)
     for name, value in {**(LOCAL_CONF if is_local(master) else SESSION_CONF), **conf}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _cores_told(local_cores(master)):
+        return builder.getOrCreate()
 
 
 def is_local(master: str) -> bool:
     """Whether driver and executors run in this process's machine."""
     return master.startswith("local")
+
+
+def is_connect_url(master: str) -> bool:
+    """Whether a master is a server of Spark Connect, `sc://HOST:PORT`."""
+    return master.startswith(CONNECT_SCHEME)
+
+
+def local_cores(master: str) -> int | None:
+    """The cores of a local master such as `local[4]` or `local[*,4]`; None for a cluster."""
+    if not is_local(master):
+        return None
+    found = re.match(r"local\[(\*|\d+)[,\]]", master)
+    if found is None:
+        return 1
+    return (os.cpu_count() or 1) if found[1] == "*" else int(found[1])
+
+
+def cores_of_environment(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The cores that `session` told its JVM of; None for a cluster and for others' sessions."""
+    text = environ.get(CORES_VARIABLE, "")
+    return int(text) if text.isdecimal() and int(text) else None
 
 
 def prepare_environment(
@@ -75,6 +109,37 @@ def prepare_environment(
         environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     else:  # executors connect to the driver, and may have their Python elsewhere
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _connect_session(url: str, conf: Mapping[str, str]) -> "SparkSession":
+    """A session of a server; ConfigError, with the command that installs them, without gRPC."""
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(url)
+        for name, value in {**SESSION_CONF, **conf}.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+    except ImportError as error:
+        wanted = ".".join(map(str, PYSPARK_VERSION))
+        raise ConfigError(
+            f"{url} is Spark Connect, whose client needs gRPC: "
+            f"pip install 'pyspark[connect]=={wanted}.*'"
+        ) from error
+
+
+@contextmanager
+def _cores_told(cores: int | None) -> Iterator[None]:
+    """Have the number of cores in the environment while a JVM starts, and not longer."""
+    before = os.environ.pop(CORES_VARIABLE, None)
+    if cores is not None:
+        os.environ[CORES_VARIABLE] = str(cores)
+    try:
+        yield
+    finally:
+        os.environ.pop(CORES_VARIABLE, None)
+        if before is not None:
+            os.environ[CORES_VARIABLE] = before
 
 
 def _check_version() -> None:

@@ -116,13 +116,16 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """File descriptors that are ready now; if none is, the clock jumps."""
+        if (
+            timeout == 0
+        ):  # callbacks are ready; what another thread wants is one of them, or can wait
+            return []
         ready = super().select(STUCK_S if timeout is None else 0)
         if ready:
             return ready
         if timeout is None:
             raise RuntimeError("everyone waits, and nothing is due: this would last for ever")
-        if timeout > 0:
-            self._clock.jump(timeout * 1000)
+        self._clock.jump(timeout * 1000)
         return ready
 
 

@@ -172,6 +172,8 @@ class Network:
 
     def is_partitioned(self, receiver: str, sender: str) -> bool:
         """Whether bytes from one host to another are held back."""
+        if not (self._parted or self._muted or self._silent):
+            return False
         pair = frozenset((receiver, sender))
         return (
             pair in self._parted
@@ -181,8 +183,9 @@ class Network:
 
     def travel_ms(self, one: str, other: str) -> int:
         """Draw the delay in ms of the next bytes between two hosts."""
-        delays = [self._slow.get(host, self._delay_ms) for host in (one, other)]
-        return self._rng.randint(*max(delays))
+        usual, slow = self._delay_ms, self._slow
+        delays = max(slow.get(one, usual), slow.get(other, usual)) if slow else usual
+        return self._rng.randint(*delays)
 
     def _check_alive(self, host: str) -> None:
         if host in self._dead:

@@ -1,10 +1,13 @@
 """PowerLossFiles: the store's files in memory, and what a loss of power leaves of them."""
 
+import errno
+from functools import lru_cache
 from pathlib import Path
 from random import Random
 from typing import Final
 
-from roquet.store.filesystem.memory_files import MemoryFiles
+from roquet.store.filesystem.directory_lock import store_error
+from roquet.store.filesystem.memory_files import MemoryFiles, is_inside
 
 SECTOR_SIZE: Final = 512
 """Bytes that a disk writes wholly or not at all."""
@@ -27,6 +30,8 @@ class PowerLossFiles(MemoryFiles):
         """Files and directories whose names are durable."""
         self.ghosts: dict[Path, bytes] = {}
         """Removed files whose names may come back, with their durable content."""
+        self.is_full = False
+        """Whether the disk takes nothing more; what has its place can be written."""
 
     def copy(self) -> "PowerLossFiles":
         """An independent copy: what the next process finds after this one was killed."""
@@ -34,16 +39,27 @@ class PowerLossFiles(MemoryFiles):
         twin.contents, twin.blocks = plain.contents, plain.blocks
         twin.durable, twin.named = dict(self.durable), set(self.named)
         twin.ghosts = dict(self.ghosts)
+        twin.is_full = self.is_full
         return twin
+
+    def allocate(self, path: Path, start: int, size: int) -> None:
+        """See Files."""
+        if start + size > self.blocks.get(path, 0):
+            self._check_space(path)
+        super().allocate(path, start, size)
+
+    def _check_space(self, path: Path) -> None:
+        if self.is_full:
+            raise store_error(path, OSError(errno.ENOSPC, "No space left on device"))
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        self._bury([p for p in self.contents if p == path or path in p.parents])
+        self._bury([p for p in self.contents if p == path or is_inside(p, path)])
         super().remove(path)
 
     def move(self, path: Path, target: Path) -> None:
         """See Files."""
-        self._bury([p for p in self.contents if path in p.parents])
+        self._bury([p for p in self.contents if is_inside(p, path)])
         super().move(path, target)
 
     def _bury(self, paths: list[Path]) -> None:
@@ -56,15 +72,24 @@ class PowerLossFiles(MemoryFiles):
         if path in self.contents:
             self.durable[path] = bytes(self.contents[path])
         else:
-            self.named |= {p for p in [*self.contents, *self.directories()] if p.parent == path}
+            self.named |= self._names_in(path)
             self.ghosts = {p: data for p, data in self.ghosts.items() if p.parent != path}
+
+    def _names_in(self, directory: Path) -> set[Path]:
+        """Files and directories that are directly in a directory."""
+        prefix = f"{directory}/"
+        texts = [text for path in self.contents if (text := str(path)).startswith(prefix)]
+        return {
+            directory / name for name in {text[len(prefix) :].partition("/")[0] for text in texts}
+        }
 
     def directories(self) -> set[Path]:
         """All directories that lead to files."""
-        return {parent for path in list(self.contents) for parent in path.parents}
+        return {parent for path in list(self.contents) for parent in _named_places(path)[1:]}
 
     def replace(self, path: Path, data: bytes, *, keep: bool = False) -> None:
         """See Files."""
+        self._check_space(path)
         super().replace(path, data, keep=keep)
         self.durable[path] = data
         self.named.add(path)
@@ -75,7 +100,7 @@ class PowerLossFiles(MemoryFiles):
         has_lost_names = False
         for path, content in self.contents.items():
             # File systems keep the order of names: those after a lost one are lost as well.
-            if any(p not in self.named for p in (path, *path.parents) if len(p.parts) > 2):
+            if not self.named.issuperset(_named_places(path)):
                 has_lost_names = has_lost_names or random.random() < LOST_NAME
                 if has_lost_names:
                     continue
@@ -95,7 +120,14 @@ class PowerLossFiles(MemoryFiles):
         left.ghosts = {}
         left.durable = {path: bytes(content) for path, content in left.contents.items()}
         left.named = {*left.contents, *left.directories()}
+        left.is_full = self.is_full
         return left
+
+
+@lru_cache(maxsize=4_096)
+def _named_places(path: Path) -> tuple[Path, ...]:
+    """A file and the directories that lead to it, apart from the outermost two."""
+    return tuple(place for place in (path, *path.parents) if len(place.parts) > 2)
 
 
 def _fill(view: memoryview, now: bytes, then: bytes, random: Random) -> None:

@@ -78,7 +78,7 @@ def _whole_lines(text: str) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    return _ESCAPE.sub(_unescaped, text)
+    return _ESCAPE.sub(_unescaped, text) if "\\" in text else text
 
 
 def _unescaped(match: re.Match[str]) -> str:

@@ -38,7 +38,7 @@ class Unknown(Call[Reply], frozen=True, kw_only=True):
     """A call that this broker does not know; the code is set by each test."""
 
 
-@pytest.mark.parametrize("code", [RequestCode.AUTH_LIST_USER, RequestCode.SUSPEND_CONSUMER])
+@pytest.mark.parametrize("code", [RequestCode.SWITCH_TIMER_ENGINE, RequestCode.SUSPEND_CONSUMER])
 async def test_an_unserved_request_is_refused_in_apaches_words_with_the_reason(
     server: BrokerServer, code: RequestCode
 ) -> None:

@@ -137,3 +137,14 @@ async def test_a_master_that_was_none_for_a_moment_is_promoted_again() -> None:
         "delay ends", "timer ends", "promoted", "delay begins", "timer begins",
     ]  # fmt: skip
     serving.cancel()
+
+
+@in_virtual_time
+async def test_a_role_that_changed_before_the_first_step_is_changed_to() -> None:
+    duties, role, clock = Duties(), RoleCell(REPLICA), this_loop().clock
+    tasks = RoleTasks(role, duties.duties(), clock)
+    role.change(Role())
+    serving = asyncio.create_task(tasks.serve())
+    await clock.sleep(1)
+    assert duties.noted == ["promoted", "delay begins", "timer begins"]
+    serving.cancel()

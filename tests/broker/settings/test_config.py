@@ -9,6 +9,7 @@ from roquet.model.flags import Permission
 from roquet.net.channel import PLAIN
 from roquet.net.tls import ServerTls
 from roquet.rules.replication.acknowledgement import BrokerRole
+from roquet.wire.signing import Credentials
 
 
 @pytest.mark.parametrize("permission", range(8))
@@ -54,3 +55,16 @@ def test_an_id_belongs_to_a_role(role: BrokerRole, broker_id: int, advice: str) 
     with pytest.raises(ConfigError, match=advice):
         BrokerConfig(broker_role=role, broker_id=broker_id)
     assert BrokerConfig(broker_role=BrokerRole.SLAVE, broker_id=3).broker_id == 3
+
+
+def test_a_broker_signs_its_own_requests_with_its_inner_credentials() -> None:
+    inner = Credentials(access_key="inner", secret_key="hush")
+    calls = BrokerConfig(inner_credentials=inner).calls()
+    assert calls.signer is not None
+    assert (calls.signer.access_key, calls.context) == ("inner", None)
+    assert BrokerConfig().calls() is PLAIN
+
+
+def test_policies_without_signatures_are_refused() -> None:
+    with pytest.raises(ConfigError, match="authorizationEnabled without authenticationEnabled"):
+        BrokerConfig(authorization_enabled=True)

@@ -176,3 +176,19 @@ def test_a_value_is_changed_in_its_line(
     before: str, given: dict[str, tuple[str, str]], after: str
 ) -> None:
     assert rewrite_properties(before, given) == after
+
+
+def test_the_page_of_metrics_is_set_in_both_spellings() -> None:
+    apache = read(
+        "metricsExporterType=PROM\nmetricsPromExporterPort=9100\nmetricsPromExporterHost=::1\n",
+        "broker.conf",
+        {},
+    )
+    ours = read(
+        "metrics-port = 9100\nmetrics_host = ::1\n", "b", {"ROQUET_METRICS_EXPORTER": "PROM"}
+    )
+    for config in (apache, ours):
+        shown = config.metrics_exporter, config.metrics_port, config.metrics_host
+        assert shown == ("PROM", 9100, "::1")
+    with pytest.raises(ConfigError, match=r"broker\.conf line 1: metricsExporterType"):
+        read("metricsExporterType=PROMETHEUS", "broker.conf", {})

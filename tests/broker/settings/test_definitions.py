@@ -35,13 +35,23 @@ def test_a_key_is_looked_up_in_either_format() -> None:
     ("key", "good", "bad"),
     [
         ("aclEnable", "false", "true"),
-        ("authorizationEnabled", "false", "yes"),
+        ("enableAcl", "false", "yes"),
     ],
 )
-def test_settings_that_need_users_are_refused(key: str, good: str, bad: str) -> None:
+def test_the_access_control_of_older_versions_is_refused(key: str, good: str, bad: str) -> None:
     FIXED[key].check(good, key)
     with pytest.raises(ConfigError, match=f"{key}: only {good} works"):
         FIXED[key].check(bad, key)
+
+
+def test_of_java_classes_only_those_that_stand_for_ours_are_accepted() -> None:
+    check = FIXED["authenticationMetadataProvider"].check
+    check("", "f")
+    check(
+        "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider", "f"
+    )
+    with pytest.raises(ConfigError, match=r"f: 'com\.example\.Mine' is a Java class"):
+        check("com.example.Mine", "f")
 
 
 def test_every_apache_key_is_known() -> None:

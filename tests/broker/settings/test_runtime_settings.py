@@ -75,7 +75,7 @@ def test_an_equal_value_is_no_change(wanted: dict[str, str]) -> None:
             "a value is one line",
         ),
         ("aclEnable=true", ResponseCode.INVALID_PARAMETER, "open to everybody"),
-        ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "only false works"),
+        ("authenticationEnabled=true", ResponseCode.INVALID_PARAMETER, "it cannot change while"),
         ("brokerPermision=4", ResponseCode.INVALID_PARAMETER, "did you mean 'brokerPermission'"),
         ("=4", ResponseCode.INVALID_PARAMETER, "unknown here"),
         ("regionId=x\nlistenPort=1", ResponseCode.INVALID_PARAMETER, "a value is one line"),
@@ -173,3 +173,10 @@ def test_a_failed_save_does_not_block_later_changes(caplog: pytest.LogCaptureFix
         assert live.change({"brokerPermission": "4"}, NOW)
     assert told == ["the other"]
     assert "no room for topics.json" in caplog.text
+
+
+def test_a_refused_change_does_not_repeat_a_secret() -> None:
+    text = '{"username":"root","password":"hush-hush"}'
+    with pytest.raises(CallRefused, match="it cannot change while") as refused:
+        RuntimeSettings(BrokerConfig()).change({"initAuthenticationUser": text}, NOW)
+    assert "hush" not in str(refused.value)

@@ -8,6 +8,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import FIXED, SETTINGS, apache_keys
 from roquet.broker.settings.settings_format import all_settings, apache_text, own_text
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
+from roquet.wire.signing import Credentials
 
 ODD: dict[str, Any] = {
     "name_servers": ("10.0.0.1:9876", "10.0.0.2:9876"),
@@ -65,3 +66,11 @@ def test_a_description_lists_each_setting_once_by_apaches_name() -> None:
     assert (found["flushDiskType"], found["autoCreateTopicEnable"]) == ("ASYNC_FLUSH", "true")
     assert found["messageDelayLevel"].startswith("1s 5s 10s 30s 1m 2m")
     assert "tls_ca" not in found
+
+
+def test_secrets_are_described_as_set_or_not_and_never_shown() -> None:
+    given = Credentials(access_key="root", secret_key="hush-hush")
+    found = dict(all_settings(BrokerConfig(initial_user=given)))
+    assert found["initAuthenticationUser"] == "******"
+    assert found["innerClientAuthenticationCredentials"] == ""
+    assert own_text("initial_user", given) == "******"

@@ -2,6 +2,7 @@ import pytest
 
 from roquet.broker.settings.definitions import OWN_NAMES, setting_of
 from roquet.model.errors import ConfigError
+from roquet.wire.signing import Credentials
 
 
 def value_of(key: str, text: str) -> object:
@@ -68,3 +69,27 @@ def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None
 
 def test_no_address_of_a_master_is_none() -> None:
     assert value_of("haMasterAddress", "") is None
+
+
+def test_credentials_are_read_in_either_form_of_apaches_settings() -> None:
+    given = Credentials(access_key="root", secret_key="hush")
+    assert value_of("initAuthenticationUser", '{"username":"root","password":"hush"}') == given
+    inner = "innerClientAuthenticationCredentials"
+    assert value_of(inner, '{"accessKey":"root","secretKey":"hush"}') == given
+    assert value_of(inner, "") is None
+
+
+@pytest.mark.parametrize("text", ["hush", '{"password":"hush"}', '{"username":" "', "{}"])
+def test_an_error_about_credentials_repeats_nothing_of_them(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"^initAuthenticationUser: wanted is") as error:
+        value_of("initAuthenticationUser", text)
+    assert "hush" not in str(error.value)
+
+
+def test_whitelists_are_codes_that_manage_no_users() -> None:
+    assert value_of("authenticationWhitelist", "26, 28,") == (26, 28)
+    assert value_of("authorizationWhitelist", "") == ()
+    with pytest.raises(ConfigError, match="3005 manages users and policies"):
+        value_of("authorizationWhitelist", "26,3005")
+    with pytest.raises(ConfigError, match="'x' is not a whole number"):
+        value_of("authenticationWhitelist", "x")

@@ -51,3 +51,12 @@ def test_options_without_their_use_are_refused(tmp_path: Path) -> None:
         of_file(tmp_path, "", port=1)
     with pytest.raises(ConfigError, match="neither true nor false"):
         of_file(tmp_path, "enableControllerInNamesrv=perhaps")
+
+
+def test_the_page_of_metrics_is_the_name_servers(tmp_path: Path) -> None:
+    path = tmp_path / "namesrv.conf"
+    path.write_text("metricsExporterType=PROM\nenableControllerInNamesrv=true\n")
+    settings = name_server_settings(path, {}, {})
+    assert settings.controller is not None
+    exporters = settings.namesrv.metrics_exporter, settings.controller.metrics_exporter
+    assert exporters == ("PROM", "DISABLE")

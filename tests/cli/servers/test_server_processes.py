@@ -115,3 +115,21 @@ async def test_a_process_that_is_never_ready_is_stopped(
     with pytest.raises(ChildProcessFailed):
         await processes(tmp_path).namesrv()
     assert starts.stopped == 1
+
+
+async def test_each_process_shows_its_metrics_on_a_port_of_its_own(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = ServerProcesses(
+        brokers=broker_processes(1, 1, None, 10911, ()),
+        namesrv_port=9876,
+        data=tmp_path,
+        metrics_port=5557,
+    )
+    plan.make_folders()
+    await plan.namesrv()
+    for broker in plan.brokers:
+        await plan.broker(broker)
+    pages = [arguments[-2:] for arguments in starts.arguments]
+    assert pages == [("--metrics", f"127.0.0.1:{port}") for port in (5558, 5559, 5560)]
+    assert list(plan.metrics_pages) == ["namesrv", "broker-a", "broker-a-1"]

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.cli.servers.test_supervised_process import FakeChild
+from tests.metrics.prometheus_text import parsed
 from typer.testing import CliRunner
 
 from roquet.admin import brokers
@@ -23,6 +24,7 @@ from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerPr
 from roquet.cli.servers.server_processes import ServerProcesses
 from roquet.client.producer import Producer
 from roquet.model.errors import UsageError
+from roquet.net.exporter.page_client import read_page
 
 
 class Serving(NamedTuple):
@@ -69,6 +71,16 @@ def free_ports() -> tuple[int, int]:
             for each in wanted:
                 sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
             return port, names_port
+
+
+def free_metrics_port() -> int:
+    """For a page of metrics, with room for those of three processes above it."""
+    while True:
+        port = randrange(30_000, 32_000)
+        with suppress(OSError), ExitStack() as sockets:
+            for each in range(port, port + 4):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            return port
 
 
 @asynccontextmanager
@@ -137,6 +149,25 @@ async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
     process.send_signal(signal.SIGTERM)
     assert await process.wait() == 0
     assert _names(tmp_path) == ["broker-a", "broker-b", "logs", "namesrv"]
+
+
+@pytest.mark.slow
+async def test_one_page_has_the_metrics_of_all_processes(tmp_path: Path) -> None:
+    port = free_metrics_port()
+    config = tmp_path / "all.conf"
+    config.write_text(
+        f"metricsExporterType=PROM\nmetricsPromExporterHost=127.0.0.1\nmetricsPromExporterPort={port}\n"
+    )
+    options = ["--brokers", "2", "-c", str(config)]
+    async with served(tmp_path / "data", *options, processes=2) as running:
+        async with Producer(f"127.0.0.1:{running.namesrv_port}") as producer:
+            await producer.send("orders", b"x")
+        page = parsed(await read_page(f"127.0.0.1:{port}", "/metrics", timeout_ms=10_000))
+    up = {v.labels["process"]: v.value for v in page.values if v.name == "roquet_process_up"}
+    assert up == {"namesrv": 1, "broker-a": 1, "broker-b": 1}
+    assert page.one("roquet_brokers", process="namesrv") == 2
+    assert page.one("rocketmq_messages_in_total", topic="orders") == 1
+    assert page.one("rocketmq_broker_permission", process="broker-b", node_id="broker-b") == 6
 
 
 @pytest.mark.slow

@@ -54,8 +54,9 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
     words = "--kind iceberg --every 10s --start latest --columns broker,queue_id --compact"
     words += " --table lake.orders --catalog type=rest --catalog uri=http://lake?a=b"
     words += " --option failOnDataLoss=false --master local[2] --namesrv there:1"
-    words += " --storage-option AWS_REGION=eu-west-1"
-    result = run(app, ["spark", "archive", "orders", "lake", *words.split()])
+    words += " --storage-option AWS_REGION=eu-west-1 --partition-by hour --sort-by key,stored_at"
+    words += " --body-format json --infer --body-schema"
+    result = run(app, ["spark", "archive", "orders", "lake", *words.split(), "id int, name string"])
     assert result.exit_code == 0, result.output
     assert job.params == Params(
         topic="orders",
@@ -68,6 +69,11 @@ def test_every_parameter_has_an_option(job: FakeJob) -> None:
         name="lake.orders",
         catalog={"type": "rest", "uri": "http://lake?a=b"},
         storage={"AWS_REGION": "eu-west-1"},
+        partition_by="hour",
+        sort_by=("key", "stored_at"),
+        body_format="json",
+        body_schema="id int, name string",
+        infer_body=True,
         master="local[2]",
     )
 
@@ -124,7 +130,7 @@ def test_progress_is_printed_while_it_runs(job: FakeJob, monkeypatch: pytest.Mon
         (["--every", "10"], "--every"),
         (["--option", "failOnDataLoss"], "--option: 'failOnDataLoss' is not NAME=VALUE"),
         (["--storage-option", "AWS_REGION"], "--storage-option: 'AWS_REGION' is not NAME"),
-        (["--catalog", "=sql"], "--catalog: '=sql' is not NAME=VALUE"),
+        (["--catalog", "=sql"], "--catalog: give a URI, a catalog's name, or NAME=VALUE"),
     ],
 )
 def test_impossible_options_are_an_error_before_anything_runs(

@@ -34,6 +34,7 @@ class FakeJob:
     def __init__(self) -> None:
         self.params = Params(target="")
         self.standings: tuple[GroupLag, ...] = (FINE,)
+        self.page = "/lag/lag.html"
 
     def __call__(
         self, params: Params, tell: Callable[[LagProgress], object], ended: Callable[[], bool]
@@ -41,7 +42,7 @@ class FakeJob:
         self.params = params
         tell(LagProgress(samples=1, wanted=61, lag=1234, silent=["broker-b"]))
         assert not ended()
-        return LagReport(samples=61, at_ms=NOON, standings=self.standings, page="/lag/lag.html")
+        return LagReport(samples=61, at_ms=NOON, standings=self.standings, page=self.page)
 
 
 @pytest.fixture
@@ -58,6 +59,14 @@ def test_few_options_are_required(job: FakeJob) -> None:
     assert job.params == Params(target="/lag", namesrv="127.0.0.1:9876")
     assert "none of 1 groups is falling behind" in result.stdout
     assert "61 samples; file:///lag/lag.html" in result.stdout
+
+
+def test_a_page_in_an_object_store_is_shown_by_its_url(job: FakeJob) -> None:
+    job.page = "s3://lake/lag/lag.html"
+    words = ["--storage-option", "AWS_REGION=eu-west-1"]
+    result = run(app, ["spark", "lag", "s3://lake/lag", *words])
+    assert "61 samples; s3://lake/lag/lag.html" in result.stdout
+    assert job.params.storage == {"AWS_REGION": "eu-west-1"}
 
 
 def test_every_parameter_has_an_option(job: FakeJob) -> None:

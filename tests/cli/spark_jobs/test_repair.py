@@ -73,6 +73,13 @@ def test_ids_may_be_given_several_times(job: FakeJob) -> None:
     assert job.params.ids == ("A", "B")
 
 
+def test_a_table_may_lie_in_an_object_store(job: FakeJob) -> None:
+    words = ["--storage-option", "AWS_REGION=eu-west-1", "--storage-option", "AWS_ALLOW_HTTP=true"]
+    run(app, ["spark", "repair", "billing", "s3://lake/letters", *words])
+    assert job.params.directory == "s3://lake/letters"
+    assert job.params.storage == {"AWS_REGION": "eu-west-1", "AWS_ALLOW_HTTP": "true"}
+
+
 def test_a_run_is_a_line_of_json_for_programs(job: FakeJob) -> None:
     line = json.loads(run(app, ["spark", "repair", "billing", "lake", "--json"]).stdout)
     assert (line["group"], line["table"], line["letters"], line["new"]) == (

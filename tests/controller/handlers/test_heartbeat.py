@@ -20,6 +20,11 @@ def test_absent_fields_have_apaches_defaults() -> None:
     candidate = broker.candidate
     assert (candidate.epoch, candidate.end, candidate.priority) == (-1, 0, 2**31 - 1)
     assert candidate.heard_ms == 77
+    assert not candidate.is_learner
+
+
+def test_a_broker_that_only_learns_says_so() -> None:
+    assert live_broker(call(broker_id=1, is_learner=True), FakePeer(), 0).candidate.is_learner
 
 
 @pytest.mark.parametrize(("said_ms", "limit_ms"), [(-5, 1), (1, 1), (10**15, 120_000)])

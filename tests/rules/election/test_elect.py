@@ -106,6 +106,22 @@ def test_an_unclean_election_prefers_the_set() -> None:
     assert (result.group.master, result.is_unclean) == (2, False)
 
 
+def test_an_unclean_election_passes_over_who_only_learns_unless_an_operator_names_it() -> None:
+    alone = led(TRIO, 1, 4)
+    learner = replace(SAME, end=950, is_learner=True)
+    unclean = asked(alone, {2: SAME, 3: learner}, unclean=True)
+    assert (unclean.group.master, unclean.is_unclean) == (2, True)
+    nobody = asked(alone, {3: learner}, unclean=True)
+    assert refused(nobody) == RefusalCode.MASTER_NOT_AVAILABLE
+    named = asked(alone, {2: SAME, 3: learner}, asker=3, designated=True, unclean=True)
+    assert (named.group.master, named.is_unclean) == (3, True)
+
+
+def test_a_member_of_the_set_that_only_learns_from_now_on_may_be_elected() -> None:
+    result = asked(led(TRIO, 1, 4, 1, 2), {2: replace(SAME, is_learner=True), 3: SAME})
+    assert (result.group.master, result.is_unclean) == (2, False)
+
+
 def test_a_group_whose_members_are_all_dead_has_no_master() -> None:
     alone = led(TRIO, 1, 4)
     result = asked(alone, {2: SAME})

@@ -93,18 +93,20 @@ class Topic:
         for broker, queue_id in self.queues:
             first = self.ends[broker, queue_id]
             bodies = [b"%b/%d/%d" % (broker.encode(), queue_id, first + at) for at in range(count)]
-            for body in batch_bodies(
-                encode(pa.RecordBatch.from_pydict({"body": bodies})), 1_000_000
-            ):
-                call = SendBatch(
-                    producer_group="tests",
-                    topic=self.name,
-                    queue_id=queue_id,
-                    born_timestamp=1_700_000_000_000,
-                    body=body,
-                )
-                self._channels[broker].call(call)
-            self.ends[broker, queue_id] = first + count
+            self.send_rows(broker, queue_id, pa.RecordBatch.from_pydict({"body": bodies}))
+
+    def send_rows(self, broker: str, queue_id: int, rows: pa.RecordBatch) -> None:
+        """Send rows, with the columns of `arrow.encode`, to one queue."""
+        for body in batch_bodies(encode(rows), 1_000_000):
+            call = SendBatch(
+                producer_group="tests",
+                topic=self.name,
+                queue_id=queue_id,
+                born_timestamp=1_700_000_000_000,
+                body=body,
+            )
+            self._channels[broker].call(call)
+        self.ends[broker, queue_id] += len(rows)
 
     def recreate(self) -> None:
         """Delete the topic, and create it again."""

@@ -4,10 +4,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from roquet.model.errors import CallTimeout, RoquetError
+from roquet.model.errors import CallTimeout, ConfigError, RoquetError
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs import job_runner
-from roquet.spark.jobs.job_runner import JobFailed, last_line, run_task_set
+from roquet.spark.jobs.job_runner import (
+    JobFailed,
+    is_session_provided,
+    last_line,
+    ready_cores,
+    run_task_set,
+)
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.source.tasks import BrokerUnavailable
 
@@ -160,3 +166,45 @@ def test_warnings_of_a_cluster_are_logged(
     monkeypatch.setattr(job_runner, "session", lambda *_, **__: spark)
     job_runner.spark_for("orders", master)
     assert spark.level == level, "that no worker has a core free is a warning"
+
+
+def test_a_stand_in_for_spark_has_no_cores(eager: "MakeSpark") -> None:
+    assert ready_cores(eager()) is None
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "text"),
+    [
+        (ConfigError("workers have Python 3.12"), ConfigError, "^workers have Python 3.12$"),
+        (OSError("the cable is out"), JobFailed, "the Spark job failed: the cable is out"),
+        (ImportError("No module named 'roquet'"), JobFailed, "workers have no roquet: pip install"),
+    ],
+)
+def test_workers_are_checked_before_a_task_runs(
+    eager: "MakeSpark",
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    kind: type[Exception],
+    text: str,
+) -> None:
+    def check(_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(job_runner, "check_workers", check)
+    spark, task_set = eager(), ThreeTasks()
+    with pytest.raises(kind, match=text):
+        run_task_set(spark, task_set)
+    assert spark.jobs == 0
+
+
+def test_a_server_of_spark_connect_provides_session_and_java(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in job_runner.PROVIDED_BY:
+        monkeypatch.delenv(name, raising=False)
+    assert is_session_provided("sc://spark:15002")
+    assert not is_session_provided("spark://spark:7077")
+    assert not is_session_provided(None)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    assert is_session_provided(None)
+    assert not is_session_provided("local[2]"), "a master that is given counts"

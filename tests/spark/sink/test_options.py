@@ -54,7 +54,7 @@ def test_an_unknown_option_is_named_with_the_right_one() -> None:
         ({"job": "job-1"}, "is no name"),
         ({"transactionTime": "10ms"}, "less than a second"),
         ({"transactional": "true"}, r"\.option\('commits', DIRECTORY\)"),
-        ({"transactional": "true", "checkpointLocation": "s3a://bucket/c"}, "no directory of this"),
+        ({"transactional": "true", "checkpointLocation": "hdfs://name/c"}, "no directory of this"),
         ({"commits": " "}, "'commits' is empty"),
     ],
 )
@@ -75,6 +75,12 @@ def test_the_records_of_a_stream_are_beside_its_checkpoint() -> None:
     assert parsed.commits == "/tmp/check/roquet-commits"
     parsed = options(transactional="yes", checkpointLocation="/tmp/check", commits="/tmp/other")
     assert parsed.commits == "/tmp/other"
+
+
+def test_the_records_of_a_stream_may_be_in_an_object_store() -> None:
+    parsed = options(transactional="true", checkpointLocation="s3a://lake/check/")
+    assert parsed.commits == "s3a://lake/check/roquet-commits"
+    assert options(commits="gs://lake/commits").commits == "gs://lake/commits"
 
 
 def test_the_rest_is_read_in_its_units() -> None:

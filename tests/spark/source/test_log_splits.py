@@ -6,6 +6,7 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.spark.options import SourceOptions
+from roquet.spark.session import CORES_VARIABLE
 from roquet.spark.source import log_splits
 from roquet.spark.source.log_splits import LogSplit, log_files, plan_splits
 
@@ -61,3 +62,16 @@ def test_the_directory_of_the_log_itself_is_accepted(folder: Path) -> None:
     (folder / "other").mkdir()
     with pytest.raises(ConfigError, match="holds no commit log"):
         log_files(folder / "other")
+
+
+def test_where_the_cores_are_unknown_splits_go_by_size(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unbounded = SourceOptions(namesrv=("none:1",))
+    monkeypatch.setattr("os.cpu_count", lambda: 2)
+    monkeypatch.delenv(CORES_VARIABLE, raising=False)
+    assert len(plan_splits(folder, unbounded)) == 2
+    monkeypatch.setattr(log_splits, "SPLIT_BYTES", 2 * 9_000)
+    assert len(plan_splits(folder, unbounded)) in (7, 9), "with or without the file of zeros"
+    monkeypatch.setenv(CORES_VARIABLE, "4")
+    assert len(plan_splits(folder, unbounded)) == 4

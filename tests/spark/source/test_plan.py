@@ -227,3 +227,10 @@ def test_only_queues_that_were_read_of_another_topic_are_recreated() -> None:
 def test_a_part_of_a_range_is_of_the_same_topic() -> None:
     (piece,) = plan.with_topic_ids([OffsetRange("t", "a", 0, 0, 9)], {("t", "a"): "1-1"})
     assert piece.cut(3, 5) == OffsetRange("t", "a", 0, 3, 5, "1-1")
+
+
+def test_tasks_for_unknown_cores_are_those_of_this_machine_or_more_for_many_rows() -> None:
+    assert plan.tasks_max(10, 4) == 4
+    assert plan.tasks_max(4 * plan.TASK_ROWS, 4) == 4
+    assert plan.tasks_max(4 * plan.TASK_ROWS + 1, 4) == 5
+    assert plan.tasks_max(0, 0) == 1

@@ -7,9 +7,11 @@ import msgspec
 import pytest
 from pyspark.sql.datasource import InputPartition
 
-from roquet.model.errors import CallRefused
+from roquet.model.errors import CallRefused, ConfigError
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
+from roquet.spark.session import CORES_VARIABLE
+from roquet.spark.source import tasks
 from roquet.spark.source.tasks import BrokerUnavailable, ReadTask, plan_tasks, read_task
 from roquet.wire.calls.route import GetRoute
 from roquet.wire.codes import ResponseCode
@@ -72,4 +74,43 @@ def test_a_refusal_is_raised_unchanged(canned: "CannedCluster") -> None:
     (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 1)], canned.addresses)
     canned.failures.append(CallRefused(ResponseCode.NO_PERMISSION, "not for you"))
     with pytest.raises(CallRefused, match="not for you"):
+        list(read_task(SETTINGS, ("body",), task))
+
+
+UNBOUNDED = SourceOptions(namesrv=("namesrv:9876",), topics=("orders",))
+LARGE = [OffsetRange("orders", "broker-a", 0, 0, 4_000_000)]
+
+
+@pytest.fixture
+def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver's machine has two cores."""
+    monkeypatch.setattr(tasks, "cpu_count", lambda: 2)
+    monkeypatch.delenv(CORES_VARIABLE, raising=False)
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_a_batch_is_split_for_the_cores_of_the_session() -> None:
+    assert len(plan_tasks(UNBOUNDED, LARGE, {}, cores=16)) == 16
+    assert len(plan_tasks(UNBOUNDED, LARGE, {}, cores=1)) == 1
+    assert len(plan_tasks(SETTINGS, LARGE, {}, cores=16)) == 4, "maxPartitions is the user's"
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_the_cores_of_a_local_session_come_with_its_jvm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CORES_VARIABLE, "3")
+    assert len(plan_tasks(UNBOUNDED, LARGE, {})) == 3
+    assert len(plan_tasks(UNBOUNDED, LARGE, {}, cores=16)) == 16
+
+
+@pytest.mark.usefixtures("small_machine")
+def test_where_the_cores_are_unknown_a_large_batch_is_split_by_size() -> None:
+    """A cluster may have more cores than the driver, and its planner cannot ask."""
+    assert len(plan_tasks(UNBOUNDED, LARGE, {})) == 8
+    assert len(plan_tasks(UNBOUNDED, [OffsetRange("orders", "a", 0, 0, 100_000)], {})) == 2
+
+
+def test_a_worker_with_another_roquet_than_the_planner_refuses(canned: "CannedCluster") -> None:
+    (task,) = plan_tasks(SETTINGS, [OffsetRange("orders", "broker-a", 1, 0, 2)], canned.addresses)
+    task.roquet = "9.9"
+    with pytest.raises(ConfigError, match=r"has Roquet 0\..*, and the driver .* has 9\.9: install"):
         list(read_task(SETTINGS, ("body",), task))

@@ -198,7 +198,7 @@ class DirectoryObjects:
         self.root = root
         self._files = pafs.SubTreeFileSystem(str(root), pafs.LocalFileSystem())
 
-    def open_output_stream(self, key: str) -> Any:
+    def open_output_stream(self, key: str, metadata: object = None) -> Any:
         (self.root / key).parent.mkdir(parents=True, exist_ok=True)
         return self._files.open_output_stream(key)
 

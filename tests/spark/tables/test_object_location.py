@@ -6,12 +6,20 @@ import pytest
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import (
-    CREDENTIALS,
+    AZURE,
+    GOOGLE,
+    PROVIDERS,
+    S3,
     ObjectLocation,
     is_object_url,
+    key_of,
     parse_location,
     storage_options,
 )
+
+CREDENTIALS = sorted({name for each in PROVIDERS.values() for name in each.credentials})
+AZURE_URL = "abfss://lake@acme.dfs.core.windows.net/orders"
+ACCOUNT = "AZURE_STORAGE_ACCOUNT_NAME"
 
 ENDPOINT = {"AWS_ENDPOINT_URL": "http://127.0.0.1:9000", "AWS_ALLOW_HTTP": "true"}
 
@@ -41,7 +49,12 @@ def test_other_urls_are_taken_for_object_stores(target: str) -> None:
 @pytest.mark.parametrize(
     ("target", "says"),
     [
-        ("gs://lake/orders", "gs:// is none of these"),
+        ("hdfs://lake/orders", "hdfs:// is none of these"),
+        ("gs://Lake/orders", "is not gs://BUCKET/PATH"),
+        ("abfss://Lake@acme.dfs.core.windows.net/a", "is not abfss://CONTAINER@ACCOUNT"),
+        ("abfss://lake@acme.example.com/a", "is not abfss://CONTAINER@ACCOUNT"),
+        ("abfss://lake/a", "names no account"),
+        ("abfss://lake@acme.dfs.core.windows.net", "the path of a table"),
         ("s3://Lake/orders", "is not s3://BUCKET/PATH"),
         ("s3:///orders", "is not s3://BUCKET/PATH"),
         ("s3://lake/orders?versionId=3", "is not s3://BUCKET/PATH"),
@@ -81,9 +94,44 @@ def test_a_url_that_may_hold_a_secret_is_not_repeated(target: str) -> None:
     assert "hunter2" not in str(error.value)
 
 
-def test_a_user_in_the_url_of_another_store_is_no_password() -> None:
-    with pytest.raises(ConfigError, match="abfss:// is none of these"):
-        parse_location("abfss://container@account/orders", {}, {})
+def test_a_container_of_azure_is_no_password() -> None:
+    location = parse_location(AZURE_URL, {}, {})
+    assert location == ObjectLocation(AZURE_URL, {ACCOUNT: "acme"})
+    assert (location.bucket, location.key) == ("lake", "lake/orders")
+    assert (location.provider, location.server) == (AZURE, "Azure account acme")
+    assert (
+        key_of(location.file("day=2026-01-31/a.parquet")) == "lake/orders/day=2026-01-31/a.parquet"
+    )
+
+
+@pytest.mark.parametrize(
+    ("target", "storage", "environ"),
+    [
+        ("abfs://lake@acme.dfs.core.windows.net/orders/", {}, {}),
+        ("abfss://lake@acme.blob.core.windows.net/orders", {}, {ACCOUNT: "other"}),
+        ("abfss://lake/orders", {ACCOUNT: "acme"}, {ACCOUNT: "other"}),
+        ("abfss://lake/orders", {}, {"AZURE_STORAGE_ACCOUNT": "acme"}),
+    ],
+)
+def test_urls_of_azure_are_written_in_one_way(
+    target: str, storage: dict[str, str], environ: dict[str, str]
+) -> None:
+    assert parse_location(target, storage, environ) == ObjectLocation(AZURE_URL, {ACCOUNT: "acme"})
+
+
+def test_a_bucket_of_google_needs_no_options() -> None:
+    for target in ("gs://lake_1/orders", "gcs://lake_1/orders"):
+        location = parse_location(target, {}, {"AWS_REGION": "eu-west-1"})
+        assert location == ObjectLocation("gs://lake_1/orders")
+        assert (location.provider, location.server) == (GOOGLE, "Google Cloud Storage")
+    assert ObjectLocation("s3://lake/orders").provider is S3
+
+
+def test_options_are_those_of_the_store() -> None:
+    with pytest.raises(ConfigError, match=r"no storage option 'AWS_REGION' of abfss://"):
+        parse_location(AZURE_URL, {"AWS_REGION": "eu-west-1"}, {})
+    with pytest.raises(ConfigError, match=r"no storage option 'AWS_ENDPOINT_URL' of gs://"):
+        parse_location("gs://lake/orders", {"AWS_ENDPOINT_URL": "https://there"}, {})
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Objects below a location, and one sentence for each way in which a store can refuse."""
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from roquet.spark.tables.object_store import (
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import DirectoryObjects
 
+AZURE_URL = "abfss://lake@acme.dfs.core.windows.net/orders"
 ORDERS = ObjectLocation("s3://lake/orders", {"AWS_ENDPOINT_URL": "https://s3.there"})
 
 
@@ -82,8 +84,9 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         "AWS_ALLOW_HTTP": "true",
         "AWS_REGION": "eu-west-1",
     }
-    assert file_system(options) is file_system(dict(options))
-    assert file_system(options).region == "eu-west-1"
+    made = file_system("s3://lake/orders", options)
+    assert made is file_system("s3://sea/flights", dict(options))
+    assert made.region == "eu-west-1"
 
 
 @pytest.mark.parametrize(
@@ -96,11 +99,17 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         ("HTTP status 500 for roquet-a403.parquet and -403-b", "HTTP status 500"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 60, SSL", "has no certificate that is trusted"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 77, CA", "has no certificate that is trusted"),
-        ("<Code>ExpiredToken</Code>", "refuses access"),
+        ("<Code>ExpiredToken</Code>", "have expired: renew AWS_ACCESS_KEY_ID"),
+        ("AWS Error EXPIRED_TOKEN during PutObject operation", "have expired"),
         ("<Code>AuthorizationHeaderMalformed</Code>", "in another region than us-east-1"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 7, Couldn't connect", "cannot be reached"),
         ("Generic S3 error: error sending request for url", "cannot be reached"),
-        ("AWS Error SLOW_DOWN\nand more lines", "s3://lake/orders: AWS Error SLOW_DOWN$"),
+        ("AWS Error SLOW_DOWN\nand more lines", "s3://lake/orders: AWS Error SLOW_DOWN: and more"),
+        (
+            "Generic S3 error\n    \x1b[31m\u21b3\x1b[0m Error performing PUT\n",
+            "^s3://lake/orders: Generic S3 error: Error performing PUT$",
+        ),
+        ("x" * 1_000_000, "^s3://lake/orders: x{300}$"),
         ("", "s3://lake/orders: OSError$"),
     ],
 )
@@ -109,6 +118,21 @@ def test_errors_of_a_store_are_one_sentence_each(text: str, says: str) -> None:
         raise OSError(text)
     assert "\n" not in str(error.value)
     assert type(error.value) is type(explanation(OSError(text), ORDERS))
+
+
+@pytest.mark.parametrize(
+    ("url", "text", "says"),
+    [
+        (AZURE_URL, "ContainerNotFound", r"there is no container 'lake' at Azure account acme: "
+         r"create it, or check the name$"),
+        (AZURE_URL, "403 AuthorizationFailure", "refuses .* check AZURE_STORAGE_ACCOUNT_KEY"),
+        ("gs://lake/orders", "PERMISSION_DENIED", "check GOOGLE_APPLICATION_CREDENTIALS"),
+        ("gs://lake/orders", "The specified bucket does not exist", "at Google Cloud Storage"),
+    ],
+)  # fmt: skip
+def test_errors_of_other_stores_have_their_names(url: str, text: str, says: str) -> None:
+    location = ObjectLocation(url, {"AZURE_STORAGE_ACCOUNT_NAME": "acme"})
+    assert re.search(says, str(explanation(OSError(text), location)))
 
 
 def test_a_missing_object_stays_what_it_is() -> None:

@@ -11,6 +11,7 @@ from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_store import ObjectStore
 from roquet.spark.tables.open_table import KINDS, directory, open_table, table_location
+from roquet.spark.tables.snapshot import read_snapshot
 from roquet.spark.tables.table import ArchiveIdentity
 
 if TYPE_CHECKING:
@@ -34,6 +35,17 @@ def test_a_kind_that_there_is_not_is_named_with_the_right_one(tmp_path: Path) ->
 def test_catalogs_are_for_iceberg(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="are for Iceberg tables, not for delta"):
         open_table("delta", str(tmp_path), WANTED, name="lake.orders")
+
+
+def test_buckets_and_body_columns_are_for_kinds_that_know_them(tmp_path: Path) -> None:
+    bucketed = ArchiveIdentity(topic="orders", columns=(), partition_by="bucket(key,4)")
+    for kind in ("parquet", "delta"):
+        with pytest.raises(ConfigError, match=f"{kind} tables have no buckets; use day or hour"):
+            open_table(kind, str(tmp_path), bucketed)
+    typed = ArchiveIdentity(topic="orders", columns=(), body_format="json")
+    with pytest.raises(ConfigError, match="has no schema that columns could be added to"):
+        open_table("parquet", str(tmp_path), typed)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("kind", ["delta", "iceberg"])
@@ -82,6 +94,16 @@ def test_a_kind_that_needs_a_directory_names_those_that_do_not() -> None:
     says = r"of kind parquet needs .*; in an object store use --kind delta or iceberg$"
     with pytest.raises(ConfigError, match=says):
         open_table("parquet", "s3://lake/orders", WANTED)
+
+
+def test_an_iceberg_table_of_another_store_than_s3_is_refused() -> None:
+    url = "abfss://lake@acme.dfs.core.windows.net/orders"
+    with pytest.raises(ConfigError, match="tables in abfss:// are of kind delta, not iceberg"):
+        open_table("iceberg", url, WANTED, catalog={"type": "sql", "uri": "sqlite://"})
+    with pytest.raises(ConfigError, match=r"in an object store use --kind delta$"):
+        open_table("parquet", "gs://lake/orders", WANTED)
+    with pytest.raises(ConfigError, match="tables in gs:// are of kind delta, not iceberg"):
+        read_snapshot("gs://lake/orders", kind="iceberg")
 
 
 def test_a_delta_table_may_lie_in_an_object_store(objects: "DirectoryObjects") -> None:

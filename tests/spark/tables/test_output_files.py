@@ -41,6 +41,17 @@ def test_an_uploaded_file_lies_in_its_day(objects: "DirectoryObjects") -> None:
     assert objects.stored() == set()
 
 
+def test_a_partition_below_the_day_is_a_directory_there(objects: "DirectoryObjects") -> None:
+    within = "hour=5/key_bucket=__HIVE_DEFAULT_PARTITION__"
+    file = new_file(DIRECTORY, DAY, within)
+    assert OWN_FILE.fullmatch(data_path(DAY, file.name, within)), "it is found as an orphan, too"
+    file.stream.write(b"rows")
+    file.complete()
+    assert objects.stored() == {f"lake/orders/day={DAY}/{within}/{file.name}"}
+    remove_file(DIRECTORY, DAY, file.name, within)
+    assert objects.stored() == set()
+
+
 @pytest.mark.parametrize("is_error", [False, True])
 def test_a_task_that_fails_takes_back_what_it_has_uploaded(
     objects: "DirectoryObjects", kinds: "Callable[[str], TableKind]", is_error: bool

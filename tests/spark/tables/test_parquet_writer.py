@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.spark.tables.conftest import START
 
 from roquet.spark.tables import parquet_writer
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
 from roquet.spark.tables.output_files import UploadedFile
 from roquet.spark.tables.parquet_writer import PartitionedWriter, read_sorted
+from roquet.spark.tables.partition_scheme import PartitionScheme
 from roquet.spark.tables.partitioning import schema_of
 
 if TYPE_CHECKING:
@@ -105,7 +107,7 @@ def test_several_files_are_read_in_the_order_of_queues_and_offsets(
         parquet.batch([1, 2]),
     ]
     names = [parquet.written(tmp_path, one)[0].name for one in batches]
-    rows_read = read_sorted([tmp_path / name for name in names], schema_of(COLUMNS))
+    [rows_read] = read_sorted([tmp_path / name for name in names], schema_of(COLUMNS))
     places = zip(
         rows_read["broker"].to_pylist(), rows_read["queue_offset"].to_pylist(), strict=True
     )
@@ -115,3 +117,65 @@ def test_several_files_are_read_in_the_order_of_queues_and_offsets(
     ]
     assert rows_read.schema.equals(schema_of(COLUMNS))
     assert isinstance(rows_read, pa.Table)
+
+
+def test_rows_are_sorted_by_chosen_columns_first(tmp_path: Path, parquet: "TableKind") -> None:
+    [file] = parquet.written(tmp_path, parquet.batch([9, 1, 0, 5]))
+    [rows] = read_sorted([tmp_path / file.name], schema_of(COLUMNS), {}, ["body"])
+    assert rows["body"].to_pylist() == [b"0", b"1", b"5", b"9"]
+
+
+def test_many_rows_are_sorted_in_runs(
+    tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parquet_writer, "RUN_BYTES", 1)
+    names = [parquet.written(tmp_path, parquet.batch(o))[0].name for o in ([2, 3], [0, 1])]
+    runs = list(read_sorted([tmp_path / name for name in names], schema_of(COLUMNS)))
+    assert [run["queue_offset"].to_pylist() for run in runs] == [[2, 3], [0, 1]]
+
+
+def test_a_file_that_is_older_than_a_column_has_nulls_in_it(
+    tmp_path: Path, parquet: "TableKind"
+) -> None:
+    [file] = parquet.written(tmp_path, parquet.batch(range(3)))
+    wider = pa.schema([*schema_of(COLUMNS), pa.field("id", pa.int64())])
+    [rows] = read_sorted([tmp_path / file.name], wider)
+    assert rows.schema == wider
+    assert rows["id"].null_count == len(rows) == 3
+
+
+def test_buckets_are_files_of_their_own_in_smaller_row_groups(tmp_path: Path) -> None:
+    schema = schema_of(("key", "stored_at"))
+    rows = {"key": [f"k{at}" for at in range(500)], "stored_at": [START] * 500}
+    scheme = PartitionScheme(bucket_column="key", buckets=64)
+    writer = PartitionedWriter(tmp_path, schema, scheme=scheme)
+    writer.write(pa.RecordBatch.from_pydict(rows, schema=schema))
+    files = writer.close()
+    assert len(files) == 64, "all were open at once"
+    assert sum(file.rows for file in files) == 500
+    assert {file.path.rpartition("/")[0] for file in files} == {
+        f"day=2026-01-31/key_bucket={at}" for at in range(64)
+    }
+
+
+@pytest.mark.parametrize(
+    ("keys", "bounds"),
+    [
+        (["b", None, "a"], ("a", "b")),
+        ([None], None),
+        (["x" * 300], None),
+        (["a", "y" * 5_000], None),
+    ],
+)
+def test_a_column_has_bounds_that_hold_or_none(
+    tmp_path: Path, keys: list[str | None], bounds: tuple[str, str] | None
+) -> None:
+    schema = schema_of(("key", "stored_at"))
+    writer = PartitionedWriter(tmp_path, schema)
+    for key in keys:
+        rows = {"key": [key], "stored_at": [START]}
+        writer.write(pa.RecordBatch.from_pydict(rows, schema=schema))
+    [file] = writer.close()
+    found = (file.least["key"], file.most["key"]) if "key" in file.least else None
+    assert found == bounds
+    assert file.least.keys() == file.most.keys()

@@ -1,7 +1,7 @@
 """Every kind of table holds each message once, whenever the process is killed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
@@ -10,6 +10,9 @@ import pytest
 from roquet.model.errors import ConfigError
 from roquet.spark.tables import table as tables
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.partition_scheme import PartitionScheme
+from roquet.spark.tables.snapshot import read_snapshot
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
 if TYPE_CHECKING:
@@ -179,6 +182,59 @@ def test_small_files_are_merged_without_a_change_of_rows_or_offsets(kind: "Table
         assert table.state(kind.queues) == TableState(5, kind.offsets(8))
         kind.archive(table, 8, 10)
     assert kind.places() == kind.whole(10)
+
+
+def test_a_table_may_be_divided_by_hours(kind: "TableKind") -> None:
+    hourly = msgspec.structs.replace(kind.wanted, partition_by="hour")
+    with kind.open(wanted=hourly) as table:
+        assert table.identity.format == tables.FORMAT, "older Roquets refuse it"
+        state, directory = table.state(()), table.begin()
+        writer = PartitionedWriter(directory, kind.batch([0]).schema, scheme=table.identity.scheme)
+        writer.write(kind.batch(range(80)))
+        table.commit(state.then({kind.queues[0]: 80}, directory.name, writer.close(), ()))
+        files = {(file.day, file.within): file.rows for file in table.files()}
+        assert files == {
+            ("2026-01-31", "hour=23"): 10,
+            ("2026-02-01", "hour=0"): 60,
+            ("2026-02-01", "hour=1"): 10,
+        }
+        assert all(Path(table.path(file)).exists() for file in table.files())
+    with kind.open(wanted=msgspec.structs.replace(kind.wanted, columns=())) as table:
+        assert table.identity.scheme == PartitionScheme(is_hourly=True), "the table remembers"
+        assert {(file.day, file.within) for file in table.files()} == set(files)
+    assert kind.on_disk() == kind.listed()
+
+
+@pytest.mark.parametrize(
+    ("choice", "says"),
+    [
+        ({"partition_by": "hour"}, "is partitioned by day, not by hour: leave --partition-by out"),
+        ({"sort_by": ("body",)}, "is sorted by queue and offset, not by body: leave --sort-by out"),
+        ({"body_format": "json"}, "was made without --body-format json: leave it out"),
+    ],
+)
+def test_a_choice_of_before_is_not_changed(
+    kind: "TableKind", choice: dict[str, Any], says: str
+) -> None:
+    kind.open().close()
+    with pytest.raises(ConfigError, match=says):
+        kind.open(wanted=msgspec.structs.replace(kind.wanted, **choice))
+    kind.open(wanted=msgspec.structs.replace(kind.wanted, partition_by="day")).close()
+
+
+def test_days_that_are_removed_take_their_rows_and_no_offsets(kind: "TableKind") -> None:
+    with kind.open() as table:
+        kind.archive(table, 0, 12)
+        state, old = table.state(kind.queues), [f for f in table.files() if f.day < "2026-02-01"]
+        commit = state.then(state.offsets, table.begin().name, (), old)
+        assert commit.is_news
+        table.commit(msgspec.structs.replace(commit, retired_before="2026-02-01"))
+        assert table.state(kind.queues) == TableState(2, kind.offsets(12))
+        kind.archive(table, 12, 14)
+    assert {place for _, _, place in kind.places()} == {10, 11, 12, 13}
+    snapshot = read_snapshot(str(kind.root), "orders")
+    assert snapshot.begin is None, "an audit does not miss the days that were removed"
+    assert snapshot.end == kind.offsets(14)
 
 
 # -- the end of the world --------------------------------------------------------------------

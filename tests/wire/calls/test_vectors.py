@@ -13,7 +13,6 @@ VECTORS = HERE.parents[1] / "vectors"
 
 STATIC = "topics spread over brokers by a table"
 LITE = "lite topics"
-USERS = "users and their rights"
 CONTAINER = "several brokers in one process"
 ROCKSDB = "RocksDB"
 NO_CODE = "no code of the protocol carries it"
@@ -21,7 +20,6 @@ NO_CODE = "no code of the protocol carries it"
 NOT_HERE: Mapping[str, str] = {
     r"TopicQueueMapping|TopicRemapping|LogicQueueMapping": STATIC,
     r"Lite|GetParentTopicInfo|SimpleSubscriptionData": LITE,
-    r"Acl(s|Info)?(Request|$)|User(s|Info)?(Request|$)": USERS,
     r"^(Add|Remove)BrokerRequest": CONTAINER,
     r"Rocks[dD][bB]": ROCKSDB,
     r"RoleChangeNotifyEntry": "passed between the threads of a controller",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from roquet.broker.broker import BrokerHandler
 from roquet.broker.handlers.admin import (
+    access,
     cleaning,
     client_forwarding,
     cold_reads,
@@ -31,6 +32,7 @@ from roquet.broker.handlers.messages import (
     transaction,
 )
 from roquet.wire.call import Call
+from roquet.wire.calls import access as access_calls
 from roquet.wire.calls import assignment as assignment_calls
 from roquet.wire.calls import heartbeat as heartbeat_calls
 from roquet.wire.calls import lock as lock_calls
@@ -139,6 +141,16 @@ HANDLERS: Final[Mapping[type[Call[Any]], BrokerHandler]] = MappingProxyType(
         cleanup_calls.DeleteExpired: cleaning.delete_expired,
         topic_calls.GetGroups: topic.groups,
         topic_calls.GetGroup: topic.group,
+        access_calls.CreateUser: access.create_user,
+        access_calls.UpdateUser: access.update_user,
+        access_calls.DeleteUser: access.delete_user,
+        access_calls.GetUser: access.get_user,
+        access_calls.ListUsers: access.list_users,
+        access_calls.CreateAcl: access.change_acl,
+        access_calls.UpdateAcl: access.change_acl,
+        access_calls.DeleteAcl: access.delete_acl,
+        access_calls.GetAcl: access.get_acl,
+        access_calls.ListAcls: access.list_acls,
     }
 )
 """The handler of each call."""

@@ -15,7 +15,6 @@ REPLICAS: Final = (
     "to another master (no escape)"
 )
 CONTROLLER: Final = "asked of a controller, or by one, and this is a broker: see roquet controller"
-ACL: Final = "users and their rights are kept in no broker here: see the guide to secured clusters"
 ROCKSDB: Final = "about the RocksDB of a genuine broker: queues and tables are plain files here"
 LITE: Final = "about lite topics, of which Roquet has none"
 
@@ -51,18 +50,6 @@ _CONTROLLER: Final = (
     Code.CONTROLLER_GET_NEXT_BROKER_ID,
     Code.CONTROLLER_APPLY_BROKER_ID,
 )
-_ACL: Final = (
-    Code.AUTH_CREATE_USER,
-    Code.AUTH_UPDATE_USER,
-    Code.AUTH_DELETE_USER,
-    Code.AUTH_GET_USER,
-    Code.AUTH_LIST_USER,
-    Code.AUTH_CREATE_ACL,
-    Code.AUTH_UPDATE_ACL,
-    Code.AUTH_DELETE_ACL,
-    Code.AUTH_GET_ACL,
-    Code.AUTH_LIST_ACL,
-)
 _ROCKSDB: Final = (Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, Code.EXPORT_ROCKSDB_CONFIG_TO_JSON)
 _LITE: Final = (
     Code.POP_LITE_MESSAGE,
@@ -82,7 +69,6 @@ UNSERVED: Final[Mapping[Code, str]] = MappingProxyType(
         **dict.fromkeys(_DEAD, DEAD),
         **dict.fromkeys(_REPLICAS, REPLICAS),
         **dict.fromkeys(_CONTROLLER, CONTROLLER),
-        **dict.fromkeys(_ACL, ACL),
         **dict.fromkeys(_ROCKSDB, ROCKSDB),
         **dict.fromkeys(_LITE, LITE),
         Code.UPDATE_AND_CREATE_STATIC_TOPIC: (

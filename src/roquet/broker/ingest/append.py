@@ -7,6 +7,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from roquet.broker.counts import DELAY, FIFO, NORMAL, TRANSACTION, BrokerCounts
 from roquet.broker.ingest.property_normalizer import (
     NormalizedProperties,
     PropertyNormalizer,
@@ -18,7 +19,15 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.model import properties as names
 from roquet.model.errors import CallRefused, MessageIllegal, RecordError
 from roquet.model.flags import SysFlag
-from roquet.model.names import BROKER_ONLY_TOPICS, HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_retry
+from roquet.model.names import (
+    BROKER_ONLY_TOPICS,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    is_dlq,
+    is_retry,
+)
 from roquet.net.clock import Clock
 from roquet.net.router import Peer
 from roquet.rules.delay.delay_levels import due_ms, effective_level
@@ -75,6 +84,7 @@ _OUT: Final = names.TIMER_OUT_MS.encode()
 _PREPARED_NAME: Final = names.TRANSACTION_PREPARED.encode()
 _TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
 _REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
+_SHARDING_KEY: Final = names.SHARDING_KEY.encode() + _MIDDLE
 _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
 
 ANY_DELAY_MS: Final = 2**63 - 1
@@ -132,7 +142,10 @@ class Ingest:
         origin: BrokerOrigin,
         arrived: ArrivalListener,
         dead_letters: DeadLetterRouter = lambda _: None,
+        counts: BrokerCounts | None = None,
     ) -> None:
+        self.counts = counts or BrokerCounts()
+        """Counts for metrics."""
         self._store = store
         self._clock = clock
         self._arrived = arrived
@@ -185,6 +198,8 @@ class Ingest:
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
+        if self.counts.counts_stored:
+            self._count(call, draft, normalized, appended.size)
         return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
     def reappend(
@@ -229,7 +244,9 @@ class Ingest:
         The level stays in its properties, as in the genuine broker, whose consumers read it there;
         it does not delay the message again. Raises StoreError or MessageIllegal.
         """
-        return self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
+        appended = self._kept(self._copy(record, topic, queue_id, properties), self._clock.now_ms())
+        self.counts.note_stored(topic, DELAY, appended.size)
+        return appended
 
     def append_draft(self, draft: Draft) -> AppendResult:
         """Store a draft of the broker's own unchanged. Raises StoreError or MessageIllegal."""
@@ -273,6 +290,9 @@ class Ingest:
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the batch is out of range: {error}") from error
         self._arrived(call.topic, queue_id, appended.queue_offset, tag_codes)
+        if self.counts.counts_stored and appended.positions:
+            size = appended.end - appended.positions[0]
+            self.counts.note_batch(call.topic, NORMAL, len(appended.positions), size)
         return IngestBatchResult(appended, waits)
 
     def message_id(self, position: int) -> str:
@@ -408,6 +428,15 @@ class Ingest:
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
 
+    def _count(
+        self, call: SendCall, draft: Draft, normalized: NormalizedProperties, size: int
+    ) -> None:
+        """Count a stored message for metrics."""
+        self.counts.note_stored(call.topic, _kind(normalized), size)
+        if is_dlq(draft.topic) and is_retry(call.topic):
+            origin = decode_properties(draft.properties).get(names.DLQ_ORIGIN_TOPIC, "")
+            self.counts.dead_letters.add(call.topic.removeprefix(RETRY_PREFIX), origin)
+
     def _illegal_size(self, size: int) -> MessageIllegal:
         text = TOO_LONG.format(size, self._size_max) if size else "the message has no body"
         return MessageIllegal(text)
@@ -423,6 +452,13 @@ class Ingest:
                 month_ends_ms = now_ms - now_ms % WHOLE_DAY_MS + WHOLE_DAY_MS
             yield unique_key(ip, origin.pid, origin.seed, now_ms - month_ms, counter)
             counter += 1
+
+
+def _kind(normalized: NormalizedProperties) -> str:
+    """The type of a message, as metrics call it."""
+    if normalized.is_special:
+        return TRANSACTION if normalized.is_half else DELAY
+    return FIFO if _SHARDING_KEY in normalized.text else NORMAL
 
 
 def _is_half(properties: bytes) -> bool:

@@ -15,6 +15,8 @@ from typing import Final
 
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.log_records import logger
+from roquet.metrics.counts import Histogram
+from roquet.metrics.roquet_metrics import SHORT_S
 from roquet.model.errors import StoreFailed
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import Clock
@@ -59,6 +61,8 @@ class Flush:
         self._checkpointing = asyncio.Lock()
         self._complete_position = store.end_position
         self._complete_ms = clock.monotonic_ms()
+        self.times_s = Histogram(SHORT_S)
+        """Seconds of flushes of the log, for metrics."""
 
     def request(self) -> None:
         """Let a flush begin soon."""
@@ -103,8 +107,9 @@ class Flush:
         """Flush the log, if it has grown."""
         try:
             if self._store.flushed_position < self._store.end_position:
-                loop = asyncio.get_running_loop()
+                loop, begun_ms = asyncio.get_running_loop(), self._clock.monotonic_ms()
                 await loop.run_in_executor(self._threads, self._store.flush_log)
+                self.times_s.observe((self._clock.monotonic_ms() - begun_ms) / 1000)
         finally:
             self._mark.advance(self._store.flushed_position)
 

@@ -5,6 +5,7 @@ ingest ──▶ store ──▶ flush      long polls and pops wait in `arrival
 
 import msgspec
 
+from roquet.broker.counts import BrokerCounts
 from roquet.broker.filtering.filter_cache import FilterCache
 from roquet.broker.ingest.append import Ingest
 from roquet.broker.log.flush import Flush
@@ -24,6 +25,11 @@ class MessageLog(msgspec.Struct, frozen=True, kw_only=True):
     """SQL92 expressions of subscriptions, compiled."""
     memory: int
     """Bytes of memory of the machine: the page cache holds a share of it."""
+
+    @property
+    def counts(self) -> BrokerCounts:
+        """Counts for metrics."""
+        return self.ingest.counts
 
     @property
     def address(self) -> str:

@@ -59,16 +59,19 @@ class RoleTasks:
         return sum(not task.done() for task in self._tasks)
 
     async def serve(self) -> None:
-        """Run the tasks of the role, and change them with it, forever."""
-        self._is_due = False
-        self._start(self._role.current.is_active)
+        """Run the tasks of the role, and change them with it, forever.
+
+        A role that has changed before, since this was made, is changed to first.
+        """
+        if not self._is_due:
+            self._start(self._role.current.is_active)
         try:
             while True:
-                await self._changed.wait()
-                self._changed.clear()
                 if self._is_due:
                     self._is_due = False
                     await self._change(self._role.current.is_active)
+                await self._changed.wait()
+                self._changed.clear()
         finally:
             await self._stop()
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT
 from roquet.broker.ingest.set_aside import REVIVE, SetAside, is_transient, location_in
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.services.delayed_delivery import decode_records
@@ -120,6 +121,8 @@ class PopRevive:
         """Store a checkpoint. After a StoreError its messages must not be delivered."""
         self._note(checkpoint)
         self.in_flight.add(checkpoint)
+        notes = self._ingest.counts.revive_notes
+        notes.add(checkpoint.topic, checkpoint.group, CHECKPOINT)
 
     def settle(self, checkpoint: PopCheckpoint, bits: int) -> None:
         """Store an acknowledgement. After a StoreError it does not count."""
@@ -142,6 +145,8 @@ class PopRevive:
             checkpoint.revive_queue_id, ACK_TAG if is_one else BATCH_ACK_TAG, encode_body(body)
         )
         self.in_flight.settle(checkpoint, bits)
+        notes = self._ingest.counts.revive_notes
+        notes.add(checkpoint.topic, checkpoint.group, ACKNOWLEDGEMENT)
 
     def forget(self, topics: Iterable[str]) -> None:
         """Drop the checkpoints of deleted topics."""
@@ -298,6 +303,11 @@ class PopRevive:
             topic = names.pop_retry_topic(checkpoint.group, checkpoint.topic)
         self._topics.create_for_group(topic, 1, self._clock.now_ms())
         self._store_again(record, topic, kept, properties)
+        counts = self._ingest.counts
+        if names.is_dlq(topic):
+            counts.dead_letters.add(checkpoint.group, checkpoint.topic)
+        else:
+            counts.redelivered.add(checkpoint.topic, checkpoint.group)
 
     def _store_again(
         self, record: Record, topic: str, kept: dict[str, str], properties: dict[str, str]

@@ -20,13 +20,16 @@ from roquet.broker.settings.value_formats import (
     BROKER_ROLE,
     BYTES,
     COUNT,
+    CREDENTIALS,
     DELAY_LEVELS,
     DELIVERY_DELAY,
     ELECTION_PRIORITY,
     FLUSH_TYPE,
     HOUR,
     HOURS,
+    INTERFACE,
     MESSAGE_SIZE,
+    METRICS_EXPORTER,
     MILLIS,
     PATH,
     PERMISSION,
@@ -38,12 +41,14 @@ from roquet.broker.settings.value_formats import (
     REGION,
     REGISTER_INTERVAL,
     REPLICA_ACK,
+    REQUEST_CODES,
     REQUEST_MODE,
     STREAM_ADDRESS,
     SWITCH,
     TEXT,
     setting,
 )
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
@@ -55,6 +60,7 @@ from roquet.rules.delay.timer import MAX_DELAY_MS
 from roquet.rules.election.elect import PRIORITY_DEFAULT
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import PULL
+from roquet.wire.signing import Credentials, Signer
 
 MESSAGE_SIZE_MAX: Final = 4 * 1024 * 1024
 """The genuine default for one message's body, or a whole batch."""
@@ -341,6 +347,49 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         Path | None, setting(PATH, "storePathBrokerIdentity", restart=True)
     ] = None
     """File of the id that the controller gave; None is `brokerIdentity` in `store_dir`."""
+    metrics_exporter: Annotated[
+        MetricsExporterType, setting(METRICS_EXPORTER, "metricsExporterType", restart=True)
+    ] = MetricsExporterType.DISABLE
+    """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`, `DISABLE` collects none;
+    `OTLP_GRPC` and `LOG` have no effect here."""
+    metrics_port: Annotated[int, setting(PORT_NUMBER, "metricsPromExporterPort", restart=True)] = (
+        EXPORTER_PORT
+    )
+    """Port of the metrics page; 0 takes any free one. Whoever reaches it may read it: it names
+    topics and groups, and shows no message."""
+    metrics_host: Annotated[str, setting(INTERFACE, "metricsPromExporterHost", restart=True)] = ""
+    """The interface of the metrics page; `host` if empty."""
+    authentication_enabled: Annotated[
+        bool, setting(SWITCH, "authenticationEnabled", restart=True)
+    ] = False
+    """Whether each request must be signed by a known user."""
+    authorization_enabled: Annotated[
+        bool, setting(SWITCH, "authorizationEnabled", restart=True)
+    ] = False
+    """Whether users need a policy for what they do; only with `authentication_enabled`."""
+    initial_user: Annotated[
+        Credentials | None, setting(CREDENTIALS, "initAuthenticationUser", restart=True)
+    ] = None
+    """The first super user, as JSON with `username` and `password`: made at the start if its name
+    is unknown. A password that is changed here later has no effect."""
+    inner_credentials: Annotated[
+        Credentials | None,
+        setting(CREDENTIALS, "innerClientAuthenticationCredentials", restart=True),
+    ] = None
+    """Credentials with which this broker signs its own requests to name servers, brokers and
+    controllers, as JSON with `accessKey` and `secretKey`: a super user is made of them at the start
+    if the name is unknown."""
+    authentication_whitelist: Annotated[
+        tuple[int, ...], setting(REQUEST_CODES, "authenticationWhitelist", restart=True)
+    ] = ()
+    """Request codes that need no signature, with commas between them."""
+    authorization_whitelist: Annotated[
+        tuple[int, ...], setting(REQUEST_CODES, "authorizationWhitelist", restart=True)
+    ] = ()
+    """Request codes that need no policy, with commas between them."""
+    access_compatibility: Annotated[bool, setting(SWITCH, restart=True)] = False
+    """Whether requests that Apache's broker answers to every user are answered to every user here,
+    too: a gap, for tools that rely on it."""
     unused: Mapping[str, str] = {}
     """Settings of Apache RocketMQ that have no effect here, as they were given: told again."""
     source: Path | None = None
@@ -355,15 +404,23 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
 
     def calls(self) -> Security:
         """How this broker calls name servers and other brokers."""
+        credentials = self.inner_credentials
+        signer = None if credentials is None else Signer(credentials)
         if self.tls_ca is None:
-            return PLAIN
-        return Security(context=Tls(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key).context())
+            return PLAIN if signer is None else Security(signer=signer)
+        tls = Tls(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key)
+        return Security(context=tls.context(), signer=signer)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_in_sync_replicas is None:
             least = 2 if self.controller_mode else 1
             msgspec.structs.force_setattr(self, "min_in_sync_replicas", least)
+        if self.authorization_enabled and not self.authentication_enabled:
+            raise ConfigError(
+                "authorizationEnabled without authenticationEnabled: anybody could name any user; "
+                "set both"
+            )
         if not self.controller_mode:
             check_role(self.broker_role, self.broker_id)
         elif not self.controllers:

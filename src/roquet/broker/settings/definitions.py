@@ -33,9 +33,23 @@ def _settings() -> Iterator[tuple[str, Setting]]:
 def _must_be_off(value: str, where: str) -> None:
     if settings.parse_bool(value, where):
         raise ConfigError(
-            f"{where}: only false works: no broker here keeps users and their rights, and it would "
-            "be open to everybody; secure it by TLS and certificates (tls_client_ca)"
+            f"{where}: only false works: this is the access control of Apache RocketMQ 4.x, and "
+            "with it the broker would be open to everybody; set authenticationEnabled and "
+            "authorizationEnabled"
         )
+
+
+def _apache_class(*known: str) -> FixedSetting:
+    """A key whose value is a Java class, of which the genuine ones stand for what is here."""
+
+    def check(value: str, where: str) -> None:
+        name = value.rpartition(".")[2]
+        if name and name not in known:
+            raise ConfigError(
+                f"{where}: {value!r} is a Java class, which cannot run here: leave the key out"
+            )
+
+    return FixedSetting(check, "")
 
 
 SETTINGS: Final[Mapping[str, Setting]] = dict(_settings())
@@ -47,8 +61,16 @@ OWN_NAMES: Final = {key: name for name, setting in SETTINGS.items() for key in s
 FIXED: Final[Mapping[str, FixedSetting]] = {
     "aclEnable": FixedSetting(_must_be_off, "false"),
     "enableAcl": FixedSetting(_must_be_off, None),
-    "authenticationEnabled": FixedSetting(_must_be_off, "false"),
-    "authorizationEnabled": FixedSetting(_must_be_off, "false"),
+    "authenticationProvider": _apache_class("DefaultAuthenticationProvider"),
+    "authenticationMetadataProvider": _apache_class("LocalAuthenticationMetadataProvider"),
+    "authenticationStrategy": _apache_class(
+        "StatelessAuthenticationStrategy", "StatefulAuthenticationStrategy"
+    ),
+    "authorizationProvider": _apache_class("DefaultAuthorizationProvider"),
+    "authorizationMetadataProvider": _apache_class("LocalAuthorizationMetadataProvider"),
+    "authorizationStrategy": _apache_class(
+        "StatelessAuthorizationStrategy", "StatefulAuthorizationStrategy"
+    ),
 }
 """Apache's keys for which only one value is accepted here."""
 

@@ -15,6 +15,7 @@ from roquet.broker.settings.apache_settings import check_unused_setting, unused_
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.config_file import rewrite_properties
 from roquet.broker.settings.definitions import SETTINGS, setting_of
+from roquet.broker.settings.value_formats import HIDDEN
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, ConfigError, StoreError
 from roquet.model.topic import DataVersion
@@ -121,7 +122,8 @@ class RuntimeSettings:
         if name is None or parsed == self._in_force(name):
             return None
         if SETTINGS[name].needs_restart:
-            _refuse(f"{key}={value}: it cannot change while the broker runs; restart it with that")
+            shown = HIDDEN if SETTINGS[name].is_secret else value
+            _refuse(f"{key}={shown}: it cannot change while the broker runs; restart it with that")
         return name, parsed
 
     def _in_force(self, name: str) -> object:

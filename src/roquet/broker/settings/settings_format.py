@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from roquet.broker.settings.apache_settings import unused_settings
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import FIXED, SETTINGS
-from roquet.broker.settings.value_formats import HOUR_MS, SettingParser
+from roquet.broker.settings.value_formats import HIDDEN, HOUR_MS, SettingParser
 from roquet.model.errors import ConfigError
 
 
@@ -22,7 +22,9 @@ def apache_text(name: str, value: object) -> str:
 
 
 def own_text(name: str, value: object) -> str:
-    """A setting's value as we write it; times have a unit."""
+    """A setting's value as we write it; times have a unit, and secrets are hidden."""
+    if SETTINGS[name].is_secret:
+        return HIDDEN
     if isinstance(value, tuple):
         return apache_text(name, value)
     text = _plain(value)
@@ -39,6 +41,8 @@ def all_settings(config: BrokerConfig) -> Iterator[tuple[str, str]]:
     for name, setting in SETTINGS.items():
         value = getattr(config, name, None)
         if value is None:
+            # Apache's tools expect these keys; an empty text reads back as none.
+            yield from ((key, "") for key in setting.apache_keys if setting.is_secret)
             continue
         for key in setting.apache_keys[:1]:
             yield key, apache_text(name, value)

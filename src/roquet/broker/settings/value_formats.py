@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from roquet.metrics.exporter_settings import parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
@@ -17,7 +18,9 @@ from roquet.rules.delay.delay_levels import parse_levels
 from roquet.rules.delay.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
+from roquet.wire.codes import RequestCode
 from roquet.wire.replication.stream import BODY_SIZE_MAX
+from roquet.wire.signing import Credentials
 
 PORT: Final = 10_911
 
@@ -34,6 +37,12 @@ ENTRY_SIZE: Final = 20
 """Bytes of one queue entry: Apache's settings count a queue's file in bytes."""
 
 HOUR_MS: Final = 3_600_000
+
+ACCESS_CODES: Final = frozenset(range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1))
+"""Requests that manage users and policies."""
+
+HIDDEN: Final = "******"
+"""Shown in the place of a secret."""
 
 UNITS: Final = ((24 * HOUR_MS, "d"), (HOUR_MS, "h"), (60_000, "m"), (1_000, "s"))
 """Units of delay levels, the longest first."""
@@ -64,6 +73,11 @@ class Setting(msgspec.Struct, frozen=True):
     needs_restart: bool = False
     """Whether it cannot change while the broker runs, since it is read at the start only: names,
     addresses, files and delay levels, on which stored messages and other processes depend."""
+
+    @property
+    def is_secret(self) -> bool:
+        """Whether the value is never shown: not in settings, errors or logs."""
+        return self.format is CREDENTIALS
 
     def parse(self, text: str, where: str) -> Any:
         """Parse the value of our key. Raises ConfigError."""
@@ -203,6 +217,10 @@ def _replica_ack(value: str, where: str) -> ReplicaAck:
     return ReplicaAck(value)
 
 
+def _interface(value: str, _where: str) -> str:
+    return value
+
+
 def _stream_address(value: str, where: str) -> str | None:
     return settings.join_address(*settings.parse_address(value, where)) if value else None
 
@@ -211,6 +229,45 @@ def _batch_size(value: str, where: str) -> int:
     if (size := _bytes(value, where)) > BODY_SIZE_MAX:
         raise ConfigError(f"{where}: {value!r} is over {BODY_SIZE_MAX}, which no replica reads")
     return size
+
+
+class _CredentialsText(msgspec.Struct, rename="camel"):
+    """Credentials as Apache's settings give them: a user with a password, or keys."""
+
+    username: str = ""
+    password: str = ""
+    access_key: str = ""
+    secret_key: str = ""
+
+
+def _credentials(value: str, where: str) -> Credentials | None:
+    """Credentials of a JSON text; an empty one is None. Errors do not repeat the text."""
+    if not value:
+        return None
+    try:
+        found = msgspec.json.decode(value, type=_CredentialsText)
+    except msgspec.MsgspecError:
+        found = _CredentialsText()
+    name, secret = found.username or found.access_key, found.password or found.secret_key
+    if not name.strip() or not secret.strip():
+        raise ConfigError(
+            f'{where.partition("=")[0]}: wanted is {{"username":"…","password":"…"}} or '
+            '{"accessKey":"…","secretKey":"…"}'
+        )
+    return Credentials(access_key=name, secret_key=secret)
+
+
+def _request_codes(value: str, where: str) -> tuple[int, ...]:
+    """Request codes with commas between them. Those of users and policies are never open."""
+    codes = tuple(
+        settings.parse_int(text.strip(), where, least=0)
+        for text in value.split(",") if text.strip()
+    )  # fmt: skip
+    if managing := sorted(set(codes) & ACCESS_CODES):
+        raise ConfigError(
+            f"{where}: {managing[0]} manages users and policies: nobody may do that unchecked"
+        )
+    return codes
 
 
 def _level(ms: int) -> str:
@@ -255,6 +312,10 @@ BROKER_ROLE: Final = ValueFormat(_broker_role)
 ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
 BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
 REPLICA_ACK: Final = ValueFormat(_replica_ack)
+METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
+INTERFACE: Final = ValueFormat(_interface)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
 BATCH_SIZE: Final = ValueFormat(_batch_size)
+CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
+REQUEST_CODES: Final = ValueFormat(_request_codes, None, lambda codes: ",".join(map(str, codes)))
 QUEUE_ENTRIES: Final = ValueFormat(_number, _queue_entries, lambda count: str(count * ENTRY_SIZE))

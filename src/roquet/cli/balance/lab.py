@@ -178,10 +178,12 @@ def _play(study: "Study", place: "StudyDirectory", master: str | None, *, quiet:
     """Start Spark, and simulate the parts that are missing."""
     from roquet.lab import spark_job
     from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.executors import require_context
     from roquet.spark.jobs.job_runner import spark_for
 
     with _hushed(), _progress(study, quiet=quiet) as progress:
         spark = spark_for("roquet lab", master)
+        require_context(spark, "the lab")
         spark.sparkContext.setLogLevel("FATAL")  # what fails is raised here, too
         began_ms = SYSTEM_CLOCK.monotonic_ms()
         try:

@@ -8,12 +8,14 @@ import typer
 from roquet.cli.process import runtime
 from roquet.cli.servers.controller_settings import DEFAULT_STORE, configured, load_settings
 from roquet.cli.servers.server_options import (
+    MetricsOption,
     SettledHostOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
     VerboseOption,
     any_port,
+    exporter_options,
     server_tls,
     settings_file,
 )
@@ -43,6 +45,7 @@ def controller(  # noqa: PLR0913 - each is an option
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a controller, which elects masters of brokers that replicate.
@@ -51,6 +54,7 @@ def controller(  # noqa: PLR0913 - each is an option
     """
     runtime.log_to_stderr(verbose=verbose)
     options = {"store": store, "port": port, "host": host, "advertise": advertise}
+    options |= exporter_options(metrics)
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
     loaded = load_settings(config) if config else ControllerConfig()
     runtime.run(_controller(configured(loaded, options, tls)))

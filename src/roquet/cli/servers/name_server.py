@@ -8,12 +8,14 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.servers.server_options import (
+    MetricsOption,
     SettledHostOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
     VerboseOption,
     any_port,
+    exporter_options,
     server_tls,
     settings_file,
 )
@@ -45,9 +47,14 @@ def namesrv(  # noqa: PLR0913 - each is an option
     controller_port: Annotated[
         int | None, typer.Option(metavar="N", help="The controller's port, 9878 by default.")
     ] = None,
+    access_file: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
+    ] = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a name server, and a controller in the same process if that is asked for."""
@@ -55,7 +62,10 @@ def namesrv(  # noqa: PLR0913 - each is an option
 
     runtime.log_to_stderr(verbose=verbose)
     tls = server_tls(tls_cert, tls_key, tls_client_ca)
-    options = {"port": port, "host": host, "directory": data, "tls": tls}
+    options = {
+        "port": port, "host": host, "directory": data, "tls": tls, "access_file": access_file,
+    }  # fmt: skip
+    options |= exporter_options(metrics)
     embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
     settings = name_server_settings(config, options, embedded)
     runtime.run(_namesrv(settings.namesrv, settings.controller))

@@ -1,7 +1,8 @@
 """Settings of `roquet namesrv`: of the name server, and of a controller in the same process.
 
 One file has the keys of both, as with Apache's name server. `listenPort` is the name server's; the
-controller's is `controllerListenPort`, a key of ours.
+controller's is `controllerListenPort`, a key of ours. One process has one page of metrics, the name
+server's.
 """
 
 from collections.abc import Mapping
@@ -14,6 +15,7 @@ from roquet.cli.servers.controller_settings import configured, read_file
 from roquet.controller.config import ControllerConfig
 from roquet.controller.settings import SETTINGS, UNUSED
 from roquet.controller.settings import read_settings as read_controller_settings
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import UsageError
 from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
@@ -57,7 +59,7 @@ def name_server_settings(
 def _is_controllers(key: str) -> bool:
     """Whether a key of a common file is the controller's alone."""
     is_known = key in SETTINGS or key in UNUSED or key == CONTROLLER_PORT
-    return is_known and key not in KEYS and key not in NAME_SERVER_UNUSED
+    return is_known and not (key in KEYS or key in NAME_SERVER_UNUSED or key in EXPORTER_SETTINGS)
 
 
 def _given(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,12 +10,16 @@ from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
 from roquet.cli.servers.serve_plan import BrokerProcess
 from roquet.cli.servers.server_options import ALL_INTERFACES
 from roquet.cli.servers.supervised_process import StartProcess
+from roquet.cli.servers.supervisor_metrics import page_addresses
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK
 from roquet.store.filesystem.private_files import make_directories
 
 OWN_CONFIG: Final = "broker.conf"
 """File in the directory of a process that is read in place of the one for all."""
+
+NAME_SERVER: Final = "namesrv"
+"""Name of the name server's process, its directory and its log."""
 
 ETCD_MODULE: Final = "roquet.cli.process.guarded_etcd"
 
@@ -30,7 +34,7 @@ class ServerStart(NamedTuple):
 class ServerProcesses:
     """The processes of `roquet serve`, and how each is started."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is an option
         self,
         *,
         brokers: Sequence[BrokerProcess],
@@ -40,7 +44,9 @@ class ServerProcesses:
         config: Path | None = None,
         advertise: str | None = None,
         host: str | None = None,
+        metrics_port: int | None = None,
     ) -> None:
+        """Plan the processes; their pages of metrics are above `metrics_port`, None: nowhere."""
         self.brokers = brokers
         self.controllers = controllers
         self._namesrv_port = namesrv_port
@@ -48,6 +54,12 @@ class ServerProcesses:
         self._config = config
         self._advertise = advertise
         self._host = host
+        self.metrics_pages: Mapping[str, str] = {}
+        """HOST:PORT of the metrics page of each process, by name."""
+        if metrics_port is not None:
+            electing = controllers.processes if controllers is not None else []
+            names = [NAME_SERVER, *(one.name for one in electing), *(one.name for one in brokers)]
+            self.metrics_pages = page_addresses(metrics_port, names)
 
     def directory(self, broker: BrokerProcess) -> Path:
         """Directory of a broker's messages."""
@@ -81,7 +93,7 @@ class ServerProcesses:
         arguments = ["namesrv", "--port", str(self._namesrv_port)]
         arguments += ["--host", self._host or ALL_INTERFACES]
         arguments += ["--data", str(self._data / "namesrv")]
-        return await self._start("namesrv", arguments)
+        return await self._start(NAME_SERVER, arguments)
 
     async def etcd(self) -> ChildProcess:
         """Start the etcd that controllers share; returns when it answers."""
@@ -125,6 +137,8 @@ class ServerProcesses:
         environ: Mapping[str, str] = {},
     ) -> ChildProcess:
         logs = self._data / "logs"
+        if (page := self.metrics_pages.get(name)) is not None:
+            arguments = [*arguments, "--metrics", page]
         child = await ChildProcess.start(name, module, *arguments, logs=logs, environ=environ)
         try:
             child.address = await child.wait_ready("ready at ")

@@ -19,8 +19,10 @@ from roquet.cli.servers.server_options import (
     DataOption,
     HostOption,
     MemoryOption,
+    MetricsOption,
     SettledHostOption,
     VerboseOption,
+    exporter_options,
     settings_file,
 )
 from roquet.cli.terminal import output
@@ -108,6 +110,7 @@ def broker(  # noqa: PLR0913 - each is an option
     memory: MemoryOption = False,
     advertise: AdvertiseOption = None,
     host: SettledHostOption = None,
+    metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a broker. Options win over the environment, and that over the file."""
@@ -125,6 +128,7 @@ def broker(  # noqa: PLR0913 - each is an option
         host=host or loaded.host,
         advertise=advertise or loaded.advertise,
         store_dir=_store_directory(data, memory, loaded.store_dir),
+        **exporter_options(metrics),
     )
     check_port(settings.port)
     runtime.run(_broker(settings))

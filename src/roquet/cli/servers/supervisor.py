@@ -30,16 +30,25 @@ from roquet.cli.servers.serve_plan import (
     BrokerProcess,
     broker_processes,
 )
-from roquet.cli.servers.server_options import VerboseOption, settings_file
+from roquet.cli.servers.server_options import (
+    ALL_INTERFACES,
+    MetricsOption,
+    VerboseOption,
+    metrics_address,
+    settings_file,
+)
 from roquet.cli.servers.server_processes import ServerProcesses
 from roquet.cli.servers.supervised_process import StartProcess, SupervisedProcess, stop_all
+from roquet.cli.servers.supervisor_metrics import SupervisorMetrics
 from roquet.cli.terminal import output
 from roquet.cli.terminal.output import table
 from roquet.controller.config import PORT as CONTROLLER_PORT
+from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import UsageError
 from roquet.model.topic import MASTER_ID
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.net.address import is_specific, routable_address
+from roquet.net.exporter.exporter import ExporterAddress
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -106,6 +115,7 @@ def serve(  # noqa: PLR0913 - each is an option
     host: Annotated[
         str | None, typer.Option("--host", help="The interface that all of them listen on.")
     ] = None,
+    metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
     """Start a name server, brokers and replicas, a process each. One that dies is started again.
@@ -125,6 +135,7 @@ def serve(  # noqa: PLR0913 - each is an option
     processes = broker_processes(brokers, replicas, in_sync, port, obeyed)
     if replicas and config is not None:
         _check_shared(config, processes[0])
+    page = _page(metrics, config)
     plan = ServerProcesses(
         brokers=processes,
         controllers=plan_of_controllers,
@@ -133,8 +144,30 @@ def serve(  # noqa: PLR0913 - each is an option
         config=config,
         advertise=advertise,
         host=host,
+        metrics_port=page.port if page is not None else None,
     )
-    runtime.run(run_servers(plan))
+    runtime.run(run_servers(plan, _metrics(plan, page, host)))
+
+
+def _page(metrics: str | None, config: Path | None) -> ExporterAddress | None:
+    """Where the page of all processes is, by the option or the settings for all brokers."""
+    if metrics is not None:
+        return metrics_address(metrics)
+    environ = os.environ
+    loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
+    if loaded.metrics_exporter is not MetricsExporterType.PROM:
+        return None
+    return ExporterAddress(loaded.metrics_host, loaded.metrics_port)
+
+
+def _metrics(
+    plan: ServerProcesses, page: ExporterAddress | None, host: str | None
+) -> SupervisorMetrics | None:
+    """The page of all processes; None: there is none."""
+    if page is None:
+        return None
+    address = ExporterAddress(page.host or host or ALL_INTERFACES, page.port)
+    return SupervisorMetrics(address, plan.metrics_pages)
 
 
 def _check_shared(config: Path, broker: BrokerProcess) -> None:
@@ -146,11 +179,13 @@ def _check_shared(config: Path, broker: BrokerProcess) -> None:
         )
 
 
-async def run_servers(plan: ServerProcesses) -> None:
+async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None = None) -> None:
     """Start the servers one after another, and supervise them until a stop signal comes."""
     stop = runtime.stop_signal()
     plan.make_folders()
     async with AsyncExitStack() as stack:
+        if metrics is not None:
+            await stack.enter_async_context(metrics.server)
         running: list[SupervisedProcess] = []
         for title, start in plan.support():
             if stop.is_set():

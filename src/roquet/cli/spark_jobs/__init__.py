@@ -1,1 +1,1 @@
-"""Commands that run Spark jobs: roquet spark archive, lag, audit, replay, repair."""
+"""Commands that run Spark jobs: roquet spark archive, materialize, lag, audit and others."""

@@ -52,12 +52,46 @@ ArchiveUntilOption = Annotated[
 ColumnsOption = Annotated[
     str | None, typer.Option(help="Only these, comma separated, when the table is made.")
 ]
+OnceOption = Annotated[
+    bool, typer.Option("--once", help="End with what is there now; the default.")
+]
+CompactOption = Annotated[bool, typer.Option("--compact", help="Merge small files, too.")]
+CleanOption = Annotated[
+    bool, typer.Option("--clean", help="Only remove files that kills left behind.")
+]
+PartitionOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SCHEME", help="Of a new table: day (the default), hour, day,bucket(key,16)."
+    ),
+]
+SortOption = Annotated[
+    str | None,
+    typer.Option(metavar="COLUMNS", help="Of a new table: the order of rows in merged files."),
+]
+BodyFormatOption = Annotated[
+    str, typer.Option(help="Of a new table: json gives the fields of bodies columns of their own.")
+]
+BodySchemaOption = Annotated[
+    str,
+    typer.Option(
+        metavar="FIELDS", help="The fields: 'id bigint, name string'; new ones are added."
+    ),
+]
+InferOption = Annotated[
+    bool, typer.Option("--infer", help="Add columns for the fields that bodies turn out to have.")
+]
 TableOption = Annotated[
     str, typer.Option(metavar="NAMESPACE.NAME", help="Iceberg: the table in its catalog.")
 ]
 CatalogOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="NAME=VALUE", help="Iceberg: another catalog; may be repeated."),
+    typer.Option(
+        "--catalog",
+        "--catalog-option",
+        metavar="NAME|URI|NAME=VALUE",
+        help="Iceberg: a URI, glue, a name in .pyiceberg.yaml, or an option; may be repeated.",
+    ),
 ]
 
 StorageOption = Annotated[
@@ -84,17 +118,18 @@ def archive(  # noqa: PLR0913 - each is an option
     ],
     *,
     kind: Annotated[str, typer.Option("--kind", "-k", help="parquet, delta, iceberg.")] = "parquet",
-    once: Annotated[
-        bool, typer.Option("--once", help="End with what is there now; the default.")
-    ] = False,
+    once: OnceOption = False,
     every: EveryOption = None,
     start: StartOption = None,
     until: ArchiveUntilOption = None,
     columns: ColumnsOption = None,
-    compact: Annotated[bool, typer.Option("--compact", help="Merge small files, too.")] = False,
-    clean: Annotated[
-        bool, typer.Option("--clean", help="Only remove files that kills left behind.")
-    ] = False,
+    partition_by: PartitionOption = "",
+    sort_by: SortOption = None,
+    body_format: BodyFormatOption = "",
+    body_schema: BodySchemaOption = "",
+    infer: InferOption = False,
+    compact: CompactOption = False,
+    clean: CleanOption = False,
     table: TableOption = "",
     catalog: CatalogOption = None,
     storage_option: StorageOption = None,
@@ -111,34 +146,46 @@ def archive(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=False)
     check_installed()
     from roquet.spark.jobs.archive.archive_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     if once and every:
         raise UsageError("--once or --every: an archive ends, or it does not")
-    edges = {"startingOffsets": start, "endingOffsets": until}
-    options = {name: text for name, text in edges.items() if text is not None}
+    options = _edges(start, until)
     params = Params(
         topic=topic,
         target=directory,
         kind=kind,
         options={**options, **parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
-        columns=tuple(part.strip() for part in columns.split(",")) if columns else (),
+        columns=_names(columns),
+        partition_by=partition_by,
+        sort_by=_names(sort_by),
+        body_format=body_format,
+        body_schema=body_schema,
+        infer_body=infer,
         every_ms=parse_millis(every, "--every") if every else None,
         compact=compact,
         name=table,
-        catalog=parse_pairs(catalog, "--catalog"),
+        catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
-    if clean:
-        _clean(params)
-    else:
-        _archive(params, as_json=json)
+    (_clean if clean else _archive)(params, as_json=json)
 
 
 @app.command()
-def lag(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="Of the table and its page.")],
+def lag(  # noqa: PLR0913 - each is an option
+    directory: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DIR]",
+            help="Of the samples and their page: a directory or s3://BUCKET/PATH.",
+        ),
+    ] = None,
     *,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TABLE", help="Only the lag that its archive has noted; repeatable."),
+    ] = None,
     every: Annotated[str, typer.Option(metavar="TIME", help="How often to sample.")] = "10s",
     how_long: Annotated[
         str,
@@ -151,15 +198,23 @@ def lag(
         str | None,
         typer.Option(metavar="TIME", help="For brokers that do not report theirs: 48h."),
     ] = None,
+    storage_option: StorageOption = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
     """Forecast the lag of all groups: which catch up when, and which lose messages to retention.
 
     The samples are a table in DIR/samples, the page is DIR/lag.html. A second run adds to them.
-    Needs no Java. Exit code 1 when a group will not catch up.
+    With --table: how far archives are behind, at once and without brokers. Needs no Java. Exit code
+    1 when a group will not catch up, or when retention overtakes an archive.
     """
     runtime.log_to_stderr(verbose=False)
+    if (directory is None) == (not table):
+        raise UsageError("give DIR, to sample all groups, or --table for the lag of archives")
+    if table:
+        _table_lag(table, parse_pairs(storage_option, "--storage-option"), retention, json)
+        return
+    assert directory is not None
     check_installed(("pyspark", "pyarrow", "numpy", "matplotlib"), "spark,pictures")
     from roquet.cli.spark_jobs import lag_output
     from roquet.spark.jobs.lag.lag_job import Params
@@ -171,8 +226,19 @@ def lag(
         for_ms=parse_millis(how_long, "--for"),
         groups=tuple(part.strip() for part in groups.split(",")) if groups else (),
         retention_ms=parse_millis(retention, "--retention") if retention else None,
+        storage=parse_pairs(storage_option, "--storage-option"),
     )
-    lag_output.run(params, _stop_event().is_set, as_json=json)
+    lag_output.run(params, stop_event().is_set, as_json=json)
+
+
+def _table_lag(
+    tables: Sequence[str], storage: Mapping[str, str], retention: str | None, as_json: bool
+) -> None:
+    check_installed(("pyarrow", "numpy"))
+    from roquet.cli.spark_jobs import table_lag_output
+
+    default_ms = parse_millis(retention, "--retention") if retention else None
+    table_lag_output.run(tables, storage, default_ms, as_json=as_json)
 
 
 @app.command()
@@ -208,6 +274,7 @@ def audit(  # noqa: PLR0913 - each is an option
     check_installed()
     from roquet.cli.spark_jobs import audit_output
     from roquet.spark.jobs.audit.audit_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     params = Params(
         topic=topic,
@@ -215,7 +282,7 @@ def audit(  # noqa: PLR0913 - each is an option
         producer=producer,
         options={**parse_pairs(option, "--option"), **namesrv_source_option(namesrv)},
         name=table,
-        catalog=parse_pairs(catalog, "--catalog"),
+        catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
@@ -226,9 +293,14 @@ def check_installed(needed: Sequence[str] = SPARK_PACKAGES, extras: str = "spark
     """Raise UsageError, with the command that installs them, when packages are missing."""
     import importlib.util
 
+    from roquet.spark.versions import OWN_SPARK, find_spark
+
+    find_spark()
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        raise UsageError(f"this needs {', '.join(missing)}: pip install 'roquet[{extras}]'")
+        is_spark = "pyspark" in missing and extras == "spark"
+        advice = OWN_SPARK if is_spark else f"pip install 'roquet[{extras}]'"
+        raise UsageError(f"this needs {', '.join(missing)}: {advice}")
 
 
 def check_java(master: str | None) -> None:
@@ -247,6 +319,17 @@ def namesrv_source_option(namesrv: str | None) -> Mapping[str, str]:
     return {"namesrv": namesrv or os.environ.get("NAMESRV_ADDR") or DEV_NAMESRV}
 
 
+def _edges(start: str | None, until: str | None) -> dict[str, str]:
+    """The source's options for where an archive begins and ends."""
+    edges = {"startingOffsets": start, "endingOffsets": until}
+    return {name: text for name, text in edges.items() if text is not None}
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    """Comma-separated names as a tuple."""
+    return tuple(part.strip() for part in text.split(",")) if text else ()
+
+
 def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
     """NAME=VALUE texts as a dictionary. Raises ConfigError for another text."""
     values = {}
@@ -258,7 +341,7 @@ def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
     return values
 
 
-def _clean(params: "Params") -> None:
+def _clean(params: "Params", *, as_json: bool) -> None:  # noqa: ARG001 - it has one line
     """Open the table, which cleans a directory, and remove the orphans of an object store."""
     from roquet.spark.jobs.archive.archive_job import open_archive
 
@@ -275,7 +358,7 @@ def _archive(params: "Params", *, as_json: bool) -> None:
 
     check_java(params.master)
     began_ms = SYSTEM_CLOCK.monotonic_ms()
-    stopped = _stop_event()
+    stopped = stop_event()
     with progress_bar(params.topic, quiet=as_json) as show:
 
         def tell(done: "ArchiveProgress") -> None:
@@ -302,7 +385,7 @@ def _summary_text(params: "Params", done: "ArchiveProgress") -> str:
     return "; ".join(parts)
 
 
-def _stop_event() -> threading.Event:
+def stop_event() -> threading.Event:
     """An event that SIGTERM sets: the running batch is committed first. Ctrl-C ends at once."""
     stop = threading.Event()
     if threading.current_thread() is threading.main_thread():

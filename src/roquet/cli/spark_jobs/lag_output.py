@@ -40,7 +40,9 @@ def _print_result(done: "LagReport") -> None:
     if done.standings:
         output.console().print(_table(done))
     output.echo(verdict(done))
-    output.echo(f"{output.quantity(done.samples, 'sample')}; {Path(done.page).as_uri()}")
+    is_url = "://" in done.page
+    page = done.page if is_url else Path(done.page).as_uri()
+    output.echo(f"{output.quantity(done.samples, 'sample')}; {page}")
 
 
 def _table(done: "LagReport") -> "Table":

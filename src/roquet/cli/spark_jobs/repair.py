@@ -8,6 +8,7 @@ from roquet.cli.process import runtime
 from roquet.cli.spark_jobs.commands import (
     MasterOption,
     SourceOptionsOption,
+    StorageOption,
     check_installed,
     check_java,
     namesrv_source_option,
@@ -36,13 +37,17 @@ IdsOption = Annotated[
 
 def repair(  # noqa: PLR0913 - each is an option
     group: GroupArgument,
-    directory: Annotated[str, typer.Argument(help="Where the table is, or is to be.")],
+    directory: Annotated[
+        str,
+        typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
+    ],
     *,
     retries: Annotated[bool, typer.Option("--retries", help="Also retry topics.")] = False,
     tries_max: TriesMaxOption = TRIES_MAX,
     resend: Annotated[bool, typer.Option("--resend", help="Send selected ones again.")] = False,
     where: WhereOption = None,
     ids: IdsOption = None,
+    storage_option: StorageOption = None,
     option: SourceOptionsOption = None,
     master: MasterOption = None,
     json: output.JsonOption = False,
@@ -65,6 +70,7 @@ def repair(  # noqa: PLR0913 - each is an option
         resend=resend,
         where=where,
         ids=tuple(ids or ()),
+        storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )
     _repair(params, as_json=json)

@@ -85,6 +85,7 @@ def replay(  # noqa: PLR0913 - each is an option
     runtime.log_to_stderr(verbose=False)
     check_installed()
     from roquet.spark.jobs.replay.replay_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     params = Params(
         source=table_directory,
@@ -100,7 +101,7 @@ def replay(  # noqa: PLR0913 - each is an option
         same_topic=same_topic,
         tasks=tasks,
         name=table,
-        catalog=parse_pairs(catalog, "--catalog"),
+        catalog=parse_catalog(catalog),
         storage=parse_pairs(storage_option, "--storage-option"),
         master=master,
     )

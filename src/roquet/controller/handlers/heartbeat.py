@@ -57,6 +57,7 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
             end=call.max_offset or 0,
             priority=PRIORITY_DEFAULT if priority is None else priority,
             heard_ms=now_ms,
+            is_learner=bool(call.is_learner),
         ),
         releases_lease=bool(call.releases_lease),
     )

@@ -4,7 +4,8 @@
     brokers of a later epoch      nobody: the state is older than the brokers
     the master is alive           it stays, unless an operator names another
     members of the set alive      the named one, or the best one
-    none alive                    nobody; if an operator accepts losses, the best of all
+    none alive                    nobody; if an operator accepts losses, the best of all that do
+                                  not only learn
 
 The winner leads in the next epoch, with a set of its own alone. Source: Apache RocketMQ 5.5.0,
 ReplicasInfoManager.electMaster and DefaultElectPolicy. Apache's controller compares positions by a
@@ -38,6 +39,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = PRIORITY_DEFAULT
     heard_ms: int | None = None
     """Time of the heartbeat on the clock of the lease; None counts as late enough."""
+    is_learner: bool = False
+    """Whether it only learns (asyncLearner): outside the set only an operator elects it by name."""
 
 
 class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +182,7 @@ def _best(
         return request.asker if request.asker in eligible else None
     if group.master in eligible and not _has_restarted(group, request):
         return group.master
+    eligible = [one for one in eligible if one in group.in_sync or not facts.live[one].is_learner]
     return min(eligible, key=lambda member: _rank(group, member, facts), default=None)
 
 

@@ -35,13 +35,13 @@ def first_since(
     low, high = span
     at = _search(ask, queue, ms)
     if low < at < high:
-        seen, _ = _stored_times(ask, group, queue, at - 1, 2)
+        seen, _ = stored_times(ask, group, queue, at - 1, 2)
         if seen.get(at - 1, ms) < ms <= seen.get(at, -1):
             return at
     # The result for the millisecond before is never after the first message of this one.
     at = max(_search(ask, queue, ms - 1), low)
     while at < high:
-        seen, after = _stored_times(ask, group, queue, at, PROBE_MESSAGES)
+        seen, after = stored_times(ask, group, queue, at, PROBE_MESSAGES)
         for offset, stored_ms in seen.items():
             if stored_ms >= ms:
                 return min(offset, high)
@@ -57,7 +57,7 @@ def _search(ask: BrokerCall, queue: QueueKey, ms: int) -> int:
     return ask(broker, call).offset
 
 
-def _stored_times(
+def stored_times(
     ask: BrokerCall, group: str, queue: QueueKey, at: int, count: int
 ) -> tuple[dict[int, int], int]:
     """Stored times in ms by offset of up to `count` messages, and the next offset."""

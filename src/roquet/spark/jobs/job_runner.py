@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from roquet.model.errors import RoquetError
+from roquet.spark.executors import check_workers, parallel_tasks, worker_fault
 from roquet.spark.jobs.task_set import TaskResult, TaskSet, run_in_arrow
-from roquet.spark.session import is_local, session
+from roquet.spark.session import is_connect_url, is_local, session
 from roquet.spark.source.tasks import BrokerUnavailable
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class JobFailed(RoquetError):
 
 def is_session_provided(master: str | None) -> bool:
     """Whether `spark-submit` or Spark Connect provides the session, and with it the Java."""
-    return master is None and any(name in os.environ for name in PROVIDED_BY)
+    if master is not None:
+        return is_connect_url(master)
+    return any(name in os.environ for name in PROVIDED_BY)
 
 
 def spark_for(name: str, master: str | None) -> "SparkSession":
@@ -55,15 +58,32 @@ def spark_for(name: str, master: str | None) -> "SparkSession":
 
 
 def _spark_for(name: str, master: str | None) -> "SparkSession":
-    if is_session_provided(master):
+    if master is None and is_session_provided(None):
         from pyspark.sql import SparkSession
 
         return SparkSession.builder.appName(name).getOrCreate()
     # Spark's own progress bar and its warnings about a laptop would only disturb the job's output.
-    spark = session(name, master or LOCAL, **{"spark.ui.showConsoleProgress": "false"})
-    if is_local(master or LOCAL):  # a cluster's warnings say when no worker has a free core
+    master = master or LOCAL
+    conf = {} if is_connect_url(master) else {"spark.ui.showConsoleProgress": "false"}
+    spark = session(name, master, **conf)
+    if is_local(master):  # a cluster's warnings say when no worker has a free core
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+def ready_cores(spark: "SparkSession") -> int | None:
+    """Number of tasks that the session runs at once, once its workers are known to fit.
+
+    None for a stand-in without a context. Raises ConfigError for workers with other versions,
+    JobFailed when Spark cannot run a task.
+    """
+    try:
+        check_workers(spark)
+        return parallel_tasks(spark)
+    except RoquetError:
+        raise
+    except Exception as error:
+        raise JobFailed(_failure_text(error)) from error
 
 
 def run_task_set(spark: "SparkSession", task_set: TaskSet) -> list[TaskResult]:
@@ -71,6 +91,7 @@ def run_task_set(spark: "SparkSession", task_set: TaskSet) -> list[TaskResult]:
 
     Raises BrokerUnavailable or JobFailed for the first task that failed.
     """
+    ready_cores(spark)
     count = len(task_set)
 
     def work(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -107,6 +128,8 @@ def _failure_text(error: Exception) -> str:
             f"Spark's JVM has ended ({last_line(error)}); start the job again: it continues where "
             "it was"
         )
+    if fault := worker_fault(str(error)):
+        return fault
     return f"the Spark job failed: {last_line(error)}"
 
 

@@ -10,3 +10,7 @@ half_message_refs       where the half messages are
 commit_half_messages    EndTransaction for many half messages
 finish_batch            commits until every row is visible; visibility reads which are
 """
+
+from roquet.spark.versions import require_pyspark
+
+require_pyspark()

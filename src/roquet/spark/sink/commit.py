@@ -6,7 +6,6 @@ from then on every row does, however often drivers are killed.
 
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -22,12 +21,14 @@ from roquet.spark.sink.commit_half_messages import (
     HalfMessageCommitter,
     HalfMessageRef,
 )
-from roquet.spark.sink.commit_records import CommitRecord, CommitRecords
+from roquet.spark.sink.commit_records import CommitRecord, CommitRecords, CommitRecordStore
 from roquet.spark.sink.finish_batch import QUIET_MS, BatchFinisher, refs_at
 from roquet.spark.sink.half_message_refs import concat, from_bytes
 from roquet.spark.sink.options import JOB_PREFIX, SinkOptions
 from roquet.spark.sink.sender import open_connections
 from roquet.spark.sink.visibility import VisibilityReader
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.open_table import table_location
 
 log = logger(__name__)
 
@@ -93,9 +94,15 @@ def roll_back(options: SinkOptions, table: pa.Table) -> None:
             wait(committer.roll_back(halves))
 
 
-def _records(options: SinkOptions) -> CommitRecords:
+def _records(options: SinkOptions) -> CommitRecordStore:
     assert options.commits is not None, "a transaction has a directory for its records"
-    return CommitRecords(Path(options.commits))
+    where = table_location(options.commits)
+    if isinstance(where, ObjectLocation):
+        # Imported here: deltalake is an extra.
+        from roquet.spark.sink.object_commit_records import ObjectCommitRecords
+
+        return ObjectCommitRecords(where)
+    return CommitRecords(where)
 
 
 def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table) -> CommitRecord:
@@ -109,7 +116,9 @@ def commit_record(options: SinkOptions, query: str, batch: int, table: pa.Table)
     return CommitRecord(query, batch, options.group, options.namesrv, ends, table)
 
 
-def _finish_all(records: CommitRecords, options: SinkOptions, pause: Pause, quiet_ms: int) -> None:
+def _finish_all(
+    records: CommitRecordStore, options: SinkOptions, pause: Pause, quiet_ms: int
+) -> None:
     for record in records.open():
         log.warning(
             "batch %d of %s was decided and not finished: finishing it", record.batch, record.query
@@ -118,7 +127,7 @@ def _finish_all(records: CommitRecords, options: SinkOptions, pause: Pause, quie
 
 
 def _finish_one(
-    records: CommitRecords,
+    records: CommitRecordStore,
     record: CommitRecord,
     options: SinkOptions,
     pause: Pause,
@@ -128,7 +137,10 @@ def _finish_one(
 ) -> None:
     topics = record.halves["topic"].unique().to_pylist()
     reader = VisibilityReader(options.namesrv, topics, options.timeout_ms)
-    with open_committer(options, record.group, options.timeout_ms) as (wait, committer):
+    with open_committer(options, record.group, options.timeout_ms, records.check_lock) as (
+        wait,
+        committer,
+    ):
 
         def commit_halves(halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
             return wait(committer.commit(halves))
@@ -140,14 +152,20 @@ def _finish_one(
 
 @contextmanager
 def open_committer(
-    options: SinkOptions, group: str, timeout_ms: int
+    options: SinkOptions,
+    group: str,
+    timeout_ms: int,
+    check_lock: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[Callable[[Coroutine[Any, Any, T]], T], HalfMessageCommitter]]:
-    """A function that waits for the committer's coroutines, and a committer on the shared loop."""
+    """A function that waits for the committer's coroutines, and a committer on the shared loop.
+
+    `check_lock` is called before each commit, and raises when another process may commit.
+    """
     thread = LoopThread.shared()
 
     async def opened() -> tuple[Any, HalfMessageCommitter]:
         pool, routes = open_connections(options)
-        return pool, HalfMessageCommitter(pool, routes, group, timeout_ms, SYSTEM_CLOCK)
+        return pool, HalfMessageCommitter(pool, routes, group, timeout_ms, SYSTEM_CLOCK, check_lock)
 
     pool, committer = thread.wait(opened())
     try:

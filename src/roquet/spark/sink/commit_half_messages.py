@@ -4,7 +4,7 @@ Ordered messages of one queue are ended one after the other, each after the repl
 """
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum, auto
 from typing import Any, Final
@@ -80,13 +80,21 @@ class HalfMessageCommitter:
     """Commits or rolls back half messages; runs on one event loop."""
 
     def __init__(
-        self, pool: ChannelPool, routes: Routes, group: str, timeout_ms: int, clock: Clock
+        self,
+        pool: ChannelPool,
+        routes: Routes,
+        group: str,
+        timeout_ms: int,
+        clock: Clock,
+        check_lock: Callable[[], object] = lambda: None,
     ) -> None:
+        """`check_lock` is called before each commit, and raises when it must not be sent."""
         self._pool = pool
         self._routes = routes
         self._group = group
         self._timeout_ms = timeout_ms
         self._clock = clock
+        self._check_lock = check_lock
 
     async def commit(self, halves: Sequence[HalfMessageRef]) -> dict[int, CommitOutcome]:
         """Commit the half messages; the outcome of each by its number."""
@@ -137,6 +145,7 @@ class HalfMessageCommitter:
         deadline_ms = self._clock.monotonic_ms() + self._timeout_ms
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         while True:
+            self._check_lock()
             try:
                 await self._end_or_resend(half)
             except (CallRefused, ConnectFailed) as error:

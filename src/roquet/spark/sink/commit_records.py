@@ -10,10 +10,10 @@ import fcntl
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import quote, unquote
 
 import msgspec
@@ -55,12 +55,48 @@ class CommitRecord(msgspec.Struct, frozen=True):
         return f"{self.query}/{self.batch}/"
 
 
-class _RecordName(NamedTuple):
-    """The parts of a record's file name; the query is quoted."""
+class RecordName(NamedTuple):
+    """The parts of a record's name."""
 
     query: str
     batch: int
     state: str
+    """`open` or `done`."""
+
+    def __str__(self) -> str:
+        quoted = quote(self.query, safe="").replace(".", "%2E")
+        return f"{quoted}.{self.batch:012d}.{self.state}"
+
+
+class CommitRecordStore(Protocol):
+    """Where the commit records of queries are."""
+
+    def locked(
+        self, timeout_ms: int, pause: Callable[[int], object]
+    ) -> AbstractContextManager[None]:
+        """Exclude other processes that commit; StoreError after the timeout."""
+
+    def check_lock(self) -> None:
+        """Raise RoquetError when another process may commit; call it before each commit."""
+
+    def batches(self) -> dict[str, frozenset[int]]:
+        """Numbers of the decided batches by query."""
+
+    def is_recorded(self, query: str, batch: int) -> bool:
+        """Whether a batch is decided."""
+
+    @property
+    def is_any_open(self) -> bool:
+        """Whether a batch is decided and unfinished; without the lock this may change at once."""
+
+    def open(self) -> list[CommitRecord]:
+        """Decided, unfinished batches in order; call it with the lock."""
+
+    def write(self, record: CommitRecord) -> None:
+        """Decide a batch; UsageError when it is already decided."""
+
+    def done(self, record: CommitRecord, *, forget: bool = False) -> None:
+        """Mark a batch as finished; `forget` it when it cannot be run again."""
 
 
 class CommitRecords:
@@ -81,12 +117,12 @@ class CommitRecords:
             self._tidy()
             yield
 
+    def check_lock(self) -> None:
+        """Do nothing: the lock stays until its process has ended."""
+
     def batches(self) -> dict[str, frozenset[int]]:
         """Numbers of the decided batches by query."""
-        by_query: dict[str, set[int]] = {}
-        for file in self._files():
-            by_query.setdefault(unquote(file.query), set()).add(file.batch)
-        return {query: frozenset(batches) for query, batches in by_query.items()}
+        return batches_by_query(self._files())
 
     def is_recorded(self, query: str, batch: int) -> bool:
         """Whether a batch is decided."""
@@ -101,20 +137,20 @@ class CommitRecords:
         """Decided, unfinished batches in order; call it with the lock."""
         paths = sorted(self._directory.glob("*.open")) if self._directory.is_dir() else []
         # With both files the driver was killed after it had finished the batch.
-        return [_read_record(path) for path in paths if not path.with_suffix(".done").exists()]
+        paths = [path for path in paths if not path.with_suffix(".done").exists()]
+        return [decode_record(path.read_bytes(), path) for path in paths]
 
     def write(self, record: CommitRecord) -> None:
         """Decide a batch; UsageError when it is already decided."""
         self._make()
         if self.is_recorded(record.query, record.batch):
-            raise UsageError(f"batch {record.batch} of {record.query} is committed already")
-        self._publish(self._path(record.query, record.batch, "open"), _encode(record))
+            raise already_decided(record)
+        self._publish(self._path(record.query, record.batch, "open"), encode_record(record))
 
     def done(self, record: CommitRecord, *, forget: bool = False) -> None:
         """Mark a batch as finished; `forget` it when it cannot be run again."""
         if not forget and not self._path(record.query, record.batch, "done").exists():
-            done = json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
-            self._publish(self._path(record.query, record.batch, "done"), done)
+            self._publish(self._path(record.query, record.batch, "done"), done_content(record))
         self._path(record.query, record.batch, "open").unlink(missing_ok=True)
         self._prune(record.query)
         self._sync()
@@ -130,22 +166,15 @@ class CommitRecords:
                 path.unlink(missing_ok=True)
 
     def _prune(self, query: str) -> None:
-        done = sorted(
-            file.batch
-            for file in self._files()
-            if (file.query, file.state) == (_file_name_part(query), "done")
-        )
-        for batch in done[:-DONE_RECORDS_MAX]:
-            self._path(query, batch, "done").unlink(missing_ok=True)
+        for name in superseded(self._files(), query):
+            (self._directory / str(name)).unlink(missing_ok=True)
 
-    def _files(self) -> Iterator[_RecordName]:
-        if self._directory.is_dir():
-            for path in self._directory.iterdir():
-                if match := _NAME.fullmatch(path.name):
-                    yield _RecordName(match["query"], int(match["batch"]), match["state"])
+    def _files(self) -> list[RecordName]:
+        paths = self._directory.iterdir() if self._directory.is_dir() else ()
+        return parse_names(path.name for path in paths)
 
     def _path(self, query: str, batch: int, state: str) -> Path:
-        return self._directory / f"{_file_name_part(query)}.{batch:012d}.{state}"
+        return self._directory / str(RecordName(query, batch, state))
 
     def _make(self) -> None:
         try:
@@ -210,12 +239,40 @@ def _name_it(draft: Path, path: Path) -> None:
         draft.rename(path)
 
 
-def _file_name_part(query: str) -> str:
-    """The name of a query or job, quoted for file names."""
-    return quote(query, safe="").replace(".", "%2E")
+def parse_names(names: Iterable[str]) -> list[RecordName]:
+    """The names of records among other names."""
+    found = filter(None, map(_NAME.fullmatch, names))
+    return [
+        RecordName(unquote(match["query"]), int(match["batch"]), match["state"]) for match in found
+    ]
 
 
-def _encode(record: CommitRecord) -> bytes:
+def batches_by_query(names: Iterable[RecordName]) -> dict[str, frozenset[int]]:
+    """Numbers of batches by query."""
+    by_query: dict[str, set[int]] = {}
+    for name in names:
+        by_query.setdefault(name.query, set()).add(name.batch)
+    return {query: frozenset(batches) for query, batches in by_query.items()}
+
+
+def superseded(names: Iterable[RecordName], query: str) -> list[RecordName]:
+    """The `done` records of a query that are older than its newest DONE_RECORDS_MAX."""
+    done = sorted(name for name in names if (name.query, name.state) == (query, "done"))
+    return done[:-DONE_RECORDS_MAX]
+
+
+def already_decided(record: CommitRecord) -> UsageError:
+    """The error for a batch that is decided twice."""
+    return UsageError(f"batch {record.batch} of {record.query} is committed already")
+
+
+def done_content(record: CommitRecord) -> bytes:
+    """The content of a `done` record."""
+    return json.dumps({"version": VERSION, "rows": record.halves.num_rows}).encode()
+
+
+def encode_record(record: CommitRecord) -> bytes:
+    """The content of an `open` record."""
     facts = {
         "version": VERSION,
         "query": record.query,
@@ -234,9 +291,10 @@ def _facts(table: pa.Table) -> dict[str, Any]:
     return facts
 
 
-def _read_record(path: Path) -> CommitRecord:
+def decode_record(data: bytes, where: object) -> CommitRecord:
+    """The record with this content; RecordError, which says where it lies, for another one."""
     try:
-        table = from_bytes(path.read_bytes())
+        table = from_bytes(data)
         facts = _facts(table)
         return CommitRecord(
             facts["query"], facts["batch"], facts["group"], tuple(facts["namesrv"]), facts["ends"],
@@ -244,6 +302,6 @@ def _read_record(path: Path) -> CommitRecord:
         )  # fmt: skip
     except (RecordError, KeyError, ValueError, TypeError) as error:
         raise RecordError(
-            f"commit record {path} cannot be read ({error}): its batch may be partly committed. "
+            f"commit record {where} cannot be read ({error}): its batch may be partly committed. "
             "Restore the file; or remove it, and look for missing ROQUET_ROW keys in the topic"
         ) from error

@@ -15,6 +15,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
 from roquet.spark.kafka_names import OPTIONS, hint
+from roquet.spark.tables.object_location import PROVIDERS
 
 GROUP: Final = "roquet-spark-sink"
 """The default producer group. Use it for nothing else: brokers would ask other producers of the
@@ -56,7 +57,7 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     transactional: bool = False
     transaction_time_ms: int = TRANSACTION_TIME_MS
     commits: str | None = None
-    """The directory of the commit records."""
+    """The directory of the commit records, or their URL in an object store."""
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions:
@@ -94,8 +95,10 @@ def _beside_checkpoint(checkpoint: str | None) -> str:
 
 
 def _directory(text: str, name: str) -> str:
-    """The path of a directory in this machine's file system; ConfigError for other URLs."""
+    """The path of a directory, or the URL of an object store; ConfigError for other URLs."""
     parts = urlsplit(text.strip())
+    if parts.scheme in PROVIDERS:
+        return text.strip()  # what else has to hold is checked where it is opened
     if parts.scheme and parts.scheme != "file":
         raise ConfigError(
             f"{name}: {text!r} is no directory of this machine: set .option('commits', DIRECTORY) "

@@ -8,3 +8,7 @@ tasks             what one Spark task reads
 preflight         checks before a read begins
 store_files       commit-log files read in place; log_splits cuts them for tasks
 """
+
+from roquet.spark.versions import require_pyspark
+
+require_pyspark()

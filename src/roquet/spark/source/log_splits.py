@@ -9,10 +9,14 @@ import msgspec
 
 from roquet.model.errors import ConfigError
 from roquet.spark.options import SourceOptions
+from roquet.spark.session import cores_of_environment
 from roquet.store.filesystem.files import RealFiles
 
 SPLIT_BYTES_MIN: Final = 16 * 1024 * 1024
 """Fewest bytes of a further task: a task reads them in the time that it takes to start."""
+
+SPLIT_BYTES: Final = 128 * 1024 * 1024
+"""Bytes of a task where the cores of the session are unknown, as in Spark's own file sources."""
 
 NAME_SIZE: Final = 20
 """Digits of a log file's name, which is the position of its first byte."""
@@ -36,8 +40,8 @@ def plan_splits(folder: Path, settings: SourceOptions) -> list[list[LogSplit]]:
     """The log files of a store, cut into splits of about equal size for each task."""
     files = log_files(folder)
     ends = _ends(files)
-    cores = settings.max_partitions or max(settings.min_partitions, os.cpu_count() or 1)
-    size = max(SPLIT_BYTES_MIN, -(-sum(end for end, _ in ends) // max(cores, 1)))
+    total = sum(end for end, _ in ends)
+    size = max(SPLIT_BYTES_MIN, -(-total // _tasks_max(settings, total)))
     tasks: list[list[LogSplit]] = [[]]
     left = size
     for (path, position), (end, until) in zip(files, ends, strict=True):
@@ -53,6 +57,14 @@ def plan_splits(folder: Path, settings: SourceOptions) -> list[list[LogSplit]]:
                 tasks.append([])
                 left = size
     return [splits for splits in tasks if splits]
+
+
+def _tasks_max(settings: SourceOptions, total: int) -> int:
+    """The most tasks: those of the settings, one for each core, or by size for unknown cores."""
+    if settings.max_partitions:
+        return settings.max_partitions
+    cores = cores_of_environment() or max(os.cpu_count() or 1, -(-total // SPLIT_BYTES))
+    return max(settings.min_partitions, cores)
 
 
 def log_files(folder: Path) -> list[tuple[Path, int]]:

@@ -26,6 +26,10 @@ PARTITION_ROWS_MIN: Final = 10_000
 """Fewest rows for a further partition: a task reads them in the time that it takes to start."""
 
 
+TASK_ROWS: Final = 500_000
+"""Rows of a task where the cores are unknown: it reads them in ten times what its start takes."""
+
+
 def checked_range(
     start: QueueOffsets, end: QueueOffsets, latest: QueueOffsets
 ) -> list[OffsetRange]:
@@ -178,6 +182,14 @@ def _shares(rows: Sequence[int], rows_max: int) -> list[int]:
         shares.append((before + count) * left // total - before * left // total)
         before += count
     return shares
+
+
+def tasks_max(rows: int, here: int) -> int:
+    """The most tasks for so many rows where only the cores of the driver's machine are known.
+
+    A cluster may have more: a batch too large for these cores is cut by size.
+    """
+    return max(1, here, -(-rows // TASK_ROWS))
 
 
 def partition_count(rows: int, least: int, most: int, rows_max: int | None = None) -> int:

@@ -128,6 +128,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """One batch, distributed over tasks."""
+        return self.tasks(start, end)
+
+    def tasks(
+        self, start: dict[str, Any], end: dict[str, Any], cores: int | None = None
+    ) -> Sequence[InputPartition]:
+        """One batch, distributed over tasks for so many cores."""
         before, after = (
             queue_offsets.offsets_of_checkpoint(saved, self._is_read) for saved in (start, end)
         )
@@ -135,7 +141,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             queue_offsets.ranges(before, after), queue_offsets.topic_ids_of_checkpoint(end)
         )
         watcher = self._watcher
-        return plan_tasks(self._settings, ranges, watcher.addresses, watcher.replicas)
+        return plan_tasks(self._settings, ranges, watcher.addresses, watcher.replicas, cores)
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         """The messages of one task."""

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from roquet.model.errors import CallError, CallRefused, RoquetError
+from roquet import __version__
+from roquet.model.errors import CallError, CallRefused, ConfigError, RoquetError
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
+from roquet.spark.session import cores_of_environment
 from roquet.spark.source import plan
 
 if TYPE_CHECKING:
@@ -28,6 +30,8 @@ class ReadTask(InputPartition):
         super().__init__(tuple(ranges))
         self.addresses = dict(addresses)
         self.replicas = {broker: dict(members) for broker, members in replicas.items()}
+        self.roquet = __version__
+        """The version that planned the task."""
 
 
 def plan_tasks(
@@ -35,13 +39,17 @@ def plan_tasks(
     ranges: Sequence[OffsetRange],
     addresses: Mapping[str, str],
     replicas: Mapping[str, Mapping[int, str]] = MappingProxyType({}),
+    cores: int | None = None,
 ) -> list[ReadTask]:
     """The ranges distributed over tasks, at most one for each core or `max_partitions`.
 
-    There are more only where a task would exceed `max_records_per_partition`.
+    There are more only where a task would exceed `max_records_per_partition`. `cores` are those of
+    the session's executors; None where the caller cannot ask, as in the process in which Spark
+    plans a source.
     """
-    most = settings.max_partitions or max(settings.min_partitions, cpu_count() or 1)
     rows, rows_max = sum(map(len, ranges)), settings.max_records_per_partition
+    most = cores or cores_of_environment() or plan.tasks_max(rows, cpu_count() or 1)
+    most = settings.max_partitions or max(settings.min_partitions, most)
     count = plan.partition_count(rows, settings.min_partitions, most, rows_max)
     return [ReadTask(part, addresses, replicas) for part in plan.pack(ranges, count)]
 
@@ -55,6 +63,7 @@ def read_task(
     from roquet.spark.cluster.range_reader import RangeReader
 
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
+        _check_planner(partition.roquet)
         cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
         try:
             yield from RangeReader(cluster, columns).batches(partition.value)
@@ -62,6 +71,15 @@ def read_task(
             raise
         except CallError as error:
             raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
+
+
+def _check_planner(version: str) -> None:
+    """Raise ConfigError unless the driver's Roquet is this worker's."""
+    if version != __version__:
+        raise ConfigError(
+            f"this worker has Roquet {__version__}, and the driver that planned its task has "
+            f"{version}: install the same on both"
+        )
 
 
 class BrokerUnavailable(RoquetError):

@@ -12,8 +12,9 @@ and names its attempt.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import date
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 import pyarrow as pa
@@ -23,16 +24,25 @@ from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
-from roquet.spark.tables.delta_storage import LOG, check_free, explained_log, log_options
+from roquet.spark.tables import delta_actions, delta_columns
+from roquet.spark.tables.body_columns import BodyField
+from roquet.spark.tables.delta_storage import (
+    LOG,
+    check_free,
+    check_installed,
+    check_plain_files,
+    explained_log,
+    log_options,
+)
 from roquet.spark.tables.disk import Disk, sync
 from roquet.spark.tables.object_location import StagingDirectory, TableLocation
 from roquet.spark.tables.object_staging import ObjectStaging
 from roquet.spark.tables.object_store import explanation
-from roquet.spark.tables.partitioning import NO_DAY, schema_of
 from roquet.spark.tables.staging import Staging, check_target
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
+    ExpiredVersions,
     StagingArea,
     TableCommit,
     TableState,
@@ -43,12 +53,13 @@ from roquet.spark.tables.table import (
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
-    from deltalake.transaction import AddAction, RemoveAction
 
 log = logger(__name__)
 
 TRIES: Final = 20
 """Attempts to add an entry while other writers add theirs."""
+
+HOUR_MS: Final = 3_600_000
 
 HISTORY_MAX: Final = 100
 """Newest log entries that are searched for our last one, which lists the queues."""
@@ -111,10 +122,11 @@ class DeltaTable:
         self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
-        """The files that the log names."""
+        """The files that the log names; ConfigError where another writer keeps rows otherwise."""
         self._update()
+        check_plain_files(self._log, self._root)
         actions = pa.table(self._log.get_add_actions(flatten=True)).to_pylist()
-        return [_file_of(action) for action in actions]
+        return [delta_actions.file_of(action) for action in actions]
 
     def path(self, file: DataFile) -> str:
         """The path or URL of one of the files."""
@@ -131,6 +143,30 @@ class DeltaTable:
     def clean(self) -> int:
         """Remove files that no version of the table names and no commit can name any more."""
         return self._staging.clean(self._all_named)
+
+    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
+        """Remove files that no version of the table has had since this time (a vacuum)."""
+        self._update()
+        hours = max(0, SYSTEM_CLOCK.now_ms() - before_ms) // HOUR_MS
+        with explained_log(self._root):
+            removed = self._log.vacuum(hours, is_preview, enforce_retention_duration=False)
+        first = self._log.version() + 1
+        self._update()
+        self._keep(first)
+        return ExpiredVersions(files=len(removed))
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table's schema."""
+        self._update()
+        return delta_columns.body_fields(self._log) if self.identity.body_format else ()
+
+    def add_body_fields(self, fields: Iterable[BodyField]) -> None:
+        """Add columns for these fields, unless they are there."""
+        first = self._log.version() + 1
+        with explained_log(self._root):
+            delta_columns.add_body_fields(self._log, [*fields], self._root)
+        self._update()
+        self._keep(first)
 
     def close(self) -> None:
         """Release the lock of a directory, the mark of a run in an object store."""
@@ -149,7 +185,7 @@ class DeltaTable:
 
         options = log_options(self._root)
         if not Log.is_deltatable(str(self._root), options):
-            identity = agree_identity(wanted, None, self._root)
+            identity = self._agree(wanted, None)
             try:
                 return self._made(identity), identity
             except (OSError, DeltaError):
@@ -157,20 +193,37 @@ class DeltaTable:
                 if isinstance(self._root, Path) or not Log.is_deltatable(self._root.url, options):
                     raise
         log = Log(str(self._root), storage_options=options)
-        return log, agree_identity(wanted, identity_of(log, self._root), self._root)
+        check_plain_files(log, self._root)
+        return log, self._agree(wanted, log)
+
+    def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
+        """The identity of the table; None is one that is to be created."""
+        existing = None if log is None else identity_of(log, self._root)
+        return agree_identity(wanted, existing, self._root)
+
+    def _description(self, identity: ArchiveIdentity) -> Mapping[str, object]:
+        """The description of a new table, as JSON."""
+        return {"roquet": identity}
+
+    def _schema(self, identity: ArchiveIdentity) -> pa.Schema:
+        """The columns of a new table, those of its partitions among them."""
+        return delta_columns.table_schema(identity)
+
+    def _partition_columns(self, identity: ArchiveIdentity) -> list[str]:
+        """The names of the columns by which the table is partitioned."""
+        return delta_columns.partition_columns(identity)
 
     def _made(self, identity: ArchiveIdentity) -> "Log":
         from deltalake import DeltaTable as Log
         from deltalake import Schema
 
-        columns = schema_of(identity.columns).append(pa.field("day", pa.date32()))
         return Log.create(
             str(self._root),
-            Schema.from_arrow(columns),
+            Schema.from_arrow(self._schema(identity)),
             mode="error",
-            partition_by=["day"],
+            partition_by=self._partition_columns(identity),
             name=identity.topic,
-            description=msgspec.json.encode({"roquet": identity}).decode(),
+            description=msgspec.json.encode(self._description(identity)).decode(),
             storage_options=log_options(self._root),
         )
 
@@ -194,8 +247,7 @@ class DeltaTable:
                 raise explanation(error, self._root) from error
             return True
         self._update()
-        if isinstance(self._root, Path):
-            self._keep(self._root / LOG)
+        self._keep(self._log.version())
         return True
 
     def _is_entered(self, commit: TableCommit) -> bool:
@@ -213,6 +265,9 @@ class DeltaTable:
         after = from_json(commit.after)
         marks = [Transaction(self._app(queue), offset) for queue, offset in sorted(after.items())]
         marks.append(Transaction(self._app(), commit.number))
+        if commit.retired_before:
+            retired = date.fromisoformat(commit.retired_before).toordinal()
+            marks.append(Transaction(retired_app(self.identity.topic), retired))
         for broker, topic_id in sorted(commit.topic_ids.items()):
             if (number := to_number(topic_id)) is not None:
                 marks.append(Transaction(f"{self._app()}/{broker}", number))
@@ -228,16 +283,20 @@ class DeltaTable:
             app_transactions=marks,
         )
         self._log.create_write_transaction(
-            self._actions(commit),
+            delta_actions.actions(commit, SYSTEM_CLOCK.now_ms()),
             "append",
             self._log.schema(),
-            partition_by=["day"],
+            partition_by=self._partition_columns(self.identity),
             commit_properties=properties,
         )
 
-    def _keep(self, entries: Path) -> None:
-        """Make the newest entry durable; deltalake does not sync files."""
-        sync(entries / f"{self._log.version():020}.json")
+    def _keep(self, first: int) -> None:
+        """Make the entries from this version on durable; deltalake does not sync files."""
+        if not isinstance(self._root, Path):
+            return
+        entries = self._root / LOG
+        for version in range(first, self._log.version() + 1):
+            sync(entries / f"{version:020}.json")
         self._disk.sync(entries)
 
     def _paths(self) -> set[str]:
@@ -255,18 +314,6 @@ class DeltaTable:
                 retention_hours=0, dry_run=True, enforce_retention_duration=False
             )
         return {*actions["path"].to_pylist(), *removed}
-
-    def _actions(self, commit: TableCommit) -> "list[AddAction | RemoveAction]":
-        from deltalake.transaction import RemoveAction
-
-        now_ms, is_news = SYSTEM_CLOCK.now_ms(), not commit.removed
-        return [
-            *(_added(file, now_ms, is_news=is_news) for file in commit.added),
-            *(
-                RemoveAction(file.path, is_news, now_ms, file.size, _partition(file))
-                for file in commit.removed
-            ),
-        ]
 
     def _number(self) -> int:
         return self._log.transaction_version(self._app()) or 0
@@ -290,12 +337,9 @@ def topic_ids(log: "Log", topic: str, queues: Iterable[QueueKey]) -> Mapping[str
     return {broker: from_number(number) for broker, number in numbers.items() if number is not None}
 
 
-def check_installed() -> None:
-    """Raise ConfigError, with the command to install it, without deltalake."""
-    try:
-        import deltalake  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
+def retired_app(topic: str) -> str:
+    """The application of the first day that stays, as an ordinal; no broker can have its name."""
+    return f"roquet-retired/{topic}"
 
 
 def identity_of(log: "Log", root: TableLocation) -> ArchiveIdentity:
@@ -311,33 +355,6 @@ class _Note(msgspec.Struct):
     """A table's description."""
 
     roquet: ArchiveIdentity
-
-
-def _partition(file: DataFile) -> dict[str, str | None]:
-    return {"day": None if file.day == NO_DAY else file.day}
-
-
-def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
-    from deltalake.transaction import AddAction
-
-    stats: Mapping[str, Any] = {
-        "numRecords": file.rows,
-        "minValues": file.least,
-        "maxValues": file.most,
-        "nullCount": {},
-    }
-    text = msgspec.json.encode(stats).decode()
-    return AddAction(file.path, file.size, _partition(file), now_ms, is_news, text)
-
-
-def _file_of(action: Mapping[str, Any]) -> DataFile:
-    day = action["partition.day"]
-    return DataFile(
-        name=Path(action["path"]).name,
-        day=NO_DAY if day is None else str(day),
-        rows=action["num_records"],
-        size=action["size_bytes"],
-    )
 
 
 def _staging_area(root: TableLocation, disk: Disk) -> StagingArea:

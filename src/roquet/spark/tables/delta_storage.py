@@ -4,11 +4,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.object_location import ENDPOINT, OPTIONS, ObjectLocation, TableLocation
+from roquet.spark.tables.object_location import ENDPOINT, S3, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
 
 SAFE_COMMITS: Final[Mapping[str, str]] = MappingProxyType(
     {"AWS_CONDITIONAL_PUT": "etag", "AWS_S3_ALLOW_UNSAFE_RENAME": "false"}
@@ -19,14 +22,24 @@ the log entry of another."""
 LOG: Final = "_delta_log"
 
 
+def check_installed() -> None:
+    """Raise ConfigError, with the command to install it, without deltalake."""
+    try:
+        import deltalake  # noqa: F401
+    except ImportError as error:
+        raise ConfigError("Delta tables need deltalake: pip install 'roquet[delta]'") from error
+
+
 def log_options(location: TableLocation) -> dict[str, str] | None:
     """Storage options for deltalake, which finds credentials in the environment itself."""
     if isinstance(location, Path):
         return None
+    if location.provider is not S3:
+        return dict(location.options)  # conditional requests are the only ones that it makes there
     options = {**location.options, **SAFE_COMMITS}
     if ENDPOINT in options:
         # deltalake adds all names of the environment, and takes any one of those that are set.
-        options |= dict.fromkeys(OPTIONS[ENDPOINT], options[ENDPOINT])
+        options |= dict.fromkeys(S3.options[ENDPOINT], options[ENDPOINT])
     return options
 
 
@@ -41,6 +54,27 @@ def check_free(location: ObjectLocation) -> None:
     if names and LOG not in names:
         raise ConfigError(
             f"{location} is not empty and no archive of kind delta: give another path"
+        )
+
+
+def check_plain_files(log: "Log", where: TableLocation) -> None:
+    """Raise ConfigError unless the rows of a table are those of its files, under their own names.
+
+    Archives are read and merged file by file, as any reader of Parquet would: a deletion vector
+    says which rows of a file do not count, and column mapping gives columns other names there.
+    """
+    mode = log.metadata().configuration.get("delta.columnMapping.mode", "none")
+    if mode.lower() != "none":
+        raise ConfigError(
+            f"{where} maps its columns to other names in its files (delta.columnMapping.mode is "
+            f"{mode}): copy it to a table without column mapping"
+        )
+    if "deletionVectors" not in (log.protocol().reader_features or ()):
+        return
+    if any(batch.num_rows for batch in log.deletion_vectors()):
+        raise ConfigError(
+            f"{where} has deletion vectors, so its files hold rows that were deleted: write them "
+            "anew (REORG TABLE … APPLY (PURGE)), and start again"
         )
 
 

@@ -50,7 +50,9 @@ CLEANED: Final = "_roquet/cleaned"
 NOW: Final = "_roquet/now"
 """Uploaded again and again: it tells the store's time."""
 
-OWN_FILE: Final = re.compile(rf"day=[^/]+/{PREFIX}[0-9a-f]{{32}}\.parquet")
+OWN_FILE: Final = re.compile(
+    rf"(?:day|bucket)=[^/]+/(?:\w+=[^/]+/)*{PREFIX}[0-9a-f]{{32}}\.parquet"
+)
 """The paths of files that archives write; no others are ever removed."""
 
 
@@ -109,7 +111,7 @@ class ObjectStaging:
         self._is_stamped = bool(stamps)
         if not marks and not stamps:
             return False
-        now_ms = self._now_ms()
+        now_ms = self._store.now_ms(NOW)
         return bool(_older(marks, now_ms - MARK_MS_MAX) or _older(stamps, now_ms - CLEAN_MS))
 
     def clean(self, named: Callable[[], Collection[str]]) -> int:
@@ -118,7 +120,7 @@ class ObjectStaging:
         `named` gives the paths in all versions of the table. It is called after the files have been
         listed, so that it knows what has been committed meanwhile.
         """
-        now_ms = self._now_ms()
+        now_ms = self._store.now_ms(NOW)
         old_ms = now_ms - ORPHAN_MS
         marks = _older(self._notes()[0], now_ms - MARK_MS_MAX)
         old = [
@@ -156,14 +158,6 @@ class ObjectStaging:
         files = self._store.files("_roquet")
         marks = [file for file in files if file.path.startswith(f"{RUNS}/")]
         return marks, [file for file in files if file.path == CLEANED]
-
-    def _now_ms(self) -> int:
-        """The time by the store's clock: that of an object just uploaded."""
-        self._store.put(NOW, b"{}")
-        now_ms = self._store.modified_ms(NOW)
-        if now_ms is None:
-            raise RoquetError(f"{self._location}: an object just uploaded is gone; start again")
-        return now_ms
 
 
 def _older(files: Iterable[StoredObject], ms: int) -> list[str]:

@@ -4,35 +4,69 @@ Every Spark worker has pyarrow, so nothing more has to be installed there. Error
 become one sentence that says what to check.
 """
 
+import mimetypes
 import re
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import urlsplit
 
+import pyarrow as pa
 import pyarrow.fs as pafs
+import pyarrow.parquet as pq
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.tables.cloud_file_systems import azure_file_system, google_file_system
 from roquet.spark.tables.object_location import (
-    CREDENTIALS,
+    AZURE,
     ENDPOINT,
+    GOOGLE,
     REGION,
+    S3,
     ObjectLocation,
     is_object_url,
+    key_of,
+    provider_of,
 )
 
 ATTEMPTS: Final = 5
 """Tries of one request, with growing pauses, while a store answers 500 or 503 or not at all."""
 
+SPOOL_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of a file to be uploaded that wait in memory; more wait in a temporary file."""
+
+READERS: Final = 8
+"""Files that are read at the same time."""
+
+REASON_MAX: Final = 300
+"""Characters of an error's own text that are repeated."""
+
+COPY_BYTES: Final = 1024 * 1024
+"""Bytes that are handed to an upload at a time."""
+
+EXPIRED: Final = ("ExpiredToken", "EXPIRED_TOKEN", "TokenRefreshRequired", "RequestExpired")
 FORBIDDEN: Final = (
     *("ACCESS_DENIED", "AccessDenied", "INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId"),
-    *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken"),
-    *("EXPIRED_TOKEN", "INVALID_CLIENT_TOKEN_ID"),
+    *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "InvalidToken"),
+    *("INVALID_CLIENT_TOKEN_ID", "AuthenticationFailed", "AuthorizationFailure"),
+    *("AuthorizationPermissionMismatch", "PERMISSION_DENIED", "UNAUTHENTICATED"),
 )
-MISSING: Final = ("NO_SUCH_BUCKET", "NoSuchBucket")
-ELSEWHERE: Final = ("PermanentRedirect", "AuthorizationHeaderMalformed", "HTTP status 301", " 301 ")
+MISSING: Final = (
+    *("NO_SUCH_BUCKET", "NoSuchBucket", "ContainerNotFound", "FilesystemNotFound"),
+    "The specified bucket does not exist",
+)
+ELSEWHERE: Final = (
+    "PermanentRedirect",
+    "AuthorizationHeaderMalformed",
+    "HTTP status 301",
+    " 301 ",
+    "incorrectly configured region",
+)
 UNREACHABLE: Final = (
     *("NETWORK_CONNECTION", "error sending request"),
     *("Connection refused", "dns error"),
@@ -60,7 +94,7 @@ class ObjectStore:
 
     def __init__(self, location: ObjectLocation) -> None:
         self.location = location
-        self._files = file_system(location.options)
+        self._files = file_system(location.url, location.options)
 
     def check_bucket(self) -> None:
         """Raise ConfigError without the bucket, StorageFailed when it cannot be read."""
@@ -78,8 +112,40 @@ class ObjectStore:
 
     def put(self, path: str, data: bytes) -> None:
         """Upload a small file, replacing an older one."""
-        with explained(self.location), self._files.open_output_stream(self._key(path)) as stream:
+        kind = {"Content-Type": mimetypes.guess_type(path)[0] or "application/octet-stream"}
+        with (
+            explained(self.location),
+            self._files.open_output_stream(self._key(path), metadata=kind) as stream,
+        ):
             stream.write(data)
+
+    @contextmanager
+    def writer(self, path: str) -> Iterator[BinaryIO]:
+        """A stream for a file of any size, which is uploaded after a block without errors.
+
+        The bytes wait on this machine: pyarrow can end an upload, but not give it up.
+        """
+        with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
+            yield cast("BinaryIO", spool)
+            spool.seek(0)
+            with explained(self.location), self.create(path) as stream:
+                shutil.copyfileobj(spool, stream, COPY_BYTES)
+
+    def rows(
+        self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None
+    ) -> pa.Table:
+        """The rows of Parquet files; all columns by default."""
+        names = list(columns or schema.names)
+        if not paths:
+            return schema.empty_table().select(names)
+        wanted = pa.schema([schema.field(name) for name in names])
+
+        def read(path: str) -> pa.Table:
+            with self._files.open_input_file(self._key(path)) as file:
+                return pq.read_table(file, columns=names).select(names).cast(wanted)
+
+        with explained(self.location), ThreadPoolExecutor(READERS) as readers:
+            return pa.concat_tables(readers.map(read, paths))
 
     def remove(self, path: str) -> None:
         """Remove a file if it exists."""
@@ -102,11 +168,27 @@ class ObjectStore:
             if info.type == pafs.FileType.File
         ]
 
+    def list_directory(self, directory: str) -> list[str]:
+        """The sorted paths of the files of one directory; empty when there is none."""
+        return sorted(file.path for file in self.files(directory, recursive=False))
+
     def modified_ms(self, path: str) -> int | None:
         """When a file was uploaded, by the store's clock; None when it is not there."""
         with explained(self.location):
             info = self._files.get_file_info(self._key(path))
         return info.mtime_ns // 1_000_000 if info.type == pafs.FileType.File else None
+
+    def now_ms(self, path: str) -> int:
+        """The time by the store's clock: that of a file just uploaded under this path."""
+        self.put(path, b"{}")
+        now_ms = self.modified_ms(path)
+        if now_ms is None:
+            raise StorageFailed(f"{self.location}: an object just uploaded is gone; start again")
+        return now_ms
+
+    def address(self, path: str) -> str:
+        """The URL of a file."""
+        return self.location.file(path)
 
     def names(self) -> set[str]:
         """The names directly below the location: of files and directories."""
@@ -118,9 +200,12 @@ class ObjectStore:
         return f"{self.location.key}/{path}"
 
 
-def file_system(options: Mapping[str, str]) -> Any:
-    """The file system of an object store with these options, one for a process."""
-    return s3_file_system(tuple(sorted(options.items())))
+def file_system(url: str, options: Mapping[str, str]) -> Any:
+    """The file system of the store of a URL with these options, one for a process."""
+    provider, sorted_options = provider_of(url), tuple(sorted(options.items()))
+    if provider is AZURE:
+        return azure_file_system(sorted_options)
+    return google_file_system() if provider is GOOGLE else s3_file_system(sorted_options)
 
 
 @lru_cache(maxsize=8)
@@ -145,14 +230,14 @@ def open_source(path: str | Path, storage: Mapping[str, str]) -> Any:
     if not is_object_url(str(path)):
         return path
     with explained(ObjectLocation(str(path), storage)):
-        return file_system(storage).open_input_file(_key_of(path))
+        return file_system(str(path), storage).open_input_file(key_of(str(path)))
 
 
 def dataset_source(path: str, storage: Mapping[str, str]) -> tuple[str, Any]:
     """A data file for pyarrow's datasets: its path, and its file system if it is an object."""
     if not is_object_url(path):
         return path, None
-    return _key_of(path), file_system(storage)
+    return key_of(path), file_system(path, storage)
 
 
 def file_sizes(paths: Sequence[str], storage: Mapping[str, str]) -> list[int]:
@@ -160,7 +245,8 @@ def file_sizes(paths: Sequence[str], storage: Mapping[str, str]) -> list[int]:
     if not paths or not is_object_url(paths[0]):
         return [Path(path).stat().st_size for path in paths]
     with explained(ObjectLocation(paths[0], storage)):
-        found = file_system(storage).get_file_info([_key_of(path) for path in paths])
+        files = file_system(paths[0], storage)
+        found = files.get_file_info([key_of(path) for path in paths])
     for info, path in zip(found, paths, strict=True):
         if info.type != pafs.FileType.File:
             raise FileNotFoundError(2, "no such object", path)
@@ -183,37 +269,67 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
     text = str(error)
     if any(mark in text for mark in MISSING):
         return ConfigError(missing_bucket_text(location))
-    if any(mark in text for mark in FORBIDDEN) or re.search(r"(?<![-/\w])403\b", text):
-        return StorageFailed(
-            f"{location.server} refuses access to {location}: check {', '.join(CREDENTIALS[:3])} "
-            "of the driver and the workers, and what they may do in the bucket"
-        )
-    if any(mark in text for mark in ELSEWHERE):
-        return StorageFailed(
-            f"bucket {location.bucket} is in another region than "
-            f"{location.options.get(REGION, 'us-east-1')}: set {REGION} to its own"
-        )
+    for marks, pattern, sentence in _CAUSES:
+        if any(mark in text for mark in marks) or (pattern and re.search(pattern, text)):
+            return StorageFailed(sentence(location))
+    lines = [line.strip(" \N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}") for line in
+             _COLOUR.sub("", text).splitlines()]  # fmt: skip
+    reason = ": ".join(filter(None, lines))[:REASON_MAX] or type(error).__name__
+    return StorageFailed(f"{location}: {reason}")
+
+
+def _expired_text(location: ObjectLocation) -> str:
+    return (
+        f"the credentials for {location} have expired: renew "
+        f"{location.provider.credentials_text} of the driver and the workers, and start again"
+    )
+
+
+def _forbidden_text(location: ObjectLocation) -> str:
+    provider = location.provider
+    return (
+        f"{location.server} refuses access to {location}: check {provider.credentials_text} "
+        f"of the driver and the workers, and what they may do in the {provider.bucket_word}"
+    )
+
+
+def _elsewhere_text(location: ObjectLocation) -> str:
+    return (
+        f"bucket {location.bucket} is in another region than "
+        f"{location.options.get(REGION, 'us-east-1')}: set {REGION} to its own"
+    )
+
+
+def _untrusted_text(location: ObjectLocation) -> str:
+    return (
+        f"{location.server} has no certificate that is trusted here, for {location}: check "
+        f"{ENDPOINT} and the certificates of this machine"
+    )
+
+
+def _unreachable_text(location: ObjectLocation) -> str:
+    return f"{location.server} cannot be reached for {location}: check {ENDPOINT} and the network"
+
+
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+"""Escapes in the texts of deltalake."""
+
+_CAUSES: Final = (
+    (EXPIRED, None, _expired_text),
+    (FORBIDDEN, r"(?<![-/\w])403\b", _forbidden_text),
+    (ELSEWHERE, None, _elsewhere_text),
     # curl's 35, 58, 60 and 77 are about TLS.
-    if any(mark in text for mark in UNTRUSTED) or re.search(r"curlCode: (35|58|60|77)\b", text):
-        return StorageFailed(
-            f"{location.server} has no certificate that is trusted here, for {location}: check "
-            f"{ENDPOINT} and the certificates of this machine"
-        )
-    if any(mark in text for mark in UNREACHABLE):
-        return StorageFailed(
-            f"{location.server} cannot be reached for {location}: check {ENDPOINT} and the network"
-        )
-    line = text.strip().splitlines()[0] if text.strip() else type(error).__name__
-    return StorageFailed(f"{location}: {line}")
+    (UNTRUSTED, r"curlCode: (35|58|60|77)\b", _untrusted_text),
+    (UNREACHABLE, None, _unreachable_text),
+)
+"""Parts of an error's text, a pattern of it, and the sentence about it; the first one counts."""
 
 
 def missing_bucket_text(location: ObjectLocation) -> str:
     """The sentence about a bucket that does not exist."""
+    word = location.provider.bucket_word
+    hint = f" and {ENDPOINT}" if location.provider is S3 else ""
     return (
-        f"there is no bucket {location.bucket!r} at {location.server}: create it, or check the "
-        f"name and {ENDPOINT}"
+        f"there is no {word} {location.bucket!r} at {location.server}: create it, or check the "
+        f"name{hint}"
     )
-
-
-def _key_of(path: str | Path) -> str:
-    return str(path).partition("://")[2]

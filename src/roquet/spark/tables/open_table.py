@@ -9,13 +9,19 @@ from urllib.request import url2pathname
 
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
-from roquet.spark.tables.object_location import TableLocation, is_object_url, parse_location
+from roquet.spark.tables.object_location import (
+    S3,
+    ObjectLocation,
+    TableLocation,
+    is_object_url,
+    parse_location,
+)
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable
 
 KINDS: Final = ("parquet", "delta", "iceberg")
 
 OBJECT_STORE_KINDS: Final = ("delta", "iceberg")
-"""Kinds whose commits need no renames and no locks."""
+"""Kinds whose commits need no renames and no locks; each store has those of `kinds_in`."""
 
 
 def open_table(
@@ -37,6 +43,16 @@ def open_table(
         raise ConfigError(f"no kind of table {kind!r}{suggest(kind, KINDS)}")
     if kind != "iceberg" and (name or catalog):
         raise ConfigError(f"a name and a catalog are for Iceberg tables, not for {kind}")
+    if kind != "iceberg" and "bucket" in wanted.partition_by.lower():
+        raise ConfigError(
+            f"--partition-by {wanted.partition_by}: {kind} tables have no buckets; use day or "
+            "hour, or --kind iceberg"
+        )
+    if kind == "parquet" and wanted.body_format:
+        raise ConfigError(
+            "--body-format: a directory of Parquet files has no schema that columns could be added "
+            "to; use --kind delta or iceberg"
+        )
     # Each imports what it needs: deltalake and pyiceberg are extras.
     if kind == "delta":
         from roquet.spark.tables.delta import DeltaTable
@@ -46,6 +62,7 @@ def open_table(
         from roquet.spark.tables.iceberg import IcebergTable
 
         root = table_location(target, storage)
+        check_kind(root, kind)
         return IcebergTable(root, wanted, name=name, catalog=catalog)
     _check_is_directory(kind, target, storage)
     from roquet.spark.tables.parquet import ParquetTable
@@ -66,6 +83,20 @@ def table_location(target: str, storage: Mapping[str, str] = {}) -> TableLocatio
     return directory(target)
 
 
+def kinds_in(location: ObjectLocation) -> tuple[str, ...]:
+    """Kinds of tables that may lie in an object store."""
+    return OBJECT_STORE_KINDS if location.provider is S3 else ("delta",)
+
+
+def check_kind(location: TableLocation, kind: str) -> None:
+    """Raise ConfigError for a kind that cannot lie in an object store."""
+    if isinstance(location, ObjectLocation) and kind not in (kinds := kinds_in(location)):
+        raise ConfigError(
+            f"{location}: tables in {location.provider.scheme}:// are of kind "
+            f"{' or '.join(kinds)}, not {kind}"
+        )
+
+
 def directory(target: str) -> Path:
     """The absolute directory of a path or a file URL; ConfigError for other URLs."""
     if is_object_url(target):
@@ -81,9 +112,9 @@ def directory(target: str) -> Path:
 def _check_is_directory(kind: str, target: str, storage: Mapping[str, str]) -> None:
     """ConfigError, which names the kinds that can, for a kind that cannot lie in object stores."""
     if is_object_url(target):
-        location = table_location(target, storage)
+        location = parse_location(target, storage, os.environ)
         raise ConfigError(
             f"{location}: a table of kind {kind} needs the renames and locks of a directory; in an "
-            f"object store use --kind {' or '.join(OBJECT_STORE_KINDS)}"
+            f"object store use --kind {' or '.join(kinds_in(location))}"
         )
     table_location(target, storage)

@@ -9,6 +9,7 @@ from roquet.model.errors import RoquetError
 from roquet.spark.tables.disk import sync
 from roquet.spark.tables.object_location import ObjectDirectory, StagingDirectory
 from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.partition_scheme import Partition
 
 PREFIX: Final = "roquet-"
 """Prefix of the file names of archives."""
@@ -48,8 +49,8 @@ class LocalFile:
 class UploadedFile:
     """A file of an object store, under the name that a commit may give it."""
 
-    def __init__(self, directory: ObjectDirectory, day: str, name: str) -> None:
-        self.name, self._path = name, data_path(day, name)
+    def __init__(self, directory: ObjectDirectory, path: str) -> None:
+        self.name, self._path = path.rpartition("/")[2], path
         self._store = ObjectStore(directory.location)
         self.stream = self._store.create(self._path)
 
@@ -65,17 +66,17 @@ class UploadedFile:
             self._store.remove(self._path)
 
 
-def new_file(directory: StagingDirectory, day: str) -> OutputFile:
-    """A new file with a name of its own, for rows of one day."""
+def new_file(directory: StagingDirectory, day: str, within: str = "") -> OutputFile:
+    """A new file with a name of its own, for rows of one day, or of a partition within it."""
     name = f"{PREFIX}{uuid4().hex}.parquet"
     if isinstance(directory, Path):
         return LocalFile(directory, name)
-    return UploadedFile(directory, day, name)
+    return UploadedFile(directory, data_path(day, name, within))
 
 
-def data_path(day: str, name: str) -> str:
+def data_path(day: str, name: str, within: str = "") -> str:
     """The path of a file relative to its table."""
-    return f"day={day}/{name}"
+    return f"{Partition(day, within).path}/{name}"
 
 
 def make_durable(directory: StagingDirectory) -> None:
@@ -84,8 +85,8 @@ def make_durable(directory: StagingDirectory) -> None:
         sync(directory)
 
 
-def remove_file(directory: StagingDirectory, day: str, name: str) -> None:
+def remove_file(directory: StagingDirectory, day: str, name: str, within: str = "") -> None:
     """Remove a completed file of an attempt that failed, where no one else removes it."""
     if not isinstance(directory, Path):
         with suppress(OSError, RoquetError):
-            ObjectStore(directory.location).remove(data_path(day, name))
+            ObjectStore(directory.location).remove(data_path(day, name, within))

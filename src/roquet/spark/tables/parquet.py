@@ -16,12 +16,16 @@ from typing import Final, Self
 import msgspec
 import pyarrow.parquet as pq
 
+from roquet.model.errors import ConfigError
 from roquet.spark.queue_offsets import QueueKey, from_json
+from roquet.spark.tables.body_columns import BodyField
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.partition_scheme import place_of
 from roquet.spark.tables.staging import KIND_MARKERS, Staging, check_target
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
+    ExpiredVersions,
     TableCommit,
     TableConflict,
     TableDamaged,
@@ -76,10 +80,12 @@ class ParquetTable:
             raise TableConflict(text) from None
         self._publish(commit)
         self._disk.remove(self._file(commit.number - KEPT_COMMITS))
+        if commit.retired_before:  # the first commit says where the archive began, and no longer is
+            self._disk.remove(self._file(1))
 
     def files(self) -> Sequence[DataFile]:
         """The files in the directories of the days."""
-        return [_file_of(path) for path in sorted(self._staging.days.glob("day=*/*.parquet"))]
+        return [_file_of(path) for path in sorted(self._staging.days.glob("day=*/**/*.parquet"))]
 
     def path(self, file: DataFile) -> str:
         """The path of one of the files."""
@@ -88,6 +94,18 @@ class ParquetTable:
     def clean(self) -> int:
         """Nothing: opening the table has done it."""
         return 0
+
+    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:  # noqa: ARG002
+        """Nothing: a commit removes the files that it replaces."""
+        return ExpiredVersions()
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """Empty: `open_table` refuses body columns, since no schema says which files have them."""
+        return ()
+
+    def add_body_fields(self, fields: Iterable[BodyField]) -> None:  # noqa: ARG002
+        """ConfigError: there is no schema to add them to."""
+        raise ConfigError("a directory of Parquet files has no body columns: use --kind delta")
 
     def close(self) -> None:
         """Release the lock."""
@@ -140,9 +158,11 @@ class ParquetTable:
 
 
 def _file_of(path: Path) -> DataFile:
+    (day, within), name = place_of(path.as_posix())
     return DataFile(
-        name=path.name,
-        day=path.parent.name.removeprefix("day="),
+        name=name,
+        day=day,
+        within=within,
         rows=pq.read_metadata(path).num_rows,
         size=path.stat().st_size,
     )

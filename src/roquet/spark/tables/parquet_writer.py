@@ -1,13 +1,13 @@
-"""Parquet writer: a task's batches become Parquet files, one or more for each day.
+"""Parquet writer: a task's batches become Parquet files, one or more for each partition.
 
 File names are random, so tasks that are retried or run twice do not collide.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -15,7 +15,8 @@ import pyarrow.parquet as pq
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.object_store import open_source
 from roquet.spark.tables.output_files import make_durable, new_file, remove_file
-from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS, split_by_day
+from roquet.spark.tables.partition_scheme import DAILY, Partition
+from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS
 from roquet.spark.tables.table import DataFile
 
 GROUP_BYTES: Final = 32 * 1024 * 1024
@@ -24,44 +25,69 @@ GROUP_BYTES: Final = 32 * 1024 * 1024
 FILE_BYTES: Final = 256 * 1024 * 1024
 """Size at which a file is closed and another one begun."""
 
+RUN_BYTES: Final = 512 * 1024 * 1024
+"""Uncompressed bytes that are sorted together: a worker holds them twice, as read and sorted."""
+
 OPEN_MAX: Final = 4
-"""Most open files, one a day: each holds a row group in memory."""
+"""Most open files, one a partition: each holds a row group in memory. Buckets need as many more,
+and have smaller row groups for it."""
 
 COMPRESSION: Final = "zstd"
 LEVELS: Final[Mapping[str, int]] = {"zstd": 1}
 """Level 1 of zstd costs as much time as snappy, and its files are much smaller."""
 
-BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "stored_at")
+BOUNDS_COLUMNS: Final = ("queue_id", "queue_offset", "key", "stored_at")
 """Columns whose smallest and largest values are recorded in the table."""
+
+BOUND_LENGTH_MAX: Final = 256
+"""Characters of a bound; a column with a longer one has none."""
+
+
+class RowDivision(Protocol):
+    """How rows are divided among files."""
+
+    @property
+    def open_files(self) -> int:
+        """Files that are held open besides `OPEN_MAX`."""
+
+    def split(self, batch: pa.RecordBatch) -> Iterable[tuple[Partition, pa.RecordBatch]]:
+        """The rows by partition."""
 
 
 class PartitionedWriter:
-    """Writes the rows of one task to files in `directory`, partitioned by day."""
+    """Writes the rows of one task to files in `directory`, by partition."""
 
     def __init__(
-        self, directory: StagingDirectory, schema: pa.Schema, compression: str = COMPRESSION
+        self,
+        directory: StagingDirectory,
+        schema: pa.Schema,
+        compression: str = COMPRESSION,
+        scheme: RowDivision = DAILY,
     ) -> None:
         self._directory, self._schema, self._compression = directory, schema, compression
-        self._open: dict[str, _OpenFile] = {}
+        self._scheme = scheme
+        self._open_max = OPEN_MAX + scheme.open_files
+        self._group_bytes = GROUP_BYTES * OPEN_MAX // self._open_max
+        self._open: dict[Partition, _OpenFile] = {}
         self._written: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows of any days."""
-        for day, rows in split_by_day(batch):
-            file = self._open.pop(day, None)
+        """Write rows of any partitions."""
+        for partition, rows in self._scheme.split(batch):
+            file = self._open.pop(partition, None)
             if file is None:
-                if len(self._open) >= OPEN_MAX:
+                if len(self._open) >= self._open_max:
                     self._end(next(iter(self._open)))
-                file = _OpenFile(self._directory, day, self._schema, self._compression)
-            self._open[day] = file  # most recently used last
-            file.write(rows)
+                file = _OpenFile(self._directory, partition, self._schema, self._compression)
+            self._open[partition] = file  # most recently used last
+            file.write(rows, self._group_bytes)
             if file.size >= FILE_BYTES:
-                self._end(day)
+                self._end(partition)
 
     def close(self) -> list[DataFile]:
         """Complete all files durably, and return them."""
-        for day in list(self._open):
-            self._end(day)
+        for partition in list(self._open):
+            self._end(partition)
         make_durable(self._directory)
         return self._written
 
@@ -70,23 +96,25 @@ class PartitionedWriter:
         for open_file in self._open.values():
             open_file.abort()
         for file in self._written:
-            remove_file(self._directory, file.day, file.name)
+            remove_file(self._directory, file.day, file.name, file.within)
         self._open.clear()
         self._written.clear()
 
-    def _end(self, day: str) -> None:
-        self._written.append(self._open[day].close())
-        del self._open[day]  # after it: a file whose upload failed is given up with the others
+    def _end(self, partition: Partition) -> None:
+        self._written.append(self._open[partition].close())
+        del self._open[
+            partition
+        ]  # after it: a file whose upload failed is given up with the others
 
 
 class _OpenFile:
     """An open file; rows are gathered into row groups."""
 
     def __init__(
-        self, directory: StagingDirectory, day: str, schema: pa.Schema, compression: str
+        self, directory: StagingDirectory, partition: Partition, schema: pa.Schema, compression: str
     ) -> None:
-        self._file = new_file(directory, day)
-        self._day, self._schema = day, schema
+        self._file = new_file(directory, partition.day, partition.within)
+        self._partition, self._schema = partition, schema
         self._gathered: list[pa.RecordBatch] = []
         self._bytes = self._rows = 0
         self._footers: list[pq.FileMetaData] = []
@@ -105,11 +133,11 @@ class _OpenFile:
         """Bytes written so far, without gathered rows."""
         return int(self._file.stream.tell())
 
-    def write(self, batch: pa.RecordBatch) -> None:
+    def write(self, batch: pa.RecordBatch, group_bytes: int) -> None:
         self._gathered.append(batch)
         self._bytes += batch.nbytes
         self._rows += batch.num_rows
-        if self._bytes >= GROUP_BYTES:
+        if self._bytes >= group_bytes:
             self._flush()
 
     def close(self) -> DataFile:
@@ -119,8 +147,15 @@ class _OpenFile:
         size = self.size
         self._file.complete()
         least, most = column_bounds(self._footers[0])
+        day, within = self._partition
         return DataFile(
-            name=self._file.name, day=self._day, rows=self._rows, size=size, least=least, most=most
+            name=self._file.name,
+            day=day,
+            within=within,
+            rows=self._rows,
+            size=size,
+            least=least,
+            most=most,
         )
 
     def abort(self) -> None:
@@ -136,29 +171,71 @@ class _OpenFile:
 
 
 def column_bounds(footer: pq.FileMetaData) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Smallest and largest values of `BOUNDS_COLUMNS`, from a file's footer."""
-    least, most = dict[str, Any](), dict[str, Any]()
+    """Smallest and largest values of `BOUNDS_COLUMNS`, from a file's footer.
+
+    A column is left out if it is null everywhere, or if a row group does not say its bounds.
+    """
+    least, most, unknown = dict[str, Any](), dict[str, Any](), set[str]()
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         for place in range(group.num_columns):
             column = group.column(place)
             name, statistics = column.path_in_schema, column.statistics
-            if name in BOUNDS_COLUMNS and statistics is not None and statistics.has_min_max:
-                low, high = _plain(statistics.min), _plain(statistics.max)
-                least[name] = min(low, least.get(name, low))
-                most[name] = max(high, most.get(name, high))
-    return least, most
+            if name not in BOUNDS_COLUMNS:
+                continue
+            if statistics is None or not statistics.has_min_max:
+                if statistics is None or statistics.null_count != column.num_values:
+                    unknown.add(name)
+                continue
+            low, high = _plain(statistics.min), _plain(statistics.max)
+            if isinstance(high, str) and max(len(low), len(high)) > BOUND_LENGTH_MAX:
+                unknown.add(name)
+            least[name] = min(low, least.get(name, low))
+            most[name] = max(high, most.get(name, high))
+    return _without(least, unknown), _without(most, unknown)
+
+
+def _without(bounds: Mapping[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: value for name, value in bounds.items() if name not in names}
 
 
 def read_sorted(
-    paths: Sequence[str | Path], schema: pa.Schema, storage: Mapping[str, str] = {}
-) -> pa.Table:
-    """The rows of several files, sorted by queue and offset."""
-    rows = pa.concat_tables(
-        pq.read_table(open_source(path, storage), schema=schema, partitioning=None)
-        for path in paths
-    )
-    return rows.sort_by([(name, "ascending") for name in ("broker", "queue_id", "queue_offset")])
+    paths: Sequence[str | Path],
+    schema: pa.Schema,
+    storage: Mapping[str, str] = {},
+    sort_by: Sequence[str] = (),
+) -> Iterator[pa.Table]:
+    """The rows of several files in runs of `RUN_BYTES`, each run sorted.
+
+    A run is sorted by these columns, then by queue and offset. Columns that a file has not are
+    null. In most groups of small files one run is all.
+    """
+    names = dict.fromkeys((*sort_by, "broker", "queue_id", "queue_offset"))
+    order = [(name, "ascending") for name in names]
+    gathered, size = list[pa.Table](), 0
+    for path in paths:
+        with pq.ParquetFile(open_source(path, storage)) as file:
+            for number in range(file.num_row_groups):
+                group_size = file.metadata.row_group(number).total_byte_size
+                if gathered and size + group_size > RUN_BYTES:
+                    yield pa.concat_tables(gathered).sort_by(order)
+                    gathered, size = [], 0
+                gathered.append(_conformed(file.read_row_group(number), schema))
+                size += group_size
+    if gathered:
+        yield pa.concat_tables(gathered).sort_by(order)
+
+
+def _conformed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The rows with the columns of a schema: null where a file is older than a column."""
+    known = set(rows.column_names)
+    columns = [
+        rows[field.name].cast(field.type)
+        if field.name in known
+        else pa.nulls(len(rows), field.type)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
 
 
 def _plain(value: Any) -> Any:

@@ -15,10 +15,16 @@ import msgspec
 from roquet.model.errors import ConfigError
 from roquet.model.settings import suggest
 from roquet.spark.queue_offsets import QueueOffsets, from_json
-from roquet.spark.tables.delta_storage import LOG, explained_log, log_options
+from roquet.spark.tables.delta_storage import (
+    LOG,
+    check_installed,
+    check_plain_files,
+    explained_log,
+    log_options,
+)
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore
-from roquet.spark.tables.open_table import KINDS, OBJECT_STORE_KINDS, directory, table_location
+from roquet.spark.tables.open_table import KINDS, check_kind, directory, table_location
 from roquet.spark.tables.staging import HIDDEN, KIND_MARKERS
 from roquet.spark.tables.table import ArchiveIdentity, TableCommit, TableConflict, TableNote
 
@@ -103,12 +109,11 @@ def _of_object_store(
     iceberg_table: tuple[str, Mapping[str, str]],
 ) -> TableSnapshot:
     name, catalog = iceberg_table
-    if kind is not None and kind not in OBJECT_STORE_KINDS:
-        kinds = " and ".join(OBJECT_STORE_KINDS)
-        raise ConfigError(f"{root}: tables in object stores are of kind {kinds}, not {kind}")
+    kind = kind or ("iceberg" if catalog else "delta")
+    check_kind(root, kind)
     store = ObjectStore(root)
     store.check_bucket()
-    if kind == "iceberg" or (kind is None and catalog):
+    if kind == "iceberg":
         from roquet.spark.tables import iceberg
 
         iceberg.check_installed()
@@ -131,7 +136,7 @@ def _parquet(root: Path, pause: Callable[[int], object]) -> TableSnapshot:
     )
     for _ in range(ATTEMPTS):
         newest = _newest(root)
-        paths = tuple(str(path) for path in sorted(root.glob("day=*/*.parquet")))
+        paths = tuple(str(path) for path in sorted(root.glob("day=*/**/*.parquet")))
         if not _is_placing(root, newest) and _newest(root) == newest:
             break
         pause(PAUSE_MS)
@@ -172,9 +177,7 @@ def _commit(root: Path, number: int) -> TableCommit | None:
 
 
 def _delta(root: TableLocation) -> TableSnapshot:
-    from roquet.spark.tables import delta
-
-    delta.check_installed()
+    check_installed()
     with explained_log(root):
         return _delta_snapshot(root)
 
@@ -185,6 +188,7 @@ def _delta_snapshot(root: TableLocation) -> TableSnapshot:
     from roquet.spark.tables import delta
 
     log = Log(str(root), storage_options=log_options(root))
+    check_plain_files(log, root)
     uris: Sequence[str] = log.file_uris()
     storage: Mapping[str, str] = {}
     if isinstance(root, ObjectLocation):
@@ -206,7 +210,9 @@ def _delta_snapshot(root: TableLocation) -> TableSnapshot:
         paths=paths,
         storage=storage,
         end={queue: end for queue, end in ends.items() if end is not None},
-        begin=next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
+        begin=None
+        if log.transaction_version(delta.retired_app(topic)) is not None
+        else next((from_json(entry.offsets) for entry in entries if entry.number == 1), None),
         number=log.transaction_version(app) or 0,
         topic_ids=delta.topic_ids(log, topic, queues),
     )
@@ -246,7 +252,9 @@ def _iceberg(
         paths=tuple(sorted(paths)),
         storage=storage,
         end=from_json(now.offsets),
-        begin=from_json(first.offsets) if first else None,
+        begin=from_json(first.offsets)
+        if first and iceberg.RETIRED not in table.properties
+        else None,
         number=now.number,
         topic_ids=now.topic_ids,
     )

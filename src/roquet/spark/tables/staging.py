@@ -99,19 +99,17 @@ class Staging:
 
     def place(self, attempt: str, files: Iterable[DataFile]) -> None:
         """Move an attempt's files to their days; skips files that are already there."""
-        touched = set[Path]()
+        touched = set[Path]()  # each directory that got an entry, or may have become one
         for file in files:
             staged, target = self._attempts / attempt / file.name, self.path(file)
             if staged.exists():
                 self.disk.make(target.parent)
                 self.disk.move(staged, target)
-                touched.add(target.parent)
+                touched |= {each for each in target.parents if each.is_relative_to(self.days)}
             elif not target.exists():
                 raise TableDamaged(f"{target} is missing, and so is {staged}")
-        for directory in touched:
+        for directory in sorted(touched, reverse=True):
             self.disk.sync(directory)
-        if touched:
-            self.disk.sync(self.days)
 
     def is_waiting(self, attempt: str) -> bool:
         """Whether an attempt's directory still exists, perhaps with files to place."""

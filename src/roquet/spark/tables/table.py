@@ -12,11 +12,22 @@ import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.queue_offsets import OffsetsJson, QueueKey, QueueOffsets, from_json, to_json
+from roquet.spark.tables.body_columns import BodyField, check_format
 from roquet.spark.tables.object_location import StagingDirectory
+from roquet.spark.tables.partition_scheme import (
+    DAILY,
+    Partition,
+    PartitionScheme,
+    parse_scheme,
+    parse_sort,
+)
 from roquet.spark.tables.partitioning import archive_columns
 
-FORMAT: Final = 1
-"""Version of an archive's own data: identity, commits and offsets. Newer ones are refused."""
+FORMAT: Final = 2
+"""Newest version of an archive's own data: identity, commits and offsets. Newer ones are refused.
+
+Version 2 has partitions other than days, and body columns. A table without them has version 1, for
+older Roquets."""
 
 
 class TableConflict(RoquetError):
@@ -32,7 +43,18 @@ class ArchiveIdentity(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     columns: tuple[str, ...]
-    format: int = FORMAT
+    format: int = 1
+    partition_by: str = ""
+    """By what its files are divided, as `parse_scheme` reads it; empty is by days."""
+    sort_by: tuple[str, ...] = ()
+    """Columns by which merged files are sorted, before queue and offset."""
+    body_format: str = ""
+    """`json` if the table has columns for the fields of the bodies."""
+
+    @property
+    def scheme(self) -> PartitionScheme:
+        """By what the table's files are divided."""
+        return parse_scheme(self.partition_by, self.columns)
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,15 +64,22 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     day: str
     rows: int
     size: int
+    within: str = ""
+    """Directories of its partition below the day: `hour=23`."""
     least: Mapping[str, Any] = {}
     """Smallest values by column, from the file's own statistics."""
     most: Mapping[str, Any] = {}
     """Largest values by column."""
 
     @property
+    def partition(self) -> Partition:
+        """The partition of its rows."""
+        return Partition(self.day, self.within)
+
+    @property
     def path(self) -> str:
         """The file's path relative to the table's files."""
-        return f"day={self.day}/{self.name}"
+        return f"{self.partition.path}/{self.name}"
 
 
 class TableCommit(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +94,16 @@ class TableCommit(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[DataFile, ...] = ()
     topic_ids: Mapping[str, str] = {}
     """Topic ids by broker that the offsets in `after` belong to (rules.topic_id)."""
+    retired_before: str = ""
+    """The first day (ISO) that stays, in a commit that removes the rows of older days."""
+
+    is_update: bool = False
+    """Whether the added files have other rows than the removed ones, which they replace."""
+
+    @property
+    def is_news(self) -> bool:
+        """Whether readers see other rows than before: not after files were merged."""
+        return self.is_update or not (self.added and self.removed)
 
 
 class TableState(msgspec.Struct, frozen=True):
@@ -95,6 +134,13 @@ class TableState(msgspec.Struct, frozen=True):
         )
 
 
+class ExpiredVersions(msgspec.Struct, frozen=True):
+    """Older versions of a table that are given up, and the files that only they have."""
+
+    versions: int = 0
+    files: int = 0
+
+
 class ArchiveTable(Protocol):
     """A table opened for writing by one archive, which locks it if it is a directory."""
 
@@ -123,6 +169,21 @@ class ArchiveTable(Protocol):
 
     def clean(self) -> int:
         """Remove files that killed runs have left and no commit can name; returns how many."""
+
+    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
+        """Give up versions of the table that were replaced before this time (ms since 1970).
+
+        Files that no later version has are removed. A preview removes nothing.
+        """
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table; empty when bodies are not parsed."""
+
+    def add_body_fields(self, fields: Iterable[BodyField]) -> None:
+        """Add body columns; those that are there stay as they are.
+
+        Raises ConfigError for one that would change its type.
+        """
 
     def close(self) -> None:
         """Release what the archive holds."""
@@ -207,7 +268,7 @@ def agree_identity(
     `existing` is None for a new table. Without wanted columns the table's own are used.
     """
     if existing is None:
-        return msgspec.structs.replace(wanted, columns=archive_columns(wanted.columns))
+        return _new_identity(wanted)
     if existing.format > FORMAT:
         raise ConfigError(f"{where} was written by a newer Roquet (format {existing.format})")
     if existing.topic != wanted.topic:
@@ -220,4 +281,35 @@ def agree_identity(
             f"{where} has the columns {','.join(existing.columns)}: name these, or none, "
             "or give another directory"
         )
+    if wanted.body_format and wanted.body_format != existing.body_format:
+        raise ConfigError(
+            f"{where} was made without --body-format {wanted.body_format}: leave it out, or give "
+            "another directory"
+        )
+    scheme = parse_scheme(wanted.partition_by, existing.columns)
+    if wanted.partition_by and scheme != existing.scheme:
+        raise ConfigError(
+            f"{where} is partitioned by {existing.scheme}, not by {scheme}: leave --partition-by "
+            "out, or give another directory"
+        )
+    if wanted.sort_by and wanted.sort_by != existing.sort_by:
+        order = ",".join(existing.sort_by) or "queue and offset"
+        raise ConfigError(
+            f"{where} is sorted by {order}, not by {','.join(wanted.sort_by)}: leave --sort-by "
+            "out, or give another directory"
+        )
     return existing
+
+
+def _new_identity(wanted: ArchiveIdentity) -> ArchiveIdentity:
+    """The identity of a new table, its choices checked and spelled in one way."""
+    columns = archive_columns(wanted.columns)
+    check_format(wanted.body_format, columns)
+    scheme = parse_scheme(wanted.partition_by, columns)
+    return msgspec.structs.replace(
+        wanted,
+        columns=columns,
+        format=1 if scheme == DAILY and not wanted.body_format else FORMAT,
+        partition_by="" if scheme == DAILY else str(scheme),
+        sort_by=parse_sort(wanted.sort_by, columns),
+    )

@@ -119,13 +119,13 @@ class MemoryFiles:
 
     def remove(self, path: Path) -> None:
         """See Files."""
-        for removed in [p for p in self.contents if p == path or path in p.parents]:
+        for removed in [p for p in self.contents if p == path or is_inside(p, path)]:
             self.contents.pop(removed)
             self.blocks.pop(removed, None)
 
     def move(self, path: Path, target: Path) -> None:
         """See Files."""
-        for moved in [p for p in self.contents if path in p.parents]:
+        for moved in [p for p in self.contents if is_inside(p, path)]:
             name = target / moved.relative_to(path)
             self.contents[name] = self.contents.pop(moved)
             if moved in self.blocks:
@@ -162,6 +162,11 @@ class _MemoryLock:
     def release(self) -> None:
         """Let others take the directory."""
         self._held.discard(self._path)
+
+
+def is_inside(path: Path, directory: Path) -> bool:
+    """Whether a file is in a directory or below it; `Path.parents` would be slower by far."""
+    return str(path).startswith(f"{directory}/")
 
 
 def _twin(content: mmap.mmap) -> mmap.mmap:

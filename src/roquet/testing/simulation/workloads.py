@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -32,8 +33,15 @@ DEFECTS: Final[Mapping[str, tuple[str, PlantedDefect]]] = MappingProxyType(
 """By name: the workload that finds it, and the defect."""
 
 
-def run_seed(work: tuple[str, int], defect: str = "none") -> SimulationResult:
-    """Run (workload, seed) with a defect, all by name: another process can be asked for that."""
+def run_seed(
+    work: tuple[str, int], defect: str = "none", faults: int | None = None
+) -> SimulationResult:
+    """Run (workload, seed) with a defect, all by name: another process can be asked for that.
+
+    `faults` is how many a replicated group lives through; None: as many as its seed draws.
+    """
     workload, seed = work
     planted = DEFECTS[defect][1] if defect != "none" else nullcontext
+    if faults is not None:
+        return simulate(partial(ReplicatedWorkload.of_seed, faults=faults), seed, planted)
     return simulate(WORKLOADS[workload], seed, planted)

@@ -90,6 +90,8 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     releases_lease: bool | None = None
     """Whether the sender, just started or about to stop, acknowledges nothing in any epoch until it
     is granted a lease again."""
+    is_learner: bool | None = None
+    """Whether the sender only learns: it is not elected unless an operator names it."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):

@@ -79,12 +79,32 @@ async def test_the_leader_is_looked_for_again_after_a_refusal_of_one_that_leads_
         await client.group()
         assert client.leader == controller.address
         controller.is_leader = False
+        controller.leader = None
         with pytest.raises(CallRefused, match="not in leader state"):
             await client.group()
         assert client.leader is None
-        controller.is_leader = True
+        controller.is_leader, controller.leader = True, controller.address
         await client.group()
-        assert controller.count(calls.GetControllerMetadata) == 2
+        assert controller.count(calls.GetControllerMetadata) == 3
+
+
+@in_virtual_time
+async def test_the_next_leader_is_asked_at_once_when_the_last_one_leads_no_more() -> None:
+    first, second = ScriptedController("10.0.0.8"), ScriptedController("10.0.0.9")
+    second.is_leader, second.leader = False, first.leader
+    network = this_loop().network
+    for one in (first, second):
+        with network.host(one.host):
+            await one.server.start()
+    client = client_of(first, second)
+    await client.group()
+    first.is_leader, first.leader, second.is_leader = False, second.address, True
+    second.leader = second.address
+    began_ms = this_loop().clock.monotonic_ms()
+    await client.group()
+    assert (first.count(calls.GetReplicaInfo), second.count(calls.GetReplicaInfo)) == (2, 1)
+    assert client.leader == second.address
+    assert this_loop().clock.monotonic_ms() - began_ms < 10
 
 
 @in_virtual_time

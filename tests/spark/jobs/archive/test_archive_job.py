@@ -24,6 +24,7 @@ from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
+from roquet.spark.source import plan
 from roquet.spark.tables.table import TableConflict
 
 if TYPE_CHECKING:
@@ -67,6 +68,18 @@ def test_batches_have_at_most_the_size_of_the_option(runner: ArchiveRunner) -> N
     runner.topic.send(30)
     done = runner.run(options={"maxOffsetsPerTrigger": "50"})
     assert (done.rows, done.commits) == (120, 4)
+    assert runner.bodies == runner.topic.bodies
+
+
+def test_each_batch_is_split_for_the_cores_that_spark_has_by_then(
+    runner: ArchiveRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan, "PARTITION_ROWS_MIN", 1)
+    cores = iter([3, 5])
+    monkeypatch.setattr(archive_job, "ready_cores", lambda _: next(cores))
+    runner.topic.send(30)
+    assert runner.run(options={"maxOffsetsPerTrigger": "60"}).commits == 3
+    assert len(list(runner.root.glob("day=*/*.parquet"))) == 3 + 5
     assert runner.bodies == runner.topic.bodies
 
 

@@ -1,7 +1,8 @@
-"""Small files of a day are merged; large ones and those of other writers stay."""
+"""Small files of a partition are merged; large ones and those of other writers stay."""
 
-from collections.abc import Sequence
-from datetime import UTC, datetime
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.spark.jobs.archive import compaction
-from roquet.spark.jobs.archive.compaction import (
-    GROUP_COLUMN_BYTES_MAX,
-    TARGET_BYTES,
-    SizedFile,
-    compact,
-    merge,
-    merge_groups,
-    sized_files,
-)
+from roquet.spark.jobs.archive.compaction import TARGET_BYTES, compact, merge, merge_groups
 from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.spark.queue_offsets import QueueOffsets
 from roquet.spark.tables.open_table import open_table
@@ -38,51 +31,47 @@ COLUMNS = ("broker", "queue_id", "queue_offset", "stored_at")
 QUEUE = ("orders", "broker-a", 0)
 
 
-def sized_file(name: str, size: int, columns: int = 1, day: str = "2026-01-31") -> SizedFile:
-    return SizedFile(DataFile(name=name, day=day, rows=1, size=size), columns)
+def small_file(name: str, size: int, day: str = "2026-01-31", within: str = "") -> DataFile:
+    return DataFile(name=f"roquet-{name}", day=day, within=within, rows=1, size=size)
 
 
-def names(groups: Sequence[Sequence[DataFile]]) -> list[list[str]]:
-    return [[file.name for file in group] for group in groups]
+def names(groups: Iterable[Sequence[DataFile]]) -> list[list[str]]:
+    return [[file.name.removeprefix("roquet-") for file in group] for group in groups]
 
 
-def test_small_files_of_a_day_are_one_group() -> None:
+def test_small_files_of_a_partition_are_one_group() -> None:
     files = [
-        sized_file("b", 5),
-        sized_file("a", 5),
-        sized_file("c", 5, day="2026-02-01"),
-        sized_file("d", 1),
+        small_file("b", 5),
+        small_file("a", 5),
+        small_file("c", 5, day="2026-02-01"),
+        small_file("d", 1),
+        small_file("e", 1, within="hour=1"),
+        small_file("f", 1, within="hour=1"),
     ]
-    assert names(list(merge_groups(files))) == [["a", "b", "d"]]
+    assert names(merge_groups(files)) == [["a", "b", "d"], ["e", "f"]]
 
 
-def test_large_files_stay_by_their_bytes_or_those_of_their_columns() -> None:
-    large = (
-        sized_file("large", TARGET_BYTES // 2),
-        sized_file("wide", 1, GROUP_COLUMN_BYTES_MAX // 2),
-    )
-    assert list(merge_groups([*large, sized_file("small", 1)])) == []
+def test_large_files_and_those_of_others_stay() -> None:
+    large = small_file("large", TARGET_BYTES // 2)
+    theirs = DataFile(name="part-0.parquet", day="2026-01-31", rows=1, size=1)
+    assert list(merge_groups([large, theirs, small_file("small", 1)])) == []
 
 
 def test_fewer_than_wanted_wait() -> None:
-    files = [sized_file(str(number), 1) for number in range(3)]
+    files = [small_file(str(number), 1) for number in range(3)]
     assert list(merge_groups(files, 4)) == []
     assert len(next(merge_groups(files, 3))) == 3
 
 
-sizes = st.tuples(st.integers(1, TARGET_BYTES), st.integers(1, GROUP_COLUMN_BYTES_MAX))
-
-
-@given(st.lists(sizes, max_size=60))
-def test_groups_are_never_too_large_and_no_file_is_in_two(ranges: list[tuple[int, int]]) -> None:
-    files = [sized_file(f"{at:03}", size, columns) for at, (size, columns) in enumerate(ranges)]
-    by_name = {one.file.name: one for one in files}
-    chosen = list(merge_groups(files))
+@given(st.lists(st.integers(1, TARGET_BYTES), max_size=60))
+def test_groups_become_files_of_the_aimed_size_and_no_file_is_in_two(sizes: list[int]) -> None:
+    chosen = list(merge_groups([small_file(f"{at:03}", size) for at, size in enumerate(sizes)]))
     members = [file.name for group in chosen for file in group]
     assert len(members) == len(set(members))
+    for group in chosen[:-1]:
+        assert TARGET_BYTES <= sum(file.size for file in group) < 2 * TARGET_BYTES
     for group in chosen:
         assert len(group) > 1
-        assert sum(by_name[file.name].bytes for file in group) <= GROUP_COLUMN_BYTES_MAX
         assert sum(file.size for file in group[:-1]) < TARGET_BYTES
 
 
@@ -142,7 +131,7 @@ def test_files_that_another_writer_merged_first_are_not_merged_again(
     wanted = ArchiveIdentity(topic="orders", columns=COLUMNS)
     with open_table(kind, str(tmp_path / "lake"), wanted) as table:
         fill(table, 4)
-        listed, before = sized_files(table), table.state(())
+        listed, before = table.files(), table.state(())
         assert compact(table, run_here) == 4
         merged = {file.name for file in table.files()}
 
@@ -152,14 +141,14 @@ def test_files_that_another_writer_merged_first_are_not_merged_again(
             def __getattr__(self, name: str) -> Any:
                 return getattr(table, name)
 
-            def files(self) -> list[DataFile]:
-                return [each.file for each in listed]
+            def files(self) -> Sequence[DataFile]:
+                return listed
 
         early: Any = ListsEarly()
         with pytest.raises(TableConflict, match="nothing was committed"):
-            merge(early, table.state(()), run_here, [[each.file for each in listed]], COMPRESSION)
+            merge(early, table.state(()), run_here, [listed], COMPRESSION)
         with pytest.raises(TableConflict, match="nothing was committed"):
-            merge(early, before, run_here, [[each.file for each in listed]], COMPRESSION)
+            merge(early, before, run_here, [listed], COMPRESSION)
         assert {file.name for file in table.files()} == merged
 
 
@@ -177,3 +166,34 @@ def test_the_offsets_are_read_before_the_files_are_listed(tmp_path: Path) -> Non
         assert compact(noting, run_here) == 4
     assert calls.index("state") < calls.index("files")
     assert calls.count("state") == 1
+
+
+@pytest.mark.spark_suite
+def test_a_week_of_hourly_runs_leaves_a_file_a_day(tmp_path: Path) -> None:
+    """Each run writes four files and merges what is small: files do not add up."""
+    hour, queues, most = timedelta(hours=1), 4, 0
+    with ParquetTable(tmp_path, ArchiveIdentity(topic="orders", columns=COLUMNS)) as table:
+        for at in range(7 * 24):
+            directory = table.begin()
+            moment = datetime(2026, 1, 26, tzinfo=UTC) + at * hour
+            files = list[DataFile]()
+            for queue_id in range(queues):
+                writer = PartitionedWriter(directory, schema_of(COLUMNS))
+                row = {
+                    "broker": ["broker-a"],
+                    "queue_id": [queue_id],
+                    "queue_offset": [at],
+                    "stored_at": [moment],
+                }
+                writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(COLUMNS)))
+                files += writer.close()
+            after: QueueOffsets = {("orders", "broker-a", q): at + 1 for q in range(queues)}
+            table.commit(table.state(()).then(after, directory.name, files, ()))
+            most = max(most, *Counter(file.day for file in table.files()).values())
+            compact(table, run_here)
+        assert most <= queues + 1, "at any moment, the merged file and those of one run"
+        assert Counter(file.day for file in table.files()) == {
+            f"2026-{moment:%m-%d}": 1
+            for moment in (datetime(2026, 1, 26, tzinfo=UTC) + d * 24 * hour for d in range(7))
+        }
+        assert sum(file.rows for file in table.files()) == 7 * 24 * queues

@@ -21,12 +21,16 @@ from roquet.spark.jobs.lag.lag_job import (
 )
 from roquet.spark.jobs.lag.sampling import SCHEMA, LagSample
 from roquet.spark.jobs.lag.trends import LagState
+from roquet.spark.tables.file_tree import file_tree
+from roquet.spark.tables.object_store import ObjectStore, StorageFailed
+from roquet.spark.tables.open_table import table_location
 from roquet.wire.calls.admin.topic import CreateGroup
 from roquet.wire.calls.offset import UpdateOffset
 from roquet.wire.fastjson.codec import dumps
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import Topic
+    from tests.spark_suite.conftest import S3Server
 
 
 def parameters(topic: "Topic", root: Path, **changes: Any) -> Params:
@@ -136,10 +140,50 @@ def test_one_file_is_not_merged(tmp_path: Path) -> None:
     open_samples(Params(target=str(tmp_path)))
     path = tmp_path / "samples" / "1.parquet"
     pq.write_table(SCHEMA.empty_table(), path)
-    merge_files([path], tmp_path)
+    merge_files(["samples/1.parquet"], file_tree(tmp_path))
     assert path.exists()
 
 
-def test_samples_need_a_directory() -> None:
-    with pytest.raises(ConfigError, match="is no directory, and here one is needed"):
-        open_samples(Params(target="s3://lake/lag", namesrv="there:1"))
+def test_samples_and_page_may_lie_in_an_object_store(topic: "Topic", s3: "S3Server") -> None:
+    topic.send(10)
+    commit_at(topic, "billing", 4)
+    params = Params(target="s3://lake/lag", namesrv=topic.namesrv, every_ms=100, for_ms=200)
+    done = run(params)
+    assert (done.samples, done.page) == (3, "s3://lake/lag/lag.html")
+    run(params)
+    keys = s3.stored()
+    assert len([key for key in keys if key.startswith("lake/lag/samples/")]) == 2, "one of each run"
+    assert {"lake/lag/lag.html", "lake/lag/standings.json"} <= {*keys}
+    assert read_samples(table_location("s3://lake/lag")).num_rows == 12
+    with s3.files().open_input_stream("lake/lag/lag.html") as page:
+        assert page.metadata()["Content-Type"] == b"text/html", "browsers show it"
+        assert b"billing" in page.read()
+
+
+def test_a_path_of_something_else_and_a_bucket_that_is_not_there_are_errors(
+    s3: "S3Server",
+) -> None:
+    with s3.files().open_output_stream("lake/theirs/thesis.txt") as stream:
+        stream.write(b"all of it")
+    with pytest.raises(ConfigError, match="not empty and holds no samples"):
+        open_samples(Params(target="s3://lake/theirs"))
+    with pytest.raises(ConfigError, match="there is no bucket 'sea'"):
+        open_samples(Params(target="s3://sea/lag"))
+
+
+def test_a_sample_that_cannot_be_stored_is_left_out(
+    topic: "Topic", s3: "S3Server", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic.send(1)
+    commit_at(topic, "billing", 0)
+    put, fails = ObjectStore.put, iter([False, True])
+
+    def moody(self: ObjectStore, path: str, data: bytes) -> None:
+        if next(fails, False):
+            raise StorageFailed("the store is away")
+        put(self, path, data)
+
+    monkeypatch.setattr(ObjectStore, "put", moody)
+    params = Params(target="s3://lake/lag", namesrv=topic.namesrv, every_ms=100, for_ms=200)
+    assert run(params).samples == 3
+    assert read_samples(table_location("s3://lake/lag")).num_rows == 4

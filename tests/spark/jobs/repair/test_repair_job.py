@@ -13,20 +13,17 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs.repair import repair_job
-from roquet.spark.jobs.repair.repair_job import (
-    Params,
-    RepairProgress,
-    count_letters,
-    read_letters,
-    run,
-)
+from roquet.spark.jobs.repair.letter_table import read_letters
+from roquet.spark.jobs.repair.repair_job import Params, RepairProgress, count_letters, run
 from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
 from roquet.spark.queue_offsets import QueueOffsets
+from roquet.spark.tables.open_table import table_location
 from roquet.wire.call import Call
 from roquet.wire.calls.send import SendBatch
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import ArchivedTopic, MakeSpark
+    from tests.spark_suite.conftest import S3Server
 
 DEAD = "%DLQ%billing"
 
@@ -34,7 +31,9 @@ DEAD = "%DLQ%billing"
 class LetterTable:
     """A group's dead-letter topic, and the table that repairs make of it."""
 
-    def __init__(self, archived_topic: "ArchivedTopic", eager: "MakeSpark", root: Path) -> None:
+    def __init__(
+        self, archived_topic: "ArchivedTopic", eager: "MakeSpark", root: Path | str
+    ) -> None:
         self.archived_topic, self.eager, self.root = archived_topic, eager, root
         self.sent = 0
         archived_topic.make(DEAD, queues=1)
@@ -70,7 +69,8 @@ class LetterTable:
 
     @property
     def ids(self) -> tuple[str, ...]:
-        return tuple(sorted(read_letters(self.root)["letter_id"].to_pylist()))
+        letters = read_letters(table_location(str(self.root)))
+        return tuple(sorted(letters["letter_id"].to_pylist()))
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def letter_table(
 def test_letters_become_a_table_with_reasons(letter_table: LetterTable) -> None:
     letter_table.add_dead_letters(2)
     assert letter_table.run() == RepairProgress(letters=4, new=4)
-    rows = read_letters(letter_table.root)
+    rows = read_letters(table_location(str(letter_table.root)))
     assert set(rows["state"].to_pylist()) == {"dead"}
     assert set(rows["origin_topic"].to_pylist()) == {"again"}
     assert set(rows["reason"].to_pylist()) == {"given up after 0 failures"}
@@ -224,7 +224,8 @@ def test_the_old_topic_may_have_gone(letter_table: LetterTable) -> None:
     letter_table.run()
     with pytest.raises(UsageError, match="topic 'gone' is unknown"):
         letter_table.run(resend=True, ids=letter_table.ids)
-    assert pc.sum(pc.is_valid(read_letters(letter_table.root)["letter_id"])).as_py() == 2
+    letters = read_letters(table_location(str(letter_table.root)))
+    assert pc.sum(pc.is_valid(letters["letter_id"])).as_py() == 2
 
 
 def test_a_group_without_letters_is_an_error(letter_table: LetterTable) -> None:
@@ -251,3 +252,68 @@ def test_an_unknown_id_is_an_error(letter_table: LetterTable) -> None:
     letter_table.run()
     with pytest.raises(UsageError, match="no letter of group 'billing' has the id 'ID77'"):
         letter_table.run(resend=True, ids=("ID77",))
+
+
+@pytest.fixture
+def object_letters(
+    archived_topic: "ArchivedTopic", eager: "MakeSpark", s3: "S3Server"
+) -> LetterTable:
+    """A table of letters in an object store."""
+    return LetterTable(archived_topic, eager, "s3://lake/letters")
+
+
+@pytest.mark.spark_suite
+def test_letters_in_an_object_store_are_kept_and_sent_once(object_letters: LetterTable) -> None:
+    object_letters.add_dead_letters(2)
+    assert object_letters.run() == RepairProgress(letters=4, new=4)
+    object_letters.add_dead_letters(1)
+    assert object_letters.run() == RepairProgress(letters=6, new=2)
+    chosen = object_letters.ids[:4]
+    assert object_letters.run(resend=True, ids=chosen).sent == 4
+    done = object_letters.run(resend=True, ids=object_letters.ids)
+    assert (done.sent, done.before, done.finished) == (2, 4, 0)
+    assert len(object_letters.archived_topic.bodies()) == 6
+    counts = count_letters(Params(group="billing", directory=str(object_letters.root)))
+    assert [(row["letters"], row["sent"]) for row in counts.to_pylist()] == [(6, 6)]
+
+
+@pytest.mark.spark_suite
+@pytest.mark.parametrize("sends", [1, 2])
+def test_a_run_in_an_object_store_that_dies_is_ended_by_the_next(
+    object_letters: LetterTable, monkeypatch: pytest.MonkeyPatch, sends: int
+) -> None:
+    object_letters.add_dead_letters(3)
+    object_letters.run()
+    ask, count = ClusterClient.ask_once, 0
+
+    def dying(self: ClusterClient, broker: str, call: Call[Any]) -> Any:
+        nonlocal count
+        if isinstance(call, SendBatch) and count >= sends:
+            raise KeyboardInterrupt
+        count += isinstance(call, SendBatch)
+        return ask(self, broker, call)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ClusterClient, "ask_once", dying)
+        patch.setattr(ResendLog, "done", lambda *_: None)
+        if sends < 2:
+            with pytest.raises(KeyboardInterrupt):
+                object_letters.run(resend=True, ids=object_letters.ids)
+        else:
+            object_letters.run(resend=True, ids=object_letters.ids)
+    done = object_letters.run(resend=True, ids=object_letters.ids[:1])
+    assert done.finished == 6 - 3 * sends
+    bodies = object_letters.archived_topic.bodies()
+    assert bodies == sorted(b"letter %d" % at for at in range(6))
+
+
+def test_a_second_repair_in_an_object_store_sends_nothing(
+    object_letters: LetterTable, s3: "S3Server"
+) -> None:
+    object_letters.add_dead_letters(1)
+    object_letters.run()
+    root = table_location(str(object_letters.root))
+    with ResendLog(root), pytest.raises(RoquetError, match="another repair of s3://lake/letters"):
+        object_letters.run(resend=True, ids=object_letters.ids)
+    assert object_letters.archived_topic.bodies() == []
+    assert object_letters.run(resend=True, ids=object_letters.ids).sent == 2

@@ -1,11 +1,16 @@
 """Letters are noted in the log before they are sent again."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from roquet.model.errors import RoquetError, StoreError
-from roquet.spark.jobs.repair.resend_log import ResendLog
+from roquet.spark.jobs.repair.resend_log import ResendLog, resent_letters
+from roquet.spark.tables.open_table import table_location
+
+if TYPE_CHECKING:
+    from tests.spark_suite.conftest import S3Server
 
 ENDS = {"orders": {"a": {"0": 7}}}
 
@@ -42,3 +47,36 @@ def test_a_note_that_cannot_be_read_is_named(tmp_path: Path, text: str, says: st
         (tmp_path / "_roquet" / "resends" / "0000000001.open").write_text(text)
         with pytest.raises(StoreError, match=says):
             resends.letters()
+
+
+def test_notes_in_an_object_store_outlive_their_run(s3: "S3Server") -> None:
+    root = table_location("s3://lake/letters")
+    assert resent_letters(root) == set()
+    with ResendLog(root) as resends:
+        assert resends.open() == []
+        made = resends.decide(["x", "y"], ENDS, {("orders", "a"): "1-1"})
+    with ResendLog(root) as resends:
+        assert resends.open() == [made]
+        assert resent_letters(root) == {"x", "y"}, "readers need no lease"
+        resends.done(made)
+        resends.done(made)
+        assert resends.open() == []
+        assert resends.decide(["z"], ENDS, {}).number == made.number + 1
+    assert resent_letters(root) == {"x", "y", "z"}
+
+
+def test_a_log_of_an_object_store_has_one_run_at_a_time(s3: "S3Server") -> None:
+    root = table_location("s3://lake/letters")
+    with ResendLog(root) as resends:
+        with pytest.raises(RoquetError, match="another repair of s3://lake/letters works here"):
+            ResendLog(root)
+        resends.hold()
+        resends.decide(["x"], ENDS, {})
+    with ResendLog(root) as resends:
+        assert resends.letters() == {"x"}
+
+
+def test_what_is_sent_from_a_directory_is_known_to_readers(tmp_path: Path) -> None:
+    with ResendLog(tmp_path) as resends:
+        resends.decide(["x"], ENDS, {})
+    assert resent_letters(tmp_path) == {"x"}

@@ -15,6 +15,7 @@ from roquet.model.errors import CallTimeout, ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient
 from roquet.spark.jobs import exactly_once_sender
+from roquet.spark.jobs.job_runner import run_task_set
 from roquet.spark.jobs.replay import replay_job as replaying
 from roquet.spark.jobs.replay.replay_job import (
     Params,
@@ -23,6 +24,7 @@ from roquet.spark.jobs.replay.replay_job import (
     row_filter_of,
     run,
 )
+from roquet.spark.jobs.task_set import TaskResult, TaskSet
 from roquet.store.filesystem.directory_lock import store_error
 from roquet.wire.call import Call
 from roquet.wire.calls.send import SendBatch
@@ -193,6 +195,28 @@ def test_tasks_that_run_twice_send_once(
     archived_topic.archive()
     assert run_replay(archived_topic, eager(repeats=True)).rows == 40
     assert archived_topic.places() == archived_topic.places("orders")
+
+
+@pytest.mark.parametrize(("tasks", "count"), [(None, 3), (2, 2)])
+def test_there_is_a_task_for_each_core_of_the_session_unless_told(
+    archived_topic: "ArchivedTopic",
+    eager: "MakeSpark",
+    monkeypatch: pytest.MonkeyPatch,
+    tasks: int | None,
+    count: int,
+) -> None:
+    sizes = list[int]()
+
+    def counted(spark: "SparkSession", task_set: TaskSet) -> list[TaskResult]:
+        sizes.append(len(task_set))
+        return run_task_set(spark, task_set)
+
+    monkeypatch.setattr(replaying, "ready_cores", lambda _: 3)
+    monkeypatch.setattr(replaying, "run_task_set", counted)
+    archived_topic.topic.send(10)
+    archived_topic.archive()
+    assert run_replay(archived_topic, eager(), tasks=tasks).rows == 40
+    assert sizes == [count]
 
 
 def test_a_destination_of_another_form_keeps_the_order(

@@ -9,7 +9,11 @@ import msgspec
 
 from roquet.testing.clock import this_loop
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
-from roquet.testing.simulation.replicated.scenario import Promise, ReplicatedScenario
+from roquet.testing.simulation.replicated.scenario import (
+    ControllerStore,
+    Promise,
+    ReplicatedScenario,
+)
 from roquet.testing.simulation.replicated.servers import ReplicatedServers
 
 CALM = ReplicatedScenario(
@@ -19,7 +23,8 @@ CALM = ReplicatedScenario(
     flushed_reports=False,
     slave_reads=True,
     has_learner=False,
-    has_store_file=False,
+    store=ControllerStore.MEMORY,
+    controllers=1,
     lease_ms=2_000,
     heartbeat_timeout_ms=3_000,
     poll_ms=1_000,
@@ -28,7 +33,7 @@ CALM = ReplicatedScenario(
     slave_timeout_ms=1_500,
     housekeeping_ms=3_000,
     network_ms=(0, 1),
-    drifts=(0, 0, 0, 0),
+    drifts=(0,) * 6,
     loyal=(0,),
     faults=(),
 )
@@ -59,6 +64,5 @@ async def running_group(**settings: Any) -> AsyncIterator[RunningGroup]:
     await running.until_in_sync(*scenario.members)
     try:
         yield running
-    finally:  # or the end of the loop waits for tasks that cannot run
-        for host in running.servers.frozen.hosts:
-            running.servers.frozen.thaw(host)
+    finally:
+        running.servers.release()

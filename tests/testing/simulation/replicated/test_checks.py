@@ -115,6 +115,7 @@ def test_who_is_elected_was_in_the_set() -> None:
     assert [*checks.outsiders([state(), nobody], frozenset({1, 2, 3}))] == []
     wrong = state(master=3, master_epoch=2, in_sync=frozenset({3}), set_version=2)
     assert beginnings(checks.outsiders([state(), wrong], frozenset({1, 2, 3}))) == ["outsider"]
+    assert [*checks.outsiders([state(), wrong], frozenset({1, 2, 3}), frozenset({2}))] == []
 
 
 def test_a_learner_is_never_in_the_set() -> None:
@@ -144,7 +145,7 @@ def test_all_checks_look_at_one_outcome() -> None:
         "positions": [decided(ONE, 1)],
         "seen": [],
         "states": [state()],
-        "operated_ms": None,
+        "operated": frozenset(),
         "leases": [GrantedLease(broker_id=1, epoch=1, at_ms=0, until_ms=50)],
         "roles": [],
         "members": frozenset(range(1, BROKERS + 1)),
@@ -156,7 +157,7 @@ def test_all_checks_look_at_one_outcome() -> None:
     outsider = state(master=3, master_epoch=2, in_sync=frozenset({3}), set_version=2)
     fields["states"] = [state(), outsider]
     assert beginnings(checks.findings(checks.ReplicatedOutcome(**fields))) == ["outsider"]
-    fields["operated_ms"] = 0
+    fields["operated"] = frozenset({2})
     assert checks.findings(checks.ReplicatedOutcome(**fields)) == []
     fields |= {"unhealed": "nobody leads", "stored": None, "leases": []}
     found = checks.findings(checks.ReplicatedOutcome(**fields))

@@ -2,8 +2,16 @@
 
 import pytest
 
-from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix, first_difference
+from roquet.testing.simulation.replicated.confirmed_prefix import (
+    ConfirmedPrefix,
+    LogReader,
+    first_difference,
+)
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
+
+
+def reader(log: bytes) -> LogReader:
+    return lambda start: log[start:]
 
 
 @pytest.fixture
@@ -19,41 +27,63 @@ def prefix(history: ReplicatedHistory) -> ConfirmedPrefix:
 def test_it_grows_with_what_anybody_confirms(
     prefix: ConfirmedPrefix, history: ReplicatedHistory
 ) -> None:
-    prefix.observe("a", b"onetwo?", 6)
-    prefix.observe("b", b"onetwothree", 3)
-    prefix.observe("b", b"onetwothree", 11)
-    prefix.observe("c", b"one", 9)
+    prefix.observe("a", reader(b"onetwo?"), 6)
+    prefix.observe("b", reader(b"onetwothree"), 3)
+    prefix.observe("b", reader(b"onetwothree"), 11)
+    prefix.observe("c", reader(b"one"), 9)
     assert prefix.content == b"onetwothree"
     assert history.broken == []
 
 
 def test_another_byte_in_it_is_found(prefix: ConfirmedPrefix, history: ReplicatedHistory) -> None:
-    prefix.observe("a", b"onetwo", 6)
-    prefix.observe("b", b"onetwx", 5)
+    prefix.observe("a", reader(b"onetwo"), 6)
+    prefix.observe("b", reader(b"onetwx"), 5)
     assert history.broken == []
-    prefix.observe("b", b"onetxo!", 7)
+    prefix.observe("c", reader(b"onetxo!"), 7)
     (finding,) = history.broken
-    assert finding.startswith("fork: b calls 7 bytes confirmed, and byte 4")
+    assert finding.startswith("fork: c calls 7 bytes confirmed, and byte 4")
     assert prefix.content == b"onetwo"
 
 
 def test_a_cut_into_it_is_found(prefix: ConfirmedPrefix, history: ReplicatedHistory) -> None:
-    prefix.observe("a", b"onetwo", 6)
-    prefix.observe_cut("b", b"onetwothree", 6)
-    prefix.observe_cut("b", b"onexxxthree", 3)  # another log, which has to be cut
+    prefix.observe("a", reader(b"onetwo"), 6)
+    prefix.observe_cut("b", reader(b"onetwothree"), 6)
+    prefix.observe_cut("b", reader(b"onexxxthree"), 3)  # another log, which has to be cut
     assert history.broken == []
-    prefix.observe_cut("b", b"onetw", 3)
+    prefix.observe_cut("b", reader(b"onetw"), 3)
     (finding,) = history.broken
     assert finding == "cut: b cuts its log at 3, and up to 5 it was confirmed"
+
+
+def test_what_was_compared_is_not_read_again_until_the_log_may_be_another(
+    prefix: ConfirmedPrefix, history: ReplicatedHistory
+) -> None:
+    prefix.observe("a", reader(b"onetwo"), 3)
+    prefix.observe("a", reader(b"xxxtwo"), 6)
+    assert (bytes(prefix.content), history.broken) == (b"onetwo", [])
+    prefix.compare_anew("a")
+    prefix.observe("a", reader(b"xxxtwo"), 6)
+    assert history.broken[0].startswith("fork: a calls 6 bytes confirmed, and byte 0")
+
+
+def test_what_follows_a_cut_is_compared(
+    prefix: ConfirmedPrefix, history: ReplicatedHistory
+) -> None:
+    prefix.observe("a", reader(b"onetwo"), 6)
+    prefix.observe("b", reader(b"onetw"), 5)
+    prefix.observe_cut("b", reader(b"onetwx"), 3)
+    assert history.broken == []
+    prefix.observe("b", reader(b"onexxx"), 6)
+    assert history.broken[0].startswith("fork: b calls 6 bytes confirmed, and byte 3")
 
 
 def test_what_is_forgotten_may_be_another(
     prefix: ConfirmedPrefix, history: ReplicatedHistory
 ) -> None:
-    prefix.observe("a", b"onetwo", 6)
+    prefix.observe("a", reader(b"onetwo"), 6)
     prefix.forget(3)
-    prefix.observe("b", b"onexxx", 6)
-    assert (prefix.content, history.broken) == (b"onexxx", [])
+    prefix.observe("b", reader(b"onexxx"), 6)
+    assert (bytes(prefix.content), history.broken) == (b"onexxx", [])
 
 
 def test_the_first_difference_is_an_index() -> None:

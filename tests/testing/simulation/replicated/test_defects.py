@@ -7,19 +7,19 @@ from roquet.testing.simulation.replicated.defects import DEFECTS
 from roquet.testing.simulation.workloads import run_seed
 
 SEEDS = {
-    "unwaited-acknowledgement": 7,
+    "unwaited-acknowledgement": 3,
     "ignored-lease": 1,
-    "unapproved-shrink": 10,
+    "unapproved-shrink": 9,
     "frozen-master": 1,
-    "unconfirmed-reads": 29,
-    "skipped-truncation": 0,
+    "unconfirmed-reads": 4,
+    "skipped-truncation": 3,
     "excessive-truncation": 0,
     "outsider-election": 1,
-    "learner-in-set": 6,
+    "learner-in-set": 1,
     "repeated-epoch": 0,
-    "unflushed-report": 51,
-    "trusted-log": 20,
-    "forgotten-epoch": 10,
+    "unflushed-report": 81,
+    "trusted-log": 1,
+    "forgotten-epoch": 3,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 

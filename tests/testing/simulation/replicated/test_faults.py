@@ -10,9 +10,16 @@ from tests.testing.simulation.replicated.conftest import RunningGroup, running_g
 
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
+from roquet.testing.simulation.replicated.controllers import CONTROLLER_HOST
 from roquet.testing.simulation.replicated.faults import FaultInjector
-from roquet.testing.simulation.replicated.scenario import MASTER, PlannedFault, ReplicaFault
-from roquet.testing.simulation.replicated.servers import CONTROLLER_HOST, HOSTS
+from roquet.testing.simulation.replicated.scenario import (
+    MASTER,
+    OF_ETCD,
+    ControllerStore,
+    PlannedFault,
+    ReplicaFault,
+)
+from roquet.testing.simulation.replicated.servers import HOSTS
 
 
 def planned(fault: ReplicaFault, broker: int = MASTER, length_ms: int = 800) -> PlannedFault:
@@ -36,7 +43,8 @@ def happened(running: RunningGroup) -> list[str]:
 @pytest.mark.parametrize("fault", ReplicaFault)
 @in_virtual_time
 async def test_a_group_heals_after_each_fault(fault: ReplicaFault) -> None:
-    async with injecting() as (running, injector):
+    store = ControllerStore.ETCD if fault in OF_ETCD else ControllerStore.MEMORY
+    async with injecting(store=store, controllers=2) as (running, injector):
         await injector.inject(planned(fault))
         await asyncio.sleep(0.3)
         await injector.end_all()

@@ -45,6 +45,13 @@ def test_decisions_leases_states_and_roles_are_kept() -> None:
     assert noted.lines[-1].endswith("h leads in epoch 2")
 
 
+def test_an_operators_elections_are_kept() -> None:
+    noted = history()
+    noted.operate(2, 7)
+    assert noted.operated == {7}
+    assert noted.lines[-1].endswith("an operator has had 2 elected in epoch 7")
+
+
 def test_messages_behind_a_position_are_forgotten() -> None:
     noted = history()
     for position in (100, 200, 300):

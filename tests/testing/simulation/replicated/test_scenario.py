@@ -1,10 +1,14 @@
 """Scenarios of replicated groups: equal for a seed, and with faults that their promise bears."""
 
+from itertools import pairwise
+
 import pytest
 
 from roquet.model.errors import UsageError
 from roquet.testing.simulation.replicated.scenario import (
     MASTER,
+    OF_ETCD,
+    ControllerStore,
     Promise,
     ReplicaFault,
     draw_scenario,
@@ -26,6 +30,22 @@ def test_every_promise_and_every_fault_is_drawn() -> None:
     assert {scenario.promise for scenario in DRAWN} == set(Promise)
     assert {planned.fault for scenario in DRAWN for planned in scenario.faults} == set(ReplicaFault)
     assert {scenario.has_learner for scenario in DRAWN} == {True, False}
+
+
+def test_a_life_may_be_longer_and_has_time_to_heal_in_between() -> None:
+    for seed in range(5):
+        life = draw_scenario(seed, 200).faults
+        assert 200 <= len(life) <= 240, "restarts of all come beside them"
+        pauses = [after.at_ms - before.at_ms for before, after in pairwise(life)]
+        assert min(pauses) >= 0
+        assert max(pauses) > 3_000
+
+
+def test_faults_of_etcd_happen_where_there_is_one() -> None:
+    for scenario in DRAWN:
+        has_etcd = scenario.store is ControllerStore.ETCD
+        assert has_etcd == (scenario.controllers > 1)
+        assert has_etcd or not {planned.fault for planned in scenario.faults} & {*OF_ETCD}
 
 
 def test_faults_are_in_order_of_time() -> None:

@@ -6,7 +6,8 @@ import pytest
 from tests.testing.simulation.replicated.conftest import running_group
 
 from roquet.testing.clock import in_virtual_time
-from roquet.testing.simulation.replicated.servers import CONTROLLER_HOST, HOSTS, STORE_DIR, host_of
+from roquet.testing.simulation.replicated.scenario import ControllerStore
+from roquet.testing.simulation.replicated.servers import HOSTS, STORE_DIR, host_of
 
 
 @in_virtual_time
@@ -63,19 +64,42 @@ async def test_a_broker_that_stops_in_good_order_hands_its_role_over() -> None:
         assert "abort" not in running.servers.files[HOSTS[0]].list(STORE_DIR)
 
 
-@pytest.mark.parametrize("has_store_file", [False, True])
+@pytest.mark.parametrize("store", ControllerStore)
 @in_virtual_time
-async def test_a_controller_comes_back_with_its_state(has_store_file: bool) -> None:
-    async with running_group(has_store_file=has_store_file) as running:
-        group = running.servers.group
-        await running.servers.kill_controller()
-        assert CONTROLLER_HOST in running.servers.down
+async def test_a_controller_comes_back_with_its_state(store: ControllerStore) -> None:
+    async with running_group(store=store) as running:
+        group, leader = running.servers.group, running.servers.controllers.leader
+        await running.servers.kill_controller(leader)
+        assert leader in running.servers.down
         await asyncio.sleep(1)
-        await running.servers.come_back(CONTROLLER_HOST)
+        await running.servers.come_back(leader)
         await asyncio.sleep(5)
         assert running.servers.group == group
         await running.servers.kill(HOSTS[0])
         await running.until_in_sync(2, 3)
+
+
+@in_virtual_time
+async def test_a_broker_that_has_no_space_is_started_again_until_it_has() -> None:
+    async with running_group() as running:
+        servers = running.servers
+        await servers.lose_power(HOSTS[1])
+        servers.files[HOSTS[1]].is_full = True
+        returning = asyncio.create_task(servers.come_back(HOSTS[1]))
+        await asyncio.sleep(3)
+        assert HOSTS[1] in servers.down or not returning.done()
+        servers.files[HOSTS[1]].is_full = False
+        await returning
+        await running.until_in_sync(1, 2, 3)
+        assert running.history.broken == []
+
+
+@in_virtual_time
+async def test_a_log_is_read_from_any_position_on() -> None:
+    async with running_group() as running:
+        whole = running.servers.log_of(HOSTS[0])
+        assert running.servers.log_of(HOSTS[0], 100) == whole[100:]
+        assert running.servers.log_of(HOSTS[0], len(whole) + 1) == b""
 
 
 @in_virtual_time

@@ -77,7 +77,8 @@ def _stored(
     limit = tries_limit(call.max_reconsume_times, group.retry_max_times)
     level = next_level(call.delay_level, record.reconsume_times, limit)
     held, own_id = _properties(record)
-    control.statistics.sent_back(held.get(props.RETRY_TOPIC, record.topic), group.group_name)
+    origin = held.get(props.RETRY_TOPIC, record.topic)
+    control.statistics.sent_back(origin, group.group_name)
     if level == DEAD_LETTER:
         topic = delivery.retry_topics.dlq_topic(group.group_name)
         properties = dead_letter_properties(held, record.topic, own_id)
@@ -86,7 +87,7 @@ def _stored(
         properties = retry_properties(held, record.topic, own_id, level)
     times = times_after(record.reconsume_times)
     try:
-        return message_log.ingest.reappend(
+        appended = message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),
@@ -97,13 +98,17 @@ def _stored(
         topic = delivery.retry_topics.dlq_topic(group.group_name)
         log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
         held.pop(props.DELAY, None)
-        return message_log.ingest.reappend(
+        appended = message_log.ingest.reappend(
             record,
             topic=topic.topic_name,
             queue_id=_queue(control, topic),
             properties=held,
             reconsume_times=times,
         )
+        level = DEAD_LETTER
+    if level == DEAD_LETTER:
+        message_log.counts.dead_letters.add(group.group_name, origin)
+    return appended
 
 
 def _record(message_log: MessageLog, position: int) -> Record:

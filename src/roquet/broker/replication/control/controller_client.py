@@ -3,7 +3,8 @@
     addresses ── 1005, all at once ──▶ leader ── ids, elections, the sync-state set ──▶ GroupView
 
 Every controller answers who leads; only the one that does answers anything else. It is looked for
-again after an error. Source: Apache RocketMQ 5.5.0, BrokerOuterAPI and ReplicasManager.
+again after an error; one that says that it leads no more has changed nothing, and the next one is
+asked at once. Source: Apache RocketMQ 5.5.0, BrokerOuterAPI and ReplicasManager.
 """
 
 import asyncio
@@ -119,8 +120,31 @@ class ControllerClient:
             return None
 
     async def call(self, call: Call[R], timeout_ms: int = TIMEOUT_MS) -> R:
-        """Call the leader. Raises CallError; NoController if there is none."""
+        """Call the leader, and its successor if it leads no more.
+
+        Raises CallError; NoController if there is no leader.
+        """
         leader = self.leader or await self.find()
+        try:
+            return await self._ask(leader, call, timeout_ms)
+        except CallRefused as error:
+            if error.code != ResponseCode.CONTROLLER_NOT_LEADER:
+                raise
+            successor = await self._successor(leader)
+            if successor is None:
+                raise
+        return await self._ask(successor, call, timeout_ms)
+
+    async def _successor(self, leader: str) -> str | None:
+        """The controller that leads after one that has refused a call; None if none does yet."""
+        try:
+            found = await self.find()
+        except NoController:
+            return None
+        return found if found != leader else None
+
+    async def _ask(self, leader: str, call: Call[R], timeout_ms: int) -> R:
+        """Call a controller; it is forgotten if it does not answer, or leads no more."""
         try:
             return await self._pool.call(leader, call, timeout_ms)
         except CallRefused as error:

@@ -105,6 +105,7 @@ class LeaseHeartbeats:
             lease_epoch=epoch,
             waits_for_all=settings.waits_for_all if epoch is not None else None,
             releases_lease=releases or None,
+            is_learner=settings.is_learner or None,
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:

@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from roquet.broker.counts import DELAY
 from roquet.broker.ingest.destination import Destinations
 from roquet.broker.ingest.set_aside import TIMER, SetAside, location_in
 from roquet.broker.log.message_log import MessageLog
@@ -235,6 +236,9 @@ class TimerDeliveries:
         queue_id = self._context.destinations.queue(topic, properties.get(props.REAL_QUEUE_ID, "0"))
         more = {props.TIMER_ENQUEUE_MS: str(write_ms), props.TIMER_DEQUEUE_MS: str(now_ms)}
         offset = self._store_again(record, properties, more, (topic, queue_id))
+        counts = self._context.message_log.counts
+        counts.timer_dequeued.add(topic)
+        counts.note_stored(topic, DELAY, record.size)
         if topic.startswith(names.REVIVE_PREFIX):
             self._context.on_revive_note(record, queue_id, offset)
 

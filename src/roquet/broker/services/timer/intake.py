@@ -213,6 +213,9 @@ class TimerIntake:
         )
         if not is_counted:
             self._context.metrics.add(topic, -1 if deletes else 1, now_ms)
+            counts = self._context.message_log.counts
+            counts.timer_enqueued.add(topic)
+            counts.delay_s.observe(topic, value=max(out - now_ms, 0) / 1000)
         self._deliveries.came(stop, position, kind, record)
         return True
 

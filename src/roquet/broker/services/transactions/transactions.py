@@ -128,12 +128,16 @@ class Transactions:
             settles=record.position,
         )
         self.end(half.offset)
+        counts, now_ms = self._ingest.counts, self._clock.now_ms()
+        counts.commits.add(half.topic)
+        counts.commit_s.observe(half.topic, value=max(now_ms - record.born_ms, 0) / 1000)
 
     def roll_back(self, half: HalfMessage) -> None:
         """End it without delivery. After a StoreError the end is not recorded."""
         if len(self._pending) >= PENDING_MAX:
             self._write()
         self.end(half.offset)
+        self._ingest.counts.rollbacks.add(half.topic)
 
     def put_back(self, half: HalfMessage, changed: dict[str, str]) -> HalfMessage:
         """Append it to its queue again, with changed properties; returns the new half message."""

@@ -1,7 +1,10 @@
 """The archive job: a topic becomes a table, each message once.
 
-archive_job    the run: reads offsets from the table, plans a batch, commits its files
-compaction     merges small files of a day into large ones
+archive_job       the run: reads offsets from the table, plans a batch, commits its files
+archive_tasks     what workers do: read, parse bodies, write files
+archive_columns   the columns for the fields of bodies
+compaction        merges small files of a partition into large ones
+maintenance       retention by days, compaction, and expiry of older versions
 """
 
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, main, run, transform

@@ -21,16 +21,18 @@ from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark import offset_spec, queue_offsets
 from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.archive.archive_columns import batch_fields, set_body_columns
 from roquet.spark.jobs.archive.archive_tasks import ArchiveTasks
 from roquet.spark.jobs.archive.compaction import compact
-from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
+from roquet.spark.jobs.archive.status_writer import StatusWriter
+from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.task_set import TaskResult, TaskSet, rows_by_queue
 from roquet.spark.options import SourceOptions, parse
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, from_json, queue_text
 from roquet.spark.source.stream import StreamReader
 from roquet.spark.source.tasks import BrokerUnavailable
 from roquet.spark.tables import partitioning
-from roquet.spark.tables.open_table import open_table
+from roquet.spark.tables.open_table import open_table, table_location
 from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.table import ArchiveIdentity, ArchiveTable, DataFile, TableState
 
@@ -77,6 +79,16 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Pause between looks for more messages; None ends once all present messages are archived."""
     compression: str = COMPRESSION
     compact: bool = False
+    partition_by: str = ""
+    """`hour`, `day,bucket(key,16)`; empty is the table's own, and `day` where the table is new."""
+    sort_by: tuple[str, ...] = ()
+    """Columns by which merged files are sorted; empty is the table's own order."""
+    body_format: str = ""
+    """`json` gives the fields of the bodies columns of their own, said when the table is made."""
+    body_schema: str = ""
+    """The fields and their types, `id bigint, name string`; new ones become columns."""
+    infer_body: bool = False
+    """Whether fields that a sample of a batch shows become columns."""
     name: str = ""
     catalog: Mapping[str, str] = {}
     """For Iceberg: `name` in its catalog, and the properties of a catalog that is not our own."""
@@ -129,22 +141,45 @@ def run(
     settings = source_options(params)
     ClusterClient(settings).latest()  # an unknown topic is an error before a table is created
     with open_archive(params) as table:
+        set_body_columns(table, params.body_schema, infer=params.infer_body)
         archive = ArchiveRun(params, settings, table, spark)
-        archive.begin()
-        while not should_stop() and (
-            archive.step() or _wait_for_more(params, archive, should_stop)
-        ):
-            on_progress(archive.progress)
-        if params.compact:
-            archive.compact()
-        on_progress(archive.progress)
+        archive.status = status_writer("archive", params, settings)
+        run_batches(params, archive, on_progress, should_stop)
         return archive.progress
+
+
+def run_batches(
+    params: Params,
+    archive: "ArchiveRun",
+    on_progress: OnArchiveProgress,
+    should_stop: Callable[[], bool],
+) -> None:
+    """Run batch after batch until the run is over."""
+    archive.begin()
+    while not should_stop() and (archive.step() or _wait_for_more(params, archive, should_stop)):
+        on_progress(archive.progress)
+    if params.compact:
+        archive.compact()
+    archive.note(is_end=True)
+    on_progress(archive.progress)
+
+
+def status_writer(job: str, params: Params, settings: SourceOptions) -> StatusWriter:
+    """Writes the status of the table."""
+    root = table_location(params.target, params.storage)
+    return StatusWriter(job, params.topic, root, ClusterClient(settings))
 
 
 def open_archive(params: Params) -> ArchiveTable:
     """Open the table; leftovers of killed runs are removed."""
     columns = partitioning.archive_columns(params.columns) if params.columns else ()
-    identity = ArchiveIdentity(topic=params.topic, columns=columns)
+    identity = ArchiveIdentity(
+        topic=params.topic,
+        columns=columns,
+        partition_by=params.partition_by,
+        sort_by=params.sort_by,
+        body_format=params.body_format,
+    )
     return open_table(
         params.kind,
         params.target,
@@ -217,6 +252,7 @@ class ArchiveRun:
         self._state = TableState(0, {})
         self.commits_unmerged = 0
         """Commits since the last compaction."""
+        self.status: StatusWriter | None = None
         self.progress = ArchiveProgress()
 
     def begin(self) -> None:
@@ -236,6 +272,7 @@ class ArchiveRun:
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
         self._update_lag(self._state.offsets)
         if after == before:
+            self.note()
             return False
         try:
             self._write(before, after)
@@ -253,15 +290,25 @@ class ArchiveRun:
         self._state = self._table.state(self._state.offsets)
         self.progress.number = self._state.number
 
+    def note(self, *, is_end: bool = False) -> None:
+        """Write the table's status if it is due, or if this is the end."""
+        if self.status is not None:
+            self.status.update(self._state, is_end=is_end)
+
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         """Write the files of a range of offsets, and commit them."""
+        tasks = self._planner.tasks(before, after, ready_cores(self._spark()))
+        infer = self._params.infer_body
+        body_fields = batch_fields(self._table, self._settings, tasks, infer=infer)
         directory = self._table.begin()
         task_set = ArchiveTasks(
             settings=self._settings,
-            tasks=self._planner.partitions(before, after),
+            tasks=tasks,
             columns=self._table.identity.columns,
             directory=directory,
             compression=self._params.compression,
+            scheme=self._table.identity.scheme,
+            body_fields=body_fields,
         )
         results = self._run_tasks(task_set)
         skipped = count_missing(task_set.ranges, results, self._settings)
@@ -271,17 +318,24 @@ class ArchiveRun:
         self.progress.skipped += skipped
         self._planner.commit(after)
 
-    def _commit(self, end: StreamOffsets, attempt: str, files: Sequence[DataFile]) -> None:
+    def _commit(
+        self,
+        end: StreamOffsets,
+        attempt: str,
+        files: Sequence[DataFile],
+        removed: Sequence[DataFile] = (),
+    ) -> None:
         after = from_json(end)
         topic_ids = queue_offsets.topic_ids_of_checkpoint(end)
         ids = {broker: topic_id for (_, broker), topic_id in topic_ids.items()}
-        commit = self._state.then(after, attempt, files, (), ids)
+        commit = self._state.then(after, attempt, files, removed, ids)
         self._table.commit(commit)
         self._state = TableState(commit.number, after, ids)
         self.progress.number = commit.number
         self.progress.commits += 1
         self.commits_unmerged += 1
         self._update_lag(after)
+        self.note()
 
     def _update_lag(self, offsets: QueueOffsets) -> None:
         latest_json = self._planner.reportLatestOffset()

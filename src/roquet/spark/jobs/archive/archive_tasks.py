@@ -12,14 +12,16 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from roquet.spark.jobs.archive.body_parser import BodyParser
 from roquet.spark.jobs.archive.prefetch import prefetched
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
+from roquet.spark.tables.body_columns import BodyField, file_schema
 from roquet.spark.tables.object_location import StagingDirectory
 from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter, read_sorted
-from roquet.spark.tables.partitioning import schema_of
+from roquet.spark.tables.partition_scheme import DAILY, PartitionScheme
 from roquet.spark.tables.table import DataFile
 
 
@@ -31,6 +33,9 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...]
     directory: StagingDirectory
     compression: str = COMPRESSION
+    scheme: PartitionScheme = DAILY
+    body_fields: tuple[BodyField, ...] | None = None
+    """The fields of the bodies that become columns; None when bodies are not parsed."""
 
     def __len__(self) -> int:
         return len(self.tasks)
@@ -46,12 +51,20 @@ class ArchiveTasks(msgspec.Struct, frozen=True, kw_only=True):
         topic = self.settings.topics[0]
         with prefetched(read_task(self.settings, self.columns, self.tasks[number])) as batches:
             counted = count_rows(batches, topic, rows)
-            files = _write(counted, self.directory, self.columns, self.compression)
+            schema = file_schema(self.columns, self.body_fields)
+            writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
+            files = _write(self._parsed(counted), writer)
         return TaskResult(files=tuple(files), rows=to_json(dict(rows)))
+
+    def _parsed(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, with body columns if the table has some."""
+        if self.body_fields is None:
+            return batches
+        return BodyParser(self.body_fields).add_columns(batches)
 
 
 class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
-    """Tasks that write a group of small files as one each."""
+    """Tasks that write a group of small files as one each, in runs of sorted rows."""
 
     groups: Sequence[Sequence[str]]
     columns: tuple[str, ...]
@@ -59,15 +72,19 @@ class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
     compression: str = COMPRESSION
     storage: Mapping[str, str] = {}
     """The options of the object store that the groups lie in."""
+    scheme: PartitionScheme = DAILY
+    sort_by: tuple[str, ...] = ()
+    body_fields: tuple[BodyField, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.groups)
 
     def run(self, number: int) -> TaskResult:
         """Merge the files of one group."""
-        rows = read_sorted(self.groups[number], schema_of(self.columns), self.storage)
-        batches = rows.to_batches()
-        files = _write(batches, self.directory, self.columns, self.compression)
+        schema = file_schema(self.columns, self.body_fields)
+        writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
+        runs = read_sorted(self.groups[number], schema, self.storage, self.sort_by)
+        files = _write((batch for rows in runs for batch in rows.to_batches()), writer)
         return TaskResult(files=tuple(files))
 
 
@@ -84,14 +101,8 @@ def count_rows(
         yield batch
 
 
-def _write(
-    batches: Iterable[pa.RecordBatch],
-    directory: StagingDirectory,
-    columns: tuple[str, ...],
-    compression: str,
-) -> list[DataFile]:
+def _write(batches: Iterable[pa.RecordBatch], writer: PartitionedWriter) -> list[DataFile]:
     """Write batches to new files; none stays when an error is raised."""
-    writer = PartitionedWriter(directory, schema_of(columns), compression)
     try:
         for batch in batches:
             writer.write(batch)

@@ -4,19 +4,17 @@
     [group for group in report.standings if not group.outlook.will_catch_up]
 
 Brokers are asked periodically. Each sample is a file of the table, so it survives a kill. At the
-end the files of the run are merged into one, and the page is made from the whole table.
+end the files of the run are merged into one, and the page is made from the whole table. The table
+lies in a directory or in an object store.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
-from uuid import uuid4
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from roquet.admin.client import AdminClient
 from roquet.log_records import logger
@@ -25,7 +23,10 @@ from roquet.net import loop
 from roquet.spark.jobs.lag import sampling
 from roquet.spark.jobs.lag.lag_page import html
 from roquet.spark.jobs.lag.lag_summary import LagReport, transform
-from roquet.spark.tables.open_table import directory
+from roquet.spark.tables.file_tree import FileTree, file_tree, parquet_bytes
+from roquet.spark.tables.object_location import TableLocation
+from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.open_table import table_location
 
 log = logger(__name__)
 
@@ -51,6 +52,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Empty: all groups but the system's own."""
     retention_ms: int | None = None
     """Assumed for brokers that do not say how long they keep messages."""
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `target`; the environment gives those that are not here."""
 
 
 class LagProgress(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,13 +82,14 @@ def run(
 ) -> LagReport:
     """Sample until the time is up, `should_stop` returns True or Ctrl-C comes; then report."""
     root = open_samples(params)
-    monitor = LagMonitor(params, root)
+    store = file_tree(root)
+    monitor = LagMonitor(params, store)
     try:
         loop.run(monitor.run(on_progress, should_stop))
     except KeyboardInterrupt:
         if not monitor.samples:
             raise
-    merge_files(monitor.files, root)
+    merge_files(monitor.files, store)
     rows = read_samples(root)
     since_ms = monitor.at_ms - params.for_ms
     recent = rows.filter(pc.greater_equal(rows["at"], pa.scalar(since_ms, rows["at"].type)))
@@ -93,16 +97,16 @@ def run(
         samples=monitor.samples,
         at_ms=monitor.at_ms,
         standings=transform(recent, monitor.retention, params.retention_ms),
-        page=str(root / PAGE),
+        page=store.address(PAGE),
         namesrv=params.namesrv or "",
     )
-    _write_bytes(root / STANDINGS, msgspec.json.format(msgspec.json.encode(report)))
-    _write_bytes(root / PAGE, html(report, rows).encode())
+    store.put(STANDINGS, msgspec.json.format(msgspec.json.encode(report)))
+    store.put(PAGE, html(report, rows).encode())
     return report
 
 
-def open_samples(params: Params) -> Path:
-    """Create or reuse the directory of the table; ConfigError when it holds something else."""
+def open_samples(params: Params) -> TableLocation:
+    """The location of the table, new or with samples; ConfigError when it holds something else."""
     if params.every_ms < PERIOD_MIN_MS:
         raise ConfigError(f"every {params.every_ms} ms is too often: {PERIOD_MIN_MS} ms at least")
     if params.for_ms < params.every_ms:
@@ -110,42 +114,50 @@ def open_samples(params: Params) -> Path:
             f"the time of sampling, {params.for_ms} ms, is shorter than the {params.every_ms} ms "
             "between two samples"
         )
-    root = directory(params.target)
-    if root.exists() and not root.is_dir():
+    root = table_location(params.target, params.storage)
+    store = file_tree(root)
+    if isinstance(store, ObjectStore):
+        store.check_bucket()
+    if isinstance(root, Path) and root.exists() and not root.is_dir():
         raise ConfigError(f"{root} is a file: give a directory")
-    if root.exists() and any(root.iterdir()) and not (root / SAMPLES).is_dir():
+    names = store.names()
+    if names and SAMPLES not in names:
         raise ConfigError(f"{root} is not empty and holds no samples: give another directory")
-    (root / SAMPLES).mkdir(parents=True, exist_ok=True)
+    if isinstance(root, Path):
+        (root / SAMPLES).mkdir(parents=True, exist_ok=True)
     return root
 
 
-def read_samples(root: Path) -> pa.Table:
+def read_samples(root: TableLocation) -> pa.Table:
     """Read all samples of the table."""
-    paths = [str(path) for path in sorted((root / SAMPLES).glob("*.parquet"))]
-    if not paths:
-        return sampling.SCHEMA.empty_table()
-    return ds.dataset(paths, sampling.SCHEMA, format="parquet").to_table()
+    store = file_tree(root)
+    return store.rows(_sample_files(store), sampling.SCHEMA)
 
 
-def merge_files(files: Sequence[Path], root: Path) -> None:
-    """Merge the files of one run into one.
+def merge_files(files: Sequence[str], store: FileTree) -> None:
+    """Merge the files of one run into one; `files` are their paths in the store.
 
     A kill before all of them are deleted leaves samples twice, which changes no rate.
     """
     if len(files) > 1:
-        rows = ds.dataset([str(path) for path in files], sampling.SCHEMA, format="parquet")
-        _write_rows(rows.to_table(), root / SAMPLES / f"{files[0].stem}-{files[-1].stem}.parquet")
+        first, last = (PurePosixPath(path).stem for path in (files[0], files[-1]))
+        rows = store.rows(files, sampling.SCHEMA)
+        store.put(f"{SAMPLES}/{first}-{last}.parquet", parquet_bytes(rows))
         for path in files:
-            path.unlink()
+            store.remove(path)
+
+
+def _sample_files(store: FileTree) -> list[str]:
+    return [path for path in store.list_directory(SAMPLES) if path.endswith(".parquet")]
 
 
 class LagMonitor:
     """One run, which writes sample after sample."""
 
-    def __init__(self, params: Params, root: Path) -> None:
-        self._params, self._root = params, root
-        self.files = list[Path]()
-        """The files that this run has written."""
+    def __init__(self, params: Params, store: FileTree) -> None:
+        self._params, self._store = params, store
+        self.files = list[str]()
+        """The paths in the store of the files that this run has written."""
         self.samples = 0
         self.at_ms = 0
         """The time of the last sample, in ms since 1970."""
@@ -169,14 +181,15 @@ class LagMonitor:
         self.samples += 1
         try:
             sample = await sampling.sample(admin, self._params.groups)
+            at_ms = admin.clock.now_ms()
+            path = f"{SAMPLES}/{at_ms}.parquet"
+            self._store.put(path, parquet_bytes(sample.rows))
         except RoquetError as error:
             if not self.files:
                 raise
             log.warning("%s; this sample is left out", error)
             return LagProgress(samples=self.samples, wanted=wanted, lag=0)
-        self.at_ms = admin.clock.now_ms()
-        path = self._root / SAMPLES / f"{self.at_ms}.parquet"
-        _write_rows(sample.rows, path)
+        self.at_ms = at_ms
         self.files.append(path)
         lag = pc.sum(sample.rows["lag"]).as_py() or 0
         return LagProgress(samples=self.samples, wanted=wanted, lag=lag, silent=sample.silent)
@@ -190,16 +203,3 @@ async def _wait_until(admin: AdminClient, due_ms: int, should_stop: Callable[[],
             return True
         await admin.clock.sleep(min(left_ms, STOP_CHECK_MS))
     return False
-
-
-def _write_rows(rows: pa.Table, path: Path) -> None:
-    """Write a Parquet file, which gets its name once it is whole."""
-    draft = path.with_name(f".{uuid4().hex}")
-    pq.write_table(rows, draft)
-    draft.replace(path)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    draft = path.with_name(f".{uuid4().hex}")
-    draft.write_bytes(data)
-    draft.replace(path)

@@ -36,9 +36,6 @@ SCHEMA: Final = pa.schema(
 )
 """One row for each group and queue."""
 
-RESERVED: Final = "fileReservedTime"
-HOUR_S: Final = 3600
-
 
 class LagSample(msgspec.Struct, frozen=True):
     """The rows of one moment."""
@@ -70,11 +67,11 @@ async def retention(admin: AdminClient) -> dict[str, float]:
     seconds = {}
     for broker in await admin.brokers():
         try:
-            hours = (await brokers.settings(admin, broker)).get(RESERVED, "")
+            kept_s = brokers.retention_s(await brokers.settings(admin, broker))
         except CallError:
             continue
-        if hours.isdecimal() and int(hours):  # less than an hour is reported as 0
-            seconds[broker] = float(int(hours) * HOUR_S)
+        if kept_s is not None:
+            seconds[broker] = kept_s
     return seconds
 
 

@@ -6,6 +6,8 @@
     DIR/letters/         the table: one file for each file of the archives, so each letter once
     DIR/_roquet/resends  which letters were sent again
 
+The table lies in a directory or in an object store.
+
 A letter stays in its topic and in the table. A resent letter is a new message with the properties
 ROQUET_FROM (the letter) and RESENT_FROM (the letter's message id). The decision to send is noted
 before anything is sent. After a kill in between, the next run looks for the copies and sends those
@@ -14,16 +16,12 @@ that are missing, so no letter is sent twice.
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final
-from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from roquet.admin.dead_letters import RESENT_FROM
 from roquet.model.errors import ConfigError, RoquetError, UsageError
@@ -37,14 +35,18 @@ from roquet.spark.jobs.job_runner import spark_for
 from roquet.spark.jobs.queue_mapping import map_queues
 from roquet.spark.jobs.repair.dead_letters import (
     RAW_COLUMNS,
-    SCHEMA,
     count_by_reason,
     select_by_id,
     select_sendable,
-    transform,
     unknown_ids,
 )
-from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog
+from roquet.spark.jobs.repair.letter_table import (
+    archive_kind,
+    archive_location,
+    convert_new_files,
+    read_letters,
+)
+from roquet.spark.jobs.repair.resend_log import ResendDecision, ResendLog, resent_letters
 from roquet.spark.jobs.resend_rows import resend_items
 from roquet.spark.options import parse
 from roquet.spark.queue_offsets import (
@@ -56,9 +58,8 @@ from roquet.spark.queue_offsets import (
     to_json,
 )
 from roquet.spark.sink.task import unique_key_maker
-from roquet.spark.tables.disk import sync
-from roquet.spark.tables.open_table import directory
-from roquet.spark.tables.parquet_writer import LEVELS
+from roquet.spark.tables.object_location import TableLocation
+from roquet.spark.tables.open_table import table_location
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,9 +69,6 @@ TRIES_MAX: Final = 16
 
 OPTIONS: Final = ("namesrv", "timeout", "group", "failOnDataLoss")
 """Options of the source that apply to repairs."""
-
-BATCH_ROWS: Final = 4_096
-"""Letters that are converted at a time."""
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,6 +87,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     """Send the letters that meet this SQL condition on the table's columns."""
     ids: tuple[str, ...] = ()
     """Or send these: ids of letters or of messages."""
+    storage: Mapping[str, str] = {}
+    """Options of the object store of `directory`; the environment gives those not here."""
     master: str | None = None
 
 
@@ -123,11 +123,11 @@ def run(
 ) -> RepairProgress:
     """Update the table, and send the chosen letters again."""
     check_params(params)
-    root = directory(params.directory)
+    root = table_location(params.directory, params.storage)
     progress = RepairProgress()
     for topic in _letter_topics(params):
         _archive_topic(params, root, topic, spark)
-        progress.new += _convert_new_files(root, topic, params.tries_max)
+        progress.new += convert_new_files(root, topic, params.tries_max)
         on_progress(progress)
     progress.letters = read_letters(root, ["letter_id"]).num_rows
     if params.resend:
@@ -154,24 +154,17 @@ def check_params(params: Params) -> None:
         raise ConfigError("--resend needs --where with a condition ('true' chooses all), or --id")
 
 
-def read_letters(root: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """Read the table of letters; all columns by default."""
-    files = sorted(map(str, (root / "letters").glob("*.parquet")))
-    if not files:
-        return SCHEMA.empty_table().select(list(columns or SCHEMA.names))
-    return ds.dataset(files, schema=SCHEMA).to_table(columns=list(columns or SCHEMA.names))
-
-
 def count_letters(params: Params) -> pa.Table:
     """Count the letters by topic, tag, day and reason."""
-    root = directory(params.directory)
-    with ResendLog(root) as resend_log:
-        sent = sorted(resend_log.letters())
+    root = table_location(params.directory, params.storage)
+    sent = sorted(resent_letters(root))
     columns = ["letter_id", "state", "origin_topic", "tag", "day", "reason"]
     return count_by_reason(read_letters(root, columns), sent)
 
 
-def select_letters(params: Params, root: Path, spark: "Callable[[], SparkSession]") -> pa.Table:
+def select_letters(
+    params: Params, root: TableLocation, spark: "Callable[[], SparkSession]"
+) -> pa.Table:
     """The letters that the parameters choose; UsageError for an unknown id."""
     letters = read_letters(root)
     if params.where is None:
@@ -180,16 +173,16 @@ def select_letters(params: Params, root: Path, spark: "Callable[[], SparkSession
         return select_by_id(letters, params.ids)
     if not letters.num_rows:
         return letters
-    return select_by_id(letters, _ids_where(params.where, root, spark()))
+    return select_by_id(letters, _ids_where(params.where, letters, spark()))
 
 
-def _ids_where(where: str, root: Path, spark: "SparkSession") -> list[str]:
+def _ids_where(where: str, letters: pa.Table, spark: "SparkSession") -> list[str]:
     """Ids of the letters that meet a condition; UsageError for one that Spark cannot evaluate."""
     from pyspark.errors import PySparkException
 
     try:
-        letters = spark.read.parquet(str(root / "letters")).where(where).select("letter_id")
-        return [row["letter_id"] for row in letters.collect()]
+        chosen = spark.createDataFrame(letters).where(where).select("letter_id")
+        return [row["letter_id"] for row in chosen.collect()]
     except PySparkException as error:
         reason = next((line for line in str(error).splitlines() if line.strip()), "")
         raise UsageError(f"--where {where!r}: {reason.rstrip(';')}") from error
@@ -222,45 +215,19 @@ def _matching_topics(params: Params, pattern: str) -> tuple[str, ...]:
     return cluster.with_retries(cluster.topics, "name server")
 
 
-def _archive_directory(root: Path, topic: str) -> Path:
-    return root / "raw" / quote(topic, safe="")
-
-
 def _archive_topic(
-    params: Params, root: Path, topic: str, spark: "Callable[[], SparkSession]"
+    params: Params, root: TableLocation, topic: str, spark: "Callable[[], SparkSession]"
 ) -> None:
     """Archive the new messages of a topic of letters, each once."""
-    target = str(_archive_directory(root, topic))
     archive_params = archive_job.Params(
-        topic=topic, target=target, options=params.options, columns=RAW_COLUMNS
+        topic=topic,
+        target=str(archive_location(root, topic)),
+        kind=archive_kind(root),
+        options=params.options,
+        columns=RAW_COLUMNS,
+        storage=params.storage,
     )
     archive_job.run(archive_params, spark)
-
-
-def _convert_new_files(root: Path, topic: str, tries_max: int) -> int:
-    """Convert each file of an archive that was not converted before; returns the new letters."""
-    (root / "letters").mkdir(parents=True, exist_ok=True)
-    rows = 0
-    for file in sorted(_archive_directory(root, topic).glob("day=*/*.parquet")):
-        target = root / "letters" / file.name
-        if not target.exists():
-            rows += _convert_file(file, target, tries_max)
-    return rows
-
-
-def _convert_file(file: Path, target: Path, tries_max: int) -> int:
-    """Convert messages to letters; `target` appears only once it is whole."""
-    draft = target.with_name(f".{target.name}.draft")
-    data = ds.dataset(str(file), format="parquet")
-    rows = 0
-    level = LEVELS["zstd"]
-    with pq.ParquetWriter(draft, SCHEMA, compression="zstd", compression_level=level) as writer:
-        for batch in data.to_batches(columns=list(RAW_COLUMNS), batch_size=BATCH_ROWS):
-            writer.write_batch(transform(batch, tries_max))
-            rows += len(batch)
-    sync(draft)
-    draft.replace(target)
-    return rows
 
 
 # -- sending again ---------------------------------------------------------------------------
@@ -272,7 +239,7 @@ class _Resender:
     def __init__(
         self,
         params: Params,
-        root: Path,
+        root: TableLocation,
         resend_log: ResendLog,
         progress: RepairProgress,
         on_progress: OnRepairProgress,
@@ -340,6 +307,7 @@ class _Resender:
             if source in already_sent:
                 batch = batch.filter(pa.array(~already_sent[source].holds(offsets)))
             if len(batch):
+                self._resend_log.hold()
                 new_ids, old_ids = make_ids(made, len(batch)), batch.column("message_id")
                 ours = {"message_id": new_ids, RESENT_FROM: old_ids}
                 items = resend_items(batch, source[0], new_ids, ours)

@@ -4,26 +4,32 @@
     DIR/_roquet/resends/0000000003.done    all of them were sent
 
 The first note also has the ends of the destination's queues at that time. A run that finds it
-without the second looks for copies from there on, and sends the letters that have none.
+without the second looks for copies from there on, and sends the letters that have none. One run at
+a time works with a log: by a lock in a directory, by a lease in an object store.
 """
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 import msgspec
 
 from roquet.model.errors import RoquetError, StoreError, StoreLocked
 from roquet.spark.queue_offsets import OffsetsJson, TopicIds
 from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.object_journal import ObjectJournal
+from roquet.spark.tables.object_lease import LEASE, ObjectLease
+from roquet.spark.tables.object_location import ObjectLocation, TableLocation
 from roquet.spark.tables.staging import HIDDEN
 from roquet.store.filesystem.directory_lock import FileLock
 
 VERSION: Final = 1
 
+RESENDS: Final = "resends"
+
 
 class ResendDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """The decision to send letters again; the JSON content of an `.open` file."""
+    """The decision to send letters again; the JSON content of an `.open` note."""
 
     number: int
     letters: tuple[str, ...]
@@ -35,22 +41,38 @@ class ResendDecision(msgspec.Struct, frozen=True, kw_only=True):
     version: int = VERSION
 
 
-class ResendLog:
-    """The notes of one table of letters, locked for one run."""
+class ResendNotes(Protocol):
+    """The notes of one table of letters, by their names."""
 
-    def __init__(self, root: Path, disk: Disk | None = None) -> None:
-        self._directory = root / HIDDEN / "resends"
-        self._disk = disk or Disk()
-        self._disk.make(self._directory)
-        try:
-            self._lock = FileLock(self._directory.parent / "resending", "another repair")
-        except StoreLocked:
-            text = f"another repair works on {root}: wait until it has ended"
-            raise RoquetError(text) from None
+    def names(self) -> list[str]:
+        """The sorted names."""
+
+    def content(self, name: str) -> bytes:
+        """The content of a note."""
+
+    def add(self, name: str, data: bytes) -> None:
+        """Add a note, durably; RoquetError when there is one of this name."""
+
+    def hold(self) -> None:
+        """Raise RoquetError when another run may work with the notes."""
+
+    def close(self) -> None:
+        """Let other runs work with the notes."""
+
+
+class ResendLog:
+    """The notes of one table of letters, held for one run."""
+
+    def __init__(self, root: TableLocation, disk: Disk | None = None) -> None:
+        self._root = root
+        self._notes: ResendNotes = (
+            DirectoryNotes(root, disk or Disk()) if isinstance(root, Path) else ObjectNotes(root)
+        )
 
     def open(self) -> list[ResendDecision]:
         """The decisions whose letters may not all have been sent."""
-        return [each for each in self._all() if not self._path(each.number, "done").exists()]
+        names = {*self._notes.names()}
+        return [each for each in self._all() if _name(each.number, "done") not in names]
 
     def letters(self) -> set[str]:
         """The ids of all letters that were sent or are decided on."""
@@ -67,17 +89,21 @@ class ResendLog:
         decision = ResendDecision(
             number=number, letters=tuple(letters), ends=ends, topic_ids=nested
         )
-        self._disk.create(self._path(number, "open"), msgspec.json.encode(decision))
+        self._notes.add(_name(number, "open"), msgspec.json.encode(decision))
         return decision
+
+    def hold(self) -> None:
+        """Raise RoquetError when another run may send the same letters; call it before sending."""
+        self._notes.hold()
 
     def done(self, decision: ResendDecision) -> None:
         """Note that all letters of a decision were sent."""
-        if not self._path(decision.number, "done").exists():
-            self._disk.create(self._path(decision.number, "done"), b"")
+        if _name(decision.number, "done") not in self._notes.names():
+            self._notes.add(_name(decision.number, "done"), b"")
 
     def close(self) -> None:
-        """Release the lock."""
-        self._lock.release()
+        """Let other runs work with the log."""
+        self._notes.close()
 
     def __enter__(self) -> Self:
         return self
@@ -86,14 +112,104 @@ class ResendLog:
         self.close()
 
     def _all(self) -> Iterator[ResendDecision]:
-        for path in sorted(self._directory.glob("*.open")):
-            try:
-                decision = msgspec.json.decode(path.read_bytes(), type=ResendDecision)
-            except msgspec.MsgspecError as error:
-                raise StoreError(f"{path} is no note of letters sent again: {error}") from error
-            if decision.version > VERSION:
-                raise StoreError(f"{path} was written by a newer Roquet")
-            yield decision
+        return _decisions(self._notes, self._root)
 
-    def _path(self, number: int, state: str) -> Path:
-        return self._directory / f"{number:010}.{state}"
+
+class DirectoryNotes:
+    """Notes in a directory, which a run locks."""
+
+    def __init__(self, root: Path, disk: Disk) -> None:
+        self._directory = root / HIDDEN / RESENDS
+        self._disk = disk
+        self._disk.make(self._directory)
+        try:
+            self._lock = FileLock(self._directory.parent / "resending", "another repair")
+        except StoreLocked:
+            text = f"another repair works on {root}: wait until it has ended"
+            raise RoquetError(text) from None
+
+    def names(self) -> list[str]:
+        """The sorted names."""
+        return sorted(path.name for path in self._directory.iterdir())
+
+    def content(self, name: str) -> bytes:
+        """The content of a note."""
+        return (self._directory / name).read_bytes()
+
+    def add(self, name: str, data: bytes) -> None:
+        """Add a note, durably."""
+        self._disk.create(self._directory / name, data)
+
+    def hold(self) -> None:
+        """Do nothing: a lock stays until its process has ended."""
+
+    def close(self) -> None:
+        """Release the lock."""
+        self._lock.release()
+
+
+class ObjectNotes:
+    """Notes in an object store, with a lease that a run renews."""
+
+    def __init__(self, root: ObjectLocation) -> None:
+        self._journal = _journal(root)
+        self._lease = ObjectLease(self._journal, f"another repair of {root}")
+
+    def names(self) -> list[str]:
+        """The sorted names."""
+        return [name for name in self._journal.names() if name != LEASE]
+
+    def content(self, name: str) -> bytes:
+        """The content of a note."""
+        return self._journal.content(name)
+
+    def add(self, name: str, data: bytes) -> None:
+        """Add a note; JournalConflict when another run has added one."""
+        self._lease.hold()
+        self._journal.change({name: data})
+
+    def hold(self) -> None:
+        """Renew the lease; LeaseHeld when it may have ended."""
+        self._lease.hold()
+
+    def close(self) -> None:
+        """End the lease."""
+        self._lease.close()
+
+
+def resent_letters(root: TableLocation) -> set[str]:
+    """The ids of all letters that were sent or are decided on, while a run may go on."""
+    if isinstance(root, Path):
+        with ResendLog(root) as resend_log:
+            return resend_log.letters()
+    journal = _journal(root)
+    journal.read()
+    return {letter for decision in _decisions(journal, root) for letter in decision.letters}
+
+
+class _ReadableNotes(Protocol):
+    def names(self) -> list[str]: ...
+
+    def content(self, name: str) -> bytes: ...
+
+
+def _decisions(notes: _ReadableNotes, root: TableLocation) -> Iterator[ResendDecision]:
+    for name in notes.names():
+        if not name.endswith(".open"):
+            continue
+        where = f"{root}/{HIDDEN}/{RESENDS}/{name}"
+        try:
+            decision = msgspec.json.decode(notes.content(name), type=ResendDecision)
+        except msgspec.MsgspecError as error:
+            raise StoreError(f"{where} is no note of letters sent again: {error}") from error
+        if decision.version > VERSION:
+            raise StoreError(f"{where} was written by a newer Roquet")
+        yield decision
+
+
+def _journal(root: ObjectLocation) -> ObjectJournal:
+    return ObjectJournal(msgspec.structs.replace(root, url=root.file(f"{HIDDEN}/{RESENDS}")))
+
+
+def _name(number: int, state: str) -> str:
+    return f"{number:010}.{state}"

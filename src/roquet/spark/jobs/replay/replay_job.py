@@ -26,7 +26,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.spark.cluster.cluster_client import ClusterClient, OffsetBounds
 from roquet.spark.jobs.exactly_once_sender import read_originals
 from roquet.spark.jobs.intervals import OffsetSet
-from roquet.spark.jobs.job_runner import JobFailed, run_task_set, spark_for
+from roquet.spark.jobs.job_runner import JobFailed, ready_cores, run_task_set, spark_for
 from roquet.spark.jobs.queue_mapping import map_queues, split_among_tasks, task_rates
 from roquet.spark.jobs.replay import origin_check
 from roquet.spark.jobs.replay.archive_scan import QueueRows, RowFilter, filter_rows, scan_files
@@ -160,6 +160,7 @@ def _run(
             cluster, bounds, may_hold, row_filter, already_sent
         )
         _refuse_originals(queue, params)
+    params = msgspec.structs.replace(params, tasks=params.tasks or ready_cores(spark()))
     task_set = _task_set(params, cluster, bounds.latest, sources, already_sent, row_filter)
     with _progress_reported(settings, bounds.latest, progress, on_progress):
         results = run_task_set(spark(), task_set)

@@ -13,6 +13,7 @@ unhealed    the group did not heal in time after the last fault
 Two more run with the simulation, see `confirmed_prefix`: fork and cut.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
@@ -41,8 +42,8 @@ class ReplicatedOutcome(msgspec.Struct, frozen=True, kw_only=True):
     positions: Sequence[AcknowledgedPosition]
     seen: Sequence[SeenMessage]
     states: Sequence[StoredState]
-    operated_ms: int | None
-    """When an operator allowed unclean elections; None: never."""
+    operated: frozenset[int]
+    """Epochs of masters that an operator has had elected."""
     leases: Sequence[GrantedLease]
     roles: Sequence[RoleChange]
     members: frozenset[int]
@@ -62,7 +63,7 @@ def findings(outcome: ReplicatedOutcome) -> list[str]:
         *masters(outcome.positions),
         *unleased(outcome.positions, outcome.leases),
         *epochs(outcome.states),
-        *outsiders(_until(outcome.states, outcome.operated_ms), outcome.members),
+        *outsiders(outcome.states, outcome.members, outcome.operated),
         *roles(outcome.roles),
     ]
     if outcome.unhealed is not None:
@@ -141,14 +142,13 @@ def unleased(
     """The first acknowledgement of each broker and epoch without a lease."""
     told: set[tuple[str, int]] = set()
     by_master: dict[tuple[str, int], list[GrantedLease]] = {}
-    for lease in leases:
+    for lease in leases:  # in the order of time, and all of one length
         by_master.setdefault((host_of(lease.broker_id), lease.epoch), []).append(lease)
     for position in positions:
         key = position.host, position.epoch
         granted = by_master.get(key, [])
-        if key not in told and not any(
-            lease.at_ms <= position.at_ms < lease.until_ms for lease in granted
-        ):
+        at = bisect_right(granted, position.at_ms, key=lambda lease: lease.at_ms)
+        if key not in told and not (at and position.at_ms < granted[at - 1].until_ms):
             told.add(key)
             yield (
                 f"lease: {position.host} acknowledged in epoch {position.epoch} at "
@@ -183,21 +183,22 @@ def epochs(states: Sequence[StoredState]) -> Iterator[str]:
             yield f"epochs: set {after.set_version} was stored with different members"
 
 
-def outsiders(states: Sequence[StoredState], allowed: frozenset[int]) -> Iterator[str]:
-    """Elections of brokers that were not in the set before, and members that may only learn."""
+def outsiders(
+    states: Sequence[StoredState], allowed: frozenset[int], operated: frozenset[int] = frozenset()
+) -> Iterator[str]:
+    """Elections of brokers that were not in the set before, and members that may only learn.
+
+    An operator may elect anybody.
+    """
     for learners in {state.group.in_sync - allowed for state in states} - {frozenset()}:
         yield f"outsider: {sorted(learners)} may only learn, and was in the set"
     for before, after in pairwise(state.group for state in states):
-        if _is_election(before, after) and after.master not in before.in_sync:
+        is_free = _is_election(before, after) and after.master_epoch not in operated
+        if is_free and after.master not in before.in_sync:
             yield (
                 f"outsider: {after.master} was elected in epoch {after.master_epoch}, in sync "
                 f"were {sorted(before.in_sync)}"
             )
-
-
-def _until(states: Sequence[StoredState], end_ms: int | None) -> Sequence[StoredState]:
-    """States that were stored before a time; None: all."""
-    return [state for state in states if end_ms is None or state.at_ms < end_ms]
 
 
 def _is_election(before: ReplicaGroup, after: ReplicaGroup) -> bool:

@@ -36,10 +36,11 @@ SEND_MS: Final = 2_500
 PULL_MS: Final = 1_500
 """Timeouts of calls in ms."""
 
-REFUSED_MS: Final = 60
-"""Pause of a producer whose message was refused."""
+REFUSED_MS: Final = (50, 400)
+"""Pause of a producer whose message was refused: the first one, and the longest; each is twice as
+long as the one before."""
 
-READ_MS: Final = 250
+READ_MS: Final = 350
 """Ms between two pulls of a queue."""
 
 PROBE: Final = "probe"
@@ -90,9 +91,13 @@ class ReplicatedProducer:
 
     async def live(self) -> None:
         """Send, forever."""
+        refused_ms, longest_ms = REFUSED_MS
         while True:
-            is_stored = await self.send(f"{self._name}.{self._count}")
-            await asyncio.sleep((self._pause_ms() if is_stored else REFUSED_MS) / 1_000)
+            if await self.send(f"{self._name}.{self._count}"):
+                pause_ms, refused_ms = self._pause_ms(), REFUSED_MS[0]
+            else:
+                pause_ms, refused_ms = refused_ms, min(2 * refused_ms, longest_ms)
+            await asyncio.sleep(pause_ms / 1_000)
 
     async def send(self, body: str) -> bool:
         """Send one message; True if it was acknowledged."""

@@ -5,45 +5,73 @@ broker 2   ═══════════════╪════── en
 known      ════════════════════╡                     longest prefix, equal for all
 """
 
+from collections.abc import Callable
 from itertools import count
 
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 
+LogReader = Callable[[int], bytes]
+"""Reads a broker's log from a position to its end; nothing from a position that it does not hold.
+"""
+
 
 class ConfirmedPrefix:
-    """The longest confirmed prefix of the group's log; what differs from it is a finding."""
+    """The longest confirmed prefix of the group's log; what differs from it is a finding.
+
+    What was compared is not compared again until `compare_anew`.
+    """
 
     def __init__(self, history: ReplicatedHistory) -> None:
         self._history = history
-        self.content = b""
+        self.content = bytearray()
+        self._compared: dict[str, int] = {}
+        """Position up to which a broker's log is known to be equal, by host."""
 
-    def observe(self, host: str, log: bytes, confirmed: int) -> None:
+    def compare_anew(self, host: str) -> None:
+        """Compare a broker's log from its begin the next time: it may be another one."""
+        self._compared.pop(host, None)
+
+    def observe(self, host: str, log: LogReader, confirmed: int) -> None:
         """Compare a broker's log up to its confirmed position, and take over what is new."""
-        end = min(confirmed, len(log))
-        shared = min(end, len(self.content))
-        if log[:shared] != self.content[:shared]:
-            at = first_difference(log, self.content)
+        start = self._start(host)
+        if confirmed <= start:
+            return
+        new = log(start)[: confirmed - start]
+        if not self._is_equal(new, start):
+            at = start + first_difference(new, self.content[start:])
             self._history.break_promise(
                 f"fork: {host} calls {confirmed} bytes confirmed, and byte {at} is another one "
                 "than was confirmed before"
             )
-        elif end > len(self.content):
-            self.content = log[:end]
+            return
+        self.content += new[len(self.content) - start :]
+        self._compared[host] = start + len(new)
 
-    def observe_cut(self, host: str, log: bytes, position: int) -> None:
+    def observe_cut(self, host: str, log: LogReader, position: int) -> None:
         """Note that a broker cuts its log at a position, and what it has until then."""
-        end = min(len(log), len(self.content))
-        if position < end and log[:end] == self.content[:end]:
+        start = self._start(host)
+        rest = log(start)
+        end = min(start + len(rest), len(self.content))
+        if position < end and self._is_equal(rest, start):
             self._history.break_promise(
                 f"cut: {host} cuts its log at {position}, and up to {end} it was confirmed"
             )
+        self._compared[host] = min(start, position)
 
     def forget(self, position: int) -> None:
         """Expect no more than what is in front of a position."""
-        self.content = self.content[:position]
+        del self.content[position:]
+        self._compared = {host: min(at, position) for host, at in self._compared.items()}
+
+    def _start(self, host: str) -> int:
+        return min(self._compared.get(host, 0), len(self.content))
+
+    def _is_equal(self, data: bytes, start: int) -> bool:
+        """Whether bytes from a position on are those of the prefix, as far as that goes."""
+        return self.content.startswith(data[: len(self.content) - start], start)
 
 
-def first_difference(one: bytes, other: bytes) -> int:
+def first_difference(one: bytes | bytearray, other: bytes | bytearray) -> int:
     """Index of the first byte that differs; the shorter length if there is none."""
     return next(
         (at for at, a, b in zip(count(), one, other, strict=False) if a != b),

@@ -39,7 +39,10 @@ def unwaited_acknowledgement() -> Iterator[None]:
             return PutStatus.PUT_OK
         return await status(self, position)
 
-    with patched(SetAcknowledgements, "status", hurry):
+    with (
+        patched(SetAcknowledgements, "wait", lambda *_: None),
+        patched(SetAcknowledgements, "status", hurry),
+    ):
         yield
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
+from roquet.testing.simulation.replicated.control_faults import LEADING, Act, ControlFaults
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 from roquet.testing.simulation.replicated.scenario import (
     MASTER,
@@ -22,7 +23,6 @@ from roquet.testing.simulation.replicated.scenario import (
     ReplicatedScenario,
 )
 from roquet.testing.simulation.replicated.servers import (
-    CONTROLLER_HOST,
     HOSTS,
     NAMESRV_HOST,
     ReplicatedServers,
@@ -37,9 +37,6 @@ JUMPS_MS: Final = (-86_400_000, -3_600_000, -5_000, 700, 90_000, 7_200_000)
 
 ROLLING_PAUSE_MS: Final = 2_500
 """Between the restarts of two brokers: long enough for a replica to come back into the set."""
-
-Act = Callable[[str, PlannedFault], Awaitable[bool]]
-"""Lets a fault happen to the broker on a host; False if it cannot."""
 
 
 class FaultInjector:
@@ -64,6 +61,7 @@ class FaultInjector:
         self._ends: list[asyncio.Task[None]] = []
         self._doubted: dict[str, None] = {}
         """Brokers that lost their power, and have perhaps not got their log's tail back."""
+        self._control = ControlFaults(servers, loop, self._later)
         self._acts: Mapping[ReplicaFault, Act] = {
             ReplicaFault.KILL: self._kill,
             ReplicaFault.POWER_LOSS: self._lose_power,
@@ -79,9 +77,9 @@ class FaultInjector:
             ReplicaFault.CUT_CONTROLLER: self._cut_controller,
             ReplicaFault.SLOW_NETWORK: self._slow_network,
             ReplicaFault.SLOW_DISK: self._slow_disk,
+            ReplicaFault.DISK_FULL: self._fill_disk,
             ReplicaFault.WALL_CLOCK: self._shift_wall_clock,
-            ReplicaFault.CONTROLLER_KILL: self._kill_controller,
-            ReplicaFault.CONTROLLER_FREEZE: self._freeze_controller,
+            **self._control.acts,
         }
 
     async def inject(self, planned: PlannedFault) -> None:
@@ -98,7 +96,7 @@ class FaultInjector:
         network, servers = self._loop.network, self._servers
         for host in servers.frozen.hosts:
             servers.frozen.thaw(host)
-        for host in (*HOSTS, CONTROLLER_HOST):
+        for host in (*HOSTS, *servers.controllers.hosts):
             network.slow(host, *self._scenario.network_ms)
             self._loop.executor_ms.pop(host, None)
         network.heal()
@@ -196,26 +194,22 @@ class FaultInjector:
         self._servers.frozen.freeze(host)
         return self._later(planned.length_ms, lambda: self._servers.frozen.thaw(host))
 
-    async def _kill_controller(self, _host: str, planned: PlannedFault) -> bool:
-        if CONTROLLER_HOST in self._servers.down:
-            return False
-        await self._servers.kill_controller()
-        return self._later(planned.length_ms, lambda: self._servers.come_back(CONTROLLER_HOST))
-
-    async def _freeze_controller(self, _host: str, planned: PlannedFault) -> bool:
-        return await self._freeze(CONTROLLER_HOST, planned)
-
     # -- network, disks and clocks ------------------------------------------------------------
 
     async def _isolate(self, host: str, planned: PlannedFault) -> bool:
-        others = [other for other in (*HOSTS, CONTROLLER_HOST, NAMESRV_HOST) if other != host]
+        servers = (*HOSTS, *self._servers.controllers.hosts, NAMESRV_HOST)
+        others = [other for other in servers if other != host]
         return self._part(host, others, planned.length_ms)
 
     async def _part_broker(self, host: str, planned: PlannedFault) -> bool:
         return self._part(host, [_beside(host, planned.other)], planned.length_ms)
 
     async def _part_controller(self, host: str, planned: PlannedFault) -> bool:
-        return self._part(host, [CONTROLLER_HOST], planned.length_ms)
+        """Part a broker from the controller that leads, or from all of them."""
+        others = [*self._servers.controllers.hosts]
+        if planned.other == LEADING:
+            others = [self._control.controller(LEADING)]
+        return self._part(host, others, planned.length_ms)
 
     def _part(self, host: str, others: list[str], length_ms: int) -> bool:
         network = self._loop.network
@@ -238,7 +232,7 @@ class FaultInjector:
         return True
 
     async def _cut_controller(self, host: str, _planned: PlannedFault) -> bool:
-        self._loop.network.drop(host, CONTROLLER_HOST)
+        self._loop.network.drop(host, self._control.controller(LEADING))
         return True
 
     async def _slow_network(self, host: str, planned: PlannedFault) -> bool:
@@ -250,6 +244,16 @@ class FaultInjector:
         slow = self._loop.executor_ms
         slow[host] = self._rng.randint(5, 1_500)
         return self._later(planned.length_ms, lambda: slow.pop(host, None))
+
+    async def _fill_disk(self, host: str, planned: PlannedFault) -> bool:
+        if self._servers.files[host].is_full:
+            return False
+        self._servers.files[host].is_full = True
+
+        def free() -> None:  # a process since then has other files
+            self._servers.files[host].is_full = False
+
+        return self._later(planned.length_ms, free)
 
     async def _shift_wall_clock(self, host: str, planned: PlannedFault) -> bool:
         clock = self._servers.clocks[host]

@@ -84,8 +84,8 @@ class ReplicatedHistory(History):
         self.states: list[StoredState] = []
         self.leases: list[GrantedLease] = []
         self.roles: list[RoleChange] = []
-        self.operated_ms: int | None = None
-        """When an operator allowed unclean elections; None: never."""
+        self.operated: set[int] = set()
+        """Epochs of masters that an operator has had elected."""
         self.broken: list[str] = []
         """Findings of checks that run with the simulation."""
 
@@ -95,10 +95,10 @@ class ReplicatedHistory(History):
             self.broken.append(finding)
             self.say(f"!! {finding}")
 
-    def operate(self) -> None:
-        """Note that an operator allows unclean elections from now on."""
-        self.operated_ms = self.now_ms()
-        self.say("-- an operator allows unclean elections")
+    def operate(self, winner: int, epoch: int) -> None:
+        """Note that an operator has had a broker elected."""
+        self.operated.add(epoch)
+        self.say(f"-- an operator has had {winner} elected in epoch {epoch}")
 
     def acknowledged_at(self, message: AcknowledgedOffset, began_ms: int) -> None:
         """Note that a producer got the answer that its message is stored."""

@@ -1,10 +1,13 @@
 """Observation: decisions of brokers and controller that no client sees, noted for the checks."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Final
 
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
+from roquet.broker.replication.confirmation.status_wait import StatusWait
+from roquet.broker.replication.role import Role
 from roquet.controller.leader_state import LeaderState
 from roquet.rules.election.lease import LeaseRequest, LeaseTerms, MasterLease
 from roquet.rules.replication.acknowledgement import PutStatus
@@ -34,6 +37,8 @@ class GroupObserver:
         self._history = history
         self._prefix = prefix
         self._waits_for_all = scenario.waits_for_all
+        self._parts: dict[str, tuple[int, int, bool]] = {}
+        """Process, epoch and whether it led, of each broker when its log was looked at."""
         terms = LeaseTerms(length_ms=scenario.lease_ms)
         # The controller may count slowly, by as much as clocks may be wrong.
         self._lease_ms = terms.wait_ms * 1_000 // (1_000 - terms.drift_per_mille) + ROUNDING_MS
@@ -46,32 +51,65 @@ class GroupObserver:
                 stack.enter_context(install())
             yield
 
-    def look(self) -> None:
-        """Look at the log of every broker that serves."""
+    def look(self, *, at_whole_logs: bool = False) -> None:
+        """Look at what is new in the log of every broker that serves, or at all of each log."""
         for host in HOSTS:
             mode = self._servers.mode(host)
             if mode is None:
                 continue
+            if at_whole_logs:
+                self._prefix.compare_anew(host)
             leads = mode.role.current.is_master
             confirmed = mode.sync_set.confirmed if leads else mode.view.position
             if confirmed:
-                self._prefix.observe(host, self._servers.log_of(host), confirmed)
+                self._observe(host, mode.role.current, confirmed)
+
+    def _observe(self, host: str, role: Role, confirmed: int) -> None:
+        """Look at a log up to a position; at all of it in a new process, and in a new role."""
+        part = self._servers.process(host), role.epoch, role.is_master
+        if self._parts.get(host) != part:
+            self._parts[host] = part
+            self._prefix.compare_anew(host)
+        self._prefix.observe(host, partial(self._servers.log_of, host), confirmed)
 
     @contextmanager
     def _acknowledgements(self) -> Iterator[None]:
-        decide = SetAcknowledgements.status
+        begin, decide = SetAcknowledgements.wait, SetAcknowledgements.status
+
+        def wait(acknowledgements: SetAcknowledgements, position: int) -> StatusWait | None:
+            found = begin(acknowledgements, position)
+            if found is None:
+                return None
+            place = self._place()
+
+            def status(reached: bool) -> PutStatus | Awaitable[PutStatus]:
+                decision = found.status(reached)
+                if decision is PutStatus.PUT_OK:
+                    self._note_position(*place, position)
+                return decision
+
+            return StatusWait(found.reached, status)
 
         async def status(acknowledgements: SetAcknowledgements, position: int) -> PutStatus:
-            host = Network.this_host()
-            mode = self._servers.mode(host)
-            epoch = mode.role.current.epoch if mode else 0
+            if (waiting := acknowledgements.wait(position)) is not None:
+                return await waiting
+            place = self._place()
             decision = await decide(acknowledgements, position)
             if decision is PutStatus.PUT_OK:
-                self._note_position(host, epoch, position)
+                self._note_position(*place, position)
             return decision
 
-        with patched(SetAcknowledgements, "status", status):
+        with (
+            patched(SetAcknowledgements, "wait", wait),
+            patched(SetAcknowledgements, "status", status),
+        ):
             yield
+
+    def _place(self) -> tuple[str, int]:
+        """The host that runs now, and the epoch of its role."""
+        host = Network.this_host()
+        mode = self._servers.mode(host)
+        return host, mode.role.current.epoch if mode else 0
 
     def _note_position(self, host: str, epoch: int, position: int) -> None:
         self._history.decided(
@@ -79,8 +117,9 @@ class GroupObserver:
                 host=host, epoch=epoch, position=position, at_ms=self._history.now_ms()
             )
         )
-        if self._waits_for_all and host in self._servers.brokers:
-            self._prefix.observe(host, self._servers.log_of(host), position)
+        mode = self._servers.mode(host)
+        if self._waits_for_all and mode is not None:
+            self._observe(host, mode.role.current, position)
 
     @contextmanager
     def _leases(self) -> Iterator[None]:
@@ -102,7 +141,8 @@ class GroupObserver:
             host = Network.this_host()
             mode = self._servers.mode(host)
             if mode is not None and mode.transitions.may_be_elected:
-                self._prefix.observe_cut(host, self._servers.log_of(host), position)
+                log = partial(self._servers.log_of, host)
+                self._prefix.observe_cut(host, log, position)
             truncate(raw, position)
 
         with patched(ReplicatedLog, "truncate", noted):

@@ -18,11 +18,23 @@ from roquet.testing.simulation.scenario import check_seed
 
 BROKERS: Final = 3
 
+CONTROLLERS_MAX: Final = 3
+
 MASTER: Final = 0
 """In place of a broker's number: the master at that moment."""
 
 FIRST_FAULT_MS: Final = 500
 """Messages are sent for so long before the first fault."""
+
+BURST: Final = (6, 20)
+"""Least and most faults in a row; a life has one burst of them, unless it is to have more."""
+
+HEALING_MS: Final = 5_000
+"""Longest time between the last fault of a burst and the next one."""
+
+PACES: Final = (1.0, 0.5, 0.4)
+"""Times between the faults of a burst, against the first one of a life: a long life has bursts of
+each pace, since an idle group costs as much as one with faults."""
 
 
 class Promise(Enum):
@@ -32,6 +44,14 @@ class Promise(Enum):
     WHOLE_SET_ALONE = "whole set, perhaps the master alone"
     ON_DISKS = "whole set, on disks"
     TWO_OF_THE_SET = "two of the set"
+
+
+class ControllerStore(Enum):
+    """Where controllers keep their state."""
+
+    MEMORY = "memory that survives the controller"
+    FILE = "a file"
+    ETCD = "etcd, which several controllers share"
 
 
 class ReplicaFault(Enum):
@@ -51,10 +71,31 @@ class ReplicaFault(Enum):
     CUT_CONTROLLER = "loses its connection to the controller"
     SLOW_NETWORK = "has a slow network"
     SLOW_DISK = "has a slow disk"
+    DISK_FULL = "has no space on its disk"
     WALL_CLOCK = "has a wall clock that jumps"
     CONTROLLER_KILL = "the controller is killed"
     CONTROLLER_FREEZE = "the controller stands still"
+    CONTROLLER_PARTED = "the controller is parted from its store"
+    ETCD_KILL = "a member of etcd is killed"
+    ETCD_FREEZE = "a member of etcd stands still"
+    ETCD_PARTED = "a member of etcd is parted from the others"
+    ETCD_STOP = "all of etcd is killed"
+    ETCD_SLOW = "etcd is slow"
+    ETCD_LOSES_ANSWERS = "etcd loses requests and answers"
+    ETCD_LOSES_DATA = "etcd loses its data, which are restored"
 
+
+OF_ETCD: Final = (
+    ReplicaFault.CONTROLLER_PARTED,
+    ReplicaFault.ETCD_KILL,
+    ReplicaFault.ETCD_FREEZE,
+    ReplicaFault.ETCD_PARTED,
+    ReplicaFault.ETCD_STOP,
+    ReplicaFault.ETCD_SLOW,
+    ReplicaFault.ETCD_LOSES_ANSWERS,
+    ReplicaFault.ETCD_LOSES_DATA,
+)
+"""Faults of groups whose controllers share an etcd."""
 
 FAULTS: Final = (
     *(ReplicaFault.KILL,) * 4,
@@ -64,7 +105,11 @@ FAULTS: Final = (
     *(ReplicaFault.PART_CONTROLLER,) * 2,
     *(ReplicaFault.CONTROLLER_KILL,) * 2,
     ReplicaFault.BLACKOUT,
-    *(fault for fault in ReplicaFault if fault is not ReplicaFault.ROLLING_RESTART),
+    *(
+        fault
+        for fault in ReplicaFault
+        if fault is not ReplicaFault.ROLLING_RESTART and fault not in OF_ETCD
+    ),
 )
 """Faults to draw from, those that change the master more often; a restart of all is drawn apart."""
 
@@ -84,7 +129,8 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
     broker: int
     """Number of the broker that it happens to; `MASTER`: whoever leads then."""
     other: int
-    """A broker beside it, as the distance from it: 1 or 2."""
+    """Another server beside the one that it happens to, as the distance from that: 1 or 2. Of the
+    controllers 1 is the one that leads."""
     length_ms: int
     """How long it lasts; for a broker that dies, how long it is down."""
 
@@ -100,8 +146,8 @@ class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
     slave_reads: bool
     has_learner: bool
     """Whether the third broker only learns."""
-    has_store_file: bool
-    """Whether the controller keeps its state in a file, not in memory that survives it."""
+    store: ControllerStore
+    controllers: int
     lease_ms: int
     heartbeat_timeout_ms: int
     poll_ms: int
@@ -111,7 +157,7 @@ class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
     housekeeping_ms: int
     network_ms: tuple[int, int]
     drifts: tuple[int, ...]
-    """Per mille by which the clock of each broker, and at last of the controller, is fast."""
+    """Per mille by which the clock of each broker, and then of each controller, is fast."""
     loyal: tuple[int, ...]
     """For each producer the broker that it always sends to; `MASTER`: whoever takes messages."""
     faults: tuple[PlannedFault, ...]
@@ -132,12 +178,13 @@ class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset(range(1, BROKERS + 1 - self.has_learner))
 
 
-def draw_scenario(seed: int) -> ReplicatedScenario:
-    """Draw the scenario of a seed."""
+def draw_scenario(seed: int, faults: int | None = None) -> ReplicatedScenario:
+    """Draw the scenario of a seed; with `faults` a longer or shorter life of so many of them."""
     check_seed(seed)
     rng = Random(f"replicated {seed}")
     promise = rng.choice((Promise.WHOLE_SET, Promise.WHOLE_SET, *Promise))
     on_disks = promise is Promise.ON_DISKS
+    store = rng.choice([*ControllerStore])
     return ReplicatedScenario(
         seed=seed,
         promise=promise,
@@ -145,7 +192,8 @@ def draw_scenario(seed: int) -> ReplicatedScenario:
         flushed_reports=on_disks or rng.random() < 0.3,
         slave_reads=rng.random() < 0.5,
         has_learner=promise is not Promise.TWO_OF_THE_SET and rng.random() < 0.1,
-        has_store_file=rng.random() < 0.5,
+        store=store,
+        controllers=rng.randint(2, CONTROLLERS_MAX) if store is ControllerStore.ETCD else 1,
         lease_ms=rng.choice((600, 1_000, 2_000, 2_000)),
         heartbeat_timeout_ms=rng.choice((1_500, 3_000, 3_000)),
         poll_ms=rng.choice((1_000, 2_000, 5_000)),
@@ -154,20 +202,49 @@ def draw_scenario(seed: int) -> ReplicatedScenario:
         slave_timeout_ms=rng.choice((500, 1_500, 3_000)),
         housekeeping_ms=rng.choice((3_000, 6_000, 12_000)),
         network_ms=rng.choice(((0, 1), (0, 5), (1, 30))),
-        drifts=tuple(rng.choice((-5, 0, 0, 5)) for _ in range(BROKERS + 1)),
+        drifts=tuple(rng.choice((-5, 0, 0, 5)) for _ in range(BROKERS + CONTROLLERS_MAX)),
         loyal=(MASTER, *(rng.choice((MASTER, 1, 2, 3)) for _ in range(3))),
-        faults=tuple(_draw_faults(rng, promise)),
+        faults=tuple(_draw_life(rng, promise, store, faults)),
     )
 
 
-def _draw_faults(rng: Random, promise: Promise) -> list[PlannedFault]:
-    """Faults that often overlap: what one leaves half done, the next one meets."""
+def _draw_life(
+    rng: Random, promise: Promise, store: ControllerStore, count: int | None
+) -> list[PlannedFault]:
+    """Faults of a whole life: bursts of them, with time to heal in between."""
+    faults, at_ms = list[PlannedFault](), FIRST_FAULT_MS
     victim = rng.randint(1, BROKERS) if promise is Promise.TWO_OF_THE_SET else None
-    kinds = WITHOUT_POWER_LOSS if promise is Promise.WHOLE_SET_ALONE else FAULTS
-    kinds = AT_ONE_BROKER if victim else kinds
-    at_ms, faults = FIRST_FAULT_MS, list[PlannedFault]()
-    for _ in range(rng.randint(6, 20)):
-        at_ms += rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000)))
+    left = rng.randint(*BURST) if count is None else count
+    while left > 0:
+        size = min(left, BURST[1] if count is None else rng.randint(*BURST))
+        pace = PACES[0] if not faults else rng.choice(PACES)
+        burst = _draw_burst(rng, promise, store, victim, size, at_ms, pace)
+        faults += burst
+        at_ms = burst[-1].at_ms + rng.randrange(HEALING_MS)
+        left -= size
+    return faults
+
+
+def _draw_burst(
+    rng: Random,
+    promise: Promise,
+    store: ControllerStore,
+    victim: int | None,
+    size: int,
+    at_ms: int,
+    pace: float,
+) -> list[PlannedFault]:
+    """Faults that often overlap: what one leaves half done, the next one meets."""
+    kinds: tuple[ReplicaFault, ...] = FAULTS
+    if promise is Promise.WHOLE_SET_ALONE:
+        kinds = WITHOUT_POWER_LOSS
+    if victim:
+        kinds = AT_ONE_BROKER
+    if store is ControllerStore.ETCD:
+        kinds = (*kinds, *OF_ETCD)
+    faults = list[PlannedFault]()
+    for _ in range(size):
+        at_ms += round(pace * rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000))))
         broker = victim or rng.choice((MASTER, MASTER, MASTER, 1, 2, 3))
         length_ms = rng.randrange(20, rng.choice((300, 2_000, 4_500, 4_500)))
         fault = PlannedFault(

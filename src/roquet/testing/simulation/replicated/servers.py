@@ -1,9 +1,10 @@
-"""ReplicatedServers: a name server, a controller and three brokers, which die and come back.
+"""ReplicatedServers: a name server, controllers and three brokers, which die and come back.
 
-host        its files        its process
-10.0.0.1    none             name server
-10.0.0.2    state store      controller
-10.0.1.n    log and tables   broker n, which has the id n
+host             its files        its process
+10.0.0.1         none             name server
+10.0.0.2 to 4    state store      controllers
+10.0.1.n         log and tables   broker n, which has the id n
+10.0.2.n         keys             etcd, where several controllers share it
 """
 
 import asyncio
@@ -12,30 +13,23 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec
-
 from roquet.broker.app import BrokerServer
 from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.role import Role
 from roquet.broker.settings.config import BrokerConfig
-from roquet.controller.app import ControllerServer
-from roquet.controller.config import ControllerConfig
-from roquet.controller.state_store.file import FileStore
-from roquet.controller.state_store.interface import StateStore
-from roquet.controller.state_store.memory import MemoryStore
+from roquet.model.errors import StoreFull
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.clock import SteadyClock
 from roquet.rules.election.group import ReplicaGroup
 from roquet.rules.replication.acknowledgement import ReplicaAck
-from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import VirtualLoop
 from roquet.testing.power_loss_files import PowerLossFiles
 from roquet.testing.simulation.hosts import Hosts
+from roquet.testing.simulation.replicated.controllers import GROUP, ReplicatedControllers
 from roquet.testing.simulation.replicated.frozen_hosts import FrozenHosts
 from roquet.testing.simulation.replicated.history import ReplicatedHistory, RoleChange
 from roquet.testing.simulation.replicated.host_clock import HostClock
-from roquet.testing.simulation.replicated.recording_store import RecordingStore
 from roquet.testing.simulation.replicated.scenario import (
     BROKERS,
     Promise,
@@ -43,21 +37,18 @@ from roquet.testing.simulation.replicated.scenario import (
 )
 
 NAMESRV_HOST: Final = "10.0.0.1"
-CONTROLLER_HOST: Final = "10.0.0.2"
 PORT: Final = 10911
-CONTROLLER_PORT: Final = 9878
-
-GROUP: Final = "g"
-"""Name of the brokers."""
 
 STORE_DIR: Final = Path("/data")
-STATE_DIR: Final = Path("/controller")
 
 LOG_FILE_SIZE: Final = 32 * 1024
 """Bytes: about 130 messages, so that logs have several files."""
 
 STOP_S: Final = 20
 """Time in which a broker has to stop in good order; then it is killed."""
+
+NO_SPACE_S: Final = 0.5
+"""Pause before a broker is started again that found its disk full."""
 
 
 def host_of(number: int) -> str:
@@ -80,20 +71,18 @@ class ReplicatedServers:
         self._rng = Random(f"servers {scenario.seed}")
         self.hosts = Hosts(loop)
         self.frozen = FrozenHosts(loop)
+        self.controllers = ReplicatedControllers(scenario, history, loop, self.hosts, self.frozen)
         self.clocks = {
             host: HostClock(loop.clock, drift)
-            for host, drift in zip((*HOSTS, CONTROLLER_HOST), scenario.drifts, strict=True)
+            for host, drift in zip(HOSTS, scenario.drifts, strict=False)
         }
         self.files = {host: PowerLossFiles() for host in HOSTS}
         self.brokers: dict[str, BrokerServer] = {}
         """Brokers that serve, or are about to."""
         self.down: dict[str, None] = {}
-        """Hosts whose process is dead or ends, the controller's among them."""
+        """Hosts whose process is dead or ends, controllers among them."""
         self._processes = dict.fromkeys(HOSTS, 0)
         self._boots = dict.fromkeys(HOSTS, 0)
-        self._state_files = MemoryFiles()
-        self._state = MemoryStore()
-        self._controller: ControllerServer
 
     # -- start --------------------------------------------------------------------------------
 
@@ -102,31 +91,11 @@ class ReplicatedServers:
         self._loop.network.delay(*self._scenario.network_ms)
         config = NameServerConfig(host=NAMESRV_HOST, port=9876)
         await self.hosts.run(NAMESRV_HOST, _enter(NameServer(config, self._loop.clock)))
-        await self.start_controller()
+        await self.controllers.start()
         for host in HOSTS:
             await self.start_broker(host)
             while STORE_DIR / "brokerIdentity" not in self.files[host].contents:  # noqa: ASYNC110
                 await asyncio.sleep(0.02)
-
-    async def start_controller(self) -> None:
-        """Start the controller, with the state that the one before has stored."""
-        scenario = self._scenario
-        self._loop.network.revive(CONTROLLER_HOST)
-        config = ControllerConfig(
-            host=CONTROLLER_HOST,
-            port=CONTROLLER_PORT,
-            advertise=CONTROLLER_HOST,
-            lease_ms=scenario.lease_ms,
-        )
-        store: StateStore = self._state
-        if scenario.has_store_file:
-            store = FileStore(STATE_DIR, self._state_files)
-        server = ControllerServer(
-            config, self.clocks[CONTROLLER_HOST], store=RecordingStore(store, self._history)
-        )
-        self.down.pop(CONTROLLER_HOST, None)
-        self._controller = server
-        await self._run_start(CONTROLLER_HOST, server)
 
     async def start_broker(self, host: str) -> None:
         """Start a broker with the files that the process before has left."""
@@ -145,12 +114,22 @@ class ReplicatedServers:
         if self.brokers.get(host) is server and (mode := self.mode(host)) is not None:
             mode.role.on_change.append(self._role_watcher(host))
 
-    async def _run_start(self, host: str, server: Any) -> None:
-        """Wait until a server serves, or is killed on the way; a failure is a finding."""
+    async def _run_start(self, host: str, server: BrokerServer) -> None:
+        """Wait until a broker serves, or is killed on the way; a failure is a finding.
+
+        One that has no space is started again by and by, as a supervisor does.
+        """
         task = self.hosts.run(host, _enter(server))
         await asyncio.wait([task])
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled() or (error := task.exception()) is None:
+            return
+        if not (isinstance(error, StoreFull) and self.brokers.get(host) is server):
             self._history.break_promise(f"start: {host} cannot be started: {error!r}")
+            return
+        self._history.say(f"{host} has no space to be started")
+        await self._end(host)
+        await asyncio.sleep(NO_SPACE_S)
+        await self.start_broker(host)
 
     def _role_watcher(self, host: str) -> Callable[[Role, Role], None]:
         process = self._processes[host]
@@ -180,7 +159,7 @@ class ReplicatedServers:
             vip_port=False,
             advertise=host,
             name_servers=(f"{NAMESRV_HOST}:9876",),
-            controllers=(f"{CONTROLLER_HOST}:{CONTROLLER_PORT}",),
+            controllers=self.controllers.addresses,
             controller_mode=True,
             store_dir=STORE_DIR,
             log_file_size=LOG_FILE_SIZE,
@@ -212,12 +191,6 @@ class ReplicatedServers:
             return None
         return server.broker.replication.controller_mode
 
-    def allow_unclean_election(self) -> None:
-        """Do what an operator does where the only member of the set must not lead."""
-        controller = self._controller.controller
-        config = msgspec.structs.replace(controller.config, elect_unclean_master=True)
-        controller.configure(config)
-
     @property
     def group(self) -> ReplicaGroup:
         """The group as the controller has stored it last."""
@@ -229,13 +202,18 @@ class ReplicatedServers:
         states = self._history.states
         return host_of((states[-1].group.master if states else None) or 1)
 
-    def log_of(self, host: str) -> bytes:
-        """The whole log of a broker that serves, from position 0 on."""
+    def process(self, host: str) -> int:
+        """Number of a broker's latest process."""
+        return self._processes[host]
+
+    def log_of(self, host: str, start: int = 0) -> bytes:
+        """Log of a broker that serves, from a position on; empty if it ends before."""
         raw = self.brokers[host].broker.log.store.raw
-        pieces, position = [bytes(raw.begin)], raw.begin
-        while piece := bytes(raw.read(position, raw.file_size)):
-            pieces.append(piece)
-            position += len(piece)
+        position = max(start, raw.begin)
+        pieces = list[memoryview]()
+        while position < raw.end:
+            pieces.append(raw.read(position, raw.file_size))
+            position += len(pieces[-1])
         return b"".join(pieces)
 
     # -- ends and returns ---------------------------------------------------------------------
@@ -261,10 +239,10 @@ class ReplicatedServers:
         self.files[host] = self.files[host].copy()
         await self._end(host)
 
-    async def kill_controller(self) -> None:
-        """Kill the controller's process."""
-        self._state_files = self._state_files.copy()
-        await self._end(CONTROLLER_HOST)
+    async def kill_controller(self, host: str) -> None:
+        """Kill a controller's process."""
+        self.controllers.forget(host)
+        await self._end(host)
 
     async def _end(self, host: str, *, silently: bool = False) -> None:
         self.down[host] = None
@@ -274,9 +252,20 @@ class ReplicatedServers:
         self.hosts.kill(host, silently=silently)
         await self.hosts.wait_ended(host)
 
+    def release(self) -> None:
+        """Prepare for the end of the loop: it cannot end tasks of frozen hosts, nor see streams."""
+        for host in self.frozen.hosts:
+            self.frozen.thaw(host)
+        for host in self.controllers.hosts:
+            self._loop.network.kill(host)
+
     async def come_back(self, host: str) -> None:
         """Start the broker or the controller of a host again."""
-        await (self.start_controller() if host == CONTROLLER_HOST else self.start_broker(host))
+        if host in self.controllers.hosts:
+            self.down.pop(host, None)
+            await self.controllers.start_one(host)
+        else:
+            await self.start_broker(host)
 
 
 async def _enter(server: Any) -> None:

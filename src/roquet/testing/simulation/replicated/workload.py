@@ -22,6 +22,7 @@ from roquet.testing.simulation.replicated.clients import (
 )
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from roquet.testing.simulation.replicated.faults import FaultInjector
+from roquet.testing.simulation.replicated.group_operator import GroupOperator
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 from roquet.testing.simulation.replicated.observation import GroupObserver
 from roquet.testing.simulation.replicated.scenario import (
@@ -51,10 +52,6 @@ LOOK_MS: Final = 150
 
 START_MS: Final = 15_000
 """By then a group that has not elected anybody yet never will: faults begin all the same."""
-
-OPERATOR_MS: Final = 20_000
-"""Time after which an operator lets the controller elect another broker than the only member of the
-set, if that one was elected while its machine was lost, and must not lead."""
 
 HEAL_MS: Final = 60_000
 """Time in which a group has to heal after the last fault: connections to a machine that is gone are
@@ -88,9 +85,9 @@ class ReplicatedWorkload:
         self._is_healed = False
 
     @classmethod
-    def of_seed(cls, seed: int) -> Self:
-        """The workload of a seed."""
-        return cls(draw_scenario(seed))
+    def of_seed(cls, seed: int, faults: int | None = None) -> Self:
+        """The workload of a seed; with `faults` one that lives through so many of them."""
+        return cls(draw_scenario(seed, faults))
 
     @contextmanager
     def observed(self) -> Iterator[None]:
@@ -98,12 +95,8 @@ class ReplicatedWorkload:
         with self._observer.installed():
             try:
                 yield
-            finally:  # the loop cannot end the tasks of frozen hosts
-                self._thaw()
-
-    def _thaw(self) -> None:
-        for host in self.cluster.frozen.hosts:
-            self.cluster.frozen.thaw(host)
+            finally:
+                self.cluster.release()
 
     async def start(self) -> None:
         """Wait until all are in sync; then start producers, readers, and looks at the logs."""
@@ -118,7 +111,8 @@ class ReplicatedWorkload:
             rng = Random(f"reader {self.scenario.seed} {host}")
             reader = OffsetReader(host, self.history, self._clock, rng)
             self._clients.append(self.cluster.hosts.run(READER_HOST, reader.live()))
-        self._clients.append(asyncio.create_task(self._look()))
+        operator = GroupOperator(self.scenario, self.cluster, self.history)
+        self._clients += (asyncio.create_task(self._look()), asyncio.create_task(operator.live()))
 
     def _describe(self) -> None:
         """Write the scenario as lines, with each fault on its own."""
@@ -166,8 +160,6 @@ class ReplicatedWorkload:
         prober = self._producer(PROBE, None)
         while self.history.now_ms() < deadline_ms:
             await asyncio.sleep(0.2)
-            if self.history.now_ms() > deadline_ms - HEAL_MS + OPERATOR_MS:
-                self._operate()
             if self.unhealed() is None and await self._probe(prober):
                 break
         for client in self._clients:
@@ -178,17 +170,8 @@ class ReplicatedWorkload:
         while self.history.now_ms() < deadline_ms and not self._is_healed:
             self._is_healed = self.unhealed() is None and not self._differences()
             await asyncio.sleep(0.2)
-        self._observer.look()
+        self._observer.look(at_whole_logs=True)
         return self._is_healed
-
-    def _operate(self) -> None:
-        """Let another broker be elected where the only member of the set must not lead."""
-        members = [host_of(number) for number in self.cluster.group.in_sync]
-        mode = self.cluster.mode(members[0])
-        must_refuse = mode is not None and not mode.transitions.may_be_elected
-        if self.history.operated_ms is None and len(members) == 1 and must_refuse:
-            self.history.operate()
-            self.cluster.allow_unclean_election()
 
     async def _probe(self, prober: ReplicatedProducer) -> bool:
         number = self.history.now_ms()
@@ -231,7 +214,7 @@ class ReplicatedWorkload:
             positions=history.positions,
             seen=history.seen,
             states=history.states,
-            operated_ms=history.operated_ms,
+            operated=frozenset(history.operated),
             leases=history.leases,
             roles=history.roles,
             members=self.scenario.members,

@@ -9,23 +9,11 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     CommitStateUnknownException,
-    ServerError,
-    TableAlreadyExistsError,
 )
 from pyiceberg.table import Table, Transaction
-from requests.exceptions import ConnectionError as RequestsConnectionError
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.iceberg import (
-    STATE,
-    CatalogFailed,
-    IcebergTable,
-    catalog_of,
-    check_place,
-    explained_catalog,
-)
-from roquet.spark.tables.object_location import ObjectLocation
-from roquet.spark.tables.object_store import StorageFailed
+from roquet.spark.tables.iceberg import STATE, IcebergTable
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
 
 if TYPE_CHECKING:
@@ -182,42 +170,3 @@ def test_a_change_is_found_even_if_another_one_followed(
         monkeypatch.setattr(SqlCatalog, "commit_table", loses)
         iceberg.archive(table, 0, 3)
     assert iceberg.places() == iceberg.whole(3)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"s3.secret-access-key": "hunter2"},
-        {"token": "hunter2"},
-        {"credential": "id:hunter2"},
-        {"uri": "postgresql://me:hunter2@there/lake"},
-    ],
-)
-def test_secrets_are_no_options_of_a_catalog(options: dict[str, str]) -> None:
-    [name] = options
-    with pytest.raises(ConfigError, match="PYICEBERG_CATALOG__ROQUET__") as error:
-        catalog_of(Path("/lake"), options)
-    assert "hunter2" not in str(error.value)
-    assert name in str(error.value)
-
-
-def test_a_table_has_to_lie_in_its_target() -> None:
-    target = ObjectLocation("s3://lake/b")
-    check_place(target, "s3a://lake/b/roquet/orders")
-    for home in ("s3://lake/a/roquet/orders", "s3://lake/bc", "file:///lake/b"):
-        with pytest.raises(ConfigError, match="outside of s3://lake/b"):
-            check_place(target, home)
-
-
-def test_errors_of_a_catalog_are_a_sentence_about_the_catalog() -> None:
-    target = ObjectLocation("s3://lake/b")
-    for error in (RequestsConnectionError("reset"), ServerError("503"), TableAlreadyExistsError()):
-        with (
-            pytest.raises(CatalogFailed, match="the catalog of s3://lake/b refused or did not"),
-            explained_catalog(target),
-        ):
-            raise error
-    with pytest.raises(StorageFailed), explained_catalog(target):
-        raise OSError("SLOW_DOWN")
-    with pytest.raises(CommitFailedException), explained_catalog(target):
-        raise CommitFailedException

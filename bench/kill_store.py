@@ -1,0 +1,148 @@
+"""An archive in an S3 server under kills: each message in the table once, and no orphan stays.
+
+The server is moto's, a process of its own. It keeps objects in memory alone, so it is not killed
+but stopped for some seconds: requests hang, time out and are repeated.
+"""
+
+import os
+import random
+import re
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from kill_archive import COLUMNS, TOPIC, Archive
+from kill_stage import Child, Stage, genuine
+
+STORE = "store"
+"""The victim that is stopped and goes on."""
+
+BUCKET = "lake"
+STOPPED_S = (0.5, 5.0)
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "AKIAKILLSPARK",
+    "AWS_SECRET_ACCESS_KEY": "not-a-secret",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+
+
+class ObjectServer:
+    """An S3 server with a bucket; the environment of this process and its children names it."""
+
+    def __init__(self, folder: Path) -> None:
+        port = genuine.free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            del os.environ[name]
+        os.environ |= {
+            **CREDENTIALS,
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ALLOW_HTTP": "true",
+            "AWS_REGION": "us-east-1",
+        }
+        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+        self._server = Child(command, folder / "store.log", "Running on")
+        self.files = self._file_system()
+        self.files.create_dir(BUCKET)
+
+    def _file_system(self) -> Any:
+        import pyarrow.fs as pafs
+
+        return pafs.S3FileSystem(
+            scheme="http",
+            endpoint_override=self.url.removeprefix("http://"),
+            region="us-east-1",
+            allow_bucket_creation=True,
+        )
+
+    def list_objects(self, path: str) -> dict[str, float]:
+        """The keys of the objects below a path, and when each was uploaded, in s since 1970."""
+        import pyarrow.fs as pafs
+
+        selector = pafs.FileSelector(f"{BUCKET}/{path}", recursive=True, allow_not_found=True)
+        found = self.files.get_file_info(selector)
+        return {one.path: one.mtime_ns / 1e9 for one in found if one.type == pafs.FileType.File}
+
+    def freeze(self) -> None:
+        """Stop the server for some seconds."""
+        os.kill(self._server.pid, signal.SIGSTOP)
+        try:
+            time.sleep(random.uniform(*STOPPED_S))
+        finally:
+            os.kill(self._server.pid, signal.SIGCONT)
+
+    def close(self) -> None:
+        self._server.kill()
+
+
+class ObjectArchive(Archive):
+    """One round: the topic into a new Delta table of the server."""
+
+    def __init__(
+        self, stage: Stage, server: ObjectServer, kind: str, number: int, messages: int
+    ) -> None:
+        super().__init__(stage, kind, number, messages)
+        self._server = server
+        self._path = f"{kind}-{number}"
+        self.target = f"s3://{BUCKET}/{self._path}"
+        self._known = set[str]()
+
+    def start(self) -> Child:
+        self._known = self._files()
+        return super().start()
+
+    def moment(self, driver: Child, deadline: float) -> float | None:
+        """Behind the moment in which a run of ours has uploaded its first file."""
+        while not driver.is_over and time.monotonic() < deadline:
+            if self._files() - self._known:
+                return random.uniform(0.0, 3.0)
+            time.sleep(0.2)
+        return None
+
+    def _files(self) -> set[str]:
+        return {key for key in self._server.list_objects(self._path) if key.endswith(".parquet")}
+
+    def judge(self) -> str:
+        """Each message once, at its place; after the grace period no file that no version names."""
+        from deltalake import DeltaTable
+
+        log = DeltaTable(self.target)
+        rows = pa.table(log.to_pyarrow_table(columns=COLUMNS))
+        self.compare(rows)
+        left = self._files() - self._named()
+        removed = self._clean()
+        if orphans := left & self._files():
+            raise AssertionError(f"{len(orphans)} orphan files: {sorted(orphans)[:3]}")
+        marks = [key for key in self._server.list_objects(self._path) if "/_roquet/runs/" in key]
+        if marks:
+            raise AssertionError(f"left behind: {marks}")
+        count = f"{rows.num_rows:,} rows of {self.messages:,} messages"
+        return f"{count}, each once; {len(self._files())} files, {removed} orphans removed"
+
+    def _named(self) -> set[str]:
+        """The keys of the files that any version of the table names."""
+        found = set[str]()
+        for key in self._server.list_objects(f"{self._path}/_delta_log"):
+            if re.search(r"/\d{20}\.json$", key):
+                with self._server.files.open_input_stream(key) as entry:
+                    names = re.findall(r'"add":\{"path":"([^"]+)"', entry.read().decode())
+                found |= {f"{BUCKET}/{self._path}/{name}" for name in names}
+        return found
+
+    def _clean(self) -> int:
+        """Remove orphans as if the grace period were over; returns how many."""
+        from roquet.spark.tables import object_staging
+        from roquet.spark.tables.open_table import open_table
+        from roquet.spark.tables.table import ArchiveIdentity
+
+        periods = object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX
+        with open_table("delta", self.target, ArchiveIdentity(topic=TOPIC, columns=())) as table:
+            try:
+                object_staging.ORPHAN_MS = object_staging.MARK_MS_MAX = -60_000
+                return table.clean()
+            finally:
+                object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX = periods

@@ -1,0 +1,123 @@
+"""AccessControl: the users and policies of a running broker, and the checks of its requests.
+
+    access.json ──▶ tables in force ──▶ guard of the router
+         ▲                │ each change makes others, saved first
+         └────────────────┘
+
+Without `authenticationEnabled` there is none: the file is not read, and no request is checked.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from roquet.broker.access.access_file import AccessFile
+from roquet.broker.settings.config import BrokerConfig
+from roquet.log_records import logger
+from roquet.model.access import AccessTables, User, UserType
+from roquet.model.errors import ConfigError, StoreError
+from roquet.net.access.guard import AccessRules
+from roquet.net.threads import in_thread
+from roquet.wire.codes import RequestCode
+from roquet.wire.signing import Credentials
+
+log = logger(__name__)
+
+RELOAD_MS: Final = 5_000
+"""Ms between two looks at the file, for a change that an operator made in it."""
+
+
+class AccessControl:
+    """Users and policies of one broker."""
+
+    def __init__(self, config: BrokerConfig, file: AccessFile | None) -> None:
+        """Read the file, and add the users that the settings name. Raises ConfigError, StoreError.
+
+        None as file keeps everything in memory.
+        """
+        self.is_enabled = config.authentication_enabled
+        self.tables = AccessTables()
+        """In force now; frozen, a change makes another."""
+        self._file = file
+        self._changing = asyncio.Lock()
+        self._fault = ""
+        """Why the file was not taken over the last time."""
+        if self.is_enabled:
+            self._open(config)
+
+    def _open(self, config: BrokerConfig) -> None:
+        saved = self._file.read() if self._file is not None else None
+        self.tables = _with_settings_users(saved or AccessTables(), config)
+        if not self.tables.users:
+            raise ConfigError(
+                "authenticationEnabled: there is no user yet, so nobody could do anything: name "
+                'the first one in initAuthenticationUser={"username":"…","password":"…"}'
+            )
+        if self._file is not None and self.tables != saved:
+            self._file.write(self.tables)
+
+    async def change(self, make: Callable[[AccessTables], AccessTables]) -> None:
+        """Change users or policies: saved first, then in force. Raises what `make` raises.
+
+        Changes are serialized, and begin with what is in the file. Raises StoreError when that
+        cannot be used, or does not take the change; nothing has changed then.
+        """
+        async with self._changing:
+            await self._follow_file()
+            tables = make(self.tables)
+            file = self._file
+            if file is not None and tables != self.tables:
+                await in_thread(lambda: file.write(tables))
+            self.tables = tables
+
+    async def reload(self, _now_ms: int) -> None:
+        """Take over what an operator has changed in the file; content that is broken is ignored."""
+        async with self._changing:
+            try:
+                await self._follow_file()
+            except StoreError as error:
+                if str(error) != self._fault:
+                    log.warning("users and policies stay as they were: %s", error)
+                self._fault = str(error)
+            else:
+                self._fault = ""
+
+    async def _follow_file(self) -> None:
+        """Take over the file if somebody else has written it. Raises StoreError."""
+        file = self._file
+        if file is not None and (changed := await in_thread(file.changed)) is not None:
+            self.tables = changed
+            log.info("users and policies are read again from %s", file.path)
+
+
+def access_rules(config: BrokerConfig) -> AccessRules:
+    """Rules of access of a broker with these settings.
+
+    Controllers do not sign. A broker believes nothing that a notice of a new role says, and only
+    asks its controller, so that a notice may come from anybody.
+    """
+    unsigned = set(config.authentication_whitelist)
+    if config.controller_mode:
+        unsigned.add(int(RequestCode.NOTIFY_BROKER_ROLE_CHANGED))
+    return AccessRules(
+        cluster=config.cluster_name,
+        checks_policies=config.authorization_enabled,
+        unsigned_codes=frozenset(unsigned),
+        open_codes=frozenset(config.authorization_whitelist),
+        is_compatible=config.access_compatibility,
+    )
+
+
+def _with_settings_users(tables: AccessTables, config: BrokerConfig) -> AccessTables:
+    """The tables with the super users of the settings, where their names are unknown yet."""
+    users = dict(tables.users)
+    for credentials in (config.initial_user, config.inner_credentials):
+        if credentials is not None:
+            users.setdefault(credentials.access_key, _super_user(credentials))
+    return AccessTables(users=users, acls=tables.acls)
+
+
+def _super_user(credentials: Credentials) -> User:
+    return User(
+        name=credentials.access_key, password=credentials.secret_key, user_type=UserType.SUPER
+    )

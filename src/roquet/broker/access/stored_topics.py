@@ -1,0 +1,31 @@
+"""Stored topics: for which topic the message at a position of the log was sent.
+
+Half messages, and messages that were given up or set aside, are stored in topics of the broker's
+own; who may act on one depends on the topic that its sender named.
+"""
+
+from typing import Final
+
+from roquet.model import names
+from roquet.model import properties as props
+from roquet.model.errors import RecordError
+from roquet.store.store import Store
+from roquet.wire.records.property_text import decode_properties
+from roquet.wire.records.record import decode
+
+OF_OTHERS: Final = names.INTERNAL_TOPICS | {names.CHECK_MAX_TIME_TOPIC, names.SET_ASIDE_TOPIC}
+"""Topics that hold messages of other topics."""
+
+
+def topic_at_position(store: Store, position: int) -> str | None:
+    """The topic of a message; None where no message begins, or none that can be read."""
+    raw = store.message_at(position)
+    if raw is None:
+        return None
+    try:
+        record = decode(raw)
+        if record.topic not in OF_OTHERS:
+            return record.topic
+        return decode_properties(record.properties).get(props.REAL_TOPIC) or record.topic
+    except RecordError:
+        return None

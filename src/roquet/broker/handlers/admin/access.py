@@ -1,0 +1,226 @@
+"""Access: users and their ACLs, managed by the users who may change or see the cluster.
+
+Stricter than Apache's broker: ACLs are changed by super users alone, and passwords are shown to
+them alone; with either a normal user who may change or see the cluster could make himself super.
+`access_compatibility` brings both back. Every success has the remark of Apache's broker.
+"""
+
+from collections.abc import Callable
+from typing import Final, NoReturn
+
+from roquet.broker.access.access_control import AccessControl
+from roquet.broker.control import ControlPlane
+from roquet.log_records import logger
+from roquet.model.access import AccessTables, User
+from roquet.model.errors import CallRefused
+from roquet.net.access.translation import acl_info, policy_changes, user_change, user_info
+from roquet.net.router import Peer
+from roquet.rules.access import changes
+from roquet.rules.access.changes import AccessChangeRefused, PolicyChanges
+from roquet.wire.call import Reply
+from roquet.wire.calls.access import (
+    SUCCESS_REMARK,
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    DeleteAcl,
+    DeleteUser,
+    GetAcl,
+    GetUser,
+    ListAcls,
+    ListUsers,
+    UpdateAcl,
+    UpdateUser,
+    UserInfo,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.request_body import decode_body
+
+log = logger(__name__)
+
+OFF: Final = (
+    " request type {} not supported: this broker checks no users; authenticationEnabled=true and "
+    "initAuthenticationUser switch that on"
+)
+
+BLANK: Final = "The username is blank"
+
+Change = Callable[[AccessTables], AccessTables]
+
+
+async def create_user(access: AccessControl, call: CreateUser, peer: Peer) -> Reply:
+    """Create a user."""
+    caller = _caller(access, call)
+    name, body = _named(call.username), _user(call)
+    wanted = user_change(body)
+    change: Change = lambda tables: changes.create_user(tables, caller, name, wanted)  # noqa: E731
+    return await _change(access, change, f"user {name} created", caller, peer)
+
+
+async def update_user(access: AccessControl, call: UpdateUser, peer: Peer) -> Reply:
+    """Change a user's password, type or status."""
+    caller = _caller(access, call)
+    name, body = _named(call.username), _user(call)
+    wanted = user_change(body)
+    change: Change = lambda tables: changes.update_user(tables, caller, name, wanted)  # noqa: E731
+    return await _change(access, change, f"user {name} changed", caller, peer)
+
+
+async def delete_user(access: AccessControl, call: DeleteUser, peer: Peer) -> Reply:
+    """Delete a user and its ACL."""
+    caller, name = _caller(access, call), _named(call.username)
+    change: Change = lambda tables: changes.delete_user(tables, caller, name)  # noqa: E731
+    return await _change(access, change, f"user {name} deleted", caller, peer)
+
+
+def get_user(access: AccessControl, control: ControlPlane, call: GetUser, _peer: Peer) -> Reply:
+    """Return one user."""
+    caller, name = _caller(access, call), _named(call.username)
+    user = access.tables.users.get(name)
+    if user is None:
+        return Reply(remark=SUCCESS_REMARK)
+    shown = user_info(user, with_password=_sees_passwords(control, caller))
+    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown))
+
+
+def list_users(access: AccessControl, control: ControlPlane, call: ListUsers, _peer: Peer) -> Reply:
+    """Return the users whose names contain a text, in the order of their names."""
+    sees = _sees_passwords(control, _caller(access, call))
+    shown = [
+        user_info(user, with_password=sees)
+        for name, user in sorted(access.tables.users.items())
+        if (call.filter or "") in name
+    ]
+    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
+
+
+async def change_acl(
+    access: AccessControl, control: ControlPlane, call: CreateAcl | UpdateAcl, peer: Peer
+) -> Reply:
+    """Create an ACL, or add entries to it."""
+    caller = _acl_changer(access, control, call)
+    body = decode_body(call.body, AclInfo) if call.body else AclInfo()
+    if not body.policies:
+        _refuse(ResponseCode.SYSTEM_ERROR, "The body of acl is null")
+    name, wanted = _checked_acl(body, call.subject)
+    change: Change = lambda tables: changes.change_acl(tables, name, wanted)  # noqa: E731
+    return await _change(access, change, f"acl of {name} changed", caller, peer)
+
+
+async def delete_acl(
+    access: AccessControl, control: ControlPlane, call: DeleteAcl, peer: Peer
+) -> Reply:
+    """Delete an ACL, or one entry of it."""
+    caller, name = _acl_changer(access, control, call), _subject(call.subject)
+    resource, policy = call.resource, call.policy_type
+    change: Change = lambda tables: changes.delete_acl(tables, name, resource, policy)  # noqa: E731
+    text = f"acl of {name} deleted" + (f" for {resource}" if resource else "")
+    return await _change(access, change, text, caller, peer)
+
+
+def get_acl(access: AccessControl, call: GetAcl, _peer: Peer) -> Reply:
+    """Return the ACL of a user."""
+    _check_on(access, call.code)
+    name = _subject(call.subject)
+    try:
+        acl = changes.known_acl(access.tables, name)
+    except AccessChangeRefused as error:
+        _refuse_change(error)
+    body = b"" if acl is None else codec.dumps(acl_info(name, acl))
+    return Reply(remark=SUCCESS_REMARK, body=body)
+
+
+def list_acls(access: AccessControl, call: ListAcls, _peer: Peer) -> Reply:
+    """Return the ACLs whose subjects contain a text, with the entries whose resources do."""
+    _check_on(access, call.code)
+    infos = [
+        acl_info(name, acl, call.resource_filter or "")
+        for name, acl in sorted(access.tables.acls.items())
+        if (call.subject_filter or "") in changes.SUBJECT_PREFIX + name
+    ]
+    shown = [info for info in infos if info.policies]
+    return Reply(remark=SUCCESS_REMARK, body=codec.dumps(shown) if shown else b"")
+
+
+async def _change(
+    access: AccessControl, change: Change, done: str, caller: User | None, peer: Peer
+) -> Reply:
+    """Make a change and note who made it."""
+    try:
+        await access.change(change)
+    except AccessChangeRefused as error:
+        _refuse_change(error)
+    log.info("%s by %s from %s", done, caller.name if caller else "nobody", peer.address)
+    return Reply(remark=SUCCESS_REMARK)
+
+
+def _caller(
+    access: AccessControl,
+    call: CreateUser | UpdateUser | DeleteUser | GetUser | ListUsers | CreateAcl | UpdateAcl
+    | DeleteAcl,
+) -> User | None:  # fmt: skip
+    """The user who signed the request."""
+    _check_on(access, call.code)
+    return access.tables.users.get(call.access_key or "")
+
+
+def _acl_changer(
+    access: AccessControl, control: ControlPlane, call: CreateAcl | UpdateAcl | DeleteAcl
+) -> User | None:
+    """The user who changes an ACL. CallRefused for a normal one."""
+    caller = _caller(access, call)
+    if not (_is_compatible(control) or (caller is not None and caller.is_super)):
+        _refuse(ResponseCode.NO_PERMISSION, changes.ACL_NOT_BY_NORMAL_USERS)
+    return caller
+
+
+def _sees_passwords(control: ControlPlane, caller: User | None) -> bool:
+    return _is_compatible(control) or (caller is not None and caller.is_super)
+
+
+def _is_compatible(control: ControlPlane) -> bool:
+    return control.settings.config.access_compatibility
+
+
+def _check_on(access: AccessControl, code: int) -> None:
+    if not access.is_enabled:
+        _refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, OFF.format(int(code)))
+
+
+def _named(username: str | None) -> str:
+    if not username:
+        _refuse(ResponseCode.INVALID_PARAMETER, BLANK)
+    return username
+
+
+def _user(call: CreateUser | UpdateUser) -> UserInfo:
+    """The body of a request. CallRefused without one."""
+    if not call.body:
+        _refuse(ResponseCode.SYSTEM_ERROR, "The body of user is null")
+    return decode_body(call.body, UserInfo)
+
+
+def _checked_acl(body: AclInfo, subject: str | None) -> tuple[str, PolicyChanges]:
+    """The user's name and the changes of a body, whose subject wins over the header's."""
+    try:
+        return changes.subject_name(body.subject or subject), policy_changes(body)
+    except AccessChangeRefused as error:
+        _refuse_change(error)
+
+
+def _subject(subject: str | None) -> str:
+    try:
+        return changes.subject_name(subject)
+    except AccessChangeRefused as error:
+        _refuse_change(error)
+
+
+def _refuse_change(error: AccessChangeRefused) -> NoReturn:
+    is_system_error = error.is_system_error
+    code = ResponseCode.SYSTEM_ERROR if is_system_error else ResponseCode.NO_PERMISSION
+    raise CallRefused(code, str(error)) from error
+
+
+def _refuse(code: ResponseCode, remark: str) -> NoReturn:
+    raise CallRefused(code, remark)

@@ -1,0 +1,141 @@
+"""Traffic: messages in and out, dead letters, transactions, timers and pops of a broker."""
+
+import asyncio
+from typing import Final
+
+from roquet.broker.broker import Broker
+from roquet.broker.metrics.inventory import flag
+from roquet.broker.statistics import StatsCounter
+from roquet.broker.tables.topics import system_topic_names
+from roquet.metrics import rocketmq_metrics as rocketmq
+from roquet.metrics import roquet_metrics as roquet
+from roquet.metrics.counts import OTHER
+from roquet.metrics.text_format import MetricsPage
+from roquet.model.names import (
+    HALF_TOPIC,
+    REVIVE_GROUP,
+    SYSTEM_TOPIC_PREFIX,
+    TIMER_TOPIC,
+    is_retry,
+    is_system_group,
+)
+
+SERIES_COUNT: Final = 200
+"""Series that are added before others have their turn: about a millisecond."""
+
+DISK: Final = ("disk", "local")
+"""Medium and type of the storage, as Apache's metrics call them."""
+
+PUT_OK: Final = "PUT_OK"
+"""Status of stored records, as Apache's metrics call it: others are not counted."""
+
+SECOND_MS: Final = 1_000
+"""Ms of a slot of the timer wheel."""
+
+
+class SystemNames:
+    """Names of topics and groups that are the system's."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._topics = system_topic_names(broker.control.settings.config)
+
+    def label(self, topic: str, group: str = "") -> str:
+        """Whether topic or group is the system's, as the value of a label."""
+        is_topics = topic in self._topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+        return flag(is_topics or is_system_group(group))
+
+
+async def add_traffic(broker: Broker, page: MetricsPage) -> None:
+    """Add messages in and out."""
+    system, counts = SystemNames(broker), broker.log.counts
+    for number, ((topic, kind), stored) in enumerate(counts.stored.items(), 1):
+        labels = (topic, kind, system.label(topic))
+        page.add(rocketmq.MESSAGES_IN, stored.count, *labels)
+        page.add(rocketmq.THROUGHPUT_IN, stored.size, *labels)
+        page.add_histogram(rocketmq.MESSAGE_SIZE, stored.sizes, *labels)
+        if number % SERIES_COUNT == 0:
+            await asyncio.sleep(0)
+    statistics = broker.control.statistics
+    for number, ((topic, group), got) in enumerate(list(statistics.gets.items()), 1):
+        _add_got(page, got, topic, group, system.label(topic, group))
+        if number % SERIES_COUNT == 0:
+            await asyncio.sleep(0)
+    if statistics.other_gets.times and (OTHER, OTHER) not in statistics.gets:
+        _add_got(page, statistics.other_gets, OTHER, OTHER, flag(False))
+
+
+def _add_got(page: MetricsPage, got: StatsCounter, topic: str, group: str, system: str) -> None:
+    labels = (topic, group, system, flag(is_retry(topic)))
+    page.add(rocketmq.MESSAGES_OUT, got.count, *labels)
+    page.add(rocketmq.THROUGHPUT_OUT, got.size, *labels)
+
+
+async def add_events(broker: Broker, page: MetricsPage) -> None:
+    """Add dead letters, transactions, timers, pops, rebalances and messages set aside."""
+    system, counts = SystemNames(broker), broker.log.counts
+    for (group, topic), dead in counts.dead_letters.items():
+        page.add(rocketmq.SEND_TO_DLQ, dead.value, group, topic, system.label(topic, group))
+    await asyncio.sleep(0)
+    for (group,), rebalanced in broker.coordination.rebalances.items():
+        page.add(roquet.REBALANCES, rebalanced.value, group)
+    await asyncio.sleep(0)
+    _add_transactions(broker, page)
+    await asyncio.sleep(0)
+    _add_timer(broker, page)
+    await asyncio.sleep(0)
+    _add_pops(broker, page)
+    for service, number in sorted(broker.delivery.set_aside.counts.items()):
+        page.add(roquet.SET_ASIDE, number, service)
+
+
+def _add_transactions(broker: Broker, page: MetricsPage) -> None:
+    counts, transactions = broker.log.counts, broker.delivery.transactions
+    for (topic,), committed in counts.commits.items():
+        page.add(rocketmq.COMMIT_MESSAGES, committed.value, topic)
+    for (topic,), rolled_back in counts.rollbacks.items():
+        page.add(rocketmq.ROLLBACK_MESSAGES, rolled_back.value, topic)
+    for (topic,), seconds in counts.commit_s.items():
+        page.add_histogram(rocketmq.FINISH_LATENCY, seconds, topic)
+        page.add_histogram(roquet.TRANSACTION_TIME, seconds, topic)
+    end = broker.log.store.bounds(HALF_TOPIC, 0)[1]
+    first = transactions.halves.next_open(transactions.halves.start)
+    page.add(roquet.HALF_MESSAGES, max(0, end - first))
+
+
+def _add_timer(broker: Broker, page: MetricsPage) -> None:
+    counts, timer, store = broker.log.counts, broker.delivery.timer, broker.log.store
+    for (topic,), enqueued in counts.timer_enqueued.items():
+        page.add(rocketmq.TIMER_ENQUEUE, enqueued.value, topic, *DISK)
+    for (topic,), dequeued in counts.timer_dequeued.items():
+        page.add(rocketmq.TIMER_DEQUEUE, dequeued.value, topic, *DISK)
+    for (topic,), seconds in counts.delay_s.items():
+        page.add_histogram(rocketmq.DELAY_LATENCY, seconds, topic, *DISK)
+    for topic in timer.context.metrics.content().timing_count:
+        page.add(rocketmq.TIMING_MESSAGES, timer.context.metrics.get(topic), topic, *DISK)
+    behind, now_ms = max(0, timer.behind), broker.control.clock.now_ms()
+    page.add(rocketmq.TIMER_ENQUEUE_LAG, behind, *DISK)
+    waits_ms = 0
+    if behind:
+        end = store.bounds(TIMER_TOPIC, 0)[1]
+        stored_ms = store.store_time_at(TIMER_TOPIC, 0, end - behind)
+        waits_ms = max(0, now_ms - stored_ms) if stored_ms > 0 else 0
+    page.add(rocketmq.TIMER_ENQUEUE_LATENCY, waits_ms, *DISK)
+    late_ms = now_ms - timer.context.timers.read_ms - SECOND_MS
+    is_used = timer.context.timers.exists and timer.context.metrics.total
+    page.add(rocketmq.TIMER_DEQUEUE_LATENCY, max(0, late_ms) if is_used else 0, *DISK)
+
+
+def _add_pops(broker: Broker, page: MetricsPage) -> None:
+    counts, revive = broker.log.counts, broker.delivery.revive
+    page.add(rocketmq.POP_OFFSET_BUFFER, 0)
+    page.add(rocketmq.POP_CHECKPOINT_BUFFER, len(revive.in_flight))
+    for (topic, group, kind), noted in counts.revive_notes.items():
+        page.add(rocketmq.POP_REVIVE_IN, noted.value, topic, group, kind, PUT_OK)
+    for (topic, group), again in counts.redelivered.items():
+        page.add(rocketmq.POP_REVIVE_RETRY, again.value, topic, group, PUT_OK)
+    store, offsets = broker.log.store, broker.tables.offsets
+    for queue_id in sorted(store.queue_ids(revive.topic)):
+        settled = offsets.get(REVIVE_GROUP, revive.topic, queue_id)
+        least, end = store.bounds(revive.topic, queue_id)
+        first = least if settled is None else max(least, settled + 1)
+        page.add(rocketmq.POP_REVIVE_LAG, max(0, end - first), str(queue_id))

@@ -1,0 +1,1 @@
+"""Commands on users and policies: roquet acl."""

@@ -1,0 +1,1 @@
+"""Commands on tables without Spark: roquet lake query."""

@@ -1,0 +1,197 @@
+"""roquet lake query: SQL on archives and other tables, by DuckDB in this process, without Spark."""
+
+import csv
+import io
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.spark_jobs.commands import StorageOption, check_installed, parse_pairs
+from roquet.cli.terminal import output
+from roquet.model.errors import RoquetError, UsageError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SHOWN_MAX: Final = 200
+"""Rows of a table on the terminal; --csv and --json print all."""
+
+BATCH_ROWS: Final = 10_000
+"""Rows of a result that are in memory at a time."""
+
+CELL_MAX: Final = 200
+"""Characters of a value on the terminal."""
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "lock_configuration": "true",
+}
+"""Of DuckDB: a query sees the named tables, and no other file, address or extension."""
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+app: Final = typer.Typer(
+    name="lake",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Tables of archives, without Spark.",
+)
+
+TablesOption = Annotated[
+    list[str],
+    typer.Option(
+        "--table",
+        metavar="NAME=PATH",
+        help="A table, and where it is: a directory or s3://BUCKET/PATH. May be repeated.",
+    ),
+]
+
+
+class QueryFailed(RoquetError):
+    """A query that DuckDB refused; the text is DuckDB's."""
+
+
+@app.callback()
+def _lake() -> None:
+    """Tables of archives, without Spark."""
+
+
+@app.command()
+def query(
+    sql: Annotated[str, typer.Argument(help="One SELECT, in DuckDB's SQL.")],
+    *,
+    table: TablesOption,
+    storage_option: StorageOption = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="CSV, with a line of names.")] = False,
+    json: output.JsonOption = False,
+) -> None:
+    """Query archives and other Delta, Iceberg and Parquet tables with SQL. Needs no Spark.
+
+    Tables are read as they are now, and never changed. Times are in UTC.
+    """
+    runtime.log_to_stderr(verbose=False)
+    check_installed(("duckdb", "pyarrow", "numpy"), "lake")
+    if as_csv and json:
+        raise UsageError("--csv or --json: a result has one form")
+    places = parse_pairs(table, "--table")
+    for name in places:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"--table: {name!r} is no name for SQL: letters, digits and _")
+    with results(sql, places, parse_pairs(storage_option, "--storage-option")) as result:
+        if json:
+            _print_json(result)
+        elif as_csv:
+            _print_csv(result)
+        else:
+            _print_table(result)
+
+
+@contextmanager
+def results(
+    sql: str, places: Mapping[str, str], storage: Mapping[str, str]
+) -> "Iterator[pa.RecordBatchReader]":
+    """Run a query on tables by name, and read its result in batches.
+
+    Raises QueryFailed for SQL that DuckDB refuses, ConfigError for a place without a table.
+    """
+    import duckdb
+
+    from roquet.spark.tables.arrow_dataset import arrow_dataset
+
+    datasets = {name: arrow_dataset(place, storage) for name, place in places.items()}
+    try:
+        with duckdb.connect(":memory:") as connection:
+            for name, dataset in datasets.items():
+                connection.register(name, dataset)
+            connection.execute("SET TimeZone = 'UTC'")
+            for setting, value in SETTINGS.items():
+                connection.execute(f"SET {setting} = {value}")
+            relation = connection.sql(sql)
+            if relation is None:
+                raise QueryFailed("the statement has no result: give one SELECT")
+            yield relation.to_arrow_reader(BATCH_ROWS)
+    except duckdb.Error as error:
+        raise QueryFailed(str(error)) from error
+
+
+def rows_of(result: "pa.RecordBatchReader") -> Iterator[Sequence[Any]]:
+    """The rows of a result, as plain values: bytes as text where they are UTF-8."""
+    for batch in result:
+        columns = [column.to_pylist() for column in batch.columns]
+        for row in zip(*columns, strict=True):
+            yield [_plain(value) for value in row]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value  # base64 in JSON
+    return value
+
+
+def _print_json(result: "pa.RecordBatchReader") -> None:
+    names = result.schema.names
+    output.echo_json(dict(zip(names, row, strict=True)) for row in rows_of(result))
+
+
+def _print_csv(result: "pa.RecordBatchReader") -> None:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(result.schema.names)
+    for row in rows_of(result):
+        writer.writerow("" if value is None else _text(value) for value in row)
+        if text.tell() > io.DEFAULT_BUFFER_SIZE:
+            _flush(text)
+    _flush(text)
+
+
+def _flush(text: io.StringIO) -> None:
+    if text.tell():
+        output.echo_lines(text.getvalue().removesuffix("\n"))
+        text.seek(0)
+        text.truncate()
+
+
+def _print_table(result: "pa.RecordBatchReader") -> None:
+    shown: list[list[str]] = []
+    more = False
+    for row in rows_of(result):
+        if len(shown) == SHOWN_MAX:
+            more = True
+            break
+        shown.append([_cell(value) for value in row])
+    table = output.table(*result.schema.names)
+    for place, field in enumerate(result.schema):
+        if _is_number(field.type):
+            table.columns[place].justify = "right"
+    for row in shown:
+        table.add_row(*row)
+    output.console().print(table)
+    if more:
+        output.echo(f"and more: these are the first {SHOWN_MAX}; --csv and --json print all")
+
+
+def _is_number(kind: "pa.DataType") -> bool:
+    import pyarrow.types as kinds
+
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind))
+
+
+def _cell(value: Any) -> str:
+    text = "-" if value is None else _text(value)
+    return text if len(text) <= CELL_MAX else f"{text[: CELL_MAX - 1]}…"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,74 @@
+"""Supervisor metrics: the pages of all processes of `roquet serve` as one, on one port.
+
+    namesrv     127.0.0.1:5558 ──┐
+    controller  127.0.0.1:5559 ──┼── a label `process` each ──▶ HOST:5557/metrics
+    broker-a    127.0.0.1:5560 ──┘
+
+One page is one target for Prometheus, whatever the number of brokers. The label tells a replica
+from its master, whose name it has, and a process whose page cannot be read has `roquet_process_up`
+0 while the others are shown.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Final
+
+from roquet.log_records import logger
+from roquet.metrics.merged_pages import merged
+from roquet.metrics.roquet_metrics import PROCESS_UP
+from roquet.metrics.text_format import CONTENT_TYPE, LINES_COUNT, MetricsPage
+from roquet.model.errors import RoquetError, UsageError
+from roquet.model.settings import join_address
+from roquet.net.address import LOOPBACK, PORT_MAX
+from roquet.net.exporter.exporter import PATH, ExporterAddress
+from roquet.net.exporter.http_server import HttpPage, HttpServer
+from roquet.net.exporter.page_client import read_page
+
+log = logger(__name__)
+
+PAGE_TIMEOUT_MS: Final = 8_000
+"""Ms within which a process has to show its page: Prometheus itself waits for 10 s."""
+
+
+def page_addresses(port: int, names: Sequence[str]) -> dict[str, str]:
+    """HOST:PORT of the page of each process, on this machine alone: the ports above `port`."""
+    if not 0 < port <= PORT_MAX - len(names):
+        raise UsageError(f"--metrics {port}: this port and {len(names)} above it are needed")
+    return {name: join_address(LOOPBACK, port + n) for n, name in enumerate(names, 1)}
+
+
+class SupervisorMetrics:
+    """The page of all processes."""
+
+    def __init__(self, address: ExporterAddress, pages: Mapping[str, str]) -> None:
+        """Show it at an address; `pages` are the addresses of the processes' pages by name."""
+        self._pages = pages
+        self._silent: set[str] = set()
+        self.server = HttpServer(
+            {PATH: HttpPage(CONTENT_TYPE, self.body)}, address.host, address.port
+        )
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """The page, piece by piece."""
+        read = await asyncio.gather(*map(self._read, self._pages))
+        pages = {name: text for name, text in zip(self._pages, read, strict=True) if text}
+        up = MetricsPage({})
+        for name in self._pages:
+            up.add(PROCESS_UP, int(name in pages), name)
+        for chunk in up.chunks():
+            yield chunk
+        lines = list(merged(pages))
+        for start in range(0, len(lines), LINES_COUNT):
+            yield "".join(lines[start : start + LINES_COUNT]).encode()
+
+    async def _read(self, name: str) -> str:
+        """The page of a process; empty if it cannot be read, which is logged once."""
+        try:
+            page = await read_page(self._pages[name], PATH, timeout_ms=PAGE_TIMEOUT_MS)
+        except RoquetError as error:
+            if name not in self._silent:
+                self._silent.add(name)
+                log.warning("no metrics of %s: %s", name, error)
+            return ""
+        self._silent.discard(name)
+        return page

@@ -1,0 +1,147 @@
+"""roquet spark maintain: old days, small files and older versions of an archive's table."""
+
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from roquet.cli.process import runtime
+from roquet.cli.spark_jobs.commands import (
+    CatalogOption,
+    StorageOption,
+    TableOption,
+    check_installed,
+    check_java,
+    parse_pairs,
+)
+from roquet.cli.terminal import output
+from roquet.model.errors import UsageError
+from roquet.model.settings import parse_millis
+
+if TYPE_CHECKING:
+    from roquet.spark.jobs.archive.maintenance import MaintenanceReport, Params
+    from roquet.spark.jobs.task_set import TaskResult, TaskSet
+
+_DAY_MS: Final = 24 * 3_600_000
+
+
+def maintain(  # noqa: PLR0913 - each is an option
+    directory: Annotated[str, typer.Argument(metavar="TABLE", help="The archive.")],
+    *,
+    keep: Annotated[
+        str | None,
+        typer.Option(metavar="DAYS", help="Remove days (UTC) before these: 90d; else none."),
+    ] = None,
+    snapshots: Annotated[
+        str, typer.Option(metavar="TIME", help="How long replaced versions of the table stay.")
+    ] = "7d",
+    preview: Annotated[
+        bool, typer.Option("--preview", help="Only say what would be done; the default.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do it.")] = False,
+    kind: Annotated[
+        str | None,
+        typer.Option("--kind", "-k", help="parquet, delta, iceberg; else as the directory looks."),
+    ] = None,
+    table: TableOption = "",
+    catalog: CatalogOption = None,
+    storage_option: StorageOption = None,
+    master: Annotated[
+        str | None, typer.Option(help="Merge files on this Spark; else in this process.")
+    ] = None,
+    json: output.JsonOption = False,
+) -> None:
+    """Remove old days, merge small files, and give up versions that were replaced long ago.
+
+    Without --yes it says in numbers what it would do. No archive may write to the table meanwhile.
+    """
+    runtime.log_to_stderr(verbose=False)
+    check_installed()
+    from roquet.spark.jobs.archive.maintenance import Params
+    from roquet.spark.tables.iceberg import parse_catalog
+
+    if preview and yes:
+        raise UsageError("--preview or --yes: it is done, or it is not")
+    params = Params(
+        target=directory,
+        kind=kind,
+        name=table,
+        catalog=parse_catalog(catalog),
+        storage=parse_pairs(storage_option, "--storage-option"),
+        keep_days=_days(keep) if keep else None,
+        versions_ms=parse_millis(snapshots, "--snapshots"),
+        is_preview=not yes,
+        master=master,
+    )
+    _maintain(params, as_json=json)
+
+
+def _maintain(params: "Params", *, as_json: bool) -> None:
+    from roquet.net.clock import SYSTEM_CLOCK
+    from roquet.spark.jobs.archive import maintenance
+    from roquet.spark.jobs.job_runner import run_task_set, spark_for
+
+    def merge_on_spark(tasks: "TaskSet") -> "list[TaskResult]":
+        return run_task_set(spark_for("roquet maintain", params.master), tasks)
+
+    if params.master is not None:
+        check_java(params.master)
+    merge = maintenance.run_here if params.master is None else merge_on_spark
+    report = maintenance.run(params, merge, SYSTEM_CLOCK.now_ms())
+    if as_json:
+        import msgspec
+
+        place = {"table": params.target, "preview": params.is_preview}
+        output.echo_json([{**place, **msgspec.to_builtins(report)}])
+        return
+    for line in report_lines(params.target, report, is_preview=params.is_preview):
+        output.echo(line)
+
+
+def report_lines(target: str, report: "MaintenanceReport", *, is_preview: bool) -> list[str]:
+    """The report as lines of text."""
+    would = "would be " if is_preview else ""
+    files = output.quantity(report.files, "file")
+    lines = [f"{target}: archive of {report.topic}, {files}, {_size(report.bytes)}"]
+    if report.retired_files:
+        lines.append(
+            f"  {output.quantity(report.retired_rows, 'row')} before {report.retired_before} "
+            f"{would}removed: {output.quantity(report.retired_files, 'file')}, "
+            f"{_size(report.retired_bytes)}"
+        )
+    if report.merged_files:
+        lines.append(
+            f"  {output.quantity(report.merged_files, 'small file')}, "
+            f"{_size(report.merged_bytes)}, {would}merged in "
+            f"{output.quantity(report.groups, 'group')}"
+        )
+    if report.expired_files or report.expired_versions:
+        versions = output.quantity(report.expired_versions, "older version")
+        of_versions = f"{versions} with " if report.expired_versions else ""
+        lines.append(
+            f"  {of_versions}{output.quantity(report.expired_files, 'file')} that no later version "
+            f"has {would}removed"
+        )
+    if len(lines) == 1:
+        lines.append("  nothing to do")
+    elif is_preview:
+        left = output.quantity(report.left_files, "file")
+        lines.append(f"  {left} would be left; --yes does it")
+    else:
+        lines.append(f"  {output.quantity(report.left_files, 'file')} left")
+    return lines
+
+
+def _days(text: str) -> int:
+    """Whole days of a time such as 90d. Raises UsageError for parts of days."""
+    days, rest = divmod(parse_millis(text, "--keep"), _DAY_MS)
+    if rest or not days:
+        raise UsageError(f"--keep: {text!r} is not a number of whole days such as 90d")
+    return days
+
+
+def _size(count: int) -> str:
+    """Bytes with a unit."""
+    value, units = float(count), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while value >= 1024 and len(units) > 1:
+        value, units = value / 1024, units[1:]
+    return f"{count:,} bytes" if units[0] == "bytes" else f"{value:.1f} {units[0]}"

@@ -1,0 +1,1 @@
+"""Metrics: counters, the table of all metrics, and the text format of Prometheus."""

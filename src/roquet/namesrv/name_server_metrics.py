@@ -1,0 +1,39 @@
+"""Name server metrics: brokers and topics that a name server knows, and its requests."""
+
+from functools import partial
+
+from roquet.metrics import roquet_metrics as roquet
+from roquet.metrics.metric import NodeType
+from roquet.metrics.text_format import MetricsPage
+from roquet.model.settings import join_address
+from roquet.namesrv.state import NameServerState
+from roquet.net.exporter.exporter import MetricsExporter, NodeIdentity, exporter_address
+from roquet.net.exporter.request_meter import RequestMeter
+from roquet.net.limits.fair_share import FREQUENT_CODES
+from roquet.net.router import Router
+from roquet.net.server import Server
+
+
+def measure(state: NameServerState, router: Router, server: Server) -> MetricsExporter | None:
+    """The exporter of a name server, which counts from now on; None if it is to show no metrics."""
+    if (address := exporter_address(state.config)) is None:
+        return None
+    router.meter = meter = RequestMeter(state.clock, FREQUENT_CODES)
+    return MetricsExporter(
+        NodeIdentity(
+            node_type=NodeType.NAME_SERVER,
+            node_id=join_address(state.config.host, state.config.port),
+        ),
+        address,
+        state.clock,
+        meter=meter,
+        connections=lambda: len(server.peers),
+        sources=(partial(add_brokers, state),),
+    )
+
+
+def add_brokers(state: NameServerState, page: MetricsPage) -> None:
+    """Add the number of brokers that are alive."""
+    keys = state.brokers.registrations.keys()
+    page.add(roquet.BROKERS, len(keys))
+    page.add(roquet.BROKER_NAMES, len({name for name, _ in keys}))

@@ -1,0 +1,195 @@
+"""AccessGuard: checks who sent a request, and whether he may do what it asks.
+
+    command ──▶ user, signature ──▶ what the code needs ──▶ policies ──▶ command of checked fields
+                     │                                         │
+                     └──────────── refused: code 16 ───────────┘
+
+Each request stands alone: nothing is remembered of a connection, and a request that was recorded
+passes again (TLS is the remedy). Refusals are in the words of Apache's brokers.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+
+from roquet.log_records import logger
+from roquet.model.access import AccessTables, User, UserStatus
+from roquet.model.errors import CallRefused
+from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
+from roquet.net.access.requirement import RequestFacts, Requirement
+from roquet.net.router import Peer
+from roquet.rules.access.decision import decide, refusal_text
+from roquet.wire.codes import ResponseCode
+from roquet.wire.command import Command
+from roquet.wire.signing import ACCESS_KEY, SigningKey
+
+log = logger(__name__)
+
+NO_USER: Final = "username cannot be null."
+BAD_SIGNATURE: Final = "check signature failed."
+
+ALLOWED_MAX: Final = 16_384
+"""Allowed requests that are remembered, some 400 bytes each: a client makes the same ones again and
+again."""
+
+NAME_LENGTH_MAX: Final = 255
+"""Characters of a name in a request that is remembered: no topic or group has a longer one."""
+
+LOGGED_MAX: Final = 256
+"""Different refusals that are logged within `LOG_PAUSE_MS`: strangers must not fill the disk."""
+
+LOG_PAUSE_MS: Final = 60_000
+"""Time within which the same refusal is logged once."""
+
+
+class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Rules of access of one server."""
+
+    cluster: str
+    """The cluster that the server belongs to."""
+    checks_policies: bool = False
+    """Whether a known user needs a policy, too."""
+    unsigned_codes: frozenset[int] = frozenset()
+    """Codes that need no user at all."""
+    open_codes: frozenset[int] = frozenset()
+    """Codes that need no policy."""
+    is_compatible: bool = False
+    """Whether what Apache's broker leaves unchecked is not checked here either."""
+
+
+_fields: Final = msgspec.json.Decoder(dict[str, str]).decode
+
+
+class AccessGuard:
+    """Checks the requests to one server."""
+
+    def __init__(
+        self,
+        tables: Callable[[], AccessTables],
+        rules: AccessRules,
+        now_ms: Callable[[], int],
+        topic_at: Callable[[int], str | None] = lambda _: None,
+    ) -> None:
+        """Prepare a guard; `topic_at` is that of `RequestFacts`."""
+        self._tables_now = tables
+        self._rules = rules
+        self._now_ms = now_ms
+        self._topic_at: Callable[[int], str | None] = topic_at
+        if rules.is_compatible:
+            self._topic_at = lambda _: None
+        open_codes = rules.open_codes | rules.unsigned_codes
+        if rules.is_compatible:
+            open_codes |= UNCHECKED_BY_APACHE
+        self._required = {
+            int(code): requirement for code, requirement in REQUIRED.items()
+            if code not in open_codes
+        }  # fmt: skip
+        self._tables = AccessTables()
+        self._keys: dict[str, SigningKey] = {}
+        self._allowed: set[tuple[object, ...]] = set()
+        self._logged: set[str] = set()
+        self._logged_since_ms = 0
+
+    def admit(self, command: Command, peer: Peer) -> Command:
+        """The request with the fields that were checked, so that a handler sees no others.
+
+        Raises CallRefused, and FieldError for a header or body that cannot be read.
+        """
+        self._follow_tables()
+        fields = _fields_of(command)
+        checked = msgspec.structs.replace(command, fields=fields)
+        if command.code in self._rules.unsigned_codes:
+            return checked
+        ip = peer.address.rpartition(":")[0].strip("[]")
+        try:
+            name = self._authenticate(command, fields)
+            if self._rules.checks_policies:
+                self._authorize(command, fields, name, ip)
+        except CallRefused as refusal:
+            self._log(command, ip, refusal.remark or "")
+            raise
+        return checked
+
+    def _authenticate(self, command: Command, fields: Mapping[str, str]) -> str:
+        """The user who signed a request. Raises CallRefused."""
+        name = fields.get(ACCESS_KEY)
+        if not name:
+            raise _refused(NO_USER)
+        user = self._tables.users.get(name)
+        if user is None:
+            raise _refused(f"User:{name} is not found.")
+        if user.status is not UserStatus.ENABLE:
+            raise _refused(f"User:{name} is disabled.")
+        if not self._key(user).has_signed(fields, command.body, command.version):
+            raise _refused(BAD_SIGNATURE)
+        return name
+
+    def _authorize(self, command: Command, fields: Mapping[str, str], name: str, ip: str) -> None:
+        """Check all that a request needs, one after another. Raises CallRefused for the first."""
+        requirement = self._required.get(command.code)
+        if requirement is None or self._tables.users[name].is_super:
+            return
+        key = _key(name, ip, command.code, requirement, fields)
+        if key is not None and key in self._allowed:
+            return
+        facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
+        for request in requirement.needs(facts):
+            verdict = decide(self._tables, name, request, ip)
+            if not verdict.is_allowed:
+                raise _refused(refusal_text(name, request, ip, verdict))
+        if key is not None:
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+            self._allowed.add(key)
+
+    def _key(self, user: User) -> SigningKey:
+        key = self._keys.get(user.name)
+        if key is None:
+            key = self._keys[user.name] = SigningKey(user.password)
+        return key
+
+    def _follow_tables(self) -> None:
+        """Forget what was decided by other tables."""
+        tables = self._tables_now()
+        if tables is not self._tables:
+            self._tables = tables
+            self._keys.clear()
+            self._allowed.clear()
+
+    def _log(self, command: Command, ip: str, remark: str) -> None:
+        """Log a refusal, unless the same one was logged just now."""
+        now_ms = self._now_ms()
+        if now_ms - self._logged_since_ms >= LOG_PAUSE_MS:
+            self._logged_since_ms = now_ms
+            self._logged.clear()
+        line = f"refused code {command.code} from {ip}: {remark}"
+        if line not in self._logged and len(self._logged) < LOGGED_MAX:
+            self._logged.add(line)
+            log.warning("%s", line)
+
+
+def _fields_of(command: Command) -> dict[str, str]:
+    """The header's fields as texts; of a name that is given twice the last value."""
+    if isinstance(command.fields, msgspec.Raw):
+        try:
+            return _fields(command.fields)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return command.ext
+    return dict(command.ext)
+
+
+def _key(
+    name: str, ip: str, code: int, requirement: Requirement, fields: Mapping[str, str]
+) -> tuple[object, ...] | None:
+    """Everything that a decision depends on; None if the body or the log is among it."""
+    if requirement.fields is None:
+        return None
+    named = [fields.get(field) for field in requirement.fields]
+    if any(value is not None and len(value) > NAME_LENGTH_MAX for value in named):
+        return None
+    return (name, ip, code, *named)
+
+
+def _refused(remark: str) -> CallRefused:
+    return CallRefused(ResponseCode.NO_PERMISSION, remark)

@@ -1,0 +1,161 @@
+"""Requirement: from the header of a request to the resources and actions that it needs.
+
+A retry topic counts as its group. A request that acts on one stored message needs access to the
+topic of that message, whatever topic it names.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from roquet.model import names
+from roquet.model.access import Action, Resource, ResourceType
+from roquet.model.errors import RecordError
+from roquet.rules.access.decision import AccessRequest
+from roquet.wire.fastjson.coercion import integer_of
+from roquet.wire.records.message_id import parse_offset_message_id
+
+Actions = tuple[Action, ...]
+
+
+class RequestFacts(NamedTuple):
+    """Facts of one request from which its needs follow."""
+
+    fields: Mapping[str, str]
+    """The header's string map."""
+    body: bytes
+    cluster: str
+    """The cluster that the server belongs to."""
+    topic_at: Callable[[int], str | None]
+    """From a position of the log to the topic for which its message was sent; None without one."""
+
+
+AccessNeeds = Callable[[RequestFacts], Iterable[AccessRequest]]
+
+
+class Requirement(NamedTuple):
+    """Needs of the requests of one code."""
+
+    needs: AccessNeeds
+    fields: tuple[str, ...] | None
+    """Header fields from which alone the needs follow; None where the body or the log counts."""
+
+
+def topic_resource(topic: str) -> Resource:
+    """The resource of a topic: a retry topic is its group's."""
+    if names.is_retry(topic):
+        return Resource(ResourceType.GROUP, topic.removeprefix(names.RETRY_PREFIX))
+    return Resource(ResourceType.TOPIC, topic)
+
+
+def on_topic(
+    topic: str | None, actions: Actions, of_retry: Actions | None = None
+) -> Iterator[AccessRequest]:
+    """Access to a topic, with other actions for a retry topic; nothing without a name."""
+    if topic:
+        resource = topic_resource(topic)
+        is_topic = of_retry is None or resource.kind is ResourceType.TOPIC
+        yield AccessRequest(resource, actions if is_topic else of_retry or actions)
+
+
+def on_group(group: str | None, actions: Actions) -> Iterator[AccessRequest]:
+    """Access to a group; nothing without a name."""
+    if group:
+        yield AccessRequest(Resource(ResourceType.GROUP, group), actions)
+
+
+def topic_field(field: str, actions: Actions, of_retry: Actions | None = None) -> Requirement:
+    """Access to the topic that a field names, if it is there."""
+    return Requirement(lambda facts: on_topic(facts.fields.get(field), actions, of_retry), (field,))
+
+
+def topics_field(field: str, separator: str, actions: Actions) -> Requirement:
+    """Access to each topic of a list."""
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        for topic in facts.fields.get(field, "").split(separator):
+            yield from on_topic(topic, actions)
+
+    return Requirement(needs, (field,))
+
+
+def group_field(field: str, actions: Actions) -> Requirement:
+    """Access to the group that a field names, if it is there."""
+    return Requirement(lambda facts: on_group(facts.fields.get(field), actions), (field,))
+
+
+def groups_field(field: str, separator: str, actions: Actions) -> Requirement:
+    """Access to each group of a list."""
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        for group in facts.fields.get(field, "").split(separator):
+            yield from on_group(group, actions)
+
+    return Requirement(needs, (field,))
+
+
+def cluster_field(field: str, actions: Actions) -> Requirement:
+    """Access to the cluster that a field names, else to the server's own."""
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        name = facts.fields.get(field) or facts.cluster
+        yield AccessRequest(Resource(ResourceType.CLUSTER, name), actions)
+
+    return Requirement(needs, (field,))
+
+
+def own_cluster(actions: Actions) -> Requirement:
+    """Access to the cluster that the server belongs to."""
+    return Requirement(lambda facts: on_cluster(facts, actions), ())
+
+
+def on_cluster(facts: RequestFacts, actions: Actions) -> Iterator[AccessRequest]:
+    """Access to the cluster that the server belongs to."""
+    yield AccessRequest(Resource(ResourceType.CLUSTER, facts.cluster), actions)
+
+
+def all_of(*requirements: Requirement) -> Requirement:
+    """All of these needs, in their order."""
+    fields: tuple[str, ...] | None = ()
+    for one in requirements:
+        fields = None if fields is None or one.fields is None else fields + one.fields
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        for one in requirements:
+            yield from one.needs(facts)
+
+    return Requirement(needs, fields)
+
+
+def group_and_topic(
+    actions: Actions, group: str = "consumerGroup", topic: str = "topic"
+) -> Requirement:
+    """Access to the group and the topic that two fields name."""
+    return all_of(group_field(group, actions), topic_field(topic, actions))
+
+
+def stored_message(field: str, actions: Actions, of_retry: Actions) -> Requirement:
+    """Access to the topic of the message at the position that a field gives."""
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        if not (text := facts.fields.get(field)):
+            return
+        if (position := integer_of(text)) is None:
+            yield from on_cluster(facts, (Action.UPDATE,))  # whatever a handler makes of it
+        elif position >= 0:
+            yield from on_topic(facts.topic_at(position), actions, of_retry)
+
+    return Requirement(needs, None)
+
+
+def stored_message_by_id(field: str, actions: Actions, of_retry: Actions) -> Requirement:
+    """Access to the topic of the message whose id a field gives."""
+
+    def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
+        try:
+            _, position = parse_offset_message_id(facts.fields.get(field, ""))
+        except RecordError:
+            return
+        if position >= 0:
+            yield from on_topic(facts.topic_at(position), actions, of_retry)
+
+    return Requirement(needs, None)

@@ -1,0 +1,1 @@
+"""Exporter: the metrics page of a server process, over HTTP on a port of its own."""

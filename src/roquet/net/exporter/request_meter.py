@@ -1,0 +1,96 @@
+"""Request meter: measures requests from their dispatch to their replies."""
+
+from collections.abc import Container
+from typing import Final
+
+from roquet.metrics.request_counts import (
+    RequestCounts,
+    RequestKind,
+    RequestLatencies,
+    RequestResult,
+)
+from roquet.net.clock import Clock
+from roquet.wire.codes import FLAG_ONEWAY, RequestCode, ResponseCode
+
+LONG_POLLING_CODES: Final = frozenset(
+    int(code)
+    for code in (
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+    )
+)
+"""Codes of requests that may wait for messages."""
+
+SUCCESS: Final = RequestResult.SUCCESS
+ONEWAY: Final = RequestResult.ONEWAY
+SYSTEM_ERROR: Final = int(ResponseCode.SYSTEM_ERROR)
+
+
+TIMED_EVERY: Final = 16
+"""Of so many frequent requests one is timed: the clock costs more than all other counting."""
+
+UNTIMED: Final = -1
+"""In place of the time at which a request was begun: it is counted, and not timed."""
+
+KINDS_MAX: Final = 1_000
+"""Kinds of requests that are found without making their labels."""
+
+
+class RequestMeter:
+    """Counts the requests of one server, and times all but the frequent ones."""
+
+    def __init__(self, clock: Clock, frequent: Container[int] = frozenset()) -> None:
+        """Of requests with a `frequent` code one of TIMED_EVERY is timed."""
+        self.counts = RequestCounts()
+        self.now_ms = clock.monotonic_ms
+        """Monotonic time in ms."""
+        self._frequent = frequent
+        self._left = 0
+        """Frequent requests before the next one is timed."""
+        self._at_once: dict[tuple[int, int, int], RequestLatencies] = {}
+
+    def begin(self, code: int) -> int:
+        """Monotonic ms at which a request is served, or UNTIMED."""
+        if code in self._frequent:
+            if self._left:
+                self._left -= 1
+                return UNTIMED
+            self._left = TIMED_EVERY - 1
+        return self.now_ms()
+
+    def replied(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
+        """Count a request that was answered at once."""
+        found = self._at_once.get((code, response_code, flag & FLAG_ONEWAY))
+        latencies = self._of(code, flag, response_code) if found is None else found
+        if begun_ms == UNTIMED:
+            latencies.untimed += 1
+        else:
+            latencies.observe(self.now_ms() - begun_ms)
+
+    def replied_later(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
+        """Count a request whose reply had to wait, for messages or for the disk."""
+        result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
+        kind = RequestKind(code, response_code, code in LONG_POLLING_CODES, result)
+        self.counts.of(kind).observe(self.now_ms() - begun_ms)
+
+    def failed(self, code: int, begun_ms: int) -> None:
+        """Count a request that a fault of the server refused."""
+        self._ended(RequestKind(code, SYSTEM_ERROR, False, RequestResult.FAILED), begun_ms)
+
+    def cancelled(self, code: int, begun_ms: int) -> None:
+        """Count a request whose peer went before the reply."""
+        is_long_polling = code in LONG_POLLING_CODES
+        self._ended(RequestKind(code, 0, is_long_polling, RequestResult.CANCELLED), begun_ms)
+
+    def _ended(self, kind: RequestKind, begun_ms: int) -> None:
+        elapsed_ms = 0 if begun_ms == UNTIMED else self.now_ms() - begun_ms
+        self.counts.of(kind).observe(elapsed_ms)
+
+    def _of(self, code: int, flag: int, response_code: int) -> RequestLatencies:
+        result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
+        latencies = self.counts.of(RequestKind(code, response_code, False, result))
+        if len(self._at_once) < KINDS_MAX:
+            self._at_once[code, response_code, flag & FLAG_ONEWAY] = latencies
+        return latencies

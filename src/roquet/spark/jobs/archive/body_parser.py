@@ -1,0 +1,126 @@
+"""Body parser: JSON bodies of a batch become typed columns, row by row.
+
+A body that does not parse, or has another type in one of the fields, gets its reason in
+`body_error` and null in all fields; it never stops a batch. Each body is parsed alone: joined into
+one text, as pyarrow's JSON reader wants them, two broken bodies could pass for a whole one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from types import MappingProxyType
+from typing import Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from roquet.spark.tables.body_columns import BodyField, body_schema
+
+ERROR_LENGTH_MAX: Final = 200
+"""Characters of a reason."""
+
+NO_BODY: Final = "the message has no body"
+
+_INT32: Final = msgspec.Meta(ge=-(2**31), le=2**31 - 1)
+_INT64: Final = msgspec.Meta(ge=-(2**63), le=2**63 - 1)
+
+_JSON_TYPES: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "boolean": bool,
+        "int": Annotated[int, _INT32],
+        "bigint": Annotated[int, _INT64],
+        "float": float,
+        "double": float,
+        "string": Any,
+        "date": date,
+        "timestamp": datetime,
+    }
+)
+
+_BAD_BODY: Final = (msgspec.MsgspecError, RecursionError, ValueError, OverflowError)
+"""Errors of a body alone; UnicodeError and Arrow's own are among ValueError."""
+
+
+class BodyParser:
+    """Parses bodies into the columns of these fields."""
+
+    def __init__(self, fields: Sequence[BodyField]) -> None:
+        self._fields = fields
+        self._schema = body_schema(fields)
+        # Field names of bodies need not be identifiers, and some are Python's keywords.
+        spec = [
+            (
+                f"field_{at}",
+                _JSON_TYPES[field.type] | None if field.type != "string" else Any,
+                msgspec.field(default=None, name=field.name),
+            )
+            for at, field in enumerate(fields)
+        ]
+        body = msgspec.defstruct("Body", spec)
+        self._decode = msgspec.json.Decoder(body).decode
+        self._none = body()
+
+    def add_columns(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Each batch with `body_error` and the columns of the fields behind its own."""
+        for batch in batches:
+            schema = pa.schema([*batch.schema, *self._schema])
+            columns = [*batch.columns, *self.parse(batch.column("body"))]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def parse(self, bodies: pa.Array) -> list[pa.Array]:
+        """`body_error` and a column for each field."""
+        rows, errors = list[Any](), list[str | None]()
+        decode, none = self._decode, self._none
+        for body in bodies.to_pylist():
+            error = NO_BODY if body is None else None
+            row = none
+            if body is not None:
+                try:
+                    row = decode(body)
+                except _BAD_BODY as reason:
+                    error = _text(reason)
+            rows.append(row)
+            errors.append(error)
+        columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
+        if any(column is None for column in columns):  # a value that Arrow alone refused
+            columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
+        return [pa.array(errors, pa.string()), *columns]
+
+    def _column(self, at: int, rows: list[Any], errors: list[str | None]) -> pa.Array | None:
+        """The column of one field; None when some rows have turned out to be bad."""
+        field, kind = self._fields[at], self._schema.types[at + 1]
+        name = f"field_{at}"
+        values = [getattr(row, name) for row in rows]
+        if field.type == "string":
+            values = [
+                value if value is None or type(value) is str else _json_text(value)
+                for value in values
+            ]
+        try:
+            return pa.array(values, kind)
+        except _BAD_BODY:
+            for number, value in enumerate(values):
+                if (reason := _refusal(value, kind)) is not None:
+                    rows[number], errors[number] = self._none, f"{field.name}: {reason}"
+            return None
+
+
+def _refusal(value: Any, kind: pa.DataType) -> str | None:
+    """Why Arrow refuses a value; None if it does not."""
+    try:
+        pa.array([value], kind)
+    except _BAD_BODY as error:
+        return _text(error)
+    return None
+
+
+_json_encode: Final[Callable[[Any], bytes]] = msgspec.json.Encoder().encode
+
+
+def _json_text(value: Any) -> str:
+    return _json_encode(value).decode()
+
+
+def _text(error: Exception) -> str:
+    """The reason in one line."""
+    lines = str(error).strip().splitlines()
+    return (lines[0] if lines else type(error).__name__)[:ERROR_LENGTH_MAX]

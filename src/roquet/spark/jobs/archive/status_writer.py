@@ -1,0 +1,125 @@
+"""Status writer: notes beside a table how far its job is, for operators and schedulers.
+
+It asks each broker once and waits for none of them: a status that cannot be written ends no job.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+from roquet.admin.brokers import decoded_settings, retention_s
+from roquet.log_records import logger
+from roquet.model.errors import CallError, RoquetError
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.queue_offsets import OffsetRange, QueueKey, QueueOffsets, to_json
+from roquet.spark.tables.job_status import (
+    POINTS_MAX,
+    JobStatus,
+    LagPoint,
+    find_status,
+    write_status,
+)
+from roquet.spark.tables.object_location import TableLocation
+from roquet.spark.tables.table import TableState
+from roquet.wire.calls.admin.settings import GetSettings
+
+log = logger(__name__)
+
+INTERVAL_MS: Final = 10_000
+"""Least time between two statuses of one run."""
+
+QUEUES_MAX: Final = 64
+"""Queues that are asked for the time of their first waiting message, those with most of them."""
+
+
+class StatusWriter:
+    """Writes the status of one table, at most every INTERVAL_MS."""
+
+    def __init__(self, job: str, topic: str, root: TableLocation, cluster: ClusterClient) -> None:
+        self._job, self._topic, self._root, self._cluster = job, topic, root, cluster
+        self._last: JobStatus | None = None
+        self._is_read = False
+        self._retention_s: float | None = None
+
+    def update(self, state: TableState, *, is_end: bool = False) -> None:
+        """Write the status after a commit or a look; `is_end` writes it in any case."""
+        now_ms = self._cluster.now_ms()
+        try:
+            if not self._is_read:
+                self._last = find_status(self._root, self._topic)
+                self._retention_s = self._retention(state.offsets)
+                self._is_read = True
+            last = self._last
+            is_due = last is None or not 0 <= now_ms - last.now.at_ms < INTERVAL_MS
+            if not is_due and not is_end:
+                return
+            status = self._status(state, now_ms, last)
+            write_status(self._root, status)
+            self._last = status
+        except (OSError, RoquetError) as error:
+            log.warning("the status of the table was not written: %s", error)
+
+    def _status(self, state: TableState, now_ms: int, last: JobStatus | None) -> JobStatus:
+        is_same = last is not None and last.number == state.number
+        points = () if last is None else last.points
+        return JobStatus(
+            job=self._job,
+            topic=self._topic,
+            number=state.number,
+            committed_ms=last.committed_ms if last is not None and is_same else now_ms,
+            offsets=to_json(state.offsets),
+            points=(*points, self._point(state.offsets, now_ms))[-POINTS_MAX:],
+            retention_s=self._retention_s,
+        )
+
+    def _point(self, offsets: QueueOffsets, now_ms: int) -> LagPoint:
+        begins, ends = self._bounds(offsets)
+        waiting = [
+            OffsetRange(*queue, max(offset, begins[queue]), ends[queue])
+            for queue, offset in offsets.items()
+            if max(offset, begins[queue]) < ends[queue]
+        ]
+        return LagPoint(
+            at_ms=now_ms,
+            committed=sum(offsets.values()),
+            waiting=sum(map(len, waiting)),
+            lost=sum(max(begins[queue] - offset, 0) for queue, offset in offsets.items()),
+            oldest_ms=self._oldest_ms(waiting),
+        )
+
+    def _bounds(self, offsets: QueueOffsets) -> tuple[QueueOffsets, QueueOffsets]:
+        """First and next offset of each queue of the table."""
+        ids: dict[tuple[str, str], list[int]] = {}
+        for topic, broker, queue_id in offsets:
+            ids.setdefault((topic, broker), []).append(queue_id)
+        begins, ends = QueueOffsets(), QueueOffsets()
+        for (topic, broker), queue_ids in ids.items():
+            bounds = self._cluster.queue_bounds(topic, broker, queue_ids)
+            for queue_id, (begin, end) in bounds.items():
+                queue: QueueKey = (topic, broker, queue_id)
+                begins[queue], ends[queue] = begin, end
+        return begins, ends
+
+    def _oldest_ms(self, waiting: Sequence[OffsetRange]) -> int | None:
+        """When the first message that waits was stored."""
+        # Imported here: it decodes messages, which few drivers need.
+        from roquet.spark.cluster.time_search import stored_times
+
+        cluster, times = self._cluster, list[int]()
+        for each in sorted(waiting, key=len, reverse=True)[:QUEUES_MAX]:
+            group = cluster.settings.group
+            found, _ = stored_times(cluster.ask_once, group, each.queue, each.start, 1)
+            times += found.values()
+        return min(times, default=None)
+
+    def _retention(self, offsets: QueueOffsets) -> float | None:
+        """The least time for which a broker of the topic keeps messages, in seconds."""
+        known = list[float]()
+        for broker in sorted({broker for _, broker, _ in offsets}):
+            try:
+                settings = decoded_settings(self._cluster.ask_once(broker, GetSettings()))
+            except CallError as error:
+                log.debug("broker %s does not say how long it keeps messages: %s", broker, error)
+                continue
+            seconds = retention_s(settings)
+            known += [] if seconds is None else [seconds]
+        return min(known, default=None)

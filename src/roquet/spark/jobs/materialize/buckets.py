@@ -1,0 +1,66 @@
+"""Buckets: the partitions of a table of latest states, by a hash of the key.
+
+A change can only concern rows of its own bucket, so a merge rewrites the buckets that have changes
+and leaves the others alone.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+from zlib import crc32
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from roquet.spark.tables.partition_scheme import Partition
+from roquet.spark.tables.partitioning import NO_DAY
+
+COLUMN: Final = "bucket"
+"""The partition column of the table: a number, or null for rows without a key."""
+
+NO_KEY: Final = f"{COLUMN}={NO_DAY}"
+"""The directory of rows without a key."""
+
+BUCKETS: Final = 16
+"""Default number of buckets. A worker holds one bucket in memory while it is rewritten."""
+
+BUCKETS_MAX: Final = 4096
+
+
+class KeyBuckets(msgspec.Struct, frozen=True, kw_only=True):
+    """Division of rows by bucket."""
+
+    count: int
+
+    @property
+    def open_files(self) -> int:
+        """Files held open besides those that any table has: rows come by bucket, one at a time."""
+        return 0
+
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
+        """The rows by bucket."""
+        for directory, rows in split_by_bucket(batch, self.count):
+            yield Partition("", directory), rows
+
+
+def split_by_bucket(batch: pa.RecordBatch, buckets: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+    """The rows by bucket, as (directory, rows); buckets without rows are left out.
+
+    The hash is CRC-32 of the key in UTF-8, which is the same in every process and version.
+    """
+    keys = batch.column("key")
+    if keys.null_count:
+        yield NO_KEY, batch.filter(keys.is_null())
+        batch = batch.filter(keys.is_valid())
+        keys = batch.column("key")
+    if not len(batch):
+        return
+    hashes = np.fromiter(
+        (crc32(key) for key in keys.cast(pa.binary()).to_pylist()), np.int64, len(keys)
+    )
+    numbers = hashes % buckets
+    order = np.argsort(numbers, kind="stable")
+    present, begins = np.unique(numbers[order], return_index=True)
+    sorted_rows = batch.take(pa.array(order))
+    for number, begin, end in zip(present, begins, [*begins[1:], len(order)], strict=True):
+        yield f"{COLUMN}={number}", sorted_rows.slice(int(begin), int(end) - int(begin))

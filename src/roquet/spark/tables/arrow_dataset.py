@@ -1,0 +1,62 @@
+"""Arrow dataset: an archive, or another table of Parquet files, as engines in this process read it.
+
+No Spark and no Java: what a reader selects and filters is read from the files by pyarrow alone.
+"""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.delta_storage import explained_log, log_options
+from roquet.spark.tables.object_location import TableLocation
+from roquet.spark.tables.object_store import dataset_source
+from roquet.spark.tables.open_table import table_location
+from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable as Log
+
+_DAY: Final = pa.schema([pa.field("day", pa.date32())])
+
+
+def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
+    """The rows of a table at this moment; `storage` are the options of its object store.
+
+    Raises ConfigError when there is no table, or one that holds no file yet.
+    """
+    snapshot = read_snapshot(target, storage=storage)
+    root = table_location(target, storage)
+    if snapshot.kind == "delta":
+        return _delta(root)
+    if not snapshot.paths:
+        raise ConfigError(f"{target} has no rows yet: archive something first")
+    return _files(snapshot, root)
+
+
+def _delta(root: TableLocation) -> ds.Dataset:
+    """A Delta table by its own library: it knows partitions, and refuses what it cannot read."""
+    from deltalake import DeltaTable
+    from deltalake.exceptions import DeltaProtocolError
+
+    with explained_log(root):
+        log: Log = DeltaTable(str(root), storage_options=log_options(root))
+        try:
+            return log.to_pyarrow_dataset()
+        except DeltaProtocolError as error:
+            raise ConfigError(f"{root} cannot be read here: {error}") from error
+
+
+def _files(snapshot: TableSnapshot, root: TableLocation) -> ds.Dataset:
+    """Parquet files, partitioned as their paths say; an archive's have their day there."""
+    sources = [dataset_source(path, snapshot.storage) for path in snapshot.paths]
+    by_kind = {"parquet": ds.partitioning(_DAY, flavor="hive"), "files": "hive"}
+    return ds.dataset(
+        [path for path, _ in sources],
+        format="parquet",
+        filesystem=sources[0][1],
+        partitioning=by_kind.get(snapshot.kind),
+        partition_base_dir=str(root),
+    )

@@ -1,0 +1,160 @@
+"""Body columns: typed columns for the fields of JSON bodies, beside the columns of a message.
+
+    id bigint, name string, paid boolean, at timestamp
+
+The table's own schema is where they are kept. A field that is named later is added as one more
+column; a column never changes its type. `body_error` says why a body has none of its fields.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+
+from roquet.model.errors import ConfigError
+from roquet.model.settings import suggest
+from roquet.spark.schema import TYPES as MESSAGE_TYPES
+from roquet.spark.tables.partitioning import schema_of
+
+BODY_ERROR: Final = "body_error"
+"""Column (string) with the reason why a body could not be parsed; null for one that was."""
+
+JSON: Final = "json"
+
+FIELD_TYPES: Final[Mapping[str, pa.DataType]] = MappingProxyType(
+    {
+        "boolean": pa.bool_(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+)
+"""Types of body columns, with Spark's names. A string column has other values as JSON."""
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {"bool": "boolean", "integer": "int", "long": "bigint", "real": "float"}
+)
+
+FIELDS_MAX: Final = 256
+"""Body columns of a table: bodies of random field names shall not widen it without end."""
+
+RESERVED: Final = frozenset({*MESSAGE_TYPES, "day", "hour", BODY_ERROR})
+
+_NAME: Final = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
+
+
+class BodyField(msgspec.Struct, frozen=True, order=True):
+    """A field of the bodies with the type of its column."""
+
+    name: str
+    type: str
+
+
+def parse_fields(text: str) -> tuple[BodyField, ...]:
+    """The fields of a schema such as `id bigint, name string`; empty for an empty text.
+
+    Raises ConfigError for what is none, for repeated names, and for names of message columns.
+    """
+    fields = [_parse_field(part.strip()) for part in text.split(",") if part.strip()]
+    names = set[str]()
+    for field in fields:
+        if field.name.lower() in RESERVED:
+            raise ConfigError(
+                f"--body-schema: {field.name!r} is a column of every archive; leave it out, it "
+                "stays in the body"
+            )
+        if field.name.lower() in names:
+            raise ConfigError(f"--body-schema: field {field.name!r} is named twice")
+        names.add(field.name.lower())
+    return tuple(fields)
+
+
+def may_be_column(name: str) -> bool:
+    """Whether a field's name can be that of a body column in every kind of table."""
+    return _NAME.fullmatch(name) is not None and name.lower() not in RESERVED
+
+
+def new_fields(
+    existing: Sequence[BodyField], wanted: Iterable[BodyField], where: object
+) -> tuple[BodyField, ...]:
+    """The wanted fields that a table has not yet; ConfigError for one that would change its type.
+
+    Spark compares names without regard to case, and so does this.
+    """
+    known = {field.name.lower(): field for field in existing}
+    added = []
+    for field in wanted:
+        found = known.get(field.name.lower())
+        if found is None:
+            added.append(field)
+        elif found != field:
+            raise ConfigError(
+                f"--body-schema: {where} has the column {found.name} {found.type}, which cannot "
+                f"become {field.name} {field.type}: leave the field out, or give another directory"
+            )
+    if len(existing) + len(added) > FIELDS_MAX:
+        raise ConfigError(f"--body-schema: more than {FIELDS_MAX} fields; leave some in the body")
+    return tuple(added)
+
+
+def fields_of(schema: pa.Schema) -> tuple[BodyField, ...]:
+    """The body columns of a table's schema; columns of other types are left to who added them."""
+    names = {kind: name for name, kind in FIELD_TYPES.items()}
+    return tuple(
+        BodyField(field.name, names[kind])
+        for field in schema
+        if may_be_column(field.name) and (kind := _plain(field.type)) in names
+    )
+
+
+def file_schema(columns: Sequence[str], fields: Sequence[BodyField] | None) -> pa.Schema:
+    """The schema of an archive's files; `fields` is None when bodies are not parsed."""
+    schema = schema_of(columns)
+    if fields is None:
+        return schema
+    return pa.schema([*schema, *body_schema(fields)])
+
+
+def body_schema(fields: Iterable[BodyField]) -> pa.Schema:
+    """The schema of `body_error` and the body columns."""
+    typed = [pa.field(field.name, FIELD_TYPES[field.type]) for field in fields]
+    return pa.schema([pa.field(BODY_ERROR, pa.string()), *typed])
+
+
+def check_format(body_format: str, columns: Sequence[str]) -> None:
+    """Raise ConfigError for a format there is not, and without the column that keeps bad bodies."""
+    if body_format not in ("", JSON):
+        raise ConfigError(f"--body-format {body_format!r} is not json")
+    if body_format and "body" not in columns:
+        raise ConfigError("--body-format needs the column 'body', which keeps what does not parse")
+
+
+def _parse_field(text: str) -> BodyField:
+    name, _, kind = text.replace(":", " ", 1).strip().partition(" ")
+    name = name.strip("`")
+    kind = kind.strip().lower()
+    kind = ALIASES.get(kind, kind)
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"--body-schema: {text!r} is not NAME TYPE, with letters, digits and _ in the name"
+        )
+    if kind not in FIELD_TYPES:
+        raise ConfigError(
+            f"--body-schema: {name} has the type {kind!r}{suggest(kind, FIELD_TYPES)}; types are "
+            f"{', '.join(FIELD_TYPES)}, and string keeps objects and arrays as JSON"
+        )
+    return BodyField(name, kind)
+
+
+def _plain(kind: pa.DataType) -> pa.DataType:
+    """The type as we write it; libraries return texts and times in several."""
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    return FIELD_TYPES["timestamp"] if pa.types.is_timestamp(kind) and kind.tz else kind

@@ -1,0 +1,65 @@
+"""Delta actions: the files of a commit as entries of the log, and files as the log lists them."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from roquet.spark.tables.partition_scheme import Partition, place_of
+from roquet.spark.tables.partitioning import NO_DAY
+from roquet.spark.tables.table import DataFile, TableCommit
+
+if TYPE_CHECKING:
+    from deltalake.transaction import AddAction, RemoveAction
+
+DAY: Final = "partition.day"
+"""Column of add actions with the day; missing in a table that is not divided by days."""
+
+
+def actions(commit: TableCommit, now_ms: int) -> "list[AddAction | RemoveAction]":
+    """The files that a commit adds and removes."""
+    from deltalake.transaction import RemoveAction
+
+    is_news = commit.is_news
+    return [
+        *(_added(file, now_ms, is_news=is_news) for file in commit.added),
+        *(
+            RemoveAction(file.path, is_news, now_ms, file.size, _partition(file))
+            for file in commit.removed
+        ),
+    ]
+
+
+def file_of(action: Mapping[str, Any]) -> DataFile:
+    """A file of the table, from a flat row of its add actions."""
+    partition, name = place_of(action["path"])
+    if DAY in action:
+        day = action[DAY]
+        partition = Partition(NO_DAY if day is None else str(day), partition.within)
+    else:
+        partition = Partition("", partition.day)
+    return DataFile(
+        name=name,
+        day=partition.day,
+        within=partition.within,
+        rows=action["num_records"],
+        size=action["size_bytes"],
+    )
+
+
+def _partition(file: DataFile) -> dict[str, str | None]:
+    parts = (part.partition("=") for part in file.partition.path.split("/"))
+    return {name: None if value == NO_DAY else value for name, _, value in parts}
+
+
+def _added(file: DataFile, now_ms: int, *, is_news: bool) -> "AddAction":
+    from deltalake.transaction import AddAction
+
+    stats: Mapping[str, Any] = {
+        "numRecords": file.rows,
+        "minValues": file.least,
+        "maxValues": file.most,
+        "nullCount": {},
+    }
+    text = msgspec.json.encode(stats).decode()
+    return AddAction(file.path, file.size, _partition(file), now_ms, is_news, text)

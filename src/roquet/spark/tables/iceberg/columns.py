@@ -1,0 +1,59 @@
+"""Body columns of an Iceberg table: read from its schema, and added to it."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from roquet.spark.tables.body_columns import BodyField, fields_of, new_fields
+from roquet.spark.tables.table import TableConflict
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
+    from pyiceberg.types import IcebergType
+
+TRIES: Final = 20
+"""Attempts to add columns while other writers commit their changes."""
+
+
+def body_fields(table: "IceTable") -> tuple[BodyField, ...]:
+    """The body columns of the version that was read last."""
+    return fields_of(table.schema().as_arrow())
+
+
+def add_body_fields(table: "IceTable", fields: Sequence[BodyField], where: str) -> None:
+    """Add columns for these fields, unless they are there.
+
+    Raises ConfigError for one that would change its type, TableConflict when other writers are
+    always faster.
+    """
+    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+    for _ in range(TRIES):
+        added = new_fields(body_fields(table), fields, where)
+        if not added:
+            return
+        try:
+            with table.update_schema() as change:
+                for field in added:
+                    change.add_column(field.name, _type_of(field))
+        except (CommitFailedException, CommitStateUnknownException):
+            pass  # another change came first, or only the answer was lost
+        table.refresh()
+    raise TableConflict(
+        f"other writers changed {where} {TRIES} times in a row; no column was added"
+    )
+
+
+def _type_of(field: BodyField) -> "IcebergType":
+    from pyiceberg import types
+
+    known: dict[str, IcebergType] = {
+        "boolean": types.BooleanType(),
+        "int": types.IntegerType(),
+        "bigint": types.LongType(),
+        "float": types.FloatType(),
+        "double": types.DoubleType(),
+        "string": types.StringType(),
+        "date": types.DateType(),
+        "timestamp": types.TimestamptzType(),
+    }
+    return known[field.type]

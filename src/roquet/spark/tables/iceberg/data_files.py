@@ -1,0 +1,74 @@
+"""Data files of an Iceberg table: entries of its manifests, with statistics of their columns."""
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from roquet.spark.tables.iceberg.layout import partition_record
+from roquet.spark.tables.partition_scheme import PartitionScheme, place_of
+from roquet.spark.tables.table import DataFile
+
+if TYPE_CHECKING:
+    from pyiceberg.manifest import DataFile as Entry
+    from pyiceberg.table import Table as IceTable
+    from pyiceberg.table.snapshots import Snapshot
+
+
+def entries_of(table: "IceTable", snapshot: "Snapshot | None") -> "Iterator[Entry]":
+    """The files of a snapshot; none without a snapshot."""
+    if snapshot is not None:
+        for manifest in snapshot.manifests(table.io):
+            for entry in manifest.fetch_manifest_entry(table.io):
+                yield entry.data_file
+
+
+def described(
+    table: "IceTable", files: Iterable[DataFile], scheme: PartitionScheme
+) -> "Iterator[Entry]":
+    """New files as manifest entries, with the statistics of their footers.
+
+    The partition comes from the file: no statistics tell a bucket, as pyiceberg's own `add_files`
+    would need.
+    """
+    import pyarrow.parquet as pq
+    from pyiceberg.io.pyarrow import (
+        compute_statistics_plan,
+        data_file_statistics_from_parquet_metadata,
+        parquet_path_to_id_mapping,
+    )
+    from pyiceberg.manifest import DataFile as Entry
+    from pyiceberg.manifest import DataFileContent, FileFormat
+
+    where, schema = table.location().rstrip("/"), table.schema()
+    for file in files:
+        path = f"{where}/data/{file.path}"
+        with table.io.new_input(path).open() as stream:
+            footer = pq.read_metadata(stream)
+        statistics = data_file_statistics_from_parquet_metadata(
+            parquet_metadata=footer,
+            stats_columns=compute_statistics_plan(schema, table.properties),
+            parquet_column_mapping=parquet_path_to_id_mapping(schema),
+        )
+        yield Entry.from_args(
+            content=DataFileContent.DATA,
+            file_path=path,
+            file_format=FileFormat.PARQUET,
+            partition=partition_record(file, scheme),
+            file_size_in_bytes=file.size,
+            sort_order_id=None,
+            spec_id=table.metadata.default_spec_id,
+            equality_ids=None,
+            key_metadata=None,
+            **statistics.to_serialized_dict(),
+        )
+
+
+def file_of(entry: "Entry") -> DataFile:
+    """The file of a manifest entry."""
+    (day, within), name = place_of(entry.file_path)
+    return DataFile(
+        name=name,
+        day=day,
+        within=within,
+        rows=entry.record_count,
+        size=entry.file_size_in_bytes,
+    )

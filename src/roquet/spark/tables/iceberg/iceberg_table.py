@@ -1,0 +1,284 @@
+"""Iceberg table: one snapshot publishes files and offsets together.
+
+Offsets and the number of the commit are a property of the table, set by the change that adds the
+snapshot, so they outlive expired snapshots. The catalog accepts the change only for the snapshot
+that was read.
+
+Rows are partitioned by Iceberg's own transforms, the day or hour of `stored_at` and a bucket of a
+column, without columns for them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Self
+
+import msgspec
+
+from roquet.model.errors import ConfigError, RoquetError
+from roquet.spark.queue_offsets import QueueKey, from_json
+from roquet.spark.tables.body_columns import BodyField, file_schema
+from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.iceberg import columns
+from roquet.spark.tables.iceberg.catalog import (
+    catalog_of,
+    check_catalog,
+    check_installed,
+    check_name,
+    explained_catalog,
+    name_of,
+)
+from roquet.spark.tables.iceberg.data_files import described, entries_of, file_of
+from roquet.spark.tables.iceberg.expiry import expire
+from roquet.spark.tables.iceberg.layout import set_layout
+from roquet.spark.tables.iceberg.table_place import check_free, check_place, staging_area
+from roquet.spark.tables.object_location import StagingDirectory, TableLocation
+from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.staging import check_target
+from roquet.spark.tables.table import (
+    ArchiveIdentity,
+    DataFile,
+    ExpiredVersions,
+    TableCommit,
+    TableConflict,
+    TableNote,
+    TableState,
+    agree_identity,
+    check_base,
+    check_removed,
+)
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
+
+IDENTITY: Final = "roquet.archive"
+STATE: Final = "roquet.state"
+"""Table properties with the archive's identity and state."""
+
+RETIRED: Final = "roquet.retired"
+"""The table property with the first day that stayed when older ones were removed."""
+
+NAMES: Final = "schema.name-mapping.default"
+"""The table property that maps columns of our files by name, since the files have no field ids."""
+
+SETTINGS: Final[Mapping[str, str]] = {
+    # No automatic retries: a refused change is checked against the table first.
+    "commit.retry.num-retries": "0",
+    # Each change leaves a metadata file.
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+
+TRIES: Final = 20
+"""Attempts to commit a change while other writers commit theirs."""
+
+
+class IcebergTable:
+    """An archive as an Iceberg table of a catalog."""
+
+    def __init__(
+        self,
+        root: TableLocation,
+        wanted: ArchiveIdentity,
+        disk: Disk | None = None,
+        *,
+        name: str = "",
+        catalog: Mapping[str, str] | None = None,
+    ) -> None:
+        check_installed()
+        self._root, self._disk = root, disk or Disk()
+        self._name = name or name_of(wanted.topic)
+        check_name(self._name)
+        _prepare(root, catalog or {}, self._disk)
+        with explained_catalog(root):
+            self._catalog = catalog_of(root, catalog or {})
+            self._table, self.identity = self._opened(root, wanted)
+        self._staging = staging_area(root, self._table.location(), self._disk)
+        try:
+            self._staging.settle(self.state().number)
+        except BaseException:
+            self._staging.close()
+            raise
+
+    def state(self, queues: Iterable[QueueKey] = ()) -> TableState:  # noqa: ARG002 - it knows them all
+        """The last commit and its offsets."""
+        note = self._note()
+        return TableState(note.number, from_json(note.offsets), note.topic_ids)
+
+    @property
+    def storage(self) -> Mapping[str, str]:
+        """The options of the object store, if the table lies in one."""
+        return {} if isinstance(self._root, Path) else self._root.options
+
+    def begin(self) -> StagingDirectory:
+        """Where the tasks of a new attempt write their files."""
+        return self._staging.begin()
+
+    def commit(self, commit: TableCommit) -> None:
+        """Bring the files to their days, then commit the snapshot."""
+        from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+
+        for _ in range(TRIES):
+            check_base(commit, self.state())
+            self._staging.publish(commit)
+            try:
+                with explained_catalog(self._root):
+                    self._change(commit)
+                break
+            except (CommitFailedException, CommitStateUnknownException):
+                # Another writer's change came first, or only the answer was lost.
+                if self._is_committed(commit):
+                    break
+            except RoquetError:
+                if isinstance(self._root, Path) or not self._is_committed(commit):
+                    raise
+                break
+        else:
+            raise TableConflict(
+                f"other writers changed {self._name} {TRIES} times in a row; nothing was committed"
+            )
+        self._staging.settle(commit.number)
+
+    def files(self) -> Sequence[DataFile]:
+        """The files of the current snapshot."""
+        with explained_catalog(self._root):
+            self._table.refresh()
+            return [
+                file_of(entry) for entry in entries_of(self._table, self._table.current_snapshot())
+            ]
+
+    def path(self, file: DataFile) -> str:
+        """The path or URL of one of the files."""
+        return self._staging.address(file)
+
+    def clean(self) -> int:
+        """Nothing in a directory, where opening has done it; ConfigError in an object store.
+
+        Another catalog may have files of its own at the same place, which this one cannot know.
+        """
+        if not isinstance(self._root, Path):
+            raise ConfigError(
+                "orphans of an Iceberg table in an object store are not removed here: another "
+                "catalog may name them. Use remove_orphan_files of the catalog's own engine"
+            )
+        return self._staging.clean(self._all_named)
+
+    def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
+        """Expire older snapshots, and remove the files that only they have."""
+        with explained_catalog(self._root):
+            self._table.refresh()
+            return expire(self._table, before_ms, is_preview=is_preview)
+
+    def body_fields(self) -> tuple[BodyField, ...]:
+        """The body columns of the table's schema."""
+        with explained_catalog(self._root):
+            self._table.refresh()
+        return columns.body_fields(self._table) if self.identity.body_format else ()
+
+    def add_body_fields(self, fields: Iterable[BodyField]) -> None:
+        """Add columns for these fields, unless they are there."""
+        with explained_catalog(self._root):
+            columns.add_body_fields(self._table, [*fields], self._name)
+
+    def close(self) -> None:
+        """Release the lock and close the catalog."""
+        self._staging.close()
+        close = getattr(self._catalog, "close", None)
+        if close is not None:
+            close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _opened(
+        self, root: TableLocation, wanted: ArchiveIdentity
+    ) -> "tuple[IceTable, ArchiveIdentity]":
+        """The table and the archive's identity; creates the table when there is none."""
+        from pyiceberg.exceptions import NoSuchTableError
+
+        try:
+            table = self._catalog.load_table(self._name)
+        except NoSuchTableError:
+            identity = agree_identity(wanted, None, root)
+            return self._made(identity), identity
+        check_place(root, table.location())
+        text = table.properties.get(IDENTITY)
+        if text is None:
+            raise ConfigError(
+                f"the table {self._name} of {root} is not an archive: give another name"
+            )
+        existing = msgspec.json.decode(text, type=ArchiveIdentity)
+        return table, agree_identity(wanted, existing, f"the table {self._name} of {root}")
+
+    def _made(self, identity: ArchiveIdentity) -> "IceTable":
+        self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
+        note = msgspec.json.encode(identity).decode()
+        properties = {**SETTINGS, IDENTITY: note}
+        schema = file_schema(identity.columns, () if identity.body_format else None)
+        new = self._catalog.create_table_transaction(self._name, schema, properties=properties)
+        check_place(self._root, new.table_metadata.location)
+        check_free(self._root, new.table_metadata.location)
+        with new as making:
+            set_layout(making, identity)
+        return self._catalog.load_table(self._name)
+
+    def _change(self, commit: TableCommit) -> None:
+        """Commit snapshot and offsets in one change; raises CommitFailedException."""
+        known = TableNote(commit.number, commit.after, commit.topic_ids, commit.attempt)
+        note = msgspec.json.encode(known).decode()
+        summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
+        gone = {file.path for file in commit.removed}
+        present = entries_of(self._table, self._table.current_snapshot()) if gone else ()
+        removed = [entry for entry in present if file_of(entry).path in gone]
+        check_removed(commit, {file_of(entry).path for entry in removed})
+        retired = {RETIRED: commit.retired_before} if commit.retired_before else {}
+        with self._table.transaction() as change:
+            change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note, **retired})
+            producer = change.update_snapshot(snapshot_properties=summary)
+            with producer.overwrite() if gone else producer.fast_append() as snapshot:
+                for entry in removed:
+                    snapshot.delete_data_file(entry)
+                for entry in described(self._table, commit.added, self.identity.scheme):
+                    snapshot.append_data_file(entry)
+
+    def _note(self) -> TableNote:
+        """The state in the newest version of the table."""
+        with explained_catalog(self._root):
+            self._table.refresh()
+        text = self._table.properties.get(STATE)
+        return msgspec.json.decode(text, type=TableNote) if text else TableNote(0, {})
+
+    def _is_committed(self, commit: TableCommit) -> bool:
+        """Whether the table has this very commit, perhaps with others after it."""
+        if self._note().attempt == commit.attempt:
+            return True
+        summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
+        notes = [text for each in summaries if (text := each["roquet.offsets"])]
+        return any(
+            msgspec.json.decode(text, type=TableNote).attempt == commit.attempt for text in notes
+        )
+
+    def _all_named(self) -> set[str]:
+        """The paths of the files of all snapshots."""
+        with explained_catalog(self._root):
+            self._table.refresh()
+            snapshots = list(self._table.snapshots())
+            return {
+                file_of(entry).path for each in snapshots for entry in entries_of(self._table, each)
+            }
+
+    def _names(self) -> str:
+        return self._table.schema().name_mapping.model_dump_json()
+
+
+def _prepare(root: TableLocation, catalog: Mapping[str, str], disk: Disk) -> None:
+    """Create a directory, or check a bucket; ConfigError where there is something else."""
+    if isinstance(root, Path):
+        if not catalog:
+            check_target(root, "iceberg")
+        disk.make(root)
+    else:
+        check_catalog(root, catalog)
+        ObjectStore(root).check_bucket()

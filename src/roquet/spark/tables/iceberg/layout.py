@@ -1,0 +1,56 @@
+"""Layout of an Iceberg table: its partition fields and its sort order, and a file's partition."""
+
+from datetime import date
+from typing import TYPE_CHECKING, Any, Final
+
+from roquet.spark.tables.partition_scheme import HOUR, PartitionScheme, number_within
+from roquet.spark.tables.partitioning import day_of
+from roquet.spark.tables.table import ArchiveIdentity, DataFile
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Transaction
+    from pyiceberg.typedef import Record
+
+DAY: Final = "day"
+
+_EPOCH: Final = date(1970, 1, 1)
+_HOURS: Final = 24
+
+
+def set_layout(making: "Transaction", identity: ArchiveIdentity) -> None:
+    """Give a new table the partition fields and the sort order of an archive."""
+    from pyiceberg.transforms import (
+        BucketTransform,
+        DayTransform,
+        HourTransform,
+        IdentityTransform,
+    )
+
+    scheme = identity.scheme
+    with making.update_spec() as spec:
+        if scheme.is_hourly:
+            spec.add_field("stored_at", HourTransform(), HOUR)
+        else:
+            spec.add_field("stored_at", DayTransform(), DAY)
+        if scheme.buckets:
+            bucket = BucketTransform[str](scheme.buckets)
+            spec.add_field(scheme.bucket_column, bucket, scheme.bucket_name)
+    if identity.sort_by:
+        with making.update_sort_order() as order:
+            for name in identity.sort_by:
+                order.asc(name, IdentityTransform[Any]())
+
+
+def partition_record(file: DataFile, scheme: PartitionScheme) -> "Record":
+    """The values of a file's partition fields, in the order of `set_layout`."""
+    from pyiceberg.typedef import Record
+
+    day = day_of(file.day)
+    days = None if day is None else (day - _EPOCH).days
+    values = [days]
+    if scheme.is_hourly:
+        hour = number_within(file.partition, HOUR)
+        values = [None if days is None or hour is None else days * _HOURS + hour]
+    if scheme.buckets:
+        values.append(number_within(file.partition, scheme.bucket_name))
+    return Record(*values)

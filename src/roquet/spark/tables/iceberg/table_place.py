@@ -1,0 +1,57 @@
+"""Table place: where an Iceberg table lies, in a directory or in an object store.
+
+The catalog gives each table its place. An archive takes one inside of its target alone, and makes a
+new table only where no other files are.
+"""
+
+from pathlib import Path
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.disk import Disk
+from roquet.spark.tables.object_location import ObjectLocation, TableLocation
+from roquet.spark.tables.object_staging import ObjectStaging
+from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.staging import Staging
+from roquet.spark.tables.table import StagingArea
+
+
+def staging_area(root: TableLocation, home: str, disk: Disk) -> StagingArea:
+    """The staging of a table at `home`, whose archive has the target `root`."""
+    if isinstance(root, Path):
+        directory = local_path(home)
+        return Staging(directory, directory / "data", disk)
+    return ObjectStaging(ObjectLocation(f"{home.rstrip('/')}/data", root.options))
+
+
+def check_place(root: TableLocation, home: str) -> None:
+    """ConfigError when a table of a catalog lies elsewhere than in its target."""
+    if isinstance(root, Path):
+        local_path(home)
+    elif not f"{home.replace('s3a://', 's3://', 1).rstrip('/')}/".startswith(f"{root.url}/"):
+        raise ConfigError(
+            f"the catalog has the table outside of {root}: give the place that the catalog gives "
+            "its tables, or another name (--table)"
+        )
+
+
+def check_free(root: TableLocation, home: str) -> None:
+    """ConfigError when a new table would share its place with files of another one."""
+    if isinstance(root, Path):
+        return
+    place = ObjectLocation(home.replace("s3a://", "s3://", 1).rstrip("/"), root.options)
+    if ObjectStore(place).names():
+        raise ConfigError(
+            f"{place} is not empty, and the catalog knows no table there: another catalog may. "
+            "Give another name (--table) or another path"
+        )
+
+
+def local_path(location: str) -> Path:
+    """The directory of a table location; pyiceberg does not unquote file URLs, nor is it done here.
+
+    Raises ConfigError for other schemes.
+    """
+    scheme, separator, path = location.partition("://")
+    if separator and scheme != "file":
+        raise ConfigError(f"{location} is no directory: the warehouse must be a local one")
+    return Path(path if separator else location)

@@ -1,0 +1,122 @@
+"""Users and ACLs, managed over the network."""
+
+import logging
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import access as handlers
+from roquet.model.errors import CallRefused
+from roquet.wire.call import Reply
+from roquet.wire.calls.access import (
+    SUCCESS_REMARK,
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    DeleteAcl,
+    DeleteUser,
+    GetAcl,
+    GetUser,
+    ListAcls,
+    ListUsers,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UpdateUser,
+    UserInfo,
+)
+from roquet.wire.codes import ResponseCode
+from roquet.wire.fastjson import codec
+from roquet.wire.signing import Credentials
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    root = Credentials(access_key="root", secret_key="rootsecret")
+    return {"authentication_enabled": True, "initial_user": root}
+
+
+def user(**fields: str) -> bytes:
+    return codec.dumps(UserInfo(**fields))
+
+
+def acl(resource: str = "Topic:a") -> bytes:
+    entry = PolicyEntryInfo(resource=resource, actions=["Pub"], decision="Allow")
+    return codec.dumps(AclInfo(policies=[PolicyInfo(entries=[entry])]))
+
+
+async def made(broker: Broker, peer: FakePeer, name: str = "bob") -> None:
+    """Make a normal user."""
+    call = CreateUser(username=name, access_key="root", body=user(password="p"))
+    reply: Any = broker.bind(handlers.create_user)(call, peer)
+    assert (await reply).remark == SUCCESS_REMARK
+
+
+def code_of(error: pytest.ExceptionInfo[CallRefused]) -> int:
+    return error.value.code
+
+
+async def test_a_user_is_made_shown_and_deleted(broker: Broker, peer: FakePeer) -> None:
+    await made(broker, peer)
+    shown = broker.bind(handlers.get_user)(GetUser(username="bob", access_key="root"), peer)
+    assert isinstance(shown, Reply)
+    assert codec.loads(shown.body, UserInfo) == UserInfo(
+        username="bob", password="p", user_type="Normal", user_status="enable"
+    )
+    call = DeleteUser(username="bob", access_key="root")
+    await broker.bind(handlers.delete_user)(call, peer)
+    shown = broker.bind(handlers.get_user)(GetUser(username="bob", access_key="root"), peer)
+    assert shown == Reply(remark=SUCCESS_REMARK)
+
+
+async def test_passwords_are_shown_to_super_users_alone(broker: Broker, peer: FakePeer) -> None:
+    await made(broker, peer)
+    listing: Any = broker.bind(handlers.list_users)
+    assert b"rootsecret" in listing(ListUsers(access_key="root"), peer).body
+    assert b"password" not in listing(ListUsers(access_key="bob"), peer).body
+    assert listing(ListUsers(access_key="root", filter="zzz"), peer).body == b""
+
+
+async def test_a_missing_name_or_body_is_refused(broker: Broker, peer: FakePeer) -> None:
+    create, update = broker.bind(handlers.create_user), broker.bind(handlers.update_user)
+    with pytest.raises(CallRefused, match="The username is blank") as refused:
+        await create(CreateUser(access_key="root", body=user(password="p")), peer)
+    assert code_of(refused) == ResponseCode.INVALID_PARAMETER
+    with pytest.raises(CallRefused, match="The body of user is null") as refused:
+        await update(UpdateUser(username="bob", access_key="root"), peer)
+    assert code_of(refused) == ResponseCode.SYSTEM_ERROR
+
+
+async def test_acls_are_changed_by_super_users_alone(broker: Broker, peer: FakePeer) -> None:
+    await made(broker, peer)
+    change = broker.bind(handlers.change_acl)
+    with pytest.raises(CallRefused, match="only be changed by super user"):
+        await change(CreateAcl(subject="User:bob", access_key="bob", body=acl("*")), peer)
+    await change(CreateAcl(subject="User:bob", access_key="root", body=acl()), peer)
+    delete = broker.bind(handlers.delete_acl)
+    with pytest.raises(CallRefused, match="only be changed by super user"):
+        await delete(DeleteAcl(subject="User:bob", access_key="bob"), peer)
+    listed: Any = broker.bind(handlers.list_acls)(ListAcls(subject_filter="bob"), peer)
+    got: Any = broker.bind(handlers.get_acl)(GetAcl(subject="User:bob"), peer)
+    assert listed.body == b"[" + got.body + b"]"
+    await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), peer)
+    assert broker.bind(handlers.get_acl)(GetAcl(subject="User:bob"), peer).body == b""
+
+
+async def test_the_subject_of_the_body_wins(broker: Broker, peer: FakePeer) -> None:
+    await made(broker, peer)
+    named = codec.loads(acl(), AclInfo)
+    body = codec.dumps(AclInfo(subject="User:bob", policies=named.policies))
+    await broker.bind(handlers.change_acl)(
+        CreateAcl(subject="User:nobody", access_key="root", body=body), peer
+    )
+    assert list(broker.access.tables.acls) == ["bob"]
+
+
+async def test_who_changed_what_is_logged_without_secrets(
+    broker: Broker, peer: FakePeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        await made(broker, peer)
+    assert caplog.messages == ["user bob created by root from 10.0.0.7:5000"]

@@ -1,0 +1,77 @@
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from tests.metrics.prometheus_text import Page, parsed
+
+from roquet.broker.app import BrokerServer
+from roquet.broker.settings.config import BrokerConfig
+from roquet.client.producer import Producer
+from roquet.metrics.exporter_settings import MetricsExporterType
+from roquet.metrics.metric import NodeType
+from roquet.metrics.rocketmq_metrics import LEFT_OUT, ROCKETMQ_METRICS
+from roquet.metrics.roquet_metrics import ROQUET_METRICS
+from roquet.model.errors import ConfigError
+from roquet.namesrv.app import NameServer
+from roquet.namesrv.config import NameServerConfig
+from roquet.net.exporter.page_client import read_page
+
+PROM: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "metrics_exporter": MetricsExporterType.PROM,
+    "metrics_port": 0,
+}
+
+
+@pytest.fixture
+async def names() -> AsyncIterator[str]:
+    """The address of a name server."""
+    async with NameServer(NameServerConfig(host="127.0.0.1", port=0)) as server:
+        yield server.address
+
+
+async def page_of(server: BrokerServer) -> Page:
+    return parsed(await read_page(f"127.0.0.1:{server.metrics_port}", "/metrics", timeout_ms=5_000))
+
+
+async def test_a_send_is_on_the_page(names: str) -> None:
+    async with BrokerServer(BrokerConfig(**PROM, name_servers=(names,))) as server:
+        async with Producer(names) as producer:
+            await producer.send("orders", b"hello")
+        page = await page_of(server)
+    assert page.one("rocketmq_messages_in_total", topic="orders", message_type="normal") == 1
+    sends = page.of("roquet_requests_total", request_code="send_message_v2")
+    assert sends == [1]
+    node = {"cluster": "DefaultCluster", "node_id": "broker-a", "node_type": "broker"}
+    assert page.one("rocketmq_topic_number", otel_scope_name="broker-meter", **node) > 0
+    assert page.one("roquet_build_info", **node) == 1
+
+
+async def test_everything_on_the_page_is_in_the_table() -> None:
+    async with BrokerServer(BrokerConfig(**PROM)) as server:
+        page = await page_of(server)
+    table = {metric.name: metric for metric in (*ROCKETMQ_METRICS, *ROQUET_METRICS)}
+    common = {"cluster", "node_id", "node_type", "otel_scope_name"}
+    assert len(page.types) >= 30
+    for name, kind in page.types.items():
+        assert kind == table[name].type
+        assert NodeType.BROKER in table[name].nodes
+        assert page.helps[name] == table[name].help
+        for labels in page.labels(name):
+            assert labels - common <= set(table[name].labels)
+    assert page.types.keys() & LEFT_OUT.keys() == set()
+
+
+async def test_a_broker_shows_nothing_unless_it_is_told_to() -> None:
+    async with BrokerServer(BrokerConfig(host="127.0.0.1", port=0)) as server:
+        assert server.metrics_port == 0
+        assert not server.broker.log.counts.counts_stored
+
+
+async def test_a_broker_does_not_start_without_the_page_that_it_is_told_to_show() -> None:
+    async with BrokerServer(BrokerConfig(**PROM)) as server:
+        again = {**PROM, "metrics_port": server.metrics_port}
+        with pytest.raises(ConfigError, match="cannot show metrics"):
+            async with BrokerServer(BrokerConfig(**again)):
+                pass

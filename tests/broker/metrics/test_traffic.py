@@ -1,0 +1,195 @@
+import asyncio
+from typing import Any
+
+import pytest
+from tests.broker.conftest import FakePeer, MakeSend
+from tests.broker.metrics.conftest import Collect
+
+from roquet.broker.broker import Broker
+from roquet.broker.handlers.messages.send import send
+from roquet.broker.handlers.messages.send_back import send_back
+from roquet.broker.metrics.traffic import add_events, add_traffic
+from roquet.metrics.counts import OTHER
+from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.wire.calls.send import SendBack
+
+
+@pytest.fixture
+def settings() -> dict[str, Any]:
+    return {"recall_message": True}
+
+
+async def test_messages_are_counted_by_type(
+    measured: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    kinds = {
+        "normal": "",
+        "fifo": "__SHARDINGKEY\x01k\x02",
+        "delay": "DELAY\x013\x02",
+        "transaction": "TRAN_MSG\x01true\x02PGROUP\x01pg\x02",
+    }
+    for text in kinds.values():
+        measured.bind(send)(message(b"x" * 2000, properties=text), peer)
+    measured.bind(send)(message(b"x", properties=kinds["normal"]), peer)
+    page = await collect(add_traffic)
+    counts = {
+        kind: page.one("rocketmq_messages_in_total", message_type=kind, topic="orders")
+        for kind in kinds
+    }
+    assert counts == {"normal": 2, "fifo": 1, "delay": 1, "transaction": 1}
+    assert page.one("rocketmq_throughput_in_total", message_type="fifo") > 2000
+    name = "rocketmq_message_size_bucket"
+    assert page.one(name, message_type="normal", le="1024.0") == 1
+    assert page.one(name, message_type="normal", le="4096.0") == 2
+    assert page.one("rocketmq_messages_in_total", is_system="false", message_type="fifo") == 1
+
+
+async def test_nothing_is_counted_on_the_way_of_a_send_without_metrics(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    assert (await collect(add_traffic)).values == []
+
+
+async def test_given_messages_are_those_of_the_statistics(broker: Broker, collect: Collect) -> None:
+    statistics = broker.control.statistics
+    statistics.got("orders", "billing", 3, 300)
+    statistics.got("%RETRY%billing", "billing", 1, 10)
+    page = await collect(add_traffic)
+    labels = {"topic": "orders", "consumer_group": "billing"}
+    assert page.one("rocketmq_messages_out_total", is_retry="false", **labels) == 3
+    assert page.one("rocketmq_throughput_out_total", is_system="false", **labels) == 300
+    assert page.one("rocketmq_messages_out_total", is_retry="true") == 1
+
+
+async def test_groups_that_the_statistics_have_no_room_for_are_one_series(
+    broker: Broker, collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.statistics.KEYS_MAX", 1)
+    for group in ("a", "b", "c"):
+        broker.control.statistics.got("orders", group, 2, 20)
+    page = await collect(add_traffic)
+    assert page.one("rocketmq_messages_out_total", consumer_group="a") == 2
+    assert page.one("rocketmq_messages_out_total", consumer_group=OTHER, topic=OTHER) == 4
+
+
+async def test_events_are_counted_since_the_start(broker: Broker, collect: Collect) -> None:
+    counts = broker.log.counts
+    counts.dead_letters.add("billing", "orders")
+    counts.commits.add("orders")
+    counts.commit_s.observe("orders", value=7)
+    counts.rollbacks.add("orders", count=2)
+    counts.timer_enqueued.add("orders", count=3)
+    counts.timer_dequeued.add("orders")
+    counts.delay_s.observe("orders", value=100)
+    counts.revive_notes.add("orders", "billing", "CK")
+    counts.redelivered.add("orders", "billing")
+    broker.coordination.notify(["billing"])
+    broker.delivery.set_aside.counts["timer"] += 1
+    page = await collect(add_events)
+    group = {"consumer_group": "billing", "topic": "orders"}
+    assert page.one("rocketmq_send_to_dlq_messages_total", is_system="false", **group) == 1
+    assert page.one("rocketmq_commit_messages_total", topic="orders") == 1
+    assert page.one("rocketmq_rollback_messages_total", topic="orders") == 2
+    assert page.one("rocketmq_finish_message_latency_milliseconds_sum", topic="orders") == 7
+    assert page.one("roquet_transaction_seconds_sum", topic="orders") == 7
+    assert page.one("rocketmq_timer_enqueue_total", storage_type="local") == 3
+    assert page.one("rocketmq_timer_dequeue_total", storage_medium="disk") == 1
+    assert page.one("rocketmq_delay_message_latency_seconds_bucket", le="600.0") == 1
+    assert page.one("rocketmq_timer_enqueue_lag") == 0
+    assert page.one(
+        "rocketmq_pop_revive_in_message_total",
+        revive_message_type="CK", put_status="PUT_OK", **group,
+    ) == 1  # fmt: skip
+    assert page.one("rocketmq_pop_revive_retry_messages_total", **group) == 1
+    assert page.one("roquet_rebalances_total", consumer_group="billing") == 1
+    assert page.one("roquet_set_aside_messages_total", service="timer") == 1
+    assert page.one("rocketmq_pop_checkpoint_buffer_size") == 0
+
+
+async def test_open_half_messages_are_counted(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    half = message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02")
+    broker.bind(send)(half, peer)
+    broker.bind(send)(half, peer)
+    assert (await collect(add_events)).one("roquet_half_messages") == 2
+    transactions = broker.delivery.transactions
+    transactions.roll_back(transactions.queue.stored_at(broker.log.store.begin_position))
+    page = await collect(add_events)
+    assert page.one("roquet_half_messages") == 1
+    assert page.one("rocketmq_rollback_messages_total", topic="orders") == 1
+
+
+async def test_a_message_that_its_group_gives_up_is_a_dead_letter(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    begin = broker.log.store.begin_position
+    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=3), peer)
+    assert (await collect(add_events)).of("rocketmq_send_to_dlq_messages_total") == []
+    broker.bind(send_back)(SendBack(offset=begin, group="billing", delay_level=-1), peer)
+    page = await collect(add_events)
+    group = {"consumer_group": "billing", "topic": "orders"}
+    assert page.one("rocketmq_send_to_dlq_messages_total", **group) == 1
+
+
+async def test_a_commit_counts_with_its_time(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(properties="TRAN_MSG\x01true\x02PGROUP\x01pg\x02"), peer)
+    transactions = broker.delivery.transactions
+    transactions.commit(transactions.queue.stored_at(broker.log.store.begin_position))
+    page = await collect(add_events)
+    assert page.one("rocketmq_commit_messages_total", topic="orders") == 1
+    born_ago_s = broker.control.clock.now_ms() / 1000 - 1_700_000_000
+    assert abs(page.one("roquet_transaction_seconds_sum", topic="orders") - born_ago_s) < 60
+
+
+async def test_a_timed_message_counts_when_it_comes_and_when_it_is_delivered(
+    measured: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker, timer = measured, measured.delivery.timer
+    broker.bind(send)(message(properties="TIMER_DELAY_SEC\x011\x02"), peer)
+    for _ in range(50):
+        page = await collect(add_events)
+        if page.of("rocketmq_timer_dequeue_total"):
+            break
+        await asyncio.sleep(0.1)
+    assert page.one("rocketmq_timer_enqueue_total", topic="orders") == 1
+    assert page.one("rocketmq_timer_dequeue_total", topic="orders") == 1
+    assert page.one("rocketmq_delay_message_latency_seconds_count", topic="orders") == 1
+    assert page.one("rocketmq_timing_messages", topic="orders") == 0
+    assert timer.behind == 0
+    page = await collect(add_traffic)
+    assert page.one("rocketmq_messages_in_total", topic="orders", message_type="delay") == 2
+
+
+async def test_pops_and_their_acknowledgements_are_counted(
+    broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.bind(send)(message(), peer)
+    revive = broker.delivery.revive
+    checkpoint = PopCheckpoint(
+        group="billing",
+        topic="orders",
+        queue_id=0,
+        start=0,
+        pop_ms=broker.control.clock.now_ms(),
+        invisible_ms=60_000,
+        delivered=1,
+        left=1,
+        revive_queue_id=0,
+        revive_offset=0,
+    )
+    revive.give(checkpoint)
+    page = await collect(add_events)
+    assert page.one("rocketmq_pop_checkpoint_buffer_size") == 1
+    assert page.one("rocketmq_pop_revive_lag_milliseconds", queue_id="0") == 1
+    revive.settle(checkpoint, 1)
+    page = await collect(add_events)
+    noted = {
+        kind: page.one("rocketmq_pop_revive_in_message_total", revive_message_type=kind)
+        for kind in ("CK", "ACK")
+    }
+    assert noted == {"CK": 1, "ACK": 1}

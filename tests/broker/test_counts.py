@@ -1,0 +1,40 @@
+from roquet.broker.counts import DELAY, NORMAL, SINGLES_MAX, BrokerCounts, StoredMessages
+from roquet.metrics.counts import SERIES_MAX
+
+
+def test_a_batch_counts_all_messages_and_once_its_average_size() -> None:
+    stored = StoredMessages()
+    stored.add_batch(4, 8_000)
+    stored.singles.append(500)
+    assert (stored.count, stored.size) == (5, 8_500)
+    assert stored.sizes.counts[:2] == [1, 1]
+    assert (stored.count, stored.size) == (5, 8_500)
+
+
+def test_many_messages_are_counted_before_their_sizes_fill_the_memory() -> None:
+    counts = BrokerCounts()
+    counts.counts_stored = True
+    for _ in range(1_000):
+        counts.note_stored("orders", NORMAL, 10)
+    ((_, stored),) = counts.stored.items()
+    assert len(stored.singles) < SINGLES_MAX
+    assert (stored.count, stored.size, stored.sizes.count) == (1_000, 10_000, 1_000)
+
+
+def test_messages_of_retry_and_dead_letter_topics_do_not_count() -> None:
+    counts = BrokerCounts()
+    counts.counts_stored = True
+    counts.note_stored("orders", NORMAL, 10)
+    counts.note_stored("%RETRY%billing", DELAY, 10)
+    counts.note_stored("%DLQ%billing", NORMAL, 10)
+    counts.note_batch("orders", NORMAL, 2, 30)
+    assert [labels for labels, _ in counts.stored.items()] == [("orders", NORMAL)]
+
+
+def test_topics_beyond_the_limit_are_counted_together_and_told() -> None:
+    counts = BrokerCounts()
+    counts.counts_stored = True
+    for number in range(SERIES_MAX + 7):
+        counts.note_stored(f"t{number}", NORMAL, 10)
+    assert len(list(counts.stored.items())) == SERIES_MAX + 1
+    assert counts.overflow == 7

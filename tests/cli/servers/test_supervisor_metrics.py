@@ -1,0 +1,47 @@
+import pytest
+from tests.metrics.prometheus_text import parsed
+
+from roquet.cli.servers.supervisor_metrics import SupervisorMetrics, page_addresses
+from roquet.metrics.exporter_settings import MetricsExporterType
+from roquet.model.errors import UsageError
+from roquet.namesrv.app import NameServer
+from roquet.namesrv.config import NameServerConfig
+from roquet.net.exporter.exporter import ExporterAddress
+from roquet.net.exporter.page_client import read_page
+
+
+def test_each_process_has_a_port_above_that_of_all() -> None:
+    assert page_addresses(5557, ["namesrv", "broker-a"]) == {
+        "namesrv": "127.0.0.1:5558",
+        "broker-a": "127.0.0.1:5559",
+    }
+
+
+@pytest.mark.parametrize("port", [0, 65_535])
+def test_a_port_without_room_above_it_is_refused(port: int) -> None:
+    with pytest.raises(UsageError, match="--metrics"):
+        page_addresses(port, ["namesrv"])
+
+
+async def test_pages_of_all_processes_are_one_and_a_dead_one_is_shown(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    config = NameServerConfig(
+        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
+    )
+    async with NameServer(config) as one, NameServer(config) as two:
+        pages = {
+            "one": f"127.0.0.1:{one.metrics_port}",
+            "two": f"127.0.0.1:{two.metrics_port}",
+            "dead": "127.0.0.1:1",
+        }
+        metrics = SupervisorMetrics(ExporterAddress("127.0.0.1", 0), pages)
+        async with metrics.server as server:
+            for _ in range(2):
+                text = await read_page(f"127.0.0.1:{server.port}", "/metrics", timeout_ms=5_000)
+    page = parsed(text)
+    up = {name: page.one("roquet_process_up", process=name) for name in pages}
+    assert up == {"one": 1, "two": 1, "dead": 0}
+    assert page.one("roquet_brokers", process="one") == 0
+    assert len(page.of("roquet_brokers")) == 2
+    assert caplog.text.count("no metrics of dead") == 1

@@ -1,0 +1,84 @@
+"""A guard over some users, and requests that they sign."""
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from roquet.model.access import AccessTables, PolicyType, User, UserStatus, UserType
+from roquet.net.router import Peer
+from roquet.rules.access.changes import change_acl, policy_entry
+from roquet.wire.call import Call
+from roquet.wire.codes import VERSION
+from roquet.wire.command import JSON, Command, decode
+from roquet.wire.fields import encode_call
+from roquet.wire.signing import Credentials, Signer
+
+
+class KnownPeer:
+    """A peer at an address."""
+
+    is_full = False
+
+    def __init__(self, address: str = "127.0.0.1:5000") -> None:
+        self.address = address
+
+
+MakePeer = Callable[[str], Peer]
+
+Request = Callable[..., Command]
+"""A call as a server gets it: `request(call, by="alice", secret="…")`; without `by` unsigned."""
+
+SECRETS = {"root": "rootsecret", "alice": "alicesecret", "bob": "bobsecret", "off": "offsecret"}
+
+
+@pytest.fixture
+def tables() -> AccessTables:
+    users = {
+        "root": User(name="root", password=SECRETS["root"], user_type=UserType.SUPER),
+        "alice": User(name="alice", password=SECRETS["alice"]),
+        "bob": User(name="bob", password=SECRETS["bob"]),
+        "off": User(name="off", password=SECRETS["off"], status=UserStatus.DISABLE),
+    }
+    entries = [
+        policy_entry("Topic:orders", ["Pub"], None, "Allow"),
+        policy_entry("Topic:local", ["Pub"], ["127.0.0.0/8"], "Allow"),
+    ]
+    return change_acl(AccessTables(users=users), "alice", [(PolicyType.CUSTOM, entries)])
+
+
+@pytest.fixture
+def peer() -> Peer:
+    return cast("Peer", KnownPeer())
+
+
+@pytest.fixture
+def peer_at() -> MakePeer:
+    return lambda address: cast("Peer", KnownPeer(address))
+
+
+@pytest.fixture
+def request_of() -> Request:
+    def make(
+        call: Call[Any],
+        by: str | None = None,
+        secret: str | None = None,
+        *,
+        oneway: bool = False,
+        serialize_type: int = JSON,
+        version: int = VERSION,
+    ) -> Command:
+        options: dict[str, Any] = {
+            "oneway": oneway,
+            "serialize_type": serialize_type,
+            "version": version,
+        }
+        if by is None:
+            frame = encode_call(call, opaque=7, **options)
+        else:
+            secret = SECRETS.get(by, "guessed") if secret is None else secret
+            signer = Signer(Credentials(access_key=by, secret_key=secret))
+            frame = signer.encode_call(call, opaque=7, **options)
+        return decode(frame[4:])
+
+    return make

@@ -1,0 +1,133 @@
+"""Body columns of a run: from a schema, from a sample, from the table; a bad body stops nothing."""
+
+from collections.abc import Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+
+from roquet.arrow.encode import batch_bodies, encode
+from roquet.model.errors import ConfigError
+from roquet.net.blocking import BlockingChannel
+from roquet.spark.jobs.archive.archive_job import Params, run
+from roquet.wire.calls.send import SendBatch
+
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import MakeSpark, Topic
+
+FLIGHTS = (b'{"carrier": "AA", "delay": 3}', b'{"carrier": "UA", "delay": 1.5}')
+
+
+class JsonArchive:
+    """Archives of JSON bodies to one table."""
+
+    def __init__(self, topic: "Topic", eager: "MakeSpark", kind: str, root: Path) -> None:
+        self.topic, self.eager, self.kind, self.root = topic, eager, kind, root
+
+    def send(self, *bodies: bytes) -> None:
+        with closing(BlockingChannel(self.topic.running.broker_addrs[0])) as channel:
+            rows = encode(pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())}))
+            for body in batch_bodies(rows, 1_000_000):
+                channel.call(SendBatch(
+                    producer_group="tests", topic="orders", queue_id=0, born_timestamp=1, body=body
+                ))  # fmt: skip
+
+    def run(self, **params: Any) -> int:
+        options = {"namesrv": self.topic.namesrv, "timeout": "2s"}
+        arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
+        return run(Params(kind=self.kind, **arguments), self.eager).rows
+
+    def rows(self, names: Iterable[str]) -> list[tuple[Any, ...]]:
+        """The values of these columns as other readers see them, in the order of the offsets."""
+        if self.kind == "delta":
+            table = DeltaTable(str(self.root)).to_pyarrow_table()
+        else:
+            with closing(SqlCatalog("roquet", uri=f"sqlite:///{self.root}/catalog.db")) as lake:
+                table = lake.load_table("roquet.orders").scan().to_arrow()
+        rows = table.sort_by("queue_offset").to_pylist()
+        return [tuple(row[name] for name in names) for row in rows]
+
+
+@pytest.fixture(params=["delta", "iceberg"])
+def flights(
+    request: pytest.FixtureRequest, topic: "Topic", eager: "MakeSpark", tmp_path: Path
+) -> JsonArchive:
+    return JsonArchive(topic, eager, request.param, tmp_path / "lake")
+
+
+def test_a_field_that_the_schema_gains_is_a_column_of_the_table(flights: JsonArchive) -> None:
+    flights.send(*FLIGHTS)
+    assert flights.run(body_format="json", body_schema="delay double") == 2
+    assert flights.rows(["delay", "body", "body_error"]) == [
+        (3.0, FLIGHTS[0], None), (1.5, FLIGHTS[1], None)
+    ]  # fmt: skip
+    flights.send(FLIGHTS[0])
+    assert flights.run(body_schema="delay double, carrier string") == 1
+    flights.send(FLIGHTS[1])
+    assert flights.run() == 1, "the table remembers both"
+    expected = [(3.0, None), (1.5, None), (3.0, "AA"), (1.5, "UA")]
+    assert flights.rows(["delay", "carrier"]) == expected
+    assert flights.run(compact=True) == 0
+    assert flights.rows(["delay", "carrier"]) == expected, "also after a merge of older files"
+    with pytest.raises(ConfigError, match="the column delay double, which cannot become delay st"):
+        flights.run(body_schema="delay string")
+
+
+def test_bad_bodies_are_kept_with_their_reason(flights: JsonArchive) -> None:
+    flights.send(FLIGHTS[0], b"no json", b'{"delay": "late"}', FLIGHTS[1])
+    assert flights.run(body_format="json", body_schema="delay double") == 4
+    rows = flights.rows(["delay", "body", "body_error"])
+    assert [row[0] for row in rows] == [3.0, None, None, 1.5]
+    assert [row[1] for row in rows] == [FLIGHTS[0], b"no json", b'{"delay": "late"}', FLIGHTS[1]]
+    assert rows[0][2] is rows[3][2] is None
+    assert "malformed" in rows[1][2]
+    assert "$.delay" in rows[2][2]
+
+
+def test_fields_are_inferred_from_what_comes(flights: JsonArchive) -> None:
+    flights.send(*FLIGHTS)
+    assert flights.run(body_format="json", infer_body=True) == 2
+    flights.send(b'{"carrier": "DL", "delay": 9, "tail": {"id": 1}}')
+    assert flights.run(infer_body=True) == 1
+    flights.send(b'{"carrier": "DL", "gate": 5}')
+    assert flights.run() == 1, "without --infer nothing is added"
+    assert flights.rows(["carrier", "delay", "tail"]) == [
+        ("AA", 3.0, None), ("UA", 1.5, None), ("DL", 9.0, '{"id":1}'), ("DL", None, None)
+    ]  # fmt: skip
+    with pytest.raises(KeyError):
+        flights.rows(["gate"])
+
+
+def test_a_topic_without_messages_has_no_fields_yet(flights: JsonArchive) -> None:
+    assert flights.run(body_format="json", infer_body=True) == 0
+    flights.send(*FLIGHTS)
+    assert flights.run(infer_body=True) == 2
+    assert flights.rows(["carrier"]) == [("AA",), ("UA",)]
+
+
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"body_format": "json"}, "needs the fields: --body-schema 'id bigint, name string', or"),
+        ({"body_schema": "a int"}, "are for tables made with --body-format json"),
+        ({"infer_body": True}, "are for tables made with --body-format json"),
+        ({"body_format": "avro"}, "'avro' is not json"),
+        (
+            {
+                "body_format": "json",
+                "body_schema": "a int",
+                "columns": ("broker", "queue_id", "queue_offset", "stored_at"),
+            },
+            "needs the column 'body'",
+        ),
+    ],
+)
+def test_what_cannot_be_is_a_sentence(
+    topic: "Topic", eager: "MakeSpark", tmp_path: Path, params: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(ConfigError, match=says):
+        JsonArchive(topic, eager, "delta", tmp_path / "lake").run(**params)

@@ -1,0 +1,82 @@
+"""Inference: the fields of a sample, with a type that all its values have."""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.spark.cluster.cluster_client import ClusterClient
+from roquet.spark.jobs.archive import body_inference
+from roquet.spark.jobs.archive.body_inference import infer_fields, sample_bodies
+from roquet.spark.options import SourceOptions
+from roquet.spark.queue_offsets import ranges
+from roquet.spark.source.tasks import plan_tasks
+from roquet.spark.tables.body_columns import FIELDS_MAX, BodyField
+
+if TYPE_CHECKING:
+    from tests.spark.jobs.conftest import Topic
+
+
+def inferred(*bodies: bytes) -> dict[str, str]:
+    return {field.name: field.type for field in infer_fields(bodies)}
+
+
+def test_types_are_those_of_the_values() -> None:
+    body = b'{"id": 7, "price": 1.5, "paid": true, "name": "x", "tags": ["a"], "big": 1e400}'
+    assert inferred(body.replace(b', "big": 1e400', b', "big": 99999999999999999999')) == {
+        "id": "bigint",
+        "price": "double",
+        "paid": "boolean",
+        "name": "string",
+        "tags": "string",
+        "big": "string",
+    }
+
+
+def test_values_of_different_types_share_a_wider_one() -> None:
+    assert inferred(b'{"a": 1, "b": 1}', b'{"a": 1.5, "b": "x"}') == {"a": "double", "b": "string"}
+    assert inferred(b'{"a": null}', b'{"a": true}') == {"a": "boolean"}
+    assert inferred(b'{"a": true}', b'{"a": 1}') == {"a": "string"}
+    assert inferred(b'{"a": null}') == {}, "nothing is known yet"
+
+
+def test_known_fields_and_names_that_no_column_can_have_are_left_out() -> None:
+    known = [BodyField("ID", "string")]
+    body = b'{"id": 1, "key": 2, "user-id": 3, "Ok": 4, "ok": 5}'
+    assert infer_fields([body], known) == [BodyField("Ok", "bigint")]
+
+
+def test_bodies_that_are_no_objects_are_passed_over() -> None:
+    assert inferred(b"", b"no", b"[1]", b"7", b"[" * 100_000, b'{"a": 1}') == {"a": "bigint"}
+
+
+def test_a_table_of_many_fields_takes_no_more() -> None:
+    body = msgspec.json.encode({f"f{at}": 1 for at in range(10_000)})
+    known = [BodyField(f"k{at}", "int") for at in range(FIELDS_MAX - 3)]
+    assert len(infer_fields([body], known)) == 3
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), st.integers() | st.floats() | st.text())))
+def test_the_order_of_the_bodies_does_not_matter(values: list[dict[str, object]]) -> None:
+    bodies = [msgspec.json.encode(value) for value in values]
+    assert inferred(*bodies) == inferred(*reversed(bodies))
+
+
+def test_a_sample_has_bodies_of_all_tasks_and_ends_early(
+    topic: "Topic", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_inference, "SAMPLE_MAX", 8)
+    topic.send(50)
+    settings = SourceOptions(
+        namesrv=(topic.namesrv,), topics=("orders",), min_partitions=4, max_partitions=4
+    )
+    cluster = ClusterClient(settings)
+    tasks = plan_tasks(settings, ranges(cluster.earliest(), cluster.latest()), cluster.addresses)
+    bodies = list(sample_bodies(settings, tasks))
+    assert len(bodies) == 8
+    assert {body.rpartition(b"/")[0] for body in bodies} == {
+        b"broker-a/0", b"broker-a/1", b"broker-b/0", b"broker-b/1"
+    }  # fmt: skip
+    assert list(sample_bodies(settings, [])) == []

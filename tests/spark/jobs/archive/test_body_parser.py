@@ -1,0 +1,132 @@
+"""Bodies become columns row by row; a bad one has a reason, and stops nothing."""
+
+import json
+from datetime import UTC, date, datetime
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from roquet.spark.jobs.archive.body_parser import ERROR_LENGTH_MAX, NO_BODY, BodyParser
+from roquet.spark.tables.body_columns import BODY_ERROR, FIELD_TYPES, BodyField, parse_fields
+
+ALL = tuple(BodyField(f"a_{name}", name) for name in FIELD_TYPES)
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def parsed(schema: str, *bodies: bytes | None) -> list[dict[str, Any]]:
+    parser = BodyParser(parse_fields(schema))
+    batch = pa.RecordBatch.from_pydict({"body": pa.array(bodies, pa.binary())})
+    [rows] = parser.add_columns([batch])
+    return [{name: row[name] for name in row if name != "body"} for row in rows.to_pylist()]
+
+
+def test_fields_are_columns_and_absent_ones_are_null() -> None:
+    rows = parsed(
+        "id bigint, name string, price double, paid boolean, on date, at timestamp",
+        b'{"id": 7, "name": "x", "price": 2, "paid": true, "on": "2026-01-31",'
+        b' "at": "2026-01-31T12:00:00+02:00", "more": [1]}',
+        b'{"id": null, "at": "2026-01-31T12:00:00"}',
+    )
+    assert rows == [
+        {
+            BODY_ERROR: None,
+            "id": 7,
+            "name": "x",
+            "price": 2.0,
+            "paid": True,
+            "on": date(2026, 1, 31),
+            "at": datetime(2026, 1, 31, 10, tzinfo=UTC),
+        },
+        {
+            BODY_ERROR: None,
+            "id": None,
+            "name": None,
+            "price": None,
+            "paid": None,
+            "on": None,
+            "at": datetime(2026, 1, 31, 12, tzinfo=UTC),
+        },
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (b"no json", "malformed"),
+        (b"", "truncated"),
+        (b'{"id": 1', "truncated"),
+        (b'{"id": 1}}', "malformed"),
+        (b"[1]", "Expected `object`, got `array`"),
+        (b'{"id": "1"}', r"Expected `int \| null`, got `str` - at `\$.id`"),
+        (b'{"id": 1.5}', "Expected `int"),
+        (b'{"id": 99999999999}', "Expected `int`"),
+        (b'{"id": 1, "name": "\xff"}', "Invalid UTF-8|invalid"),
+        (b"[" * 100_000, "recursion|malformed|truncated|object"),
+        (None, NO_BODY),
+    ],
+)
+def test_a_bad_body_has_a_reason_and_no_fields(body: bytes | None, reason: str) -> None:
+    good = {BODY_ERROR: None, "id": 3, "name": "ok"}
+    whole = b'{"id": 3, "name": "ok"}'
+    [before, bad, after] = parsed("id int, name string", whole, body, whole)
+    assert before == after == good, "the others are parsed"
+    error = bad.pop(BODY_ERROR)
+    assert bad == {"id": None, "name": None}
+    assert pa.compute.match_substring_regex(pa.scalar(error), reason).as_py(), error
+
+
+def test_two_broken_bodies_do_not_make_a_whole_one() -> None:
+    rows = parsed("id int", b'{"id": 1', b"}", b'{"id": 1}{"id": 2}', b"")
+    assert [row["id"] for row in rows] == [None] * 4
+    assert all(row[BODY_ERROR] for row in rows)
+
+
+def test_a_text_column_keeps_other_values_as_json() -> None:
+    rows = parsed("a string", b'{"a": {"b": [1, null]}}', b'{"a": 1.5}', b'{"a": "x"}')
+    assert [row["a"] for row in rows] == ['{"b":[1,null]}', "1.5", "x"]
+
+
+def test_names_may_be_words_of_python() -> None:
+    assert parsed("class int, self int, field_0 int", b'{"class": 1, "self": 2, "field_0": 3}') == [
+        {BODY_ERROR: None, "class": 1, "self": 2, "field_0": 3}
+    ]
+
+
+def test_a_reason_has_a_length() -> None:
+    name = "x" * 100
+    [row] = parsed(f"{name} int", b'{"%b": "no"}' % name.encode())
+    assert len(row[BODY_ERROR]) <= ERROR_LENGTH_MAX
+
+
+@given(
+    st.lists(st.binary() | JSON_VALUES.map(lambda value: json.dumps(value).encode()), max_size=9)
+)
+def test_no_body_stops_a_batch(bodies: list[bytes]) -> None:
+    [errors, *columns] = BodyParser(ALL).parse(pa.array(bodies, pa.binary()))
+    assert all(len(column) == len(bodies) for column in (errors, *columns))
+
+
+@given(st.dictionaries(st.sampled_from([field.name for field in ALL]), JSON_VALUES, max_size=8))
+def test_an_object_has_its_values_or_a_reason(value: dict[str, Any]) -> None:
+    [errors, *columns] = BodyParser(ALL).parse(pa.array([json.dumps(value)], pa.binary()))
+    assert [column.type for column in columns] == list(FIELD_TYPES.values())
+    if errors[0].as_py() is not None:
+        assert all(column.null_count == 1 for column in columns)
+    else:
+        nulls = {
+            field.name for field, column in zip(ALL, columns, strict=True) if column.null_count
+        }
+        assert nulls == {field.name for field in ALL if value.get(field.name) is None}
+
+
+def test_a_column_without_fields_is_the_reason_alone() -> None:
+    [errors] = BodyParser(()).parse(pa.array([b"{}", b"x"], pa.binary()))
+    assert errors[0].as_py() is None
+    assert errors[1].as_py()

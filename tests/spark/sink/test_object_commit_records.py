@@ -1,0 +1,191 @@
+"""Commit records in an object store decide a batch once, and one driver at a time commits."""
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from roquet.model.errors import RecordError, StoreError, UsageError
+from roquet.spark.sink import commit_records, object_commit_records
+from roquet.spark.sink.commit import commit, decided_batches, finish_decided
+from roquet.spark.sink.commit_records import CommitRecord, RecordName
+from roquet.spark.sink.half_message_refs import SCHEMA
+from roquet.spark.sink.object_commit_records import ObjectCommitRecords
+from roquet.spark.sink.row_encoder import PartitionOrigin
+from roquet.spark.sink.task import send_partition
+from roquet.spark.tables.object_journal import ObjectJournal
+from roquet.spark.tables.object_lease import LeaseHeld, LeaseTimes
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.open_table import table_location
+
+if TYPE_CHECKING:
+    from tests.spark.sink.conftest import SinkCluster
+    from tests.spark_suite.conftest import S3Server
+
+URL = "s3://lake/commits"
+HALF = {
+    "partition": [0], "row": [5], "topic": ["orders"], "broker": ["broker-a"], "queue_id": [2],
+    "half_offset": [9], "position": [400], "unique_key": ["U"], "ordered": [False],
+}  # fmt: skip
+
+
+def record(batch: int = 3, query: str = "q") -> CommitRecord:
+    table = SCHEMA.empty_table().from_pydict(HALF, SCHEMA)
+    ends = {"orders": {"broker-a": {"0": 7}}}
+    return CommitRecord(query, batch, "group", ("a:1", "b:2"), ends, table)
+
+
+def location() -> ObjectLocation:
+    where = table_location(URL)
+    assert isinstance(where, ObjectLocation)
+    return where
+
+
+@pytest.fixture
+def records(s3: "S3Server") -> ObjectCommitRecords:
+    return ObjectCommitRecords(location())
+
+
+def nobody(_ms: int) -> None:
+    raise AssertionError("nobody else has the lease")
+
+
+def test_a_batch_is_decided_once_and_finished(records: ObjectCommitRecords) -> None:
+    assert (records.batches(), records.is_any_open) == ({}, False)
+    with records.locked(0, nobody):
+        records.write(record())
+        with pytest.raises(UsageError, match="committed already"):
+            records.write(record())
+        (saved,) = records.open()
+        assert (saved.query, saved.batch, saved.namesrv) == ("q", 3, ("a:1", "b:2"))
+        assert saved.halves.to_pydict() == HALF
+        assert ObjectCommitRecords(location()).is_any_open
+        records.done(record())
+        assert records.open() == []
+    other = ObjectCommitRecords(location())
+    assert other.batches() == {"q": {3}}
+    assert not other.is_any_open
+    assert other.is_recorded("q", 3)
+    assert not other.is_recorded("q", 4)
+    with other.locked(0, nobody), pytest.raises(UsageError, match="committed already"):
+        other.write(record())
+
+
+def test_old_records_are_pruned_and_open_ones_never(
+    records: ObjectCommitRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit_records, "DONE_RECORDS_MAX", 2)
+    with records.locked(0, nobody):
+        records.write(record(0))
+        for batch in range(1, 5):
+            records.write(record(batch))
+            records.done(record(batch))
+        records.write(record(0, "späte Post.1.open"))
+        records.done(record(0, "späte Post.1.open"), forget=True)
+    assert records.batches() == {"q": {0, 3, 4}}
+
+
+def test_one_driver_at_a_time_has_the_lease(records: ObjectCommitRecords) -> None:
+    other = ObjectCommitRecords(location())
+    pauses = list[int]()
+    with records.locked(0, nobody):
+        records.check_lock()
+        with (
+            pytest.raises(StoreError, match="another process is committing in s3://lake/commits"),
+            other.locked(0, pauses.append),
+        ):
+            pass
+    with other.locked(0, nobody):
+        other.check_lock()
+
+
+def test_a_driver_after_a_killed_one_waits_for_its_lease_to_end(
+    records: ObjectCommitRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = records.locked(0, nobody)
+    killed.__enter__()
+    other, pauses = ObjectCommitRecords(location()), list[int]()
+
+    def pause(ms: int) -> None:
+        pauses.append(ms)
+        monkeypatch.setattr(
+            object_commit_records, "LEASE_TIMES", LeaseTimes(25_000, 8_000, -60_000)
+        )
+
+    with other.locked(60_000, pause):
+        assert len(pauses) == 1
+        assert other.batches() == {}
+        killed.__exit__(None, None, None)
+        other.write(record())
+    assert other.batches() == {"q": {3}}
+
+
+def test_a_lease_that_was_not_renewed_commits_nothing(
+    s3: "S3Server", sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink_cluster.create("frozen")
+    options = sink_cluster.options(
+        topic="frozen", transactional=True, commits=URL, timeout_ms=5_000
+    )
+    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"]})
+    origin = PartitionOrigin("q", 0, 0)
+    halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
+    with monkeypatch.context() as patch:
+        patch.setattr(object_commit_records, "LEASE_TIMES", LeaseTimes(0, 1_000_000, 0))
+        with pytest.raises(LeaseHeld, match="was not renewed"):
+            commit(options, "q", 0, halves)
+    assert sink_cluster.bodies("frozen") == []
+    commit(options, "q", 0, halves)
+    assert sink_cluster.bodies("frozen") == [b"a", b"b"]
+    assert decided_batches(options) == {"q": {0}}
+
+
+def test_a_batch_that_a_killed_driver_decided_is_finished(
+    s3: "S3Server", sink_cluster: "SinkCluster", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink_cluster.create("decided")
+    options = sink_cluster.options(
+        topic="decided", transactional=True, commits=URL, timeout_ms=5_000
+    )
+    batch = pa.RecordBatch.from_pydict({"body": [b"a", b"b"]})
+    origin = PartitionOrigin("q", 0, 0)
+    halves = [send_partition(iter([batch]), options, batch.schema.names, origin)[1]]
+    write = ObjectCommitRecords.write
+
+    def dying(self: ObjectCommitRecords, record: CommitRecord) -> None:
+        write(self, record)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ObjectCommitRecords, "write", dying)
+        with pytest.raises(KeyboardInterrupt):
+            commit(options, "q", 0, halves)
+    assert sink_cluster.bodies("decided") == []
+    finish_decided(options, quiet_ms=0)
+    assert sink_cluster.bodies("decided") == [b"a", b"b"]
+    finish_decided(options, quiet_ms=0)
+    assert sink_cluster.bodies("decided") == [b"a", b"b"]
+
+
+def test_a_damaged_record_is_named_by_its_url(records: ObjectCommitRecords) -> None:
+    journal = ObjectJournal(location())
+    journal.read()
+    journal.change({str(RecordName("q", 3, "open")): b"no record"})
+    with (
+        records.locked(0, nobody),
+        pytest.raises(
+            RecordError,
+            match=r"commit record s3://lake/commits/q\.000000000003\.open cannot be read",
+        ),
+    ):
+        records.open()
+
+
+def test_together_the_times_of_a_lease_are_shorter_than_a_write_waits() -> None:
+    from roquet.spark.sink.finish_batch import QUIET_MS
+    from roquet.spark.sink.options import TIMEOUT_MS
+
+    times = object_commit_records.LEASE_TIMES
+    assert times.lease_ms + times.grace_ms + QUIET_MS < TIMEOUT_MS
+    assert times.grace_ms > 2 * QUIET_MS
+    assert times.renew_ms < times.lease_ms / 2

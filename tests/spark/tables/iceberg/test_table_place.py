@@ -1,0 +1,37 @@
+"""Table place: inside of the target, and free of the files of others."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.iceberg.table_place import check_free, check_place, local_path
+from roquet.spark.tables.object_location import ObjectLocation
+from roquet.spark.tables.object_store import ObjectStore
+
+if TYPE_CHECKING:
+    from tests.spark.tables.conftest import DirectoryObjects
+
+
+def test_a_table_has_to_lie_in_its_target() -> None:
+    target = ObjectLocation("s3://lake/b")
+    check_place(target, "s3a://lake/b/roquet/orders")
+    for home in ("s3://lake/a/roquet/orders", "s3://lake/bc", "file:///lake/b"):
+        with pytest.raises(ConfigError, match="outside of s3://lake/b"):
+            check_place(target, home)
+
+
+def test_a_new_table_shares_its_place_with_no_other_files(objects: "DirectoryObjects") -> None:
+    target = ObjectLocation("s3://lake/b")
+    check_free(target, "s3a://lake/b/roquet/orders/")
+    ObjectStore(ObjectLocation("s3://lake/b/roquet/orders")).put("theirs.csv", b"")
+    with pytest.raises(ConfigError, match="is not empty, and the catalog knows no table there"):
+        check_free(target, "s3a://lake/b/roquet/orders/")
+
+
+def test_a_directory_is_a_path_or_a_file_url_as_it_is_written() -> None:
+    assert local_path("/lake/of%20orders") == Path("/lake/of%20orders")
+    assert local_path("file:///lake/of%20orders") == Path("/lake/of%20orders")
+    with pytest.raises(ConfigError, match="is no directory: the warehouse must be a local one"):
+        local_path("hdfs://lake")

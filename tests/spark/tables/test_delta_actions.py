@@ -1,0 +1,57 @@
+"""Delta actions: partitions as texts, statistics, and whether a commit is news."""
+
+import json
+
+import pytest
+from deltalake.transaction import AddAction
+
+from roquet.spark.tables.delta_actions import actions, file_of
+from roquet.spark.tables.partitioning import NO_DAY
+from roquet.spark.tables.table import DataFile, TableCommit
+
+FILE = DataFile(
+    name="roquet-1.parquet",
+    day="2026-01-31",
+    within="hour=5",
+    rows=3,
+    size=9,
+    least={"queue_offset": 1},
+    most={"queue_offset": 3},
+)
+TIMELESS = DataFile(name="b.parquet", day=NO_DAY, within=f"hour={NO_DAY}", rows=1, size=1)
+
+
+def commit(added: tuple[DataFile, ...], removed: tuple[DataFile, ...]) -> TableCommit:
+    return TableCommit(number=1, attempt="a", before={}, after={}, added=added, removed=removed)
+
+
+@pytest.mark.parametrize(
+    ("added", "removed", "is_news"),
+    [((FILE,), (), True), ((), (FILE,), True), ((FILE,), (TIMELESS,), False)],
+)
+def test_only_a_merge_is_no_news(
+    added: tuple[DataFile, ...], removed: tuple[DataFile, ...], is_news: bool
+) -> None:
+    made = actions(commit(added, removed), 5)
+    assert [action.data_change for action in made] == [is_news] * len(made)
+
+
+def test_a_file_has_its_partition_and_its_bounds() -> None:
+    [added, removed] = actions(commit((FILE,), (TIMELESS,)), 5)
+    assert added.path == "day=2026-01-31/hour=5/roquet-1.parquet"
+    assert added.partition_values == {"day": "2026-01-31", "hour": "5"}
+    assert removed.partition_values == {"day": None, "hour": None}
+    assert isinstance(added, AddAction)
+    assert json.loads(added.stats) == {
+        "numRecords": 3,
+        "minValues": {"queue_offset": 1},
+        "maxValues": {"queue_offset": 3},
+        "nullCount": {},
+    }
+
+
+def test_a_file_of_the_log_is_a_file_of_the_table() -> None:
+    row = {"path": FILE.path, "partition.day": "2026-01-31", "num_records": 3, "size_bytes": 9}
+    assert file_of(row) == DataFile(
+        name=FILE.name, day=FILE.day, within=FILE.within, rows=3, size=9
+    )
