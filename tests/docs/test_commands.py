@@ -70,6 +70,7 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "archive.md": ("Orders",),
     "filters.md": ("Sales",),
     "lag-and-audit.md": ("orders",),
+    "materialize.md": ("Accounts",),
     "operating.md": ("Orders",),
     "replay-and-repair.md": ("orders",),
     "schedule.md": ("orders",),

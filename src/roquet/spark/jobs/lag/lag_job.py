@@ -21,7 +21,6 @@ from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net import loop
 from roquet.spark.jobs.lag import sampling
-from roquet.spark.jobs.lag.lag_page import html
 from roquet.spark.jobs.lag.lag_summary import LagReport, transform
 from roquet.spark.tables.file_tree import FileTree, file_tree, parquet_bytes
 from roquet.spark.tables.object_location import TableLocation
@@ -81,6 +80,8 @@ def run(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> LagReport:
     """Sample until the time is up, `should_stop` returns True or Ctrl-C comes; then report."""
+    from roquet.spark.jobs.lag.lag_page import html  # with matplotlib, which the rest need not have
+
     root = open_samples(params)
     store = file_tree(root)
     monitor = LagMonitor(params, store)
