@@ -9,8 +9,8 @@ from roquet.broker.services.handover import Handover
 from roquet.broker.services.peer_brokers import PeerBrokers
 from roquet.broker.settings.runtime_settings import RuntimeSettings
 from roquet.broker.tables.broker_tables import BrokerTables
-from roquet.metrics.counts import LabeledTallies
-from roquet.model.names import is_retry
+from roquet.metrics.counts import OTHER, LabeledTallies
+from roquet.model.names import group_fault, is_retry
 from roquet.net.router import Peer
 from roquet.wire.calls.bodies import RequestMode
 from roquet.wire.calls.heartbeat import ConsumersChanged
@@ -31,7 +31,7 @@ class GroupCoordination(msgspec.Struct, frozen=True, kw_only=True):
         """Tell the members of groups to divide their queues again."""
         groups = list(groups)
         for name in groups:
-            self.rebalances.add(name)
+            self.rebalances.add(OTHER if group_fault(name) else name)
         self.handover.changed(groups)
         if not self.settings.config.notify_members:
             return

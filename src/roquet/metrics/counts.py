@@ -11,6 +11,9 @@ from typing import Final, Generic, TypeVar
 SERIES_MAX: Final = 10_000
 """Combinations of label values of one metric; further ones are counted together."""
 
+VALUE_LENGTH_MAX: Final = 255
+"""Characters of a label's value: no topic and no group has more."""
+
 OTHER: Final = "other"
 """Value of every label in the series of all further combinations."""
 
@@ -95,7 +98,9 @@ class LabeledCounts(Generic[T]):
             del self._by_labels[values]
 
     def _new(self, values: LabelValues) -> T:
-        if len(self._by_labels) >= self._series_max:
+        if len(self._by_labels) >= self._series_max or any(
+            len(value) > VALUE_LENGTH_MAX for value in values
+        ):
             self.overflow += 1
             values = (OTHER,) * self._width
             if (other := self._by_labels.get(values)) is not None:

@@ -24,7 +24,7 @@ def merged(pages: Mapping[str, str]) -> Iterator[str]:
     for process, page in pages.items():
         label = f'{PROCESS_LABEL}="{escape_label(process)}"'
         metric = ""
-        for line in page.splitlines():
+        for line in page.split("\n"):
             if line.startswith(("# HELP ", "# TYPE ")):
                 metric = line.split(" ", 3)[2]
                 _note(headings.setdefault(metric, []), line)

@@ -22,9 +22,9 @@ LINES_COUNT: Final = 2_000
 
 
 def escape_label(value: str) -> str:
-    """A label's value, escaped. Surrogates, which UTF-8 cannot express, become question marks."""
+    """A label's value, escaped. Control characters and surrogates become question marks."""
     if not value.isprintable():
-        value = value.encode("utf-8", "replace").decode()
+        value = "".join(each if each.isprintable() or each == "\n" else "?" for each in value)
     if "\\" in value or '"' in value or "\n" in value:
         return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return value

@@ -38,7 +38,10 @@ def test_every_code_that_is_served_has_its_line() -> None:
 DECIDED_BY_CODE = {10, 11, 12, 14, 15, 34, 35, 36, 37, 38, 41, 42, 105, 310, 320, 370}
 """Codes whose annotations Apache's broker does not go by."""
 
-OURS: Mapping[int, str] = {314: "the source group, too"}
+OURS: Mapping[int, str] = {
+    314: "the source group, too",
+    **dict.fromkeys((103, 104, 216, 322, 904), "the name server's own cluster, too"),
+}
 """Codes that need more here."""
 
 ANNOTATED = [
@@ -110,10 +113,25 @@ def test_routes_need_any_use_of_the_topic() -> None:
 
 
 def test_requests_on_a_cluster_need_the_one_that_they_name() -> None:
-    assert needed(Code.REGISTER_BROKER, clusterName="c2") == ["Cluster:c2 Update"]
     assert needed(Code.GET_TOPICS_BY_CLUSTER, cluster="c2") == ["Cluster:c2 Get"]
     assert needed(Code.UPDATE_BROKER_CONFIG) == ["Cluster:c1 Update"]
     assert needed(Code.AUTH_LIST_USER) == ["Cluster:c1 Get"]
+
+
+def test_routes_are_common_to_all_clusters_so_a_broker_needs_the_name_servers_own() -> None:
+    for code in (Code.REGISTER_BROKER, Code.UNREGISTER_BROKER, Code.BROKER_HEARTBEAT):
+        assert needed(code, clusterName="c2") == ["Cluster:c2 Update", "Cluster:c1 Update"]
+
+
+def test_topics_in_one_field_are_checked_as_the_handler_divides_them() -> None:
+    needs = needed(Code.GET_CONSUME_STATS, consumerGroup="g", topic="mine;secret;mine")
+    assert needs == ["Group:g Get", "Topic:mine Get", "Topic:secret Get"]
+
+
+def test_a_position_that_only_looks_like_a_message_needs_the_cluster() -> None:
+    facts = RequestFacts({"offset": "7"}, b"", "c1", lambda _: "")
+    needs = REQUIRED[Code.VIEW_MESSAGE_BY_ID].needs(facts)
+    assert [f"{one.resource} {'|'.join(one.actions)}" for one in needs] == ["Cluster:c1 Update"]
 
 
 def test_a_list_of_topics_needs_each() -> None:

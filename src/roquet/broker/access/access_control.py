@@ -66,9 +66,15 @@ class AccessControl:
             await self._follow_file()
             tables = make(self.tables)
             file = self._file
-            if file is not None and tables != self.tables:
-                await in_thread(lambda: file.write(tables))
-            self.tables = tables
+            if file is None or tables == self.tables:
+                self.tables = tables
+                return
+
+            def save() -> None:
+                file.write(tables)
+                self.tables = tables  # here: the caller may be cancelled while the thread works
+
+            await in_thread(save)
 
     async def reload(self, _now_ms: int) -> None:
         """Take over what an operator has changed in the file; content that is broken is ignored."""
@@ -84,9 +90,16 @@ class AccessControl:
 
     async def _follow_file(self) -> None:
         """Take over the file if somebody else has written it. Raises StoreError."""
-        file = self._file
-        if file is not None and (changed := await in_thread(file.changed)) is not None:
-            self.tables = changed
+        if (file := self._file) is None:
+            return
+
+        def follow() -> bool:
+            if (changed := file.changed()) is None:
+                return False
+            self.tables = changed  # here, for the same reason as in `change`
+            return True
+
+        if await in_thread(follow):
             log.info("users and policies are read again from %s", file.path)
 
 

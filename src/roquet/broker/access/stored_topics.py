@@ -18,14 +18,21 @@ OF_OTHERS: Final = names.INTERNAL_TOPICS | {names.CHECK_MAX_TIME_TOPIC, names.SE
 
 
 def topic_at_position(store: Store, position: int) -> str | None:
-    """The topic of a message; None where no message begins, or none that can be read."""
-    raw = store.message_at(position)
+    """The topic of a message; None where none begins, "" where it is in no queue or unreadable.
+
+    A body may hold bytes that look like a message of any topic: the queue tells which are one.
+    """
+    raw = store.message_at(position, only_confirmed=False)
     if raw is None:
         return None
     try:
         record = decode(raw)
+        place = record.topic, record.queue_id, record.queue_offset
+        entries = store.queue_stats.entries(*place, 1)
+        if not entries or entries[0][0] != position:
+            return ""
         if record.topic not in OF_OTHERS:
             return record.topic
         return decode_properties(record.properties).get(props.REAL_TOPIC) or record.topic
     except RecordError:
-        return None
+        return ""

@@ -33,9 +33,9 @@ def heartbeat(facts: RequestFacts) -> Iterator[AccessRequest]:
     """Subscriptions of the consumers of a heartbeat, but for the own retry topics."""
     for consumer in decode_body(facts.body, HeartbeatData).consumer_data_set:
         yield from on_group(consumer.group_name, SUB)
-        for subscription in consumer.subscription_data_set:
-            if subscription.topic != names.retry_topic(consumer.group_name):
-                yield from on_topic(subscription.topic, SUB)
+        for topic in dict.fromkeys(each.topic for each in consumer.subscription_data_set):
+            if topic != names.retry_topic(consumer.group_name):
+                yield from on_topic(topic, SUB)
 
 
 def subscription(facts: RequestFacts) -> Iterator[AccessRequest]:

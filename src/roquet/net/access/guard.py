@@ -39,6 +39,12 @@ NAME_LENGTH_MAX: Final = 255
 LOGGED_MAX: Final = 256
 """Different refusals that are logged within `LOG_PAUSE_MS`: strangers must not fill the disk."""
 
+LINE_LENGTH_MAX: Final = 512
+"""Characters of a logged refusal: a remark repeats what a stranger has sent."""
+
+NEEDS_MAX: Final = 16_384
+"""Resources that one request may name: more than any handler takes."""
+
 LOG_PAUSE_MS: Final = 60_000
 """Time within which the same refusal is logged once."""
 
@@ -134,7 +140,9 @@ class AccessGuard:
         if key is not None and key in self._allowed:
             return
         facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
-        for request in requirement.needs(facts):
+        for number, request in enumerate(requirement.needs(facts)):
+            if number >= NEEDS_MAX:
+                raise _refused(f"more than {NEEDS_MAX} resources in one request")
             verdict = decide(self._tables, name, request, ip)
             if not verdict.is_allowed:
                 raise _refused(refusal_text(name, request, ip, verdict))
@@ -163,7 +171,7 @@ class AccessGuard:
         if now_ms - self._logged_since_ms >= LOG_PAUSE_MS:
             self._logged_since_ms = now_ms
             self._logged.clear()
-        line = f"refused code {command.code} from {ip}: {remark}"
+        line = f"refused code {command.code} from {ip}: {remark}"[:LINE_LENGTH_MAX]
         if line not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(line)
             log.warning("%s", line)

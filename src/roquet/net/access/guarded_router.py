@@ -31,6 +31,12 @@ class GuardedRouter(Router):
             reply = error_replies.refusal(error)
             if reply is None:
                 reply = error_replies.fault(error)
-                log.exception("the check of code %d failed", command.code)
+                kind = (0, type(error))  # of all codes: strangers may send any
+                trace = None if kind in self._faults else error
+                self._faults.add(kind)
+                log.error("the check of code %d failed", command.code, exc_info=trace)  # noqa: TRY400 - once
+            if (meter := self.meter) is not None:
+                code = command.code
+                meter.replied(code, command.flag, reply.code, meter.begin(code))
             return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)
         return super().dispatch(admitted, peer)

@@ -103,7 +103,11 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
         Code.DELETE_SUBSCRIPTIONGROUP: group_field("groupName", DELETE),
         Code.GET_TOPIC_STATS_INFO: _TOPIC_GET,
         Code.GET_CONSUMER_CONNECTION_LIST: group_field("consumerGroup", GET),
-        Code.GET_CONSUME_STATS: all_of(group_and_topic(GET), topics_field("topicList", ";", GET)),
+        Code.GET_CONSUME_STATS: all_of(
+            group_field("consumerGroup", GET),
+            topics_field("topic", ";", GET),
+            topics_field("topicList", ";", GET),
+        ),
         Code.INVOKE_BROKER_TO_RESET_OFFSET: group_and_topic(UPDATE, group="group"),
         Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: group_and_topic(GET, group="group"),
         Code.QUERY_TOPIC_CONSUME_BY_WHO: _TOPIC_GET,
@@ -189,11 +193,12 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
         Code.GET_ROUTEINFO_BY_TOPIC: Requirement(_route, ("topic",)),
         Code.GET_TOPICS_BY_CLUSTER: cluster_field("cluster", GET),
         Code.GET_BROKER_MEMBER_GROUP: cluster_field("clusterName", GET),
-        Code.QUERY_DATA_VERSION: cluster_field("clusterName", GET),
-        Code.REGISTER_BROKER: cluster_field("clusterName", UPDATE),
-        Code.UNREGISTER_BROKER: cluster_field("clusterName", UPDATE),
-        Code.BROKER_HEARTBEAT: cluster_field("clusterName", UPDATE),
-        Code.DELETE_TOPIC_IN_NAMESRV: cluster_field("clusterName", UPDATE),
+        # Routes are common to all clusters, so the name server's own counts, too.
+        Code.QUERY_DATA_VERSION: all_of(cluster_field("clusterName", GET), _READ_CLUSTER),
+        Code.REGISTER_BROKER: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
+        Code.UNREGISTER_BROKER: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
+        Code.BROKER_HEARTBEAT: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
+        Code.DELETE_TOPIC_IN_NAMESRV: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
     }
 )
 """Needs of the requests of each code, for every code that a broker or a name server serves."""

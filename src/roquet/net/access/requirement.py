@@ -72,7 +72,7 @@ def topics_field(field: str, separator: str, actions: Actions) -> Requirement:
     """Access to each topic of a list."""
 
     def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
-        for topic in facts.fields.get(field, "").split(separator):
+        for topic in dict.fromkeys(facts.fields.get(field, "").split(separator)):
             yield from on_topic(topic, actions)
 
     return Requirement(needs, (field,))
@@ -87,7 +87,7 @@ def groups_field(field: str, separator: str, actions: Actions) -> Requirement:
     """Access to each group of a list."""
 
     def needs(facts: RequestFacts) -> Iterator[AccessRequest]:
-        for group in facts.fields.get(field, "").split(separator):
+        for group in dict.fromkeys(facts.fields.get(field, "").split(separator)):
             yield from on_group(group, actions)
 
     return Requirement(needs, (field,))
@@ -133,6 +133,17 @@ def group_and_topic(
     return all_of(group_field(group, actions), topic_field(topic, actions))
 
 
+def on_stored(
+    facts: RequestFacts, position: int, actions: Actions, of_retry: Actions
+) -> Iterator[AccessRequest]:
+    """Access to the topic of a stored message; to the cluster if its topic is in doubt."""
+    topic = facts.topic_at(position)
+    if topic == "":
+        yield from on_cluster(facts, (Action.UPDATE,))
+    else:
+        yield from on_topic(topic, actions, of_retry)
+
+
 def stored_message(field: str, actions: Actions, of_retry: Actions) -> Requirement:
     """Access to the topic of the message at the position that a field gives."""
 
@@ -142,7 +153,7 @@ def stored_message(field: str, actions: Actions, of_retry: Actions) -> Requireme
         if (position := integer_of(text)) is None:
             yield from on_cluster(facts, (Action.UPDATE,))  # whatever a handler makes of it
         elif position >= 0:
-            yield from on_topic(facts.topic_at(position), actions, of_retry)
+            yield from on_stored(facts, position, actions, of_retry)
 
     return Requirement(needs, None)
 
@@ -156,6 +167,6 @@ def stored_message_by_id(field: str, actions: Actions, of_retry: Actions) -> Req
         except RecordError:
             return
         if position >= 0:
-            yield from on_topic(facts.topic_at(position), actions, of_retry)
+            yield from on_stored(facts, position, actions, of_retry)
 
     return Requirement(needs, None)

@@ -133,10 +133,11 @@ class HttpServer:
             await _within(RESPONSE_S, writer.drain())
             return
         size = sum(map(len, body))
-        writer.write(_head(HTTPStatus.OK, page.content_type, size))
-        for piece in body if method == "GET" else ():
-            writer.write(piece)
-            await _within(RESPONSE_S, writer.drain())
+        async with asyncio.timeout(RESPONSE_S):
+            writer.write(_head(HTTPStatus.OK, page.content_type, size))
+            for piece in body if method == "GET" else ():
+                writer.write(piece)
+                await writer.drain()
 
     async def _request(self, reader: asyncio.StreamReader) -> tuple[str, str]:
         """Method and path of a request; its headers are read and do not matter."""

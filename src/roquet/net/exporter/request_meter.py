@@ -4,6 +4,7 @@ from collections.abc import Container
 from typing import Final
 
 from roquet.metrics.request_counts import (
+    OTHER_CODE,
     RequestCounts,
     RequestKind,
     RequestLatencies,
@@ -22,6 +23,8 @@ LONG_POLLING_CODES: Final = frozenset(
     )
 )
 """Codes of requests that may wait for messages."""
+
+_KNOWN: Final = frozenset(map(int, RequestCode))
 
 SUCCESS: Final = RequestResult.SUCCESS
 ONEWAY: Final = RequestResult.ONEWAY
@@ -90,7 +93,9 @@ class RequestMeter:
 
     def _of(self, code: int, flag: int, response_code: int) -> RequestLatencies:
         result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
-        latencies = self.counts.of(RequestKind(code, response_code, False, result))
-        if len(self._at_once) < KINDS_MAX:
+        is_known = code in _KNOWN
+        shown = code if is_known else OTHER_CODE  # clients may send any
+        latencies = self.counts.of(RequestKind(shown, response_code, False, result))
+        if is_known and len(self._at_once) < KINDS_MAX:
             self._at_once[code, response_code, flag & FLAG_ONEWAY] = latencies
         return latencies

@@ -52,11 +52,17 @@ def run_change(
 
     async def work(admin: "AdminClient", addresses: "Mapping[str, str]") -> None:
         from roquet.admin import access
+        from roquet.model.errors import CallError, RoquetError
 
         if change.question is not None:
             await output.confirm(change.question, yes=yes, to_stderr=json)
-        names = await access.change(admin, addresses, change.call)
         secret = change.secret
+        try:
+            names = await access.change(admin, addresses, change.call)
+        except RoquetError as error:
+            if secret is not None and not isinstance(error, CallError):  # some brokers took it
+                output.echo(f"password: {secret}")
+            raise
         if json:
             fields = {} if secret is None else {"password": secret}
             output.echo_json([{"brokers": names, "changed": True, **fields}])
