@@ -105,7 +105,10 @@ def results(
 
     from roquet.spark.tables.arrow_dataset import arrow_dataset
 
-    datasets = {name: arrow_dataset(place, storage) for name, place in places.items()}
+    datasets = {
+        name: arrow_dataset(place, storage if "://" in place else {})
+        for name, place in places.items()
+    }
     try:
         with duckdb.connect(":memory:") as connection:
             for name, dataset in datasets.items():

@@ -172,6 +172,7 @@ class HalfMessageCommitter:
         except CallRefused as error:
             if error.code != TOO_LATE:
                 raise
+            self._check_lock()
             await self._end(half, COMMIT, after_check=True)
 
     async def _end(self, half: HalfMessageRef, what: int, *, after_check: bool) -> None:
@@ -208,6 +209,7 @@ class HalfMessageCommitter:
             flag=record.flag,
             properties=encode_properties(kept).decode("utf-8", "surrogatepass"),
         )
+        self._check_lock()  # the calls before may have taken longer than the lease
         await self._pool.call(self._routes.leader(half.broker), call, ATTEMPT_TIMEOUT_MS)
 
     async def _read_record(self, half: HalfMessageRef) -> Record:

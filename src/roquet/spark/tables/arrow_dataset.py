@@ -53,10 +53,15 @@ def _files(snapshot: TableSnapshot, root: TableLocation) -> ds.Dataset:
     """Parquet files, partitioned as their paths say; an archive's have their day there."""
     sources = [dataset_source(path, snapshot.storage) for path in snapshot.paths]
     by_kind = {"parquet": ds.partitioning(_DAY, flavor="hive"), "files": "hive"}
-    return ds.dataset(
+    found = ds.dataset(
         [path for path, _ in sources],
         format="parquet",
         filesystem=sources[0][1],
         partitioning=by_kind.get(snapshot.kind),
         partition_base_dir=str(root),
     )
+    if snapshot.kind != "iceberg":
+        return found
+    # Older files have fewer columns, and a dataset has those of its first file.
+    schemas = [each.physical_schema for each in found.get_fragments()]
+    return found.replace_schema(pa.unify_schemas([found.schema, *schemas]))

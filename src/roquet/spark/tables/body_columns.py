@@ -45,7 +45,13 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
 FIELDS_MAX: Final = 256
 """Body columns of a table: bodies of random field names shall not widen it without end."""
 
-RESERVED: Final = frozenset({*MESSAGE_TYPES, "day", "hour", BODY_ERROR})
+RESERVED: Final = frozenset(
+    {
+        *(*MESSAGE_TYPES, "day", "hour", BODY_ERROR),
+        *(f"{name}_bucket" for name in MESSAGE_TYPES),  # names of Iceberg's partition fields
+        *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_metadata"),  # Iceberg's, Spark's
+    }
+)
 
 _NAME: Final = re.compile(r"[A-Za-z_]\w{0,127}", re.ASCII)
 

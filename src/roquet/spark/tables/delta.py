@@ -147,7 +147,7 @@ class DeltaTable:
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
         """Remove files that no version of the table has had since this time (a vacuum)."""
         self._update()
-        hours = max(0, SYSTEM_CLOCK.now_ms() - before_ms) // HOUR_MS
+        hours = -(-max(0, SYSTEM_CLOCK.now_ms() - before_ms) // HOUR_MS)  # rounded up
         with explained_log(self._root):
             removed = self._log.vacuum(hours, is_preview, enforce_retention_duration=False)
         first = self._log.version() + 1

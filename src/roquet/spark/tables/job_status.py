@@ -123,9 +123,10 @@ def read_statuses(target: str, storage: Mapping[str, str] = {}) -> list[JobStatu
 
 def _read(root: TableLocation, path: str) -> JobStatus | None:
     try:
-        return msgspec.json.decode(_bytes_of(root, path), type=JobStatus)
+        status = msgspec.json.decode(_bytes_of(root, path), type=JobStatus)
     except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
         return None
+    return status if status.points else None
 
 
 def _bytes_of(root: TableLocation, path: str) -> bytes:

@@ -10,7 +10,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
@@ -128,8 +128,17 @@ class ObjectStore:
         with tempfile.SpooledTemporaryFile(SPOOL_BYTES) as spool:
             yield cast("BinaryIO", spool)
             spool.seek(0)
-            with explained(self.location), self.create(path) as stream:
-                shutil.copyfileobj(spool, stream, COPY_BYTES)
+            with explained(self.location):
+                stream = self.create(path)
+                try:
+                    shutil.copyfileobj(spool, stream, COPY_BYTES)
+                except BaseException:  # closing ends the upload, so the file goes afterwards
+                    with suppress(OSError):
+                        stream.close()
+                    with suppress(OSError, RoquetError):
+                        self.remove(path)
+                    raise
+                stream.close()
 
     def rows(
         self, paths: Sequence[str], schema: pa.Schema, columns: Sequence[str] | None = None

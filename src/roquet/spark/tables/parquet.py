@@ -80,8 +80,6 @@ class ParquetTable:
             raise TableConflict(text) from None
         self._publish(commit)
         self._disk.remove(self._file(commit.number - KEPT_COMMITS))
-        if commit.retired_before:  # the first commit says where the archive began, and no longer is
-            self._disk.remove(self._file(1))
 
     def files(self) -> Sequence[DataFile]:
         """The files in the directories of the days."""
@@ -142,6 +140,8 @@ class ParquetTable:
             for file in commit.removed:
                 self._disk.remove(self._staging.path(file))
             self._staging.sweep()
+        if commit.retired_before:  # the first commit says where the archive began, and no longer is
+            self._disk.remove(self._file(1))
 
     def _newest(self) -> TableCommit | None:
         names = [path.stem for path in self._commits.glob("*.json") if path.stem.isdecimal()]

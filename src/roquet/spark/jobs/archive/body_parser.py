@@ -85,16 +85,29 @@ class BodyParser:
             columns = [self._column(at, rows, errors) for at in range(len(self._fields))]
         return [pa.array(errors, pa.string()), *columns]
 
+    def _texts(
+        self, field: BodyField, values: list[Any], rows: list[Any], errors: list[str | None]
+    ) -> tuple[list[str | None], bool]:
+        """Values as texts, nested ones as JSON; True when some rows have turned out to be bad."""
+        texts, is_bad = list[str | None](), False
+        for number, value in enumerate(values):
+            try:
+                is_plain = value is None or type(value) is str
+                texts.append(value if is_plain else _json_text(value))
+            except _BAD_BODY as reason:  # nested too deeply to be written again
+                rows[number], errors[number] = self._none, f"{field.name}: {_text(reason)}"
+                is_bad = True
+        return texts, is_bad
+
     def _column(self, at: int, rows: list[Any], errors: list[str | None]) -> pa.Array | None:
         """The column of one field; None when some rows have turned out to be bad."""
         field, kind = self._fields[at], self._schema.types[at + 1]
         name = f"field_{at}"
         values = [getattr(row, name) for row in rows]
         if field.type == "string":
-            values = [
-                value if value is None or type(value) is str else _json_text(value)
-                for value in values
-            ]
+            values, is_bad = self._texts(field, values, rows, errors)
+            if is_bad:
+                return None
         try:
             return pa.array(values, kind)
         except _BAD_BODY:

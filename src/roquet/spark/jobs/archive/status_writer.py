@@ -38,6 +38,8 @@ class StatusWriter:
         self._job, self._topic, self._root, self._cluster = job, topic, root, cluster
         self._last: JobStatus | None = None
         self._is_read = False
+        self._tried_ms: int | None = None
+        """When a status was last to be written; a broker that is away is not waited for again."""
         self._retention_s: float | None = None
 
     def update(self, state: TableState, *, is_end: bool = False) -> None:
@@ -50,8 +52,11 @@ class StatusWriter:
                 self._is_read = True
             last = self._last
             is_due = last is None or not 0 <= now_ms - last.now.at_ms < INTERVAL_MS
-            if not is_due and not is_end:
+            tried_ms = self._tried_ms
+            is_early = tried_ms is not None and 0 <= now_ms - tried_ms < INTERVAL_MS
+            if (is_early or not is_due) and not is_end:
                 return
+            self._tried_ms = now_ms
             status = self._status(state, now_ms, last)
             write_status(self._root, status)
             self._last = status

@@ -202,7 +202,8 @@ def _start_of(queue: AuditedQueue) -> int:
         return queue.begin
     if queue.counts.starts:
         return queue.counts.starts[0]
-    return queue.first or 0
+    # Nothing says where it began: as before the first row of a queue that has rows.
+    return queue.end if queue.end is not None else queue.first or 0
 
 
 def _end_of(queue: AuditedQueue) -> int:

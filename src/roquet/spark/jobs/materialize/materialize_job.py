@@ -21,7 +21,7 @@ from roquet.spark.jobs.archive.archive_job import (
     count_missing,
     run_batches,
 )
-from roquet.spark.jobs.job_runner import spark_for
+from roquet.spark.jobs.job_runner import ready_cores, spark_for
 from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY
 from roquet.spark.jobs.materialize.materialize_tasks import (
     BucketFiles,
@@ -172,7 +172,7 @@ class MaterializeRun(ArchiveRun):
         directory = self._table.begin()
         change_tasks = ChangeTasks(
             settings=self._settings,
-            tasks=self._planner.partitions(before, after),
+            tasks=self._planner.tasks(before, after, ready_cores(self._spark())),
             identity=self._identity,
             directory=directory,
         )

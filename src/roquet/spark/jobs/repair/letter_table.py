@@ -12,6 +12,7 @@ from typing import Final
 from urllib.parse import quote
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
@@ -49,7 +50,12 @@ def archive_location(root: TableLocation, topic: str) -> TableLocation:
 def read_letters(root: TableLocation, columns: Sequence[str] | None = None) -> pa.Table:
     """Read the table of letters; all columns by default."""
     store = file_tree(root)
-    return store.rows(_letter_files(store), SCHEMA, columns)
+    letters = store.rows(_letter_files(store), SCHEMA, columns)
+    if "letter_id" not in letters.column_names:
+        return letters
+    # An archive whose files were merged brings its letters once more.
+    _, first = np.unique(letters["letter_id"].to_numpy(), return_index=True)
+    return letters if len(first) == len(letters) else letters.take(pa.array(np.sort(first)))
 
 
 def convert_new_files(root: TableLocation, topic: str, tries_max: int) -> int:

@@ -64,6 +64,9 @@ from roquet.spark.tables.open_table import table_location
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+HOLD_ROWS: Final = 8_192
+"""Letters between two looks at the lease: each may wait for its broker."""
+
 TRIES_MAX: Final = 16
 """RocketMQ's default number of retries of a group."""
 
@@ -306,13 +309,14 @@ class _Resender:
             offsets = batch.column("queue_offset").to_numpy()
             if source in already_sent:
                 batch = batch.filter(pa.array(~already_sent[source].holds(offsets)))
-            if len(batch):
+            for first in range(0, len(batch), HOLD_ROWS):
+                part = batch.slice(first, HOLD_ROWS)
                 self._resend_log.hold()
-                new_ids, old_ids = make_ids(made, len(batch)), batch.column("message_id")
+                new_ids, old_ids = make_ids(made, len(part)), part.column("message_id")
                 ours = {"message_id": new_ids, RESENT_FROM: old_ids}
-                items = resend_items(batch, source[0], new_ids, ours)
-                count += sender.send(source, batch.column("queue_offset"), items)
-                made += len(batch)
+                items = resend_items(part, source[0], new_ids, ours)
+                count += sender.send(source, part.column("queue_offset"), items)
+                made += len(part)
         return count
 
     def _cluster(self, topic: str) -> ClusterClient:

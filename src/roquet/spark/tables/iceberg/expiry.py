@@ -82,10 +82,13 @@ def _forget(table: "IceTable", snapshot_ids: list[int]) -> None:
 def expired_snapshots(table: "IceTable", before_ms: int) -> "list[Snapshot]":
     """The snapshots that are older than this and that nothing else needs."""
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
+    replaced_ms = {each.parent_snapshot_id: each.timestamp_ms for each in table.snapshots()}
     return [
         each
         for each in table.snapshots()
-        if each.timestamp_ms < before_ms and each.snapshot_id not in named and not _is_first(each)
+        if replaced_ms.get(each.snapshot_id, each.timestamp_ms) < before_ms
+        and each.snapshot_id not in named
+        and not _is_first(each)
     ]
 
 
