@@ -135,7 +135,7 @@ def serve(  # noqa: PLR0913 - each is an option
     processes = broker_processes(brokers, replicas, in_sync, port, obeyed)
     if replicas and config is not None:
         _check_shared(config, processes[0])
-    page = _page(metrics, config)
+    page = _page(metrics, config, processes[0])
     plan = ServerProcesses(
         brokers=processes,
         controllers=plan_of_controllers,
@@ -149,11 +149,13 @@ def serve(  # noqa: PLR0913 - each is an option
     runtime.run(run_servers(plan, _metrics(plan, page, host)))
 
 
-def _page(metrics: str | None, config: Path | None) -> ExporterAddress | None:
+def _page(
+    metrics: str | None, config: Path | None, broker: BrokerProcess
+) -> ExporterAddress | None:
     """Where the page of all processes is, by the option or the settings for all brokers."""
     if metrics is not None:
         return metrics_address(metrics)
-    environ = os.environ
+    environ = {**os.environ, **broker.environ}  # the file alone may be no broker's
     loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
     if loaded.metrics_exporter is not MetricsExporterType.PROM:
         return None
