@@ -126,3 +126,10 @@ def test_metrics_are_in_the_order_of_their_names_whatever_came_first() -> None:
     page.add(DEPTH, 1)
     page.add(SENT, 1, "t", "h")
     assert list(read(page).types) == ["rocketmq_depth", "roquet_sent_total"]
+
+
+@pytest.mark.parametrize("end", ["\r", "\v", "\x1c", "\x85", "\u2028", "\0"])
+def test_no_character_of_a_label_ends_a_line(end: str) -> None:
+    assert escape_label(f"g{end}roquet_store_refuses_messages 0") == (
+        "g?roquet_store_refuses_messages 0"
+    )

@@ -1,10 +1,19 @@
 """The topic for which a stored message was sent."""
 
+import struct
+from typing import Final
+
 from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.access.stored_topics import topic_at_position
 from roquet.broker.broker import Broker
 from roquet.broker.handlers.messages.send import send
+
+POSITION_AT: Final = 28
+"""Offset of a record's own position in it."""
+
+OVERHEAD: Final = 88
+"""Bytes of a record in front of its body, with IPv4 addresses."""
 
 
 async def test_a_message_is_of_the_topic_that_its_sender_named(
@@ -25,3 +34,23 @@ async def test_a_message_is_of_the_topic_that_its_sender_named(
 async def test_no_message_is_of_no_topic(broker: Broker) -> None:
     assert topic_at_position(broker.log.store, 0) is None
     assert topic_at_position(broker.log.store, 12_345) is None
+
+
+async def test_bytes_of_a_body_that_look_like_a_message_are_of_no_topic(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    store, bound = broker.log.store, broker.bind(send)
+    bound(message(b"a stranger's"), peer)
+    first = store.message_at(0)
+    assert first is not None
+    # A record says where it is itself; so a sender has to know where his body will be.
+    own = struct.pack(">q", store.end_position + OVERHEAD)
+    forged = first[:POSITION_AT] + own + first[POSITION_AT + 8 :]
+    begin = store.end_position
+    bound(message(forged), peer)
+    written = store.message_at(begin)
+    assert written is not None
+    inner = begin + written.index(forged[:POSITION_AT])
+    assert inner == begin + OVERHEAD
+    assert store.message_at(inner) is not None
+    assert topic_at_position(store, inner) == ""
