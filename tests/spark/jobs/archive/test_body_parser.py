@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from roquet.model.errors import ConfigError
 from roquet.spark.jobs.archive.body_parser import ERROR_LENGTH_MAX, NO_BODY, BodyParser
 from roquet.spark.tables.body_columns import BODY_ERROR, FIELD_TYPES, BodyField, parse_fields
 
@@ -130,3 +131,17 @@ def test_a_column_without_fields_is_the_reason_alone() -> None:
     [errors] = BodyParser(()).parse(pa.array([b"{}", b"x"], pa.binary()))
     assert errors[0].as_py() is None
     assert errors[1].as_py()
+
+
+def test_a_body_of_any_depth_is_a_row_of_its_own() -> None:
+    bodies = [b'{"a":' + b"[" * depth + b"]" * depth + b"}" for depth in range(850, 1_050)]
+    rows = parsed("a string", *bodies, b'{"a": "last"}')
+    assert len(rows) == len(bodies) + 1
+    assert rows[-1] == {BODY_ERROR: None, "a": "last"}
+    assert all((row["a"] is None) == (row[BODY_ERROR] is not None) for row in rows)
+
+
+def test_names_that_partitions_or_engines_use_are_no_fields() -> None:
+    for name in ("key_bucket", "_pos", "day"):
+        with pytest.raises(ConfigError, match=name):
+            parse_fields(f"{name} int")
