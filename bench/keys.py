@@ -80,7 +80,7 @@ async def fill(side: Side, count: int) -> float:
 
 
 async def found_by(admin: AdminClient, key: str) -> int:
-    """How many messages with a key are found; 0 while the name server has not heard of the topic."""
+    """Messages found by a key; 0 while the name server has not heard of the topic."""
     try:
         return len(await lookup.by_key(admin, TOPIC, key))
     except UsageError:
