@@ -6,12 +6,14 @@ beside a broker that holds the topics and groups that the page speaks of.
 
 import asyncio
 import os
+import random
 import re
 import shlex
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -281,10 +283,12 @@ def ended(process: "subprocess.Popen[str]") -> tuple[int, str]:
 def free_ports() -> int:
     """The first of a run of ports that is probably free: four brokers take every tenth, replicas
     each thousandth."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return min(port, 62_000)
+    while True:
+        port = random.randrange(12_000, 28_000)  # below those that connections get
+        with suppress(OSError), ExitStack() as sockets:
+            for each in (port - 30, port - 1, *range(port, port + 40, 10), port + 1_000):
+                sockets.enter_context(socket.socket()).bind(("127.0.0.1", each))
+            return port
 
 
 def files_of(page: Path, directory: Path) -> None:
