@@ -375,7 +375,8 @@ class PeerConnection(asyncio.Protocol):
         served: asyncio.Future[Any]
         if isinstance(frame, FrameWhen):
             served = frame.reached
-            served.add_done_callback(partial(self._decided, frame.frame, command))
+            # Without the body, which nobody needs any more.
+            served.add_done_callback(partial(self._decided, frame.frame, command.code))
         else:
             served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
             served.add_done_callback(self._served)
@@ -396,10 +397,10 @@ class PeerConnection(asyncio.Protocol):
             self._send(frame)
 
     def _decided(
-        self, frame: Callable[[bool], Frame], command: Command, reached: "asyncio.Future[bool]"
+        self, frame: Callable[[bool], Frame], code: int, reached: "asyncio.Future[bool]"
     ) -> None:
         """Send the reply that a future has decided, or go on waiting for it."""
-        _, gate, size = self._tasks.pop(reached)
+        flag, gate, size = self._tasks.pop(reached)
         if gate is not None:
             gate.leave(self, size)
         if reached.cancelled():
@@ -409,7 +410,7 @@ class PeerConnection(asyncio.Protocol):
             if answer is not None and not self.closed:
                 self._send(answer)
         else:
-            self._serve_later(DeferredReply(answer, gate, size), command)
+            self._serve_later(DeferredReply(answer, gate, size), Command(code, flag=flag))
 
     def _served(self, task: asyncio.Future[None]) -> None:
         _, gate, size = self._tasks.pop(task)
