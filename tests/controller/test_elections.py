@@ -46,6 +46,27 @@ async def test_a_lone_master_that_is_lost_stays_the_master() -> None:
         assert (stored(server).master, stored(server).master_epoch) == (1, 1)
 
 
+def test_an_election_waits_for_members_that_may_have_more_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    @in_virtual_time
+    async def scene() -> None:
+        async with controller() as server, AsyncExitStack() as stack:
+            one, two, three = await trio(stack)
+            await three.beat(epoch=1, max_offset=4_000, logs_needed=2)
+            await two.channel.close()
+            await one.channel.close()
+            await sleep_ms(5_000)
+            assert stored(server).master == 1, "3 may lack what 1 and 2 have"
+            again = await stack.enter_async_context(broker(2))
+            await again.beat(epoch=1, max_offset=5_000, logs_needed=2)
+            await sleep_ms(1_000)
+            assert stored(server).master == 2
+
+    scene()
+    assert caplog.text.count("1 more of its set [1, 2, 3] must be alive") == 1
+
+
 class FailingStore(MemoryStore):
     is_away = False
     fault: Exception | None = None

@@ -24,6 +24,7 @@ from roquet.testing.clock import this_loop
 from roquet.testing.simulation.hosts import Hosts
 from roquet.testing.simulation.servers import SMALL_FILES
 from roquet.wire.call import Call, Reply
+from roquet.wire.calls.controller import ElectMaster
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.records.record import decode_many
 
@@ -90,6 +91,14 @@ class Group:
     async def kill_controller(self) -> None:
         self.hosts.kill(CONTROLLER)
         await self.hosts.wait_ended(CONTROLLER)
+
+    async def elect(self, number: int) -> None:
+        """Let an operator name the next master."""
+        call = ElectMaster(
+            cluster_name="c", broker_name="g", broker_id=number, designate_elect=True
+        )
+        async with await Channel.connect(CONTROLLER, 9878, clock=self.loop.clock) as channel:
+            await channel.call(call)
 
     async def start_broker(self, number: int, **settings: Any) -> BrokerServer:
         host = self.host(number)

@@ -55,6 +55,8 @@ class Elections:
         self._wanted = asyncio.Event()
         self._outdated: dict[str, int] = {}
         """Latest epoch for which it was logged that a group's state is older."""
+        self._waiting: dict[str, int] = {}
+        """Members that a group waits for before somebody is elected, as it was logged."""
         liveness.on_change = self.trigger
         leadership.on_begin = self.trigger
 
@@ -191,6 +193,7 @@ class Elections:
     def _report(self, name: str, group: ReplicaGroup, result: ElectionResult) -> None:
         """Log an election."""
         after = result.group
+        self._report_missing(name, group, result.missing)
         if result.refusal is None:
             log.warning(
                 "group %s: broker %s leads in epoch %d", name, after.master, after.master_epoch
@@ -201,12 +204,24 @@ class Elections:
             log.error("group %s has no master: no member of its set %s lives",
                       name, sorted(after.in_sync))  # fmt: skip
 
+    def _report_missing(self, name: str, group: ReplicaGroup, missing: int) -> None:
+        """Log, once as long as it is so, that an election waits for members of the set."""
+        if missing and missing != self._waiting.get(name):
+            log.error(
+                "group %s has no master: %d more of its set %s must be alive, since messages were "
+                "acknowledged before all of it had them; see 'roquet cluster elect'",
+                name, missing, sorted(group.in_sync),
+            )  # fmt: skip
+        self._waiting.pop(name, None)
+        if missing:
+            self._waiting[name] = missing
+
     def _report_loss(self, name: str, winner: int | None, group: ReplicaGroup) -> None:
         candidate = self._liveness.candidates(name).get(winner) if winner is not None else None
         end = "unknown" if candidate is None else f"{candidate.end:,}"
         log.error(
-            "group %s: broker %s was not in its set %s: acknowledged messages beyond position %s of"
-            " the log are lost", name, winner, sorted(group.in_sync), end,
+            "group %s: broker %s leads without enough of its set %s: acknowledged messages beyond "
+            "position %s of the log are lost", name, winner, sorted(group.in_sync), end,
         )  # fmt: skip
 
     def _tell(self, name: str, group: ReplicaGroup) -> None:

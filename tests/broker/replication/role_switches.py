@@ -4,12 +4,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
-from tests.conversation.failover_group import CLIENT, CONTROLLER, PORT, TOPIC, Group, R
+from tests.conversation.failover_group import CLIENT, PORT, TOPIC, Group, R
 
 from roquet.net.channel import Channel
 from roquet.net.router import Router
 from roquet.wire.call import Call
-from roquet.wire.calls.controller import ElectMaster
 from roquet.wire.records.record import Record, decode_many
 
 ASIDE_MS: Final = 7
@@ -50,8 +49,7 @@ async def silence(running: Group) -> int:
 
 async def designate(running: Group, number: int = 2) -> int:
     """Let an operator name another master; the old one becomes its replica."""
-    call = ElectMaster(cluster_name="c", broker_name="g", broker_id=number, designate_elect=True)
-    await running.hosts.run(CLIENT, ask(running, CONTROLLER, 9878, call))
+    await running.hosts.run(CLIENT, running.elect(number))
     await running.until(lambda: running.master() == number)
     return await running.settled(3)
 

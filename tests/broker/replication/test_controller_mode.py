@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tests.broker.replication.controlled_parts import ControlledParts
 
 from roquet.broker.replication.control.failover_context import FailoverSettings
@@ -57,6 +58,7 @@ def test_the_settings_are_those_of_the_broker() -> None:
         controller_heartbeat_timeout=3,
         election_priority=4,
         all_ack_in_sync_set=False,
+        in_sync_replicas=2,
         async_learner=True,
     )
     assert failover_settings(config) == FailoverSettings(
@@ -65,5 +67,7 @@ def test_the_settings_are_those_of_the_broker() -> None:
         heartbeat_timeout_ms=3,
         priority=4,
         waits_for_all=False,
+        logs_needed=2,
         is_learner=True,
     )
+    assert failover_settings(replace(config, all_ack_in_sync_set=True)).logs_needed is None

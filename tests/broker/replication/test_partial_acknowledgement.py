@@ -7,11 +7,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from tests.conversation.failover_group import Group, group
+from tests.conversation.failover_group import CONTROLLER, Group, group
 
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.codes import ResponseCode
+
+WAIT_MS = 15_000
+"""Longer than any election takes."""
 
 
 @asynccontextmanager
@@ -99,23 +102,29 @@ async def test_a_master_that_falls_silent_is_replaced_by_the_member_that_has_it(
 
 
 @in_virtual_time
-async def test_it_is_kept_when_the_master_and_the_member_without_it_are_gone() -> None:
+async def test_an_operator_elects_where_one_of_three_is_left() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
         for number in (1, 3):
             await running.kill(number)
             lose(running, number)
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None, "2 cannot know that it has everything"
+        await running.elect(2)
         await running.until(lambda: running.master() == 2)
         running.check()
 
 
 @in_virtual_time
-async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone() -> None:
+async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone_and_an_operator_goes_on() -> (
+    None
+):
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
         await kill_holders(running)
         for number in (1, 2):
             lose(running, number)
+        await running.elect(3)
         await running.until(lambda: running.master() == 3)
         assert running.stored(3) == ["everywhere.0"], "what the third had never seen is gone"
         with pytest.raises((AssertionError, IndexError)):
@@ -123,12 +132,33 @@ async def test_it_is_lost_when_exactly_the_two_that_hold_it_are_gone() -> None:
 
 
 @in_virtual_time
-async def test_it_is_lost_when_the_two_that_hold_it_are_only_away() -> None:
+async def test_it_is_kept_when_the_two_that_hold_it_are_only_away() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS
         await kill_holders(running)
-        await running.until(lambda: running.master() == 3)
-        for number in (1, 2):
-            await running.start_broker(number)
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None, "3 alone is not elected, although it is in the set"
+        await running.start_broker(2)
+        await running.until(lambda: running.master() == 2)
+        await running.start_broker(1)
         await running.settled(3)
-        assert "between" not in running.stored(3), "it is cut off where it was"
+        assert "between" in running.stored(2)
+        running.check()
+
+
+@in_virtual_time
+async def test_it_is_kept_when_the_controller_has_forgotten_who_is_alive() -> None:
+    async with two_of_three() as running:
+        assert await send_without(running, 3) == ResponseCode.SUCCESS
+        await running.kill(3)
+        await running.kill_controller()
+        for number in (1, 2):
+            running.part(number, CONTROLLER)
+        await running.start_controller()
+        await running.start_broker(3)
+        await running.loop.clock.sleep(WAIT_MS)
+        assert running.master() is None, "only 3 has told the new controller that it is alive"
+        running.network.heal()
+        await running.settled(3)
+        assert running.master() in (1, 2)
+        running.check()

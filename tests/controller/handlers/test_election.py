@@ -89,6 +89,6 @@ def test_a_broker_outside_the_set_is_elected_if_that_request_accepts_losses(
 
     scene()
     assert (
-        "group bc: broker 3 was not in its set [1, 2]: acknowledged messages beyond position 4,000"
-        " of the log are lost"
+        "group bc: broker 3 leads without enough of its set [1, 2]: acknowledged messages beyond"
+        " position 4,000 of the log are lost"
     ) in caplog.text

@@ -101,6 +101,43 @@ def test_nobody_outside_the_set_is_elected_unless_asked_for() -> None:
     assert (named.group.master, named.is_unclean) == (2, True)
 
 
+QUICK = replace(SAME, logs_needed=2)
+"""A member of a group whose master waits for one other log."""
+
+
+def test_a_member_that_may_lack_acknowledged_messages_is_not_elected() -> None:
+    alone = asked(TRIO, {3: QUICK})
+    assert (alone.group, refused(alone), alone.missing) == (
+        TRIO, RefusalCode.ELECT_MASTER_FAILED, 1
+    )  # fmt: skip
+    assert alone.retry_ms == 100, "the others may come at any moment"
+    assert alone.refusal is not None
+    assert "1 more of the set [1, 2, 3] must be alive" in alone.refusal.remark
+    both = asked(TRIO, {2: replace(QUICK, end=901), 3: QUICK})
+    assert (both.group.master, both.missing, both.is_unclean) == (2, 0, False)
+
+
+@pytest.mark.parametrize(
+    ("size", "needed", "alive"), [(3, 2, 2), (3, 3, 1), (3, 1, 1), (2, 2, 1), (2, 1, 1)]
+)
+def test_members_that_surely_include_one_with_each_message_elect(
+    size: int, needed: int, alive: int
+) -> None:
+    ids = range(1, size + 1)
+    group = led(group_of(*ids), 1, 4, *ids)
+    live = {one: replace(SAME, logs_needed=needed) for one in [*ids][-alive:]}
+    assert asked(group, live).refusal is None
+    live.pop(size)
+    if live:
+        assert asked(group, live).missing == 1, "one member fewer may lack some"
+
+
+def test_an_operator_elects_where_too_few_members_are_left() -> None:
+    for request in ({"unclean": True}, {"asker": 3, "designated": True}):
+        result = asked(TRIO, {3: QUICK}, **request)
+        assert (result.group.master, result.is_unclean) == (3, True)
+
+
 def test_an_unclean_election_prefers_the_set() -> None:
     result = asked(led(TRIO, 1, 4, 1, 2), {2: SAME, 3: replace(SAME, end=999)}, unclean=True)
     assert (result.group.master, result.is_unclean) == (2, False)

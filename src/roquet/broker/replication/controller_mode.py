@@ -175,5 +175,6 @@ def failover_settings(config: BrokerConfig) -> FailoverSettings:
         heartbeat_timeout_ms=config.controller_heartbeat_timeout,
         priority=config.election_priority,
         waits_for_all=config.all_ack_in_sync_set,
+        logs_needed=None if config.all_ack_in_sync_set else needed_of(config),
         is_learner=config.async_learner,
     )

@@ -58,6 +58,7 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
             priority=PRIORITY_DEFAULT if priority is None else priority,
             heard_ms=now_ms,
             is_learner=bool(call.is_learner),
+            logs_needed=call.logs_needed,
         ),
         releases_lease=bool(call.releases_lease),
     )

@@ -41,6 +41,9 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """Time of the heartbeat on the clock of the lease; None counts as late enough."""
     is_learner: bool = False
     """Whether it only learns (asyncLearner): outside the set only an operator elects it by name."""
+    logs_needed: int | None = None
+    """Number of logs in which a message is before a master acknowledges it, by this broker's
+    settings; None: in those of the whole set, or, as by Apache's brokers, not said."""
 
 
 class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,8 +58,8 @@ class ElectionRequest(msgspec.Struct, frozen=True, kw_only=True):
     its disk: it stays only if no other member has more, and its lease has to be released before.
     Apache's controller lets it go on."""
     unclean: bool = False
-    """Elect somebody outside the set rather than nobody, although acknowledged messages are lost
-    (enableElectUncleanMaster)."""
+    """Elect somebody outside the set, or one of too few members, rather than nobody, although
+    acknowledged messages are lost (enableElectUncleanMaster)."""
 
 
 class ElectionFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +81,10 @@ class ElectionResult(msgspec.Struct, frozen=True, kw_only=True):
     refusal: Refusal | None = None
     """Why nobody new was elected; MASTER_STILL_EXIST answers with the group's master."""
     is_unclean: bool = False
-    """The winner was outside the set: it may lack messages that were acknowledged."""
+    """The winner was outside the set, or compared with too few: it may lack messages that were
+    acknowledged."""
+    missing: int = 0
+    """Further members of the set that have to be alive before one of them is elected."""
     retry_ms: int | None = None
     """Time on the clock of the lease from which the election may succeed; None: not by waiting."""
 
@@ -92,7 +98,8 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
 
     Where acknowledgements do not wait for the whole set, members are compared by heartbeats that
     came after the end of the lease: an earlier one may be from before the last message that was
-    acknowledged.
+    acknowledged. And so many are compared that one of them has every acknowledged message; Apache's
+    controller elects whichever member is alive.
     """
     if facts.epoch_known > group.master_epoch:
         return _outdated(group, facts.epoch_known)
@@ -107,9 +114,9 @@ def elect(group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts) -
     if winner == group.master and not _has_restarted(group, request):
         remark = f"The old master {winner} is still alive"
         return ElectionResult(group=group, refusal=Refusal(RefusalCode.MASTER_STILL_EXIST, remark))
-    is_certain = request.designated or _are_comparable(group, facts)
-    if not is_certain or not may_replace_master(group, facts.lease, winner, facts.now_ms):
-        return _too_early(group, facts.lease)
+    if (premature := _premature(group, request, facts, winner)) is not None:
+        return premature
+    is_unclean = is_unclean or _missing(group, facts) > 0
     return ElectionResult(group=_led_by(group, winner), is_unclean=is_unclean)
 
 
@@ -139,6 +146,18 @@ def _too_early(group: ReplicaGroup, lease: MasterLease | None) -> ElectionResult
     )
 
 
+def _premature(
+    group: ReplicaGroup, request: ElectionRequest, facts: ElectionFacts, winner: int
+) -> ElectionResult | None:
+    """The result as long as a winner may not lead yet; None: now it may."""
+    is_certain = request.designated or _are_comparable(group, facts)
+    if not is_certain or not may_replace_master(group, facts.lease, winner, facts.now_ms):
+        return _too_early(group, facts.lease)
+    if request.designated or request.unclean or not (missing := _missing(group, facts)):
+        return None
+    return _too_few(group, facts.now_ms, missing)
+
+
 def _are_comparable(group: ReplicaGroup, facts: ElectionFacts) -> bool:
     """Whether heartbeats say which member has the most of what was acknowledged."""
     lease = facts.lease
@@ -146,6 +165,31 @@ def _are_comparable(group: ReplicaGroup, facts: ElectionFacts) -> bool:
         return True
     members = [facts.live[one] for one in group.in_sync if one in facts.live]
     return all(one.heard_ms is None or one.heard_ms >= lease.until_ms for one in members)
+
+
+def _missing(group: ReplicaGroup, facts: ElectionFacts) -> int:
+    """How many more members have to be alive, so that one has each acknowledged message.
+
+    Of n members, any n - k + 1 include one of those k that have it. Where one log is enough nothing
+    is promised.
+    """
+    members = [facts.live[one] for one in group.in_sync if one in facts.live]
+    needed = min((one.logs_needed for one in members if one.logs_needed is not None), default=1)
+    return max(len(group.in_sync) - needed + 1 - len(members), 0) if needed > 1 else 0
+
+
+def _too_few(group: ReplicaGroup, now_ms: int, missing: int) -> ElectionResult:
+    remark = (
+        f"Failed to elect a new master: {missing} more of the set {sorted(group.in_sync)} must be"
+        " alive, since messages were acknowledged before all of it had them; or an operator elects"
+        " a broker by name"
+    )
+    return ElectionResult(
+        group=group,
+        refusal=Refusal(RefusalCode.ELECT_MASTER_FAILED, remark),
+        missing=missing,
+        retry_ms=now_ms,
+    )
 
 
 def _first_election(

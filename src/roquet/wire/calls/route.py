@@ -92,6 +92,9 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     is granted a lease again."""
     is_learner: bool | None = None
     """Whether the sender only learns: it is not elected unless an operator names it."""
+    logs_needed: Int | None = None
+    """Number of logs that have to hold a message before the sender, if it leads, acknowledges it;
+    None: those of the whole set."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):

@@ -68,6 +68,8 @@ class FailoverSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Lower is elected first among equals (brokerElectionPriority)."""
     waits_for_all: bool
     """Whether acknowledgements wait for the whole set (allAckInSyncStateSet)."""
+    logs_needed: int | None = None
+    """Number of logs that have to hold a message, where not the whole set has to."""
     is_learner: bool = False
     """Whether this broker never asks to be elected (asyncLearner)."""
     lease: LeaseTerms = LeaseTerms()

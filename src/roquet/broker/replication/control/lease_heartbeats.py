@@ -106,6 +106,7 @@ class LeaseHeartbeats:
             waits_for_all=settings.waits_for_all if epoch is not None else None,
             releases_lease=releases or None,
             is_learner=settings.is_learner or None,
+            logs_needed=settings.logs_needed,
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:
