@@ -20,6 +20,9 @@ CI_ROLLING_ROUNDS ?= 1
 KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
 KILL_SPARK_MESSAGES ?= 400000
+KILL_SPARK_KINDS ?= parquet delta iceberg materialize sink
+# The two others are killed in the S3 server.
+CI_KILL_SPARK_KINDS ?= parquet iceberg sink
 CI_KILL_SPARK_ROUNDS ?= 1
 CI_KILL_SPARK_MESSAGES ?= 60000
 PYTEST_ARGS ?=
@@ -34,9 +37,9 @@ PYTHONS ?=
 SOAK_MINUTES ?= 60
 PROFILE_ARGS ?=
 # Each runs whether or not the one before it failed, and the report is made of what they have measured.
-BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py replication.py \
-	filters.py filter_scan.py timers.py "timers.py --level --waiting 1000 --out build/bench-timers-level.json" store.py spark.py sink.py \
-	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale"
+BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py metrics_cost.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py replication.py \
+	filters.py filter_scan.py timers.py "timers.py --level --waiting 1000 --out build/bench-timers-level.json" store.py spark.py lake.py sink.py \
+	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale" dashboard.py
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo failover test test-slow test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
@@ -66,8 +69,9 @@ test: install ## every test, shared by as many processes as there are cores
 test-spark: install ## restarts, rates, options, tables and the sink, each on a Spark of its own
 	$(BIN)/python -m pytest -m spark_suite --timeout 600 tests/cli/demo tests/lab tests/spark tests/spark_suite $(PYTEST_ARGS)
 
-test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, clusters of processes
-	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/testing tests/tools $(PYTEST_ARGS)
+test-slow: install ## planted defects that simulations find, benchmarks with their smallest inputs, examples, clusters of processes
+	$(BIN)/python -m pytest -m slow -n auto --maxprocesses 8 --dist load tests/bench tests/cli tests/dashboard tests/testing tests/tools \
+	  tests/conversation/test_examples.py tests/client/reading/test_graceful_stop.py $(PYTEST_ARGS)
 
 test-docs: install ## the commands of every page, typed in an environment that has what the page says to install; wheels
 	$(BIN)/python -m pytest -m docs -n 2 --dist load tests/docs tests/tools/test_wheels.py $(PYTEST_ARGS)
@@ -115,11 +119,12 @@ rolling: install ## every process of a replicated cluster stopped and started un
 attack: install ## failing disks, poison messages, worst bodies, hostile text, damaged files, odd clocks (ATTACK=short|full)
 	ATTACK=$(ATTACK) $(BIN)/python -m pytest -m attack --timeout 1800 -n 2 --dist loadfile tests/attack $(ATTACK_ARGS)
 
-kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind, one of them in an S3 server, and a sink (KILL_SPARK_ROUNDS)
-	for kind in parquet delta iceberg sink; do \
+kill-spark: install ## kill -9 of driver, Java, worker and broker under archives of each kind, tables of latest states, some of them in an S3 server, and a sink (KILL_SPARK_ROUNDS)
+	for kind in $(KILL_SPARK_KINDS); do \
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
-	$(BIN)/python bench/kill_spark.py --kind delta --store s3 --rounds 1 --messages $(KILL_SPARK_MESSAGES)
+	for kind in delta materialize; do \
+		$(BIN)/python bench/kill_spark.py --kind $$kind --store s3 --rounds 1 --messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
@@ -147,7 +152,7 @@ ci: check test test-slow test-docs demo-slice demo-without-java ## what has to p
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) test-spark
-	$(MAKE) kill-spark KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
+	$(MAKE) kill-spark KILL_SPARK_KINDS='$(CI_KILL_SPARK_KINDS)' KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
 	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
 	$(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS)' || $(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS) --last-failed -n 0'
 

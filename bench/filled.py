@@ -5,7 +5,7 @@ import contextlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,12 +26,17 @@ class Filled:
 
 
 @contextlib.contextmanager
-def filled(folder: Path, topic: str, messages: int, size: int, queues: int = 8) -> Iterator[Filled]:
-    """Messages of one size in the queues of a topic, until the block ends."""
+def filled(
+    folder: Path, topic: str, messages: int, size: int, queues: int = 8, more: Sequence[str] = ()
+) -> Iterator[Filled]:
+    """Messages of one size in the queues of a topic, until the block ends.
+
+    `more` are further arguments of `fill.py`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     data, log = folder / "data", folder / "dev.log"
     fill = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
-    fill += ["--size", str(size), "--topic", topic, "--queues", str(queues)]
+    fill += ["--size", str(size), "--topic", topic, "--queues", str(queues), *more]
     subprocess.run(fill, check=True)
     ports = genuine.free_port(), genuine.free_port()
     command = [sys.executable, "-m", "roquet", "dev", "--data", str(data)]

@@ -9,7 +9,7 @@ import sys
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,15 +26,31 @@ WAITS_S = (0.0, 3.0)
 COLUMNS = ["broker", "queue_id", "queue_offset", "message_id"]
 
 
+KEYS = 40_000
+"""Keys of the messages, in turn. A multiple of the queues, so each key is always in one queue."""
+
+
 def fill(data: Path, messages: int) -> None:
     """A topic full of messages, in the directory of a broker that does not run yet."""
     command = [sys.executable, str(HERE / "fill.py"), str(data), "--messages", str(messages)]
     command += ["--size", "200", "--topic", TOPIC, "--queues", str(QUEUES)]
+    command += ["--keys", str(KEYS), "--tombstones"]
     subprocess.run(command, check=True)
+
+
+Place = tuple[str, int, int, str]
+
+
+def place_of(number: int) -> Place:
+    """Broker, queue, offset and id of a message of the topic."""
+    return "broker-a", number % QUEUES, number // QUEUES, f"7F0000010001000000000000{number:08X}"
 
 
 class Archive:
     """One round: the topic into a new table."""
+
+    job: ClassVar = "archive"
+    columns: ClassVar = COLUMNS
 
     def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
         self._stage, self._kind, self.messages = stage, kind, messages
@@ -44,12 +60,16 @@ class Archive:
         stage.create(TOPIC, QUEUES)
 
     def start(self) -> Child:
-        command = [sys.executable, "-m", "roquet", "spark", "archive", TOPIC, self.target]
-        command += ["--kind", self._kind, "--namesrv", self._stage.namesrv, "--compact", "--json"]
+        command = [sys.executable, "-m", "roquet", "spark", self.job, TOPIC, self.target]
+        command += [*self.options(), "--namesrv", self._stage.namesrv, "--json"]
         command += ["--option", f"maxOffsetsPerTrigger={self.messages // BATCHES}"]
         command += ["--master", "local[2,4]"]
         self._began = time.time()
         return Child(command, self._stage.folder / "driver.log")
+
+    def options(self) -> list[str]:
+        """The options of the job alone."""
+        return ["--kind", self._kind, "--compact"]
 
     def moment(self, driver: Child, deadline: float) -> float | None:
         """Behind the moment in which a run of ours has begun to write."""
@@ -64,7 +84,7 @@ class Archive:
     def judge(self) -> str:
         """Each message once, at its place; no file that no commit names."""
         root = self._table
-        rows, named = READERS[self._kind](root)
+        rows, named = READERS[self._kind](root, self.columns)
         self.compare(rows)
         there = {path.name for path in root.rglob("*.parquet")}
         if orphans := there - named:
@@ -76,14 +96,15 @@ class Archive:
         counted = f"{rows.num_rows:,} rows of {self.messages:,} messages"
         return f"{counted}, each once; {len(there)} files, 0 orphans"
 
+    def wanted(self) -> set[Place]:
+        """Broker, queue, offset and id of the messages that the table has to have."""
+        return {place_of(number) for number in range(self.messages)}
+
     def compare(self, rows: pa.Table) -> None:
         """AssertionError unless each message is there once, at its place."""
         places = Counter(zip(*(rows[name].to_pylist() for name in COLUMNS), strict=True))
         doubled = sum(count - 1 for count in places.values())
-        wanted = {
-            ("broker-a", at % QUEUES, at // QUEUES, f"7F0000010001000000000000{at:08X}")
-            for at in range(self.messages)
-        }
+        wanted = self.wanted()
         missing, foreign = len(wanted - places.keys()), len(places.keys() - wanted)
         if doubled or missing or foreign:
             raise AssertionError(f"{doubled} doubled, {missing} missing, {foreign} foreign rows")
@@ -92,14 +113,14 @@ class Archive:
 # -- what a table holds ----------------------------------------------------------------------
 
 
-def parquet(root: Path) -> tuple[pa.Table, set[str]]:
+def parquet(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
     """The rows, and the files that are shown."""
     paths = sorted(root.glob("day=*/*.parquet"))
-    tables = [pq.read_table(path, columns=COLUMNS, partitioning=None) for path in paths]
+    tables = [pq.read_table(path, columns=columns, partitioning=None) for path in paths]
     return pa.concat_tables(tables), {path.name for path in paths}
 
 
-def delta(root: Path) -> tuple[pa.Table, set[str]]:
+def delta(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
     """The rows, and the files that any version names."""
     from deltalake import DeltaTable
 
@@ -109,19 +130,19 @@ def delta(root: Path) -> tuple[pa.Table, set[str]]:
             action: dict[str, Any] = json.loads(line)
             if "add" in action:
                 named.add(Path(action["add"]["path"]).name)
-    table = DeltaTable(str(root)).to_pyarrow_table(columns=COLUMNS)
+    table = DeltaTable(str(root)).to_pyarrow_table(columns=columns)
     return table, named
 
 
-def iceberg(root: Path) -> tuple[pa.Table, set[str]]:
+def iceberg(root: Path, columns: list[str]) -> tuple[pa.Table, set[str]]:
     """The rows, and the files that any snapshot names."""
     from pyiceberg.catalog.sql import SqlCatalog
 
     with SqlCatalog("roquet", uri=f"sqlite:///{root}/catalog.db") as catalog:
         table = catalog.load_table(f"roquet.{TOPIC}")
         named = table.inspect.all_files()["file_path"].to_pylist()
-        rows = table.scan(selected_fields=tuple(COLUMNS)).to_arrow()
+        rows = table.scan(selected_fields=tuple(columns)).to_arrow()
         return rows, {Path(path).name for path in named}
 
 
-READERS = {"parquet": parquet, "delta": delta, "iceberg": iceberg}
+READERS = {"parquet": parquet, "delta": delta, "iceberg": iceberg, "materialize": delta}

@@ -50,7 +50,7 @@ LOAD_SECONDS = (0.5, 1.5)
 HEAL_SECONDS_MAX = 60
 ACKNOWLEDGED_AFTER = 200
 """Messages of Python before what was killed starts again, and before a round ends."""
-NO_ETCD = "no etcd on PATH (tools/install_etcd.sh installs it): one controller, its state in a file"
+NO_ETCD = "no etcd on PATH (tools/install_servers.sh has it): one controller, its state in a file"
 
 
 class Plan(NamedTuple):

@@ -3,12 +3,13 @@
     python bench/kill_spark.py --kind delta --rounds 3
     python bench/kill_spark.py --kind sink --rounds 8
     python bench/kill_spark.py --kind delta --store s3 --rounds 1
+    python bench/kill_spark.py --kind materialize --rounds 3
 
-A round is an archive of a full topic into a new table, or a stream of rows into a new topic by the
-transactional sink. At random moments a victim is killed, what died is started again, until a run
-comes to its end. Then every message must be there once, and nothing may lie about that nobody
-names: no file, no commit record, no half message. With `--store s3` the table lies in an S3 server,
-which is a victim, too: it is stopped for some seconds.
+A round is an archive of a full topic into a new table, a table of its latest states, or a stream
+of rows into a new topic by the transactional sink. At random moments a victim is killed, what died
+is started again, until a run comes to its end. Then every message must be there once,
+and nothing may lie about that nobody names: no file, no commit record, no half message. With
+`--store s3` the table lies in an S3 server, which is a victim, too: it is stopped for seconds.
 """
 
 import argparse
@@ -24,12 +25,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kill_archive import READERS, Archive, fill
+from kill_materialize import MATERIALIZE, LatestStates, ObjectLatestStates
 from kill_sink import SETTINGS, Sink
 from kill_stage import ENDING, VICTIMS, Child, Stage, Work, strike
 from kill_store import STORE, ObjectArchive, ObjectServer
 
 SINK = "sink"
 KINDS = (*READERS, SINK)
+STORE_KINDS = {"delta", MATERIALIZE}
+"""Kinds of tables that rounds write to an S3 server."""
+
 REASON = re.compile(r"roquet: |[\w.]*(Error|Exception)\b")
 """How the line begins that says why a run ended."""
 
@@ -54,9 +59,12 @@ class Scene(NamedTuple):
         """The work of one round."""
         if kind == SINK:
             return Sink(self.stage, number, self.args.rows)
+        is_latest = kind == MATERIALIZE
         if self.server is not None:
-            return ObjectArchive(self.stage, self.server, kind, number, self.args.messages)
-        return Archive(self.stage, kind, number, self.args.messages)
+            stored = ObjectLatestStates if is_latest else ObjectArchive
+            return stored(self.stage, self.server, kind, number, self.args.messages)
+        local = LatestStates if is_latest else Archive
+        return local(self.stage, kind, number, self.args.messages)
 
     def strike(self, driver: Child, victim: str) -> bool:
         """Kill -9, or stop the store; False when there is nobody of that kind at the moment."""
@@ -143,8 +151,8 @@ def main() -> None:
     seed = args.seed if args.seed is not None else random.randrange(1 << 32)
     random.seed(seed)
     kinds = KINDS if args.kind == "all" else (args.kind,)
-    if args.store == "s3" and kinds != ("delta",):
-        parser.error("--store s3 needs --kind delta")
+    if args.store == "s3" and not {*kinds} <= STORE_KINDS:
+        parser.error(f"--store s3 needs --kind {' or '.join(sorted(STORE_KINDS))}")
     print(f"kill -9 of Spark jobs, {args.rounds} rounds of {', '.join(kinds)}, seed {seed}")
     with staged(0 if kinds == (SINK,) else args.messages, args) as scene:
         for kind in kinds:

@@ -11,11 +11,14 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from kill_archive import COLUMNS, TOPIC, Archive
+from kill_archive import TOPIC, Archive
 from kill_stage import Child, Stage, genuine
+
+if TYPE_CHECKING:
+    from roquet.spark.tables.table import ArchiveTable
 
 STORE = "store"
 """The victim that is stopped and goes on."""
@@ -33,6 +36,8 @@ CREDENTIALS = {
 class ObjectServer:
     """An S3 server with a bucket; the environment of this process and its children names it."""
 
+    READY = "Running on"
+
     def __init__(self, folder: Path) -> None:
         port = genuine.free_port()
         self.url = f"http://127.0.0.1:{port}"
@@ -44,10 +49,16 @@ class ObjectServer:
             "AWS_ALLOW_HTTP": "true",
             "AWS_REGION": "us-east-1",
         }
-        command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-        self._server = Child(command, folder / "store.log", "Running on")
+        self._server = Child(self._command(port, folder), folder / "store.log", self.READY)
         self.files = self._file_system()
         self.files.create_dir(BUCKET)
+
+    def _command(self, port: int, folder: Path) -> list[str]:  # noqa: ARG002
+        return [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+
+    @property
+    def pid(self) -> int:
+        return self._server.pid
 
     def _file_system(self) -> Any:
         import pyarrow.fs as pafs
@@ -111,7 +122,7 @@ class ObjectArchive(Archive):
         from deltalake import DeltaTable
 
         log = DeltaTable(self.target)
-        rows = pa.table(log.to_pyarrow_table(columns=COLUMNS))
+        rows = pa.table(log.to_pyarrow_table(columns=self.columns))
         self.compare(rows)
         left = self._files() - self._named()
         removed = self._clean()
@@ -136,13 +147,18 @@ class ObjectArchive(Archive):
     def _clean(self) -> int:
         """Remove orphans as if the grace period were over; returns how many."""
         from roquet.spark.tables import object_staging
-        from roquet.spark.tables.open_table import open_table
-        from roquet.spark.tables.table import ArchiveIdentity
 
         periods = object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX
-        with open_table("delta", self.target, ArchiveIdentity(topic=TOPIC, columns=())) as table:
+        with self.opened() as table:
             try:
                 object_staging.ORPHAN_MS = object_staging.MARK_MS_MAX = -60_000
                 return table.clean()
             finally:
                 object_staging.ORPHAN_MS, object_staging.MARK_MS_MAX = periods
+
+    def opened(self) -> "ArchiveTable":
+        """The table as its job opens it."""
+        from roquet.spark.tables.open_table import open_table
+        from roquet.spark.tables.table import ArchiveIdentity
+
+        return open_table("delta", self.target, ArchiveIdentity(topic=TOPIC, columns=()))

@@ -50,10 +50,18 @@ def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Several processes share the tests, a file each; all that ask for Spark are one process's."""
+    """Several processes share the tests, a file each; all that ask for Spark are one process's.
+
+    Those come first: they take a minute, at whose end other processes would have nothing to do.
+    """
     for item in items:
-        asks = "spark" in getattr(item, "fixturenames", ())
-        item.add_marker(pytest.mark.xdist_group("spark" if asks else item.nodeid.split("::")[0]))
+        group = "spark" if _asks_for_spark(item) else item.nodeid.split("::")[0]
+        item.add_marker(pytest.mark.xdist_group(group))
+    items.sort(key=_asks_for_spark, reverse=True)
+
+
+def _asks_for_spark(item: pytest.Item) -> bool:
+    return "spark" in getattr(item, "fixturenames", ())
 
 
 def pytest_collection() -> None:

@@ -136,8 +136,16 @@ def names_used(node: ast.AST) -> list[str]:
     return []
 
 
+MAY_BE_PRIVATE = re.compile(
+    r"""(?<!\bself)(?<!\bcls)\._(?!_) | ["']_(?!_) | \bimport\b[^=]*?\b_(?!_)""", re.VERBOSE
+)
+"""Found in each text that uses a private name, and in few others: those need no syntax tree."""
+
+
 def private_names(source: str) -> list[str]:
     """Private names of other objects that a source text uses; those like `__init__` are not."""
+    if MAY_BE_PRIVATE.search(source) is None:
+        return []
     used = [name for node in ast.walk(ast.parse(source)) for name in names_used(node)]
     return [name for name in used if re.match("_(?!_)", name) and name not in PUBLIC_UNDERSCORES]
 

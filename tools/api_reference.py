@@ -352,9 +352,9 @@ def spark_options() -> str:
     shown += "\n## Reads and streams\n" + table(
         head, option_rows("spark/options.py", "SourceOptions")
     )
-    return (
-        shown + "\n## Writes\n" + table(head, option_rows("spark/sink/options.py", "SinkOptions"))
-    )
+    shown += "\n## Writes\n" + table(head, option_rows("spark/sink/options.py", "SinkOptions"))
+    access = option_rows("spark/access_options.py", "AccessOptions")
+    return shown + "\n## Signatures and TLS, of reads and writes\n" + table(head, access)
 
 
 def errors() -> str:

@@ -119,3 +119,5 @@ async def test_producers_leave_a_master_that_is_drained(open_cluster: OpenCluste
         permissions = {queue.broker_name: queue.perm for queue in route.queue_datas}
         assert permissions["broker-a"] & 2 == 0
         assert permissions["broker-b"] & 2
+        assert (await retire.take_back(it.admin, "broker-a")).name == "broker-a"
+        assert (await brokers.settings(it.admin, "broker-a"))["brokerPermission"] == "6"

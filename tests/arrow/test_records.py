@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roquet.arrow.records import COLUMNS, SCHEMA, RecordColumns
@@ -107,6 +107,26 @@ def test_genuine_records_of_every_shape_in_one_block() -> None:
 @given(st.lists(packed(), max_size=6))
 def test_any_records_become_the_rows_that_the_loop_makes(records: list[bytes]) -> None:
     assert_equals_wire(b"".join(records))
+
+
+@settings(max_examples=25)
+@given(st.lists(packed(), max_size=6))
+def test_a_property_is_the_same_with_and_without_the_others(records: list[bytes]) -> None:
+    block = b"".join(records)
+    together = RecordColumns.of(block).batch(["properties", "key", "tag"])
+    for name in ("key", "tag"):
+        alone = RecordColumns.of(block).batch([name])
+        assert alone.column(name).equals(together.column(name))
+
+
+def test_properties_are_not_parsed_for_one_that_no_record_has() -> None:
+    text = encode_properties({"UNIQ_KEY": "1", "a": "KEYS"})
+    host = bytes(8)
+    block = record.pack(0, 0, 0, 0, 0, 0, host, 0, host, 0, 0, b"", b"orders", text)
+    records = RecordColumns.of(block)
+    assert records.batch(["key"]).to_pylist() == [{"key": None}]
+    assert "properties" not in vars(records)
+    assert records.property("a").to_pylist() == ["KEYS"]
 
 
 def test_an_empty_block_is_an_empty_batch() -> None:

@@ -23,6 +23,7 @@ SMALL = {
     "balance": "--queues 40 --members 20 --repeats 1 --out DIRECTORY/balance.json",
     "codec": "--repeats 1",
     "connections": "half --connections 20 --sends 10",
+    "dashboard": "--topics 20 --groups 10 --brokers 2 --repeats 1 --out DIRECTORY/dashboard.json",
     "fill": "DIRECTORY --messages 20",
     "filter_scan": "--messages 100 --rounds 1 --directory DIRECTORY"
     " --out DIRECTORY/filter_scan.json",
@@ -32,6 +33,7 @@ SMALL = {
     " --out DIRECTORY/growth.json",
     "keys": "--ours-only --messages 200 --queries 20 --passes 1 --out DIRECTORY/keys.json",
     "lone": "--ours-only --rounds 1 --seconds 0.1 --warm 0 --out DIRECTORY/lone.json",
+    "metrics_cost": "--rounds 1 --seconds 0.1 --out DIRECTORY/metrics-cost.json",
     "net": "--requests 100 --repeats 1",
     "pop": "--ours-only --messages 500 --processes 1 --out DIRECTORY/pop.json",
     "produce": "--only many --scale 0.001 --rounds 1 --out DIRECTORY/produce.json",

@@ -21,7 +21,7 @@ from roquet.model.errors import (
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.channel import Channel, Security
-from roquet.net.tls import ServerTls, Tls
+from roquet.net.tls import ServerTls, Tls, TlsMode
 from roquet.rules import routing
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.filesystem.files import RealFiles
@@ -193,7 +193,9 @@ async def test_several_brokers_live_in_one_process(peer: FakePeer, message: Make
 async def test_a_broker_with_tls_registers_and_serves_by_it() -> None:
     files = Path(__file__).parents[1] / "certificates"
     pair = {"cert": files / "server.pem", "key": files / "server.key"}
-    names = NameServerConfig(host="127.0.0.1", port=0, tls=ServerTls(**pair))
+    names = NameServerConfig(
+        host="127.0.0.1", port=0, tls=ServerTls(cert=pair["cert"], key=pair["key"])
+    )
     async with NameServer(names) as server:
         config = config_of(
             name_servers=(server.address,), advertise="127.0.0.1",
@@ -290,6 +292,23 @@ async def test_the_log_is_streamed_by_tls_where_clients_need_it() -> None:
                     await asyncio.sleep(0.05)
             assert stranger.broker.replication.stream_client.facts.read_ms == 0
             assert replica.broker.log.store.end_position > 0
+
+
+async def test_a_permissive_master_streams_to_plain_replicas_as_well() -> None:
+    settings: dict[str, Any] = {
+        "tls_cert": CERTIFICATES / "server.pem", "tls_key": CERTIFICATES / "server.key",
+        "tls_mode": TlsMode.PERMISSIVE,
+    }  # fmt: skip
+    async with BrokerServer(config_of(**settings)) as master:
+        plain = config_of(**REPLICA, ha_master=master.stream_address)
+        secured = config_of(
+            **REPLICA, ha_master=master.stream_address, tls_ca=CERTIFICATES / "ca.pem"
+        )
+        async with BrokerServer(plain) as one, BrokerServer(secured) as two, asyncio.timeout(10):
+            for replica in (one, two):
+                while not replica.broker.replication.stream_client.facts.read_ms:
+                    master.broker.log.ingest.append(SENT, 0, FakePeer())
+                    await asyncio.sleep(0.05)
 
 
 async def test_a_port_that_replicas_need_is_taken_or_the_broker_does_not_start(

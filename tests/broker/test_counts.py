@@ -1,11 +1,11 @@
-from roquet.broker.counts import DELAY, NORMAL, SINGLES_MAX, BrokerCounts, StoredMessages
+from roquet.broker.counts import DELAY, NORMAL, SIZES_MAX, BrokerCounts, StoredMessages
 from roquet.metrics.counts import SERIES_MAX
 
 
 def test_a_batch_counts_all_messages_and_once_its_average_size() -> None:
     stored = StoredMessages()
     stored.add_batch(4, 8_000)
-    stored.singles.append(500)
+    stored.add_new_size(500)
     assert (stored.count, stored.size) == (5, 8_500)
     assert stored.sizes.counts[:2] == [1, 1]
     assert (stored.count, stored.size) == (5, 8_500)
@@ -14,11 +14,14 @@ def test_a_batch_counts_all_messages_and_once_its_average_size() -> None:
 def test_many_messages_are_counted_before_their_sizes_fill_the_memory() -> None:
     counts = BrokerCounts()
     counts.counts_stored = True
-    for _ in range(1_000):
-        counts.note_stored("orders", NORMAL, 10)
+    sizes = [*range(1, SIZES_MAX + 10), 10, 10]
+    for size in sizes:
+        counts.note_stored("orders", NORMAL, size)
     ((_, stored),) = counts.stored.items()
-    assert len(stored.singles) < SINGLES_MAX
-    assert (stored.count, stored.size, stored.sizes.count) == (1_000, 10_000, 1_000)
+    assert len(stored.by_size) < SIZES_MAX
+    assert (stored.count, stored.size) == (len(sizes), sum(sizes))
+    assert (stored.sizes.count, stored.sizes.sum) == (len(sizes), sum(sizes))
+    assert (stored.count, stored.size) == (len(sizes), sum(sizes))
 
 
 def test_messages_of_retry_and_dead_letter_topics_do_not_count() -> None:

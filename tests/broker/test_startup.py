@@ -15,6 +15,7 @@ from roquet.broker.startup import hand_over, take_over
 from roquet.model import names
 from roquet.model.errors import CallRefused, StoreError
 from roquet.net.channel import Channel
+from roquet.net.log_levels import apply_log_levels
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.store import Draft
 from roquet.testing.clock import in_virtual_time, this_loop
@@ -274,3 +275,16 @@ async def test_a_fenced_master_stores_nothing(message: MakeSend, peer: FakePeer)
         await asyncio.sleep(1)
         server.broker.log.ingest.append(message(), 0, peer)
         assert server.broker.log.store.bounds("orders", 0) == (0, 1)
+
+
+async def test_log_levels_follow_the_settings_while_the_broker_runs(tmp_path: Path) -> None:
+    net = logging.getLogger("roquet.net")
+    try:
+        async with BrokerServer(config_of(tmp_path, log_levels="roquet.net:ERROR")) as server:
+            assert net.level == logging.ERROR
+            server.broker.control.settings.change({"log_levels": "roquet.net:DEBUG"}, 1)
+            assert net.level == logging.DEBUG
+            server.broker.control.settings.change({"log_levels": ""}, 2)
+            assert net.level == logging.NOTSET
+    finally:
+        apply_log_levels("")

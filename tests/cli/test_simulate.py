@@ -32,9 +32,10 @@ def test_only_replicated_groups_have_a_number_of_faults() -> None:
 
 
 def test_a_trace_shows_every_line_and_repeats() -> None:
-    first = run(app, ["simulate", "--seeds", "1", "--first", "4", "--trace"]).stdout
-    assert "holds flights/broker-1/0" in first
-    assert run(app, ["simulate", "--seeds", "1", "--first", "4", "--trace"]).stdout == first
+    command = ["simulate", "--seeds", "1", "--first", "4", "--trace"]
+    first, again = (run(app, command).stdout.splitlines() for _ in range(2))
+    assert any("holds flights/broker-1/0" in line for line in first)
+    assert again[:-1] == first[:-1]  # the last one says how long it took
 
 
 def test_a_planted_bug_ends_with_its_faults_and_exit_code_1() -> None:
@@ -44,6 +45,7 @@ def test_a_planted_bug_ends_with_its_faults_and_exit_code_1() -> None:
     assert "1 seed with faults" in result.stdout
 
 
+@pytest.mark.slow
 def test_several_seeds_share_processes_and_come_in_order() -> None:
     result = run(app, ["simulate", "--seeds", "3", "--jobs", "2", "--json"])
     lines = [json.loads(line) for line in result.stdout.splitlines()]

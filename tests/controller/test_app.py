@@ -23,14 +23,17 @@ from roquet.controller.app import ControllerServer, advertised_address
 from roquet.controller.config import ControllerConfig
 from roquet.controller.state_store.interface import StoredGroup
 from roquet.controller.state_store.memory import MemoryStore
+from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import CallRefused, ConfigError
-from roquet.net.channel import Channel
+from roquet.net.access.translation import encode_document
+from roquet.net.channel import Channel, Security
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import decode
 from roquet.wire.fastjson import codec
 from roquet.wire.frame import FrameReader
+from roquet.wire.signing import Credentials, Signer
 
 FRAMES = Path(__file__).parents[1] / "vectors" / "replication" / "controller-frames.jsonl"
 CAPTURED: list[dict[str, Any]] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
@@ -327,3 +330,31 @@ async def test_a_port_in_use_is_named() -> None:
         with pytest.raises(ConfigError, match=f"port {first.port} is in use"):
             async with ControllerServer(ControllerConfig(host="127.0.0.1", port=first.port)):
                 pass
+
+
+@in_virtual_time
+async def test_a_controller_with_users_checks_every_request(tmp_path: Path) -> None:
+    path = tmp_path / "access.json"
+    users = {
+        "inner": User(name="inner", password="innersecret", user_type=UserType.SUPER),
+        "alice": User(name="alice", password="alicesecret"),
+    }
+    path.write_bytes(encode_document(AccessTables(users=users)))
+    inner = Signer(Credentials(access_key="inner", secret_key="innersecret"))
+    alice = Signer(Credentials(access_key="alice", secret_key="alicesecret"))
+    apply = calls.ApplyBrokerId(
+        cluster_name="C", broker_name="b", applied_broker_id=1, register_check_code="a;1"
+    )
+    async with controller(access_file=path) as server:
+        for signer, reason in ((None, "username cannot be null."), (alice, "no matched policies.")):
+            channel = await Channel.connect(
+                "127.0.0.1", server.port, security=Security(signer=signer)
+            )
+            for call in (apply, calls.GetControllerMetadata()):
+                with pytest.raises(CallRefused, match=reason) as refused:
+                    await channel.call(call)
+                assert refused.value.code == ResponseCode.NO_PERMISSION
+            await channel.close()
+        channel = await Channel.connect("127.0.0.1", server.port, security=Security(signer=inner))
+        await channel.call(apply)
+        await channel.close()

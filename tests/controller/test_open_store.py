@@ -8,6 +8,7 @@ from roquet.controller.state_store.etcd import EtcdStore
 from roquet.controller.state_store.file import FileStore
 from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.errors import ConfigError
+from roquet.net.tls import Tls
 
 
 async def test_each_kind_of_store_has_a_name(tmp_path: Path) -> None:
@@ -15,16 +16,26 @@ async def test_each_kind_of_store_has_a_name(tmp_path: Path) -> None:
         ("memory", MemoryStore),
         (f"file:{tmp_path}", FileStore),
         ("etcd:h:1,[::1]:2", EtcdStore),
+        ("etcd+https:h:1", EtcdStore),
     ):
         store = open_store(ControllerConfig(store=text))
         assert type(store) is kind
         await store.close()
 
 
-@pytest.mark.parametrize("text", ["", "file", "file:", "etcd", "etcd:", "etcd:h", "zookeeper:h:1"])
+@pytest.mark.parametrize(
+    "text", ["", "file", "file:", "etcd", "etcd:", "etcd:h", "etcd+https:h", "zookeeper:h:1"]
+)
 def test_any_other_name_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="store: "):
         open_store(ControllerConfig(store=text))
+
+
+def test_tls_of_etcd_needs_a_store_that_is_called_by_it(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"is not called by TLS: write etcd.https:HOST:PORT"):
+        ControllerConfig(store="etcd:h:1", etcd_tls=Tls())
+    with pytest.raises(ConfigError, match=r"tls.ca: .* cannot be used"):
+        open_store(ControllerConfig(store="etcd+https:h:1", etcd_tls=Tls(ca=tmp_path / "no.pem")))
 
 
 @pytest.mark.parametrize("group", ["", "a/b", "a\n"])

@@ -13,6 +13,8 @@ import pytest
 
 from roquet.testing.cluster import BlockingCluster
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 LOGGED = {"retries.py": "is a dead letter of group charging after 1 try"}
@@ -25,11 +27,12 @@ SAID = {
     "consume.py": "mine now: Bills@broker-a:0",
     "django_app.py": "billing ada 42 EUR",
     "logs.py": '"message": "done"',
+    "opentelemetry_spans.py": "    process Orders",
     "pin_to_machine.py": "stored report.pdf",
     "idempotent.py": "in all 600",
     "pull.py": "100 entries",
     "retries.py": "charged 13 after 2 retries",
-    "send.py": "at offset 0",
+    "send.py": "stored in Orders@broker-a:",
     "send_many.py": "Readings@broker-a:3",
     "several_processes.py": "200 messages, 2 processes, exit codes [0, 0]",
     "without_async.py": "letter 2",

@@ -35,7 +35,8 @@ PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
 INLINE: Final = re.compile(r"`(roquet [^`]+)`")
-SPARK: Final = re.compile(r"roquet (spark|lab)\b")
+NEEDY: Final = re.compile(r"roquet (spark|lab|dashboard)\b|roquet .*--dashboard")
+"""Commands that need what their page says to install."""
 
 SERVER: Final = re.compile(r"roquet (dev|serve|namesrv|controller|broker -c)\b")
 ENDLESS: Final = re.compile(r"roquet consume\b(?!.*(--count|>>))|--every 5s|--watch")
@@ -47,13 +48,17 @@ ELSEWHERE: Final = {
     r"roquet (namesrv|broker) .*(tls|advertise)": "client/connection/test_security.py has them",
     r"roquet (consume|message find) (TRANS_CHECK|RMQ_SYS_TRACE)": "needs a given-up transaction",
     r".* sc://": "spark_suite/test_spark_connect.py has a server for them",
+    r"roquet dashboard\b": "cli/servers/test_dashboard.py has them: they need a port and a browser",
     r"roquet lake ": "cli/lake/test_query.py has them, where DuckDB is installed",
     r".* s3://": "spark_suite/test_object_store.py has a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
-    r"roquet (acl|broker -c secure.conf|namesrv --access-file)": (
-        "needs a broker that checks users: cli/admin/acl and namesrv/test_access_users.py have them"
+    r"roquet (acl|broker -c secure.conf|(namesrv|controller) --access-file)": (
+        "needs a broker that checks users: cli/admin/acl and net/access have them"
     ),
+    r"roquet broker drain": "it waits for 35 s; cli/admin/test_broker.py has it",
+    r"roquet health": "needs the server of the line before it; cli/admin/test_health.py has it",
+    r"roquet controller --store etcd.https": "controller/state_store/test_etcd.py has one",
     r"roquet dev .*--advertise mq": "needs a machine of that name",
 }
 """Patterns of commands that are not run here, and why."""
@@ -154,7 +159,7 @@ def is_run(command: Command) -> bool:
 
 def environment_of(page: Path, command: str) -> str:
     """The install line that a command of a page needs by what the page says."""
-    extras = set(INSTALL.findall(page.read_text("utf-8"))) if SPARK.match(command) else set()
+    extras = set(INSTALL.findall(page.read_text("utf-8"))) if NEEDY.match(command) else set()
     return f"roquet[{','.join(sorted(extras))}]" if extras else "roquet"
 
 

@@ -10,6 +10,7 @@ import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
@@ -21,7 +22,16 @@ public class RoundTrip {
         String topic = args[1];
         DefaultMQProducer producer = new DefaultMQProducer("java_producer");
         producer.setNamesrvAddr(namesrv);
+        // On a busy machine a first connection with TLS takes Java longer than its time limits.
+        producer.setSendMsgTimeout(60_000);
         producer.start();
+        for (boolean isReached = false; !isReached;) {
+            try {
+                isReached = producer.fetchPublishMessageQueues("TBW102") != null;
+            } catch (MQClientException away) {
+                System.out.println("again " + away.getErrorMessage());
+            }
+        }
         for (int i = 0; i < 20; i++) {
             Message message = new Message(topic, i % 2 == 0 ? "even" : "odd", "key" + i,
                 ("body " + i).getBytes(StandardCharsets.UTF_8));

@@ -1,6 +1,6 @@
 import pytest
 
-from roquet.metrics.exporter_settings import EXPORTER_SETTINGS, MetricsExporterType
+from roquet.metrics.exporter_settings import EXPORTER_SETTINGS, MetricsExporterType, parse_labels
 from roquet.model.errors import ConfigError
 
 
@@ -16,8 +16,19 @@ def test_apaches_keys_set_the_page_of_metrics() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "text"), [("metricsExporterType", "prometheus"), ("metricsPromExporterPort", "-1")]
+    ("key", "text"),
+    [
+        ("metricsExporterType", "prometheus"),
+        ("metricsPromExporterPort", "-1"),
+        *(("metricsLabel", text) for text in ("zone", "zone:", ":a", "a b:c", "__x:1", "le:1")),
+    ],
 )
 def test_a_wrong_value_is_an_error_that_names_the_key(key: str, text: str) -> None:
     with pytest.raises(ConfigError, match=f"file: {key}"):
         parse(key, text)
+
+
+def test_labels_are_names_and_values() -> None:
+    assert parse("metricsLabel", "zone:a") == "zone:a"
+    assert parse_labels("", "x") == {}
+    assert parse_labels("zone:a, url:http://b:1,", "x") == {"zone": "a", "url": "http://b:1"}

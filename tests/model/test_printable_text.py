@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from roquet.model.printable_text import json_printable, printable, without_surrogates
+from roquet.model.printable_text import json_printable, printable, quantity, without_surrogates
 
 ANY_TEXT = st.text(st.characters(codec=None, exclude_categories=()))
 
@@ -63,3 +63,8 @@ def test_json_over_several_lines_keeps_them() -> None:
 def test_lone_surrogates_become_the_replacement_character() -> None:
     value = {"k\ud800": ["\udfff", ("a", 1, None)]}
     assert without_surrogates(value) == {"k���": ["���", ["a", 1, None]]}
+
+
+def test_a_quantity_has_its_noun_in_the_right_number() -> None:
+    assert quantity(1, "queue") == "1 queue"
+    assert quantity(1_000, "queue") == "1,000 queues"

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from roquet.model.errors import ConfigError, UsageError
-from roquet.net.address import check_port, join_address, routable_address, split_address
+from roquet.net.address import check_port, host_of, join_address, routable_address, split_address
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,14 @@ from roquet.net.address import check_port, join_address, routable_address, split
 )
 def test_an_address_is_a_host_and_a_port(text: str, parts: tuple[str, int]) -> None:
     assert split_address(text) == parts
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("10.0.0.1:10911", "10.0.0.1"), ("[fe80::1]:9876", "fe80::1"), ("?", "")],
+)
+def test_the_host_of_an_address_has_no_brackets(address: str, host: str) -> None:
+    assert host_of(address) == host
 
 
 @pytest.mark.parametrize("text", ["", "host", ":9876", "host:", "host:x", "host:-1", "host:65536"])

@@ -133,7 +133,7 @@ async def test_nobody_listening_is_a_failure_to_connect() -> None:
 async def test_a_server_that_accepts_no_connection_has_got_no_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def never(*_: object) -> None:
+    async def never(*_: object, **_named: object) -> None:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(asyncio, "open_connection", never)

@@ -1,6 +1,16 @@
+import json
 import logging
 
-from roquet.net.log_lines import PrintableFormatter
+import msgspec
+
+from roquet.net.log_lines import (
+    FIELDS,
+    NAME_LENGTH_MAX,
+    JsonFormatter,
+    PrintableFormatter,
+    request_fields,
+)
+from roquet.wire.command import Command
 
 
 def formatted(text: str, *values: object, error: Exception | None = None) -> str:
@@ -42,3 +52,49 @@ def test_other_handlers_get_the_values_as_they_were() -> None:
     PrintableFormatter().format(record)
     assert record.args == ("a\nb",)
     assert record.getMessage() == "a\nb"
+
+
+def as_json(text: str, *values: object, **more: object) -> str:
+    fields = {"name": "roquet.x", "levelname": "ERROR", "msg": text, "args": values, **more}
+    return JsonFormatter().format(logging.makeLogRecord(fields))
+
+
+def test_a_line_of_json_has_the_text_its_event_and_the_fields() -> None:
+    line = json.loads(
+        as_json("%s: gone", "1.2.3.4:5", created=1.25, msecs=250, client="1.2.3.4:5", request=10)
+    )
+    assert line == {
+        "time": "1970-01-01T00:00:01.250Z",
+        "level": "ERROR",
+        "logger": "roquet.x",
+        "message": "1.2.3.4:5: gone",
+        "event": "%s: gone",
+        "client": "1.2.3.4:5",
+        "request": 10,
+    }
+
+
+def test_json_is_one_printable_line_whatever_a_client_sent() -> None:
+    name = "g\n{}\x1b[2J\u202e\ud800"
+    error = ValueError(name)
+    text = as_json("%s", name, topic=name, exc_info=(ValueError, error, None))
+    assert text.isprintable()
+    line = json.loads(text)
+    assert line["topic"] == name
+    assert "ValueError" in line["trace"]
+
+
+def test_fields_of_a_request_are_found_in_its_header() -> None:
+    header = {"a": "makers", "b": "orders", "password": "x"}
+    found = request_fields(Command(310, fields=header), "1.2.3.4:5")
+    assert found == {"client": "1.2.3.4:5", "request": 310, "topic": "orders", "group": "makers"}
+    assert set(found) <= set(FIELDS)
+    malformed = Command(105, fields=msgspec.Raw(b"[]"))
+    assert request_fields(malformed, "c") == {"client": "c", "request": 105}
+
+
+def test_names_of_a_request_are_cut() -> None:
+    header = {"topic": "t" * 1_000_000, "consumerGroup": "g" * 256}
+    found = request_fields(Command(11, fields=header), "1.2.3.4:5")
+    assert found["topic"] == "t" * NAME_LENGTH_MAX
+    assert found["group"] == "g" * NAME_LENGTH_MAX

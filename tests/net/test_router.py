@@ -2,14 +2,21 @@
 
 import asyncio
 import logging
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 import msgspec
 import pytest
 
 from roquet.model.errors import CallRefused, UsageError
 from roquet.net.limits.request_limits import RequestLimit
-from roquet.net.router import DeferredReply, HandlerReply, Peer, ReplyWhen, Router
+from roquet.net.router import (
+    DeferredReply,
+    HandlerReply,
+    Peer,
+    ReplyWhen,
+    RequestHandler,
+    Router,
+)
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
@@ -20,6 +27,8 @@ from roquet.wire.fields import encode_call
 
 class ReadyPeer:
     """A peer that reads everything."""
+
+    address = "10.0.0.7:5123"
 
     is_full = False
 
@@ -263,3 +272,22 @@ def test_another_handler_may_serve_a_code_for_a_while(router: Router) -> None:
         assert answer(router.dispatch(call, PEER)).remark == "not now"
     router.override(int(GetKV.code), None)
     assert answer(router.dispatch(call, PEER)).code == 0
+
+
+def test_a_replaced_handler_serves_at_once_or_once_an_override_ends(router: Router) -> None:
+    def refuse(remark: str) -> RequestHandler[GetKV]:
+        def handler(_call: GetKV, _peer: Peer) -> NoReturn:
+            raise CallRefused(ResponseCode.SYSTEM_ERROR, remark)
+
+        return handler
+
+    call, code = request(GetKV(namespace="echo", key="k")), int(GetKV.code)
+    router.replace(code, refuse("second"))
+    assert answer(router.dispatch(call, PEER)).remark == "second"
+    router.override(code, refuse("override"))
+    router.replace(code, refuse("third"))
+    assert answer(router.dispatch(call, PEER)).remark == "override"
+    router.override(code, None)
+    assert answer(router.dispatch(call, PEER)).remark == "third"
+    router.replace(code, refuse("fourth"))
+    assert answer(router.dispatch(call, PEER)).remark == "fourth"

@@ -11,9 +11,10 @@ from roquet.model.errors import CallError, ConfigError, ConnectFailed, Connectio
 from roquet.net.blocking import BlockingChannel
 from roquet.net.channel import Channel, Security
 from roquet.net.pool import ChannelPool
+from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
-from roquet.net.tls import ServerTls, Tls, tls_error
+from roquet.net.tls import ServerTls, Tls, certificate_name, tls_error
 from roquet.wire.calls.route import GetKV
 from roquet.wire.signing import Credentials, Signer
 
@@ -28,7 +29,7 @@ def server_of(router: Router, name: str | None = "server", *, asks: bool = False
         tls = ServerTls(
             cert=HERE / f"{name}.pem", key=HERE / f"{name}.key", client_ca=CA if asks else None
         )
-        server.tls = tls.context()
+        server.tls = ReloadedTls(tls)
     return server
 
 
@@ -134,6 +135,32 @@ def test_other_faults_keep_the_systems_words() -> None:
 def test_a_password_is_not_printed() -> None:
     tls = Tls(cert="c.pem", key="k.pem", key_password="hidden")
     assert "hidden" not in f"{tls!r} {tls.__rich_repr__()}"
+
+
+@pytest.mark.parametrize(
+    ("certificate", "name"),
+    [
+        (None, None),
+        ({}, None),
+        ({"subject": ((("countryName", "DE"),), (("commonName", "billing"),))}, "billing"),
+        (
+            {
+                "subject": ((("commonName", "billing"),),),
+                "subjectAltName": (("DNS", "other.example"),),
+            },
+            "billing",
+        ),
+        (
+            {"subjectAltName": (("IP Address", "10.0.0.1"), ("URI", "spiffe://a/b"), ("DNS", "x"))},
+            "spiffe://a/b",
+        ),
+        ({"subject": ((("countryName", "DE"),),)}, None),
+    ],
+)
+def test_a_certificate_is_named_by_its_common_or_first_alternative_name(
+    certificate: dict[str, Any] | None, name: str | None
+) -> None:
+    assert certificate_name(certificate) == name
 
 
 def test_a_plain_socket_speaks_tls_as_well(router: Router) -> None:

@@ -54,7 +54,7 @@ class CannedQueue:
 class CannedReplica:
     """A replica of one broker, with queues of its own."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **_security: object) -> None:
         self.address = address
         self.queues = {0: CannedQueue(), 1: CannedQueue()}
         self.failures: deque[CallError] = deque()
@@ -234,7 +234,7 @@ class CannedChannel:
 
     cluster: CannedCluster
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, **_security: object) -> None:
         self.address = address
         self.is_open = True
 

@@ -33,6 +33,8 @@ class Fault(Enum):
     """The server has done it, and the answer is 500."""
     EXPIRED = auto()
     """An answer of 400 that says that the token has expired; the server never gets it."""
+    SKEWED = auto()
+    """An answer of 403 that says that the clock of the request is wrong."""
     ELSEWHERE = auto()
     """An answer of 301: the bucket is in another region."""
 
@@ -42,6 +44,7 @@ ANSWERS = {
     Fault.FAILED_ANSWER: (500, "Internal Server Error", "InternalError"),
     Fault.SLOW_DOWN: (503, "Slow Down", "SlowDown"),
     Fault.ELSEWHERE: (301, "Moved Permanently", "PermanentRedirect"),
+    Fault.SKEWED: (403, "Forbidden", "RequestTimeTooSkewed"),
     Fault.EXPIRED: (400, "Bad Request", "ExpiredToken"),
 }
 

@@ -37,6 +37,18 @@ def test_an_address_that_the_user_gave_stays(tmp_path: Path) -> None:
     assert environ["SPARK_LOCAL_IP"] == "10.0.0.5"
 
 
+def test_a_home_of_spark_that_the_user_gave_stays(tmp_path: Path) -> None:
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
+    prepare_environment(environ)
+    assert Path(environ["SPARK_HOME"]).is_relative_to(tmp_path)
+    environ["SPARK_HOME"] = "/opt/spark"
+    prepare_environment(environ)
+    assert environ["SPARK_HOME"] == "/opt/spark"
+    environ = {"XDG_CACHE_HOME": str(tmp_path), "PATH": ""}
+    prepare_environment(environ, CLUSTER)
+    assert "SPARK_HOME" not in environ
+
+
 @pytest.mark.parametrize(
     ("master", "here"), [("local", True), ("local[*,4]", True), (CLUSTER, False), ("yarn", False)]
 )

@@ -23,6 +23,7 @@ class Planted:
         setattr(self, name, function)
 
 
+@pytest.mark.slow
 @needs_compiled
 def test_both_forms_agree_for_two_seconds(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--seconds", "2", "--seed", "7"]) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.tools import alert_cases
 
 import monitoring_files
 from roquet.metrics.metric import Metric, MetricType
@@ -107,8 +108,26 @@ def test_panels_of_the_board_do_not_overlap() -> None:
     assert len({panel["id"] for panel in board["panels"]}) == len(board["panels"])
 
 
+def promtool(*arguments: str | Path) -> None:
+    """Run promtool; skips the test where it is not installed, and fails it with its output."""
+    if (program := shutil.which("promtool")) is None:
+        pytest.skip("no promtool on PATH: tools/install_servers.sh installs it")
+    done = subprocess.run([program, *arguments], check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_prometheus_takes_the_rules() -> None:
-    if (promtool := shutil.which("promtool")) is None:
-        pytest.skip("promtool is not installed (Debian, Ubuntu: apt-get install prometheus)")
-    check = [promtool, "check", "rules", str(monitoring_files.ALERTS)]
-    assert subprocess.run(check, check=False).returncode == 0
+    promtool("check", "rules", monitoring_files.ALERTS)
+
+
+def test_every_alert_has_a_case() -> None:
+    assert set(alert_cases.CASES) == {alert.name for alert in monitoring_files.ALERT_RULES}
+
+
+@pytest.mark.slow
+def test_each_alert_fires_while_something_is_wrong_and_clears_after_that(tmp_path: Path) -> None:
+    tests = tmp_path / "tests.yml"
+    tests.write_text(
+        alert_cases.tests(monitoring_files.ALERT_RULES, str(monitoring_files.ALERTS)), "utf-8"
+    )
+    promtool("test", "rules", tests)

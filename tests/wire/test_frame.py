@@ -28,6 +28,18 @@ def test_a_frame_over_the_limit_is_the_peers_fault() -> None:
         FrameReader(size_max=16).feed(b"\x00\x00\x00\x11")
 
 
+@pytest.mark.parametrize(
+    ("begun", "words"),
+    [
+        (b"\x16\x03\x01\x02\x00", "a TLS handshake, but TLS is not on here"),
+        (b"PROXY TCP4 ", "a PROXY header, but nobody's is believed here"),
+    ],
+)
+def test_what_another_protocol_begins_with_is_named(begun: bytes, words: str) -> None:
+    with pytest.raises(RemoteProtocolError, match=words):
+        list(FrameReader().feed(begun))
+
+
 def test_a_frame_at_the_limit_is_read() -> None:
     assert FrameReader(size_max=16).feed(with_length(b"x" * 16)) == [b"x" * 16]
 

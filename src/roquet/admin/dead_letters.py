@@ -7,13 +7,14 @@ so that the next run sends only later ones.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
 from roquet.admin.client import AdminClient
+from roquet.client.config import ConsumerConfig
 from roquet.client.producer import Producer
 from roquet.client.pull import PullConsumer
 from roquet.model import names, properties
@@ -107,15 +108,17 @@ class _Reader(PullConsumer):
 
 
 @asynccontextmanager
-async def open_reader(namesrv: str | Sequence[str] | None) -> AsyncIterator[PullConsumer]:
+async def open_reader(
+    namesrv: str | Sequence[str] | None, config: ConsumerConfig | None = None
+) -> AsyncIterator[PullConsumer]:
     """Open the consumer that the functions below read with."""
-    async with _Reader(namesrv, group=READER) as reader:
+    async with _Reader(namesrv, group=READER, config=config) as reader:
         yield reader
 
 
 async def groups(namesrv: str | Sequence[str] | None) -> list[str]:
     """Names of the groups that have a dead-letter topic."""
-    return _groups(await _topics(namesrv))
+    return groups_of(await _topics(namesrv))
 
 
 async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
@@ -128,7 +131,7 @@ async def check_group(namesrv: str | Sequence[str] | None, group: str) -> None:
     if names.dlq_topic(group) in topics:
         return
     if names.retry_topic(group) not in topics and not await _is_known(namesrv, group):
-        raise UsageError(f"there is no group {group!r}{suggest(group, _groups(topics))}")
+        raise UsageError(f"there is no group {group!r}{suggest(group, groups_of(topics))}")
     raise RoquetError(f"group {group!r} has no dead letters")
 
 
@@ -205,7 +208,8 @@ async def _is_known(namesrv: str | Sequence[str] | None, group: str) -> bool:
     return bool(answers)
 
 
-def _groups(topics: set[str]) -> list[str]:
+def groups_of(topics: Iterable[str]) -> list[str]:
+    """Names of the groups whose dead-letter topics are among some topics."""
     groups = {topic.removeprefix(names.DLQ_PREFIX) for topic in topics if names.is_dlq(topic)}
     return sorted(groups - {""})  # a broker may have a topic named like the prefix alone
 

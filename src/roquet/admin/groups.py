@@ -5,7 +5,7 @@ committing, or the one that a broker has decided on. Apache's brokers report no 
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -107,10 +107,27 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
         if name not in known:
             hint = suggest(name, known)
             raise UsageError(f"group {name!r} is unknown to every broker{hint}")
-    disabled = _brokers_disabled(await _tables(admin, brokers), name)
+    return _info(group, _brokers_disabled(await _tables(admin, brokers), name))
+
+
+async def show_each(admin: AdminClient) -> AsyncIterator[GroupInfo]:
+    """Everything about each group but the system's own, one after another.
+
+    Slower than `summaries`, and never more than a few calls at a time.
+    """
+    brokers = await admin.brokers()
+    tables = await _tables(admin, brokers)
+    for name in _names_in(tables):
+        if not is_system_group(name):
+            group = await _ask_brokers(admin, brokers, name)
+            yield _info(group, _brokers_disabled(tables, name))
+
+
+def _info(group: _GroupAnswers, disabled: list[str]) -> GroupInfo:
+    """The answers of all brokers as one; `disabled` are those that let the group not consume."""
     queues = sorted(_queues(group), key=lambda q: (q.topic, q.broker, q.queue_id))
     return GroupInfo(
-        name=name,
+        name=group.name,
         message_model=group.model.name if group.model else None,
         consume_type=group.consume_type.name if group.consume_type else None,
         lag=sum(queue.lag for queue in queues),
@@ -121,7 +138,7 @@ async def show(admin: AdminClient, name: str) -> GroupInfo:
             for d in group.decisions
         ],
         disabled_on=disabled,
-        problems=[*_disabled(name, disabled), *_problems(group), *_queue_problems(queues)],
+        problems=[*_disabled(group.name, disabled), *_problems(group), *_queue_problems(queues)],
     )
 
 

@@ -20,7 +20,7 @@ from roquet.model.errors import CallError, FieldError, RecordError, UsageError
 from roquet.model.route import BrokerData
 from roquet.model.settings import suggest
 from roquet.model.topic import MASTER_ID
-from roquet.net.address import split_address
+from roquet.net.address import host_of, split_address
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.stats import (
     BrokerEpochs,
@@ -99,6 +99,26 @@ async def statuses(admin: AdminClient, broker: str | None = None) -> list[Replic
     return [row for group in rows for row in group]
 
 
+def problems(shown: Sequence[ReplicaStatus]) -> list[str]:
+    """Lines that say what is wrong with replicas; empty when nothing is."""
+    lines = []
+    for name in dict.fromkeys(each.broker for each in shown):
+        group = [each for each in shown if each.broker == name]
+        if not any(each.is_master for each in group):
+            lines.append(f"{name}: the master is away, so no message is taken")
+        lines += [f"{name} {_place(each)}" for each in group if _place(each)]
+    return lines
+
+
+def _place(each: ReplicaStatus) -> str:
+    where = f"{each.broker_id} at {each.address}"
+    if each.fault is not None:
+        return f"{where} cannot be reached: {each.fault}"
+    if each.is_in_sync is False:
+        return f"{where} is not in sync"
+    return ""
+
+
 def matched_connections(
     replicas: Iterable[ReplicaPosition], connections: Sequence[HaConnection]
 ) -> dict[int, HaConnection]:
@@ -135,7 +155,7 @@ def _is_its_port(connection: HaConnection, replica: ReplicaPosition) -> bool:
 def _is_on_its_host(connection: HaConnection, replica: ReplicaPosition) -> bool:
     if connection.addr is None:
         return False
-    return connection.addr.rpartition(":")[0].strip("[]") == replica.host
+    return host_of(connection.addr) == replica.host
 
 
 def _is_anywhere(_connection: HaConnection, _replica: ReplicaPosition) -> bool:

@@ -39,6 +39,7 @@ QUIET_MS: Final = 35_000
 """Ms without a new message after which producers have gone: they ask for routes every 30 s."""
 
 READ_ONLY: Final = "4"
+READ_WRITE_TEXT: Final = "6"
 
 
 class RetiredBroker(msgspec.Struct, frozen=True, kw_only=True):
@@ -175,6 +176,14 @@ def _count(settings: dict[str, str], key: str) -> int:
     if not (text.isascii() and text.isdecimal()):
         raise RoquetError(f"{key}={text!r} is no number")
     return int(text)
+
+
+async def take_back(admin: AdminClient, broker: str) -> BrokerPlace:
+    """Let a drained broker take messages again. Raises UsageError for an unknown one."""
+    place = await locate(admin, broker)
+    change = UpdateSettings(body=escape_properties({"brokerPermission": READ_WRITE_TEXT}).encode())
+    await admin.ask(place.address, change)
+    return place
 
 
 async def _drain(admin: AdminClient, place: BrokerPlace, deadline_ms: int) -> RetiredBroker:

@@ -32,6 +32,7 @@ from roquet.broker.operations.replica_tables import (
     follow_acting_master,
     metadata_copy,
 )
+from roquet.broker.operations.throttling import Throttle
 from roquet.broker.replication.acting_master import LOOK_MS
 from roquet.broker.replication.control.machine_boot import machine_boot_id, note_boot, note_whole
 from roquet.broker.replication.copies.metadata_copy import MetadataCopy
@@ -39,7 +40,11 @@ from roquet.broker.replication.role import Role
 from roquet.broker.replication.role_gate import RoleGate
 from roquet.broker.replication.role_tasks import RoleDuties, RoleTasks
 from roquet.broker.replication.stream.log_comparison import LogComparison
-from roquet.broker.services.broker_address import advertised_address, warn_of_container_address
+from roquet.broker.services.broker_address import (
+    advertised_address,
+    warn_of_container_address,
+    warn_of_open_broker,
+)
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
 from roquet.broker.services.registration import BrokerAddresses, NameServerRegistration
@@ -55,6 +60,7 @@ from roquet.net.access.guard import AccessGuard
 from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool
+from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
@@ -93,6 +99,7 @@ class BrokerServer:
             files=files,
         )
         self._running = AsyncExitStack()
+        self._tls: ReloadedTls | None = None
         self.address = ""
         """The address that clients are told: HOST:PORT."""
         self.stream_address = ""
@@ -134,6 +141,7 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
+        self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
         await self._listen_for_replicas(running)
         gate = await self._listen(running)
         registration = self._registration()
@@ -200,6 +208,7 @@ class BrokerServer:
         router = self._router()
         for call, handler in HANDLERS.items():
             router.add(call, self.broker.bind(handler), control.admission.gate(call))
+        Throttle(self.broker.log, control, router)
         replication = self.broker.replication
         gate = RoleGate(router, control.settings, replication.role, replication.acting_master)
         server = Server(
@@ -209,7 +218,7 @@ class BrokerServer:
             clock=self._clock,
             also=config.port - VIP_BELOW if config.vip_port and config.port > VIP_BELOW else None,
         )
-        server.tls = config.server_tls.context() if config.server_tls else None
+        server.tls, server.proxies = self._tls, config.proxy_protocol_from
         server.note_slow_requests(control.slow_requests)
         server.on_stopping(self.broker.log.arrivals.close)
         server.on_stopping(self.broker.coordination.handover.close)
@@ -221,6 +230,7 @@ class BrokerServer:
         self.port = server.port
         self.address = advertised_address(config, server.port)
         warn_of_container_address(config, self.address)
+        warn_of_open_broker(config, self.address)
         host, _ = parse_address(self.address)
         self.stream_address = join_address(host, self.broker.replication.stream_server.port)
         if config.port != server.port:
@@ -247,10 +257,9 @@ class BrokerServer:
         """
         config, server = self.config, self.broker.replication.stream_server
         port = config.ha_port or (config.port and config.port + HA_ABOVE)
-        context = config.server_tls.context() if config.server_tls else None
         running.push_async_callback(server.close)
         try:
-            await server.start(config.host, port, context)
+            await server.start(config.host, port, self._tls)
         except ConfigError as error:
             has_role = config.broker_role is not BrokerRole.ASYNC_MASTER
             if config.ha_port or has_role or config.controller_mode:

@@ -28,6 +28,7 @@ from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.log.flush import Flush
 from roquet.broker.log.long_polling import LongPolling
 from roquet.broker.log.message_log import MessageLog
+from roquet.broker.quotas import RequestQuotas
 from roquet.broker.replication.acting_master import ActingMaster
 from roquet.broker.replication.confirmation.acknowledgements import Acknowledgements
 from roquet.broker.replication.controller_mode import ControllerMode, ReplicationFiles
@@ -323,6 +324,7 @@ def _control(
     return ControlPlane(
         settings=settings,
         admission=Admission(config),
+        quotas=RequestQuotas(config),
         statistics=statistics,
         sampler=StatisticsSampler(message_log, statistics),
         registration=RegistrationTrigger(),

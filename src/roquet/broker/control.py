@@ -5,6 +5,7 @@ from random import Random
 import msgspec
 
 from roquet.broker.admission import Admission
+from roquet.broker.quotas import RequestQuotas
 from roquet.broker.services.registration import RegistrationTrigger
 from roquet.broker.services.sampling import StatisticsSampler
 from roquet.broker.settings.runtime_settings import RuntimeSettings
@@ -18,6 +19,7 @@ class ControlPlane(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: RuntimeSettings
     admission: Admission
+    quotas: RequestQuotas
     statistics: Statistics
     sampler: StatisticsSampler
     registration: RegistrationTrigger

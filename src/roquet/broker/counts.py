@@ -15,8 +15,8 @@ DELAY: Final = "delay"
 TRANSACTION: Final = "transaction"
 """Types of messages, as Apache's metrics call them."""
 
-SINGLES_MAX: Final = 256
-"""Sizes of messages that are counted together: in a fifth of the time that each alone takes."""
+SIZES_MAX: Final = 1_024
+"""Different sizes of single messages that are counted apart, before they go into the buckets."""
 
 CHECKPOINT: Final = "CK"
 ACKNOWLEDGEMENT: Final = "ACK"
@@ -26,24 +26,24 @@ ACKNOWLEDGEMENT: Final = "ACK"
 class StoredMessages:
     """Messages stored of one topic and type: their number, bytes and sizes."""
 
-    __slots__ = ("_count", "_size", "_sizes", "singles")
+    __slots__ = ("_count", "_size", "_sizes", "by_size")
 
     def __init__(self) -> None:
         self._count = 0
         self._size = 0
         self._sizes = Histogram(MESSAGE_SIZES)
-        self.singles: list[int] = []
-        """Sizes of single messages that are counted together, soon: a send only appends one."""
+        self.by_size: dict[int, int] = {}
+        """Single messages by their size, until `settle`: a send only counts one up."""
 
     @property
     def count(self) -> int:
         """Number of messages."""
-        return self._count + len(self.singles)
+        return self._count + sum(self.by_size.values())
 
     @property
     def size(self) -> int:
         """Bytes of all messages."""
-        return self._size + sum(self.singles)
+        return self._size + sum(size * count for size, count in self.by_size.items())
 
     @property
     def sizes(self) -> Histogram:
@@ -57,12 +57,19 @@ class StoredMessages:
         self._size += size
         self._sizes.observe(size // count)
 
+    def add_new_size(self, size: int) -> None:
+        """Count a single message of a size that `by_size` does not have."""
+        if len(self.by_size) >= SIZES_MAX:
+            self.settle()
+        self.by_size[size] = 1
+
     def settle(self) -> None:
-        """Count the single messages."""
-        singles, self.singles = self.singles, []
-        self._count += len(singles)
-        self._size += sum(singles)
-        self._sizes.observe_all(singles)
+        """Put the single messages into the buckets."""
+        by_size, self.by_size = self.by_size, {}
+        for size, count in by_size.items():
+            self._count += count
+            self._size += size * count
+            self._sizes.observe_equal(size, count)
 
 
 class BrokerCounts:
@@ -102,10 +109,16 @@ class BrokerCounts:
     def note_stored(self, topic: str, kind: str, size: int) -> None:
         """Count a stored message; those of retry and dead-letter topics do not count."""
         if self.counts_stored and topic[0] != "%":
-            stored = self.stored.of(topic, kind)
-            stored.singles.append(size)
-            if len(stored.singles) >= SINGLES_MAX:
-                stored.settle()
+            self.add_stored(topic, kind, size)
+
+    def add_stored(self, topic: str, kind: str, size: int) -> None:
+        """Count a stored message, as `note_stored` does where it counts."""
+        stored = self.stored.by_labels.get((topic, kind)) or self.stored.of(topic, kind)
+        by_size = stored.by_size
+        if size in by_size:
+            by_size[size] += 1
+        else:
+            stored.add_new_size(size)
 
     def note_batch(self, topic: str, kind: str, count: int, size: int) -> None:
         """Count the messages of a stored batch."""

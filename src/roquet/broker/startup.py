@@ -21,6 +21,7 @@ from roquet.broker.settings.store_settings import retention_policy
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.log_records import logger
 from roquet.model import names
+from roquet.net.log_levels import apply_log_levels
 from roquet.store.replication.queue_builder import Arrival, QueueOffsetMismatch
 from roquet.store.store import Store
 
@@ -147,6 +148,9 @@ def _subscribe_to_settings(broker: Broker) -> None:
     settings.subscribe(_warn_of_long_delays, "retention")
     settings.subscribe(partial(_follow_setting, broker.replication.role), "ha_master")
     _follow_setting(broker.replication.role, settings.config)
+    settings.subscribe(lambda config: apply_log_levels(config.log_levels), "log_levels")
+    if settings.config.log_levels:
+        apply_log_levels(settings.config.log_levels)
     settings.subscribe(
         lambda config: topics.configure(config, clock.now_ms()), "permission", "auto_create_topic"
     )

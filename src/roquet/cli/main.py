@@ -14,7 +14,7 @@ import typer
 
 from roquet import __version__
 from roquet.cli import simulate
-from roquet.cli.admin import broker, cluster, group, store_files, topic
+from roquet.cli.admin import backups, broker, cluster, group, health, store_files, support, topic
 from roquet.cli.admin.acl import command as acl
 from roquet.cli.balance import command as balance
 from roquet.cli.balance import lab
@@ -22,7 +22,7 @@ from roquet.cli.demo import command as demo
 from roquet.cli.demo.failover import command as failover
 from roquet.cli.lake import query
 from roquet.cli.messaging import consume, dlq, lookup, produce, set_aside
-from roquet.cli.servers import controller, name_server, start, supervisor
+from roquet.cli.servers import controller, dashboard, name_server, start, supervisor
 from roquet.cli.spark_jobs import commands, maintain, materialize, repair, replay
 from roquet.cli.terminal import output
 from roquet.cli.terminal.command_help import HelpfulGroup
@@ -32,9 +32,20 @@ from roquet.model.errors import ConfigError, RoquetError, UsageError
 
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
-        "Servers": ("dev", "serve", "namesrv", "broker", "controller"),
+        "Servers": ("dev", "serve", "namesrv", "broker", "controller", "dashboard"),
         "Messages": ("produce", "consume", "message", "dlq", "set-aside"),
-        "Operation": ("topic", "group", "cluster", "acl", "dump", "check"),
+        "Operation": (
+            "topic",
+            "group",
+            "cluster",
+            "acl",
+            "dump",
+            "check",
+            "health",
+            "backup",
+            "restore",
+            "support",
+        ),
         "Spark": ("spark", "lake"),
         "Trying out": ("demo", "failover-demo", "balance", "lab", "simulate"),
     }
@@ -77,10 +88,14 @@ COMMANDS: Final[Sequence[Callable[..., None]]] = (
     supervisor.serve,
     name_server.namesrv,
     controller.controller,
+    dashboard.dashboard,
     produce.produce,
     consume.consume,
     store_files.dump,
     store_files.check,
+    backups.backup,
+    backups.restore,
+    health.health,
     balance.balance,
     demo.demo,
     failover.failover_demo,
@@ -97,6 +112,7 @@ app.add_typer(cluster.app, cls=HelpfulGroup)
 app.add_typer(acl.app, cls=HelpfulGroup)
 app.add_typer(lab.app, cls=HelpfulGroup)
 app.add_typer(broker.app, cls=HelpfulGroup)
+app.add_typer(support.app, cls=HelpfulGroup)
 for _command in (materialize.materialize, replay.replay, repair.repair, maintain.maintain):
     commands.app.command()(_command)
 app.add_typer(commands.app, cls=HelpfulGroup)

@@ -8,6 +8,7 @@
     reading/                                    pulls, handlers, retries, offsets
     sending/                                    preparation, batches, retries on other brokers
     connection/                                 identity, routes, heartbeats, background tasks
+    spans/                                      OpenTelemetry's spans, where a setting asks for them
     config                                      settings
 
 Each line imports only from those below it; a contract in pyproject.toml checks that.

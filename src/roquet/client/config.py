@@ -5,7 +5,7 @@ from enum import Enum
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
-from typing import Final, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
@@ -91,6 +91,13 @@ PRODUCER_MINIMUMS: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
+class SpanProvider(Protocol):
+    """A TracerProvider of OpenTelemetry."""
+
+    def get_tracer(self, instrumenting_module_name: str, *args: Any, **named: Any) -> Any:
+        """Return what makes the spans of one library."""
+
+
 class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     """Settings of all clients. Times are in ms, sizes in bytes."""
 
@@ -127,6 +134,10 @@ class ClientConfig(CheckedConfig, frozen=True, kw_only=True):
     trace_topic: str = TRACE_TOPIC
     """The trace topic has to exist; Roquet's brokers create the one that their `trace_topic`
     names."""
+    tracing: bool | SpanProvider = False
+    """Make OpenTelemetry spans of sends, receives, handlers and settlements, and carry their
+    context in the messages' properties. True takes the TracerProvider of the process; or give one.
+    Needs the extra `roquet[tracing]`."""
     namespace: str | None = None
     """Prefix of topic and group names (`namespace%topic`), removed again from what users see:
     clients of different namespaces do not see each other. Queues, and so receipts, show full

@@ -25,6 +25,7 @@ from roquet.client.reading.retry import FailurePolicy, RetryLocally, RetrySender
 from roquet.client.rebalance.assigned_queues import AssignedQueues
 from roquet.client.rebalance.listeners import RebalanceListener
 from roquet.client.rebalance.rebalancer import Rebalancer
+from roquet.client.tracing.handler_spans import in_spans
 from roquet.client.tracing.tracer import Tracer
 from roquet.log_records import logger
 from roquet.model.errors import UsageError
@@ -64,6 +65,7 @@ class Consumer:
         self.group = group
         self._config = config
         self._session = Session(namesrv, config)
+        self._session.open_spans(unwrap(config.namespace, group))
         self._is_broadcast = config.message_model is MessageModel.BROADCASTING
         self._offsets = self._find_offsets()
         saves = self._saves_progress and not self._is_broadcast
@@ -72,7 +74,8 @@ class Consumer:
         self._failures = self._find_failures()
         replies = ReplySender(self._session, config, group)
         context = ReaderContext(
-            self._inbox, self._puller, self._failures, self._session.background, replies
+            self._inbox, self._puller, self._failures, self._session.background, replies,
+            spans=self._session.spans,
         )  # fmt: skip
         self._assigned_queues = AssignedQueues(context, self._offsets, config)
         self._filters: dict[str, SubscriptionFilter] = {}
@@ -282,6 +285,8 @@ class Consumer:
         """
         self._session.check()
         traced = handler if self._tracer is None else self._tracer.wrap(handler)
+        if self._session.spans is not None:
+            traced = in_spans(traced, self._session.spans)
         work = create_pool(traced, self._inbox, self._config)
         task = asyncio.create_task(work.run(), name=f"handlers of {self.group}")
         self._direct_consumer.use_handler(handler, task)

@@ -10,7 +10,7 @@ from roquet.client.reading.request_reply import PendingRequests, ReplyMessage
 from roquet.client.sending.batching import BatchAccumulator
 from roquet.client.sending.delivery import MessageDelivery, RoundRobin
 from roquet.client.sending.key_order import KeyOrder, OrderKey
-from roquet.client.sending.outgoing import OutgoingBatch
+from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.prepare import (
     MessageFields,
     MessagePreparer,
@@ -65,6 +65,10 @@ class Producer:
         self.group = check_group(wrap(config.namespace, group))
         self._config = config
         self._session = Session(namesrv, config)
+        self._session.open_spans()
+        self._deliver = (
+            self._deliver_plainly if self._session.spans is None else self._deliver_in_span
+        )
         self._preparer = MessagePreparer(self._session.identity.keys, config)
         self._delivery = MessageDelivery(self._session, config, self.group)
         self._tracer = Tracer(self._session, config, group) if config.trace else None
@@ -163,7 +167,18 @@ class Producer:
         prepared = self._prepare(message, selector)
         return await self._deliver(turn, prepared, self._delivery.deadline_ms(timeout_ms))
 
-    async def _deliver(
+    async def _deliver_in_span(
+        self, turn: RoundRobin, prepared: PreparedMessage, deadline_ms: int
+    ) -> SendReceipt:
+        spans = self._session.spans
+        assert spans is not None, "this is called where spans are made"
+        with spans.send(prepared.topic, prepared.properties, len(prepared.body)) as sending:
+            prepared = prepared.with_context(sending.context)
+            receipt = await self._deliver_plainly(turn, prepared, deadline_ms)
+            sending.stored(receipt)
+            return receipt
+
+    async def _deliver_plainly(
         self, turn: RoundRobin, prepared: PreparedMessage, deadline_ms: int
     ) -> SendReceipt:
         with self._delivery.outstanding.current:
@@ -266,7 +281,12 @@ class Producer:
     ) -> None:
         """Hand one message to the network without an acknowledgement: fastest, and may lose it."""
         prepared = self._prepare(build_message(message, body, fields), selector)
-        await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
+        if (spans := self._session.spans) is None:
+            await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
+            return
+        with spans.send(prepared.topic, prepared.properties, len(prepared.body)) as sending:
+            prepared = prepared.with_context(sending.context)
+            await self._delivery.send_oneway(OutgoingBatch.of([prepared]), self._turn)
 
     async def send_batch(
         self,
@@ -281,12 +301,20 @@ class Producer:
         Batches of one key leave one after the other, in turn with single messages of that key
         unless those linger. `send_many` accepts any messages, and any number.
         """
+        spans = self._session.spans
         prepared = [self._prepare(message, selector) for message in messages]
         self._check_batch(prepared)
+        if spans is not None:
+            traced = [with_create_span(spans, message) for message in prepared]
+            # The broker would refuse a larger batch: rather it has no contexts.
+            prepared = traced if _size(traced) <= self._config.body_size_max else prepared
+        outgoing = OutgoingBatch.of(prepared)
         deadline_ms = self._delivery.deadline_ms(timeout_ms)
         with self._delivery.outstanding.current:
             return _join_receipts(
-                await self._in_order(self._turn, OutgoingBatch.of(prepared), deadline_ms)
+                await send_in_span(
+                    spans, outgoing, lambda batch: self._in_order(self._turn, batch, deadline_ms)
+                )
             )
 
     def send_many(
@@ -306,7 +334,9 @@ class Producer:
         error is raised once the batches under way have their receipts.
         """
         self._session.check()
-        return SendMany(messages, self._prepared, self._delivery, in_flight)
+        spans = self._session.spans
+        prepare = self._prepared if spans is None else self._prepared_in_span
+        return SendMany(messages, prepare, self._delivery, in_flight, spans=spans)
 
     def _prepare(self, message: Message, selector: Selector | None = None) -> PreparedMessage:
         self._session.check()
@@ -314,6 +344,11 @@ class Producer:
 
     def _prepared(self, message: Message) -> PreparedMessage:
         return self._preparer.prepare(message, self._config.clock.now_ms())
+
+    def _prepared_in_span(self, message: Message) -> PreparedMessage:
+        spans = self._session.spans
+        assert spans is not None, "this is called where spans are made"
+        return with_create_span(spans, self._prepared(message))
 
     def _check_batch(self, prepared: Sequence[PreparedMessage]) -> None:
         if not prepared:
@@ -324,7 +359,7 @@ class Producer:
             raise UsageError("a batch goes to one queue: send_many takes several order keys")
         if any(message.is_unbatchable for message in prepared):
             raise UsageError("delayed messages, and those of retry topics, cannot be in a batch")
-        if (size := sum(message.batch_size for message in prepared)) > self._config.body_size_max:
+        if (size := _size(prepared)) > self._config.body_size_max:
             raise MessageIllegal(
                 f"a batch of {size} bytes is over the limit of {self._config.body_size_max}: "
                 "send_many splits it"
@@ -334,6 +369,11 @@ class Producer:
         return HeartbeatData(
             client_id=self.client_id, producer_data_set=[ProducerData(group_name=self.group)]
         )
+
+
+def _size(batch: Sequence[PreparedMessage]) -> int:
+    """Bytes of messages as the body of a batch."""
+    return sum(message.batch_size for message in batch)
 
 
 def _join_receipts(receipts: Sequence[SendReceipt]) -> SendReceipt:

@@ -10,7 +10,8 @@ from roquet.client.connection.routes import SEARCH_PAUSE_MS
 from roquet.client.consumer import FETCH_TIMEOUT_MS, RebalancedConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.client.reading.pull_request import SubscriptionFilter, check_filters
-from roquet.model.errors import UsageError
+from roquet.client.spans.message_attributes import MessageRequest
+from roquet.model.errors import CallError, UsageError
 from roquet.model.names import check_topic
 from roquet.model.queue import MessageQueue
 from roquet.model.results import PullResult, PullStatus
@@ -104,14 +105,24 @@ class PullConsumer(RebalancedConsumer):
         await self._ensure_route(queue)
         message_filter = SubscriptionFilter.from_user(queue.topic, tags, sql, self._config)
         topic_id = self._offsets.latest_topic_id(queue)
-        pulled = await self._puller.pull(
-            queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
-        )
+        clock, spans = self._config.clock, self._session.spans
+        request = MessageRequest(queue.topic, queue.broker_name, is_users=True)
+        began_ms = clock.monotonic_ms()
+        try:
+            pulled = await self._puller.pull(
+                queue, offset, message_filter, count=count, suspend_ms=wait_ms, topic_id=topic_id
+            )
+        except CallError as error:
+            if spans is not None:
+                spans.receive_failed(request, error, clock.monotonic_ms() - began_ms)
+            raise
         reply = pulled.reply
         messages = [
             record.to_message(message, broker=queue.broker_name)
             for message in record.decode_many(reply.body)
         ]
+        if spans is not None:
+            spans.received(request, messages, clock.monotonic_ms() - began_ms)
         wanted = message_filter.tags
         return PullResult(
             status=STATUSES[ResponseCode(reply.code)],
@@ -148,6 +159,14 @@ class PullConsumer(RebalancedConsumer):
         poll's messages count as acknowledged now. Without a queue: all assigned queues.
         """
         self._session.check()
+        if (spans := self._session.spans) is None:
+            await self._commit(queue, offset)
+            return
+        topic, broker = ("", "") if queue is None else (queue.topic, queue.broker_name)
+        with spans.commit(topic, broker):
+            await self._commit(queue, offset)
+
+    async def _commit(self, queue: MessageQueue | None, offset: int | None) -> None:
         if offset is None:
             self._settle_polled()
         if queue is None:

@@ -11,6 +11,7 @@ producer of its group. The check looks up whether the work was done and answers.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
 
@@ -21,7 +22,7 @@ from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.producer import Producer
 from roquet.client.reading.request_reply import with_system_properties
 from roquet.client.sending.delivery import MessageDelivery
-from roquet.client.sending.outgoing import OutgoingBatch
+from roquet.client.sending.outgoing import OutgoingBatch, send_in_span, with_create_span
 from roquet.client.sending.prepare import MessageFields, PreparedMessage, build_message
 from roquet.client.sending.send_retries import RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX
 from roquet.client.transaction_check import (
@@ -169,7 +170,7 @@ class TransactionProducer(Producer):
         """Open connections for sends and checks; `async with` does this."""
         await super().start()
         self._once.tolerance, self._once.tracer = self._delivery.tolerance, self._delivery.tracer
-        self._checking.tracer = self._tracer
+        self._checking.tracer, self._checking.spans = self._tracer, self._session.spans
         self._session.membership.is_awaited = lambda: True
         self._session.background.start(self._find_brokers(), "brokers")
 
@@ -201,6 +202,8 @@ class TransactionProducer(Producer):
             )
         properties = {names.TRANSACTION_PREPARED: "true", names.PRODUCER_GROUP: self.group}
         prepared = with_system_properties(self._prepare(whole_message, selector), properties)
+        if (spans := self._session.spans) is not None:
+            prepared = with_create_span(spans, prepared)
         return Transaction(self, prepared, timeout_ms)
 
     async def send_in_transaction(
@@ -228,7 +231,12 @@ class TransactionProducer(Producer):
     async def begin(self, prepared: PreparedMessage, timeout_ms: int | None) -> SendReceipt:
         """Store a half message as durably as its broker promises, or raise."""
         with self._delivery.outstanding.current:
-            receipt = await self._send_half(prepared, self._delivery.deadline_ms(timeout_ms))
+            deadline_ms = self._delivery.deadline_ms(timeout_ms)
+            (receipt,) = await send_in_span(
+                self._session.spans,
+                OutgoingBatch((prepared,), prepared),
+                lambda half: self._send_half(half, deadline_ms),
+            )
         parse_offset_message_id(receipt.offset_message_id)  # raises if it has no position
         await self._session.membership.ensure_known(prepared.topic)
         if not receipt.ok:
@@ -240,21 +248,21 @@ class TransactionProducer(Producer):
             )
         return receipt
 
-    async def _send_half(self, prepared: PreparedMessage, deadline_ms: int) -> SendReceipt:
-        outgoing, clock = OutgoingBatch((prepared,), prepared), self._config.clock
+    async def _send_half(self, half: OutgoingBatch, deadline_ms: int) -> Sequence[SendReceipt]:
+        clock = self._config.clock
         pauses_ms = backoff_ms(RETRY_PAUSE_MS, RETRY_PAUSE_MS_MAX)
         left_tries = self._config.retry_times
         while True:
             try:
-                return (await self._once.send(outgoing, deadline_ms, None, self._turn))[0]
+                return await self._once.send(half, deadline_ms, None, self._turn)
             except CallError as error:
                 left_ms = deadline_ms - clock.monotonic_ms()
-                is_failover = self._delivery.may_get_new_master(prepared.topic, error)
+                is_failover = self._delivery.may_get_new_master(half.topic, error)
                 is_last = left_ms <= 0 or not (left_tries or is_failover)
                 if is_last or not error.definite or not is_retryable(error):
                     raise
             if is_failover:
-                await self._delivery.refresh_route(prepared.topic, left_ms)
+                await self._delivery.refresh_route(half.topic, left_ms)
             else:
                 left_tries -= 1
             left_ms = max(deadline_ms - clock.monotonic_ms(), 0)
@@ -268,7 +276,10 @@ class TransactionProducer(Producer):
         call = self._end_call(receipt, transaction.prepared, transaction.state)
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            with self._delivery.outstanding.current:
+            with (
+                self._delivery.outstanding.current,
+                self._end_span(receipt, transaction.prepared, transaction.state),
+            ):
                 await self._session.pool.call(address, call, self._config.timeout_ms)
         except CallError as error:
             if isinstance(error, CallRefused) and error.code not in LEFT_TO_CHECKS:
@@ -290,12 +301,22 @@ class TransactionProducer(Producer):
     ) -> None:
         try:
             address = self._session.routes.leader(receipt.queue.broker_name)
-            await self._session.pool.oneway(address, self._end_call(receipt, prepared, state))
+            with self._end_span(receipt, prepared, state):
+                await self._session.pool.oneway(address, self._end_call(receipt, prepared, state))
         except CallError as error:
             log.warning(
                 "%s of message %s was not sent, the broker will ask: %s",
                 state.name, receipt.message_id, error,
             )  # fmt: skip
+
+    def _end_span(
+        self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState
+    ) -> AbstractContextManager[object]:
+        """A span around the end of a transaction, where spans are made."""
+        if (spans := self._session.spans) is None:
+            return nullcontext()
+        name = state.name.lower()
+        return spans.end_transaction(name, prepared.topic, prepared.properties, receipt)
 
     def _end_call(
         self, receipt: SendReceipt, prepared: PreparedMessage, state: TransactionState

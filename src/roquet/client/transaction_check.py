@@ -3,9 +3,10 @@
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar, cast
 
 from roquet.client.connection.background import ErrorLogThrottle
 from roquet.client.connection.threads import run_in_thread
@@ -19,6 +20,9 @@ from roquet.net.router import Peer
 from roquet.rules.transaction import COMMIT, ROLL_BACK, UNKNOWN
 from roquet.wire.calls.transaction import CheckTransactionState, EndTransaction
 from roquet.wire.records.record import decode, to_message
+
+if TYPE_CHECKING:
+    from roquet.client.spans.client_spans import ClientSpans
 
 log = logger(__name__)
 
@@ -63,6 +67,7 @@ class TransactionChecker:
         self._function = check if is_coroutine_function(cast("Any", check)) else self._call_counted
         self._group = group
         self.tracer: Tracer | None = None
+        self.spans: ClientSpans | None = None
         self._slots = asyncio.Semaphore(CONCURRENT_CHECKS_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
         self._in_threads: set[object] = set()
@@ -124,9 +129,11 @@ class TransactionChecker:
     async def _check_result(self, message: StoredMessage) -> TransactionState:
         """The check's result; UNKNOWN when it raises, takes too long or returns anything else."""
         limit = asyncio.timeout(CHECK_LIMIT_MS / 1000)
+        span = nullcontext() if self.spans is None else self.spans.check(message)
         try:
-            async with limit:
-                result = await call_user_function(self._function, message)
+            with span:
+                async with limit:
+                    result = await call_user_function(self._function, message)
         except Exception:
             why = f"took more than {CHECK_LIMIT_MS} ms" if limit.expired() else "raised"
             log.exception("the check of message %s %s: asked again later", message.message_id, why)

@@ -21,8 +21,12 @@ from roquet.controller.open_store import open_store
 from roquet.controller.role_notices import RoleNotices
 from roquet.controller.state_store.interface import ControllerIdentity, StateStore
 from roquet.model.settings import join_address, parse_address
+from roquet.net.access.access_users import RELOAD_MS, AccessUsers
+from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.address import is_specific, routable_address
+from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.rules.election.lease import LeaseTerms
@@ -67,9 +71,13 @@ class ControllerServer:
         config = self.config
         store = self._store or open_store(config)
         running.push_async_callback(store.close)
+        users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
+        if users is not None:
+            guard = users.guard(config.access_cluster, self._clock.monotonic_ms)
+            router = GuardedRouter(guard)
         server = Server(router, host=config.host, port=config.port, clock=self._clock)
-        server.tls = config.tls.context() if config.tls else None
+        server.tls = ReloadedTls(config.tls) if config.tls else None
         await running.enter_async_context(server)
         self.port = server.port
         self.address = advertised_address(config, server.port)
@@ -81,18 +89,21 @@ class ControllerServer:
             await running.enter_async_context(exporter)
             self.metrics_port = exporter.port
         await controller.leadership.step(self._clock.now_ms())
-        for work in (
+        work = [
             every(ACQUIRE_MS, controller.leadership.step, self._clock),
             controller.elections.serve(),
-        ):
-            running.push_async_callback(_stop, asyncio.create_task(work))
+        ]
+        if users is not None:
+            work.append(every(RELOAD_MS, users.reload, self._clock))
+        for coroutine in work:
+            running.push_async_callback(_stop, asyncio.create_task(coroutine))
 
     def _assemble(self, store: StateStore) -> Controller:
         config, clock = self.config, self._clock
         identity = ControllerIdentity(config.controller_id or self.address, self.address)
         terms = LeaseTerms(length_ms=config.lease_ms)
         leadership, liveness = Leadership(store, identity, clock, terms), Liveness()
-        notices = RoleNotices(clock)
+        notices = RoleNotices(clock, security_of(config.calls))
         controller = Controller(
             config=config,
             clock=clock,

@@ -1,12 +1,13 @@
 """ControllerConfig: the settings of a controller."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig, check_least
 from roquet.model.errors import ConfigError
-from roquet.net.tls import ServerTls
+from roquet.net.tls import ServerTls, Tls
 from roquet.rules.election.lease import LENGTH_MS
 
 PORT: Final = 9878
@@ -17,6 +18,12 @@ SCAN_MS: Final = 5_000
 
 MEMORY_STORE: Final = "memory"
 """Name of the store that keeps nothing."""
+
+ETCD_STORE: Final = "etcd"
+"""Kind of the stores in etcd that is called by plain HTTP."""
+
+ETCD_TLS_STORE: Final = "etcd+https"
+"""Kind of the stores in etcd that is called by TLS."""
 
 LEASE_MS_MIN: Final = 100
 """Shorter leases end before the next heartbeat of a broker comes."""
@@ -36,7 +43,8 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     advertise: str | None = None
     """HOST[:PORT] that brokers are told; None finds a routable address of this machine."""
     store: str = MEMORY_STORE
-    """Where groups are kept: memory, file:DIR or etcd:HOST:PORT[,HOST:PORT…]."""
+    """Where groups are kept: memory, file:DIR or etcd:HOST:PORT[,HOST:PORT…]; etcd+https:… calls
+    etcd by TLS."""
     controllers: str = "DefaultControllerGroup"
     """Name of the group of controllers, under which they share groups of brokers in etcd."""
     controller_id: str | None = None
@@ -51,20 +59,36 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     lease_ms: int = LENGTH_MS
     """Length of a master's lease: how long it goes on without this controller, and how long
     another broker cannot be elected after it was lost, unless it waits for its whole set."""
+    access_file: Path | None = None
+    """File with users and policies, as `roquet acl export` writes it: with it, requests must be
+    signed by a user who may make them. None serves everybody."""
+    access_cluster: str = "DefaultCluster"
+    """The cluster of this controller, for policies on `Cluster:…`."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
+    calls: Tls | None = None
+    """How brokers are called to tell them of elections; None calls them without TLS."""
+    etcd_tls: Tls | None = None
+    """The authority of etcd's certificates, and ours if it asks for one; None trusts the
+    authorities of this machine."""
     metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE
     """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`."""
     metrics_port: int = EXPORTER_PORT
     """Port of the metrics page; 0 takes any free one."""
     metrics_host: str = ""
     """The interface of the metrics page; `host` if empty."""
+    metrics_label: str = ""
+    """Further labels of all metrics, as `zone:a,rack:7`."""
     unused: Mapping[str, str] = {}
     """Settings of Apache's controllers without effect here, as given; a query returns them."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, {"scan_ms": 1, "lease_ms": LEASE_MS_MIN, "port": 0})
+        if self.etcd_tls is not None and not self.store.startswith(f"{ETCD_TLS_STORE}:"):
+            raise ConfigError(
+                f"store: {self.store!r} is not called by TLS: write {ETCD_TLS_STORE}:HOST:PORT"
+            )
         for name in ("scan_ms", "lease_ms"):
             if (value := getattr(self, name)) > TIME_MS_MAX:
                 raise ConfigError(f"{name}: {value} is more than {TIME_MS_MAX}, a day")

@@ -6,7 +6,12 @@ from roquet.controller.controller import Controller
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.metric import NodeType
 from roquet.metrics.text_format import MetricsPage
-from roquet.net.exporter.exporter import MetricsExporter, NodeIdentity, exporter_address
+from roquet.net.exporter.exporter import (
+    MetricsExporter,
+    NodeIdentity,
+    exporter_address,
+    exporter_labels,
+)
 from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.router import Router
 from roquet.net.server import Server
@@ -23,12 +28,16 @@ def measure(
         return None
     router.meter = meter = RequestMeter(controller.clock)
     return MetricsExporter(
-        NodeIdentity(node_type=NodeType.CONTROLLER, node_id=address),
+        NodeIdentity(
+            node_type=NodeType.CONTROLLER,
+            node_id=address,
+            further=exporter_labels(controller.config),
+        ),
         place,
         controller.clock,
         meter=meter,
         connections=lambda: len(server.peers),
-        sources=(partial(add_groups, controller),),
+        sources=(partial(add_groups, controller), server.add_openings),
     )
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 from roquet.log_records import logger
 from roquet.model.errors import RoquetError
+from roquet.net.channel import PLAIN, Security
 from roquet.net.clock import Clock
 from roquet.net.pool import ChannelPool
 from roquet.rules.election.group import ReplicaGroup
@@ -28,9 +29,9 @@ PAUSE_MS: Final = 1_000
 class RoleNotices:
     """Sends notices over connections of its own, as Apache's controller does."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, security: Security = PLAIN) -> None:
         self._clock = clock
-        self._pool = ChannelPool(clock=clock)
+        self._pool = ChannelPool(clock=clock, security=security)
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, group: ReplicaGroup, addresses: Iterable[str]) -> None:

@@ -1,6 +1,7 @@
 """Settings of controllers: Apache's keys, read from a properties file and changed at run time."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -33,6 +34,10 @@ def _text(text: str, _key: str) -> str:
     return text
 
 
+def _path(text: str, _key: str) -> Path | None:
+    return Path(text) if text else None
+
+
 def _directory(text: str, _key: str) -> str:
     return f"file:{text}"
 
@@ -50,11 +55,14 @@ SETTINGS: Final[Mapping[str, ControllerSetting]] = MappingProxyType(
         "controllerAdvertise": ControllerSetting("advertise", _text),
         "controllerStore": ControllerSetting("store", _text),
         "controllerLeaseMillis": ControllerSetting("lease_ms", _number),
+        "controllerAccessFile": ControllerSetting("access_file", _path),
+        "controllerAccessCluster": ControllerSetting("access_cluster", _text),
         **{key: ControllerSetting(*setting) for key, setting in EXPORTER_SETTINGS.items()},
     }
 )
-"""Settings by key; controllerAdvertise, controllerStore and controllerLeaseMillis are ours. Of two
-keys for one setting the later line wins."""
+"""Settings by key. Ours are controllerAdvertise, controllerStore, controllerLeaseMillis,
+controllerAccessFile and controllerAccessCluster. Of two keys for one setting the later line wins.
+"""
 
 PEERS: Final = "controllerDLegerPeers"
 

@@ -4,7 +4,7 @@ Who counts does not know how it is shown. Label values come from clients, who ma
 SERIES_MAX combinations further ones are counted together, as `other`.
 """
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -44,16 +44,6 @@ class Histogram:
         self.counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
 
-    def observe_all(self, values: Sequence[float]) -> None:
-        """Count many values, in a fraction of the time."""
-        ordered, before = sorted(values), 0
-        for number, bound in enumerate(self._bounds):
-            below = bisect_right(ordered, bound)
-            self.counts[number] += below - before
-            before = below
-        self.counts[-1] += len(ordered) - before
-        self.sum += sum(ordered)
-
     def observe_equal(self, value: float, count: int) -> None:
         """Count a value several times."""
         self.counts[bisect_left(self._bounds, value)] += count
@@ -72,11 +62,12 @@ class Tally:
 class LabeledCounts(Generic[T]):
     """One counter for each combination of label values, made when it is first needed."""
 
-    __slots__ = ("_by_labels", "_make", "_series_max", "_width", "overflow")
+    __slots__ = ("_make", "_series_max", "_width", "by_labels", "overflow")
 
     def __init__(self, make: Callable[[], T], width: int, series_max: int = SERIES_MAX) -> None:
         """Counters that `make` makes, by `width` label values."""
-        self._by_labels: dict[LabelValues, T] = {}
+        self.by_labels: dict[LabelValues, T] = {}
+        """Those that were needed; `of` makes the others."""
         self._make = make
         self._width = width
         self._series_max = series_max
@@ -85,27 +76,27 @@ class LabeledCounts(Generic[T]):
 
     def of(self, *values: str) -> T:
         """The counter of a combination; beyond the limit that of all others."""
-        found = self._by_labels.get(values)
+        found = self.by_labels.get(values)
         return self._new(values) if found is None else found
 
     def items(self) -> Iterator[tuple[LabelValues, T]]:
         """All combinations and their counters, as they are now."""
-        return iter(list(self._by_labels.items()))
+        return iter(list(self.by_labels.items()))
 
     def forget(self, is_gone: Callable[[LabelValues], bool]) -> None:
         """Remove the counters of combinations whose topic or group was deleted."""
-        for values in [values for values in self._by_labels if is_gone(values)]:
-            del self._by_labels[values]
+        for values in [values for values in self.by_labels if is_gone(values)]:
+            del self.by_labels[values]
 
     def _new(self, values: LabelValues) -> T:
-        if len(self._by_labels) >= self._series_max or any(
+        if len(self.by_labels) >= self._series_max or any(
             len(value) > VALUE_LENGTH_MAX for value in values
         ):
             self.overflow += 1
             values = (OTHER,) * self._width
-            if (other := self._by_labels.get(values)) is not None:
+            if (other := self.by_labels.get(values)) is not None:
                 return other
-        made = self._by_labels[values] = self._make()
+        made = self.by_labels[values] = self._make()
         return made
 
 

@@ -29,6 +29,12 @@ SLOW_REQUESTS: Final = counter(
     "roquet_slow_requests_total", "Requests that held the event loop for so long that it is logged."
 )
 CONNECTIONS: Final = gauge("roquet_connections", "Open connections of clients.", nodes=SERVERS)
+OPENED_CONNECTIONS: Final = counter(
+    "roquet_opened_connections_total",
+    "Connections since the start, where TLS or the PROXY protocol is on: `plain` and `tls` were"
+    " served, `refused` failed the handshake or the mode, `abandoned` said nothing in time.",
+    "kind", nodes=SERVERS,
+)  # fmt: skip
 WAITING_REQUESTS: Final = gauge(
     "roquet_waiting_requests",
     "Requests that wait for their replies, pulls that wait for messages among them.", "kind",
@@ -36,6 +42,11 @@ WAITING_REQUESTS: Final = gauge(
 WAITING_REQUESTS_LIMIT: Final = gauge(
     "roquet_waiting_requests_limit", "Requests of a kind that may wait; further ones are refused.",
     "kind",
+)  # fmt: skip
+QUOTA_EXCESS: Final = counter(
+    "roquet_quota_excess_requests_total",
+    "Requests that a quota refused or held up; quota is its name, * for one of all names.",
+    "direction", "kind", "quota",
 )  # fmt: skip
 FLUSH_TIME: Final = histogram(
     "roquet_flush_seconds", "Seconds of a flush of the log to the disk.", bounds=SHORT_S

@@ -42,6 +42,11 @@ def json_printable(text: str) -> str:
     )
 
 
+def quantity(count: int, noun: str) -> str:
+    """`1 queue`, `2 queues`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def without_surrogates(value: object) -> object:
     """Replace lone surrogates by U+FFFD in a value of dicts, lists and strings, as UTF-8 needs."""
     if isinstance(value, str):

@@ -9,7 +9,6 @@ from typing import Self
 
 from roquet.model.settings import join_address
 from roquet.namesrv import broker_expiry
-from roquet.namesrv.access_users import RELOAD_MS, AccessUsers
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers import HANDLERS
 from roquet.namesrv.kv_store import KVStore
@@ -17,9 +16,12 @@ from roquet.namesrv.live_brokers import LiveBrokers
 from roquet.namesrv.lowest_id_notices import LowestIdNotices
 from roquet.namesrv.name_server_metrics import measure
 from roquet.namesrv.state import NameServerState
+from roquet.net.access.access_users import RELOAD_MS, AccessUsers
 from roquet.net.access.guarded_router import GuardedRouter
+from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.pool import ChannelPool
+from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
 from roquet.store.filesystem.files import RealFiles
@@ -62,14 +64,22 @@ class NameServer:
         users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
         if users is not None:
-            router = GuardedRouter(users.guard(config.access_cluster, clock.monotonic_ms))
-        notices = LowestIdNotices(self.state, ChannelPool(clock=self.state.clock))
+            guard = users.guard(
+                config.access_cluster,
+                clock.monotonic_ms,
+                certificate_users=config.certificate_users,
+            )
+            router = GuardedRouter(guard)
+        notices = LowestIdNotices(
+            self.state, ChannelPool(clock=clock, security=security_of(config.calls))
+        )
         self._running.push_async_callback(notices.close)
         self.state.brokers.listeners.append(notices.send)
         for call, handler in HANDLERS.items():
             router.add(call, partial(handler, self.state))
         server = Server(router, host=config.host, port=config.port, clock=clock)
-        server.tls = config.tls.context() if config.tls else None
+        server.tls = ReloadedTls(config.tls) if config.tls else None
+        server.proxies = config.proxy_protocol_from
         exporter = measure(self.state, router, server)
         self._server = await self._running.enter_async_context(server)
         if exporter is not None:

@@ -6,7 +6,8 @@ from typing import Final
 
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
 from roquet.model.config_check import CheckedConfig
-from roquet.net.tls import ServerTls
+from roquet.model.errors import ConfigError
+from roquet.net.tls import ServerTls, Tls
 
 PORT: Final = 9876
 """Default port of a name server."""
@@ -40,16 +41,31 @@ class NameServerConfig(CheckedConfig, frozen=True, kw_only=True):
     signed by a user who may make them. None serves everybody."""
     access_cluster: str = "DefaultCluster"
     """The cluster of requests that name none, for policies on `Cluster:…`."""
+    certificate_users: bool = False
+    """Whether a request that is not signed comes from the user whom the client's certificate
+    names; with `access_file` and an authority of clients' certificates."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
+    calls: Tls | None = None
+    """How brokers are called to notify them; None calls them without TLS."""
+    proxy_protocol_from: tuple[str, ...] = ()
+    """IP addresses and CIDR blocks of load balancers whose connections may begin with a header of
+    the PROXY protocol."""
     metrics_exporter: MetricsExporterType = MetricsExporterType.DISABLE
     """`PROM` shows metrics for Prometheus at `http://HOST:PORT/metrics`."""
     metrics_port: int = EXPORTER_PORT
     """Port of the metrics page; 0 takes any free one."""
     metrics_host: str = ""
     """The interface of the metrics page; `host` if empty."""
+    metrics_label: str = ""
+    """Further labels of all metrics, as `zone:a,rack:7`."""
     unused: Mapping[str, str] = {}
     """Settings of genuine name servers without effect here, as given; a query returns them."""
     whole_registrations: bool = False
     """Whether a topic that a broker no longer registers is removed. Genuine brokers register a new
     topic alone, so this is for clusters without them."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.certificate_users and (self.tls is None or self.tls.client_ca is None):
+            raise ConfigError("--certificate-users needs --tls-client-ca: it says whom to believe")

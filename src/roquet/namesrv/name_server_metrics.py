@@ -7,7 +7,12 @@ from roquet.metrics.metric import NodeType
 from roquet.metrics.text_format import MetricsPage
 from roquet.model.settings import join_address
 from roquet.namesrv.state import NameServerState
-from roquet.net.exporter.exporter import MetricsExporter, NodeIdentity, exporter_address
+from roquet.net.exporter.exporter import (
+    MetricsExporter,
+    NodeIdentity,
+    exporter_address,
+    exporter_labels,
+)
 from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.router import Router
@@ -23,12 +28,13 @@ def measure(state: NameServerState, router: Router, server: Server) -> MetricsEx
         NodeIdentity(
             node_type=NodeType.NAME_SERVER,
             node_id=join_address(state.config.host, state.config.port),
+            further=exporter_labels(state.config),
         ),
         address,
         state.clock,
         meter=meter,
         connections=lambda: len(server.peers),
-        sources=(partial(add_brokers, state),),
+        sources=(partial(add_brokers, state), server.add_openings),
     )
 
 

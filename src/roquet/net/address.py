@@ -1,6 +1,7 @@
 """Addresses: the text `host:port`, the tuples of sockets, and this machine's own."""
 
 import socket
+from functools import lru_cache
 from typing import Any, Final
 
 from roquet.model import settings
@@ -27,6 +28,15 @@ def split_address(address: str) -> tuple[str, int]:
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise UsageError(f"{address!r} is not an address like 10.0.0.1:10911")
     return host.removeprefix("[").removesuffix("]"), int(port)
+
+
+@lru_cache(maxsize=4096)
+def host_of(address: str) -> str:
+    """The host of an address that a socket or server gave, an IPv6 one without brackets.
+
+    The text is not checked; that of a peer without an address is empty.
+    """
+    return address.rpartition(":")[0].strip("[]")
 
 
 def check_port(port: int) -> None:

@@ -11,7 +11,7 @@ from roquet.net.address import address_error
 from roquet.net.clock import SYSTEM_CLOCK, Clock
 from roquet.net.connection.peer_connection import Dispatch, PeerConnection
 from roquet.net.router import Router
-from roquet.net.tls import tls_error
+from roquet.net.tls import Tls, tls_error
 from roquet.wire.signing import Signer
 
 CONNECT_TIMEOUT_MS: Final = 3_000
@@ -43,6 +43,11 @@ class Security(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PLAIN: Final = Security()
+
+
+def security_of(tls: Tls | None) -> Security:
+    """Security of connections that are not signed; None as TLS is plain. Raises ConfigError."""
+    return PLAIN if tls is None else Security(context=tls.context(), server_name=tls.server_name)
 
 
 class Channel(PeerConnection):

@@ -1,6 +1,7 @@
 """HTTP client: POST requests to one HTTP/1.1 server, over connections that are kept open."""
 
 import asyncio
+import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
@@ -15,6 +16,7 @@ from roquet.model.errors import (
     RemoteProtocolError,
 )
 from roquet.net.address import address_error, split_address
+from roquet.net.tls import tls_error
 
 BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 """Bytes of a response body; a longer one is a fault of the server."""
@@ -31,8 +33,10 @@ _OK: Final = 200
 class HttpClient:
     """Client of one server: `await HttpClient("127.0.0.1:2379").post("/v3/kv/range", body)`."""
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, context: ssl.SSLContext | None = None) -> None:
+        """`context` is that of TLS, which makes it HTTPS; None is plain HTTP."""
         self.address = address
+        self._context = context
         self._idle: list[_Connection] = []
 
     async def post(self, path: str, body: bytes, *, timeout_ms: int) -> bytes:
@@ -71,10 +75,11 @@ class HttpClient:
 
     async def _connect(self) -> "_Connection":
         try:
-            return _Connection(*await asyncio.open_connection(*split_address(self.address)))
+            host, port = split_address(self.address)
+            return _Connection(*await asyncio.open_connection(host, port, ssl=self._context))
         except (OSError, UnicodeError) as error:
-            text = f"cannot connect to {self.address}: {address_error(error)}"
-            raise ConnectFailed(text) from error
+            why = address_error(error) if self._context is None else tls_error(error)
+            raise ConnectFailed(f"cannot connect to {self.address}: {why}") from error
 
     async def _exchange(self, connection: "_Connection", path: str, body: bytes) -> bytes:
         try:

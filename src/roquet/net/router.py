@@ -11,6 +11,7 @@ from roquet.model.errors import UsageError
 from roquet.net import error_replies
 from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
+from roquet.net.log_lines import request_fields
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
@@ -99,6 +100,8 @@ class FrameWhen(NamedTuple):
     reached: "asyncio.Future[bool]"
     frame: Callable[[bool], Frame]
     """Gives the frame for the future's result; never raises."""
+    cancelled: Callable[[], object] | None = None
+    """Called instead when the future is cancelled, since the peer has gone."""
 
     def __await__(self) -> Generator[Any, Any, bytes | None]:
         """Wait for the frame."""
@@ -137,6 +140,8 @@ class Router:
         self._own: dict[int, _Served] = {}
         """Of codes that another handler serves, or has served."""
         self._faults: set[tuple[int, type[Exception]]] = set()
+        self.user = ""
+        """The user who signed the request that is dispatched now; empty without access control."""
         self.meter: RequestMeter | None = None
         """Measures requests; None: they are not measured, and pay nothing."""
 
@@ -167,10 +172,25 @@ class Router:
         call_type, own, gate = self._own.setdefault(code, self._served[code])
         self._served[code] = (call_type, handler or own, gate)
 
-    def dispatch(self, command: Command, peer: Peer) -> DispatchResult:
+    def replace(self, code: int, handler: RequestHandler[Any]) -> None:
+        """Register another handler of a code; while `override` is in force, for when it ends."""
+        call_type, served, gate = self._served[code]
+        own = self._own.get(code)
+        if own is not None:
+            self._own[code] = (call_type, handler, gate)
+        if own is None or served is own[1]:
+            self._served[code] = (call_type, handler, gate)
+
+    def dispatch(self, command: Command, peer: Peer) -> DispatchResult:  # noqa: C901 - a call costs
         """Serve one request. Never raises: errors become replies."""
         meter = self.meter
-        begun_ms = 0 if meter is None else meter.begin(command.code)
+        if meter is None:
+            begun_ms = 0
+        elif meter.left and command.code in meter.frequent:  # without a call of `begin`
+            meter.left -= 1
+            begun_ms = UNTIMED
+        else:
+            begun_ms = meter.begin(command.code)
         served = self._served.get(command.code)
         if served is None:
             reply = error_replies.unknown(command.code, self._unserved.get(command.code))
@@ -188,7 +208,7 @@ class Router:
                     meter.replied(command.code, command.flag, answer.code, begun_ms)
                 return frame
         except Exception as error:
-            return self._refuse(error, command, begun_ms)
+            return self._refuse(error, command, peer, begun_ms)
         return self._defer(answer, command, peer, gate, begun_ms)
 
     def _defer(
@@ -211,7 +231,10 @@ class Router:
         size = len(command.body)
         if type(answer) is ReplyWhen:
             frame = partial(self._decided, answer.reply, request, peer, begun_ms)
-            return DeferredReply(FrameWhen(answer.reached, frame), gate, size)
+            cancelled = None
+            if self.meter is not None:
+                cancelled = partial(self.meter.cancelled, command.code, begun_ms)
+            return DeferredReply(FrameWhen(answer.reached, frame, cancelled), gate, size)
         return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
     def _decided(
@@ -230,7 +253,7 @@ class Router:
                     self.meter.replied_later(command.code, command.flag, answer.code, begun_ms)
                 return _frame(answer, command)
         except Exception as error:
-            return self._refuse(error, command, begun_ms)
+            return self._refuse(error, command, peer, begun_ms)
         return self._later(answer, command, peer, begun_ms)
 
     async def _later(
@@ -247,7 +270,7 @@ class Router:
                 await peer.drain()
             frame = _frame(reply, command)
         except Exception as error:
-            return self._refuse(error, command, begun_ms)
+            return self._refuse(error, command, peer, begun_ms)
         except asyncio.CancelledError:
             if meter is not None:
                 meter.cancelled(command.code, begun_ms)
@@ -262,7 +285,9 @@ class Router:
             self.meter.replied(command.code, command.flag, reply.code, begun_ms)
         return _frame(reply, command)
 
-    def _refuse(self, error: Exception, command: Command, begun_ms: int) -> bytes | None:
+    def _refuse(
+        self, error: Exception, command: Command, peer: Peer, begun_ms: int
+    ) -> bytes | None:
         """The reply for an error; a fault of our own is logged, once with its traceback."""
         reply = error_replies.refusal(error)
         if (meter := self.meter) is not None:
@@ -276,7 +301,8 @@ class Router:
             kind = (command.code, type(error))
             trace = None if kind in self._faults else error
             self._faults.add(kind)
-            log.error("%s failed: %s", name, reply.remark, exc_info=trace)
+            fields = request_fields(command, peer.address)
+            log.error("%s failed: %s", name, reply.remark, exc_info=trace, extra=fields)
         return _frame(reply, command)
 
 

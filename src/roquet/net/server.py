@@ -2,20 +2,24 @@
 
 import asyncio
 import errno
-import ssl
 import sys
-from collections.abc import Callable, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Final, Self
 
 from roquet.log_records import logger
+from roquet.metrics import roquet_metrics
+from roquet.metrics.text_format import MetricsPage
 from roquet.model.errors import ConfigError
 from roquet.net import error_replies
 from roquet.net.address import address_error, check_port
-from roquet.net.clock import SYSTEM_CLOCK, Clock
+from roquet.net.clock import SYSTEM_CLOCK, Clock, every
 from roquet.net.connection.server_connection import IDLE_CHECKS, ServerConnection
 from roquet.net.limits.fair_share import FairShare
 from roquet.net.limits.server_limits import ServerLimits
+from roquet.net.reloaded_tls import RELOAD_MS, ReloadedTls
 from roquet.net.router import Peer, Router
+from roquet.net.sniffing_listener import ConnectionCounts, SniffingListener
+from roquet.net.tls import TlsMode
 
 log = logger(__name__)
 
@@ -64,11 +68,17 @@ class Server:
         """File descriptors that this process may have open, by its limit at the start."""
         self._is_refusing = False
         self._on_stopping: list[Callable[[], object]] = []
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | SniffingListener] = []
         self._check_timer: asyncio.TimerHandle | None = None
+        self._reloads: asyncio.Task[None] | None = None
         self.stopping = False
-        self.tls: ssl.SSLContext | None = None
-        """TLS context of accepted connections; set it before the start."""
+        self.tls: ReloadedTls | None = None
+        """TLS of accepted connections; set it before the start."""
+        self.proxies: Sequence[str] = ()
+        """IP addresses and CIDR blocks whose connections may begin with a header of the PROXY
+        protocol; set it before the start."""
+        self.counts = ConnectionCounts()
+        """Connections by how they began; counted with `tls` or `proxies` alone."""
 
     @property
     def port(self) -> int:
@@ -84,6 +94,12 @@ class Server:
     def peers(self) -> Set[Peer]:
         """The connected peers."""
         return frozenset(self._connections)
+
+    def add_openings(self, page: MetricsPage) -> None:
+        """Add connections by how they began; none where first bytes are not looked at."""
+        if self.tls is not None or self.proxies:
+            for kind, count in self.counts.by_kind().items():
+                page.add(roquet_metrics.OPENED_CONNECTIONS, count, kind)
 
     def note_slow_requests(self, share: FairShare) -> None:
         """Note slow requests in a FairShare of the caller; call it before the start."""
@@ -112,11 +128,25 @@ class Server:
                     address_error(error),
                 )
         self._schedule_check()
+        if self.tls is not None:
+            self._reloads = asyncio.create_task(every(RELOAD_MS, self.tls.reload, self._clock))
 
     async def _listen(self, port: int) -> None:
-        listener = await asyncio.get_running_loop().create_server(
-            self._new_connection, self._host, port, backlog=BACKLOG, ssl=self.tls
-        )
+        tls = self.tls if self.tls and self.tls.mode is not TlsMode.DISABLED else None
+        listener: asyncio.Server | SniffingListener
+        if tls is None and not self.proxies:
+            listener = await asyncio.get_running_loop().create_server(
+                self._new_connection, self._host, port, backlog=BACKLOG
+            )
+        else:
+            listener = SniffingListener(
+                self._new_connection,
+                tls,
+                self.proxies,
+                counts=self.counts,
+                descriptor_max=self.descriptors_max - DESCRIPTORS_KEPT,
+            )
+            await listener.listen(self._host, port, BACKLOG)
         self._listeners.append(listener)
 
     async def stop(self, grace_ms: int | None = None) -> None:
@@ -128,6 +158,8 @@ class Server:
             listener.close()
         if self._check_timer is not None:
             self._check_timer.cancel()
+        if self._reloads is not None:
+            self._reloads.cancel()
         for connection in self._connections:
             connection.serve_with(error_replies.go_away)
         for callback in self._on_stopping:
@@ -145,8 +177,10 @@ class Server:
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
 
-    def _new_connection(self) -> ServerConnection:
-        return ServerConnection(self._router.dispatch, self._clock, self._on_connect, self.limits)
+    def _new_connection(self, source: str | None = None) -> ServerConnection:
+        return ServerConnection(
+            self._router.dispatch, self._clock, self._on_connect, self.limits, source
+        )
 
     def _on_connect(self, connection: ServerConnection) -> None:
         if self.stopping:
@@ -196,7 +230,7 @@ class Server:
         return f"cannot listen on {self._host}:{self._port}: {address_error(error)}"
 
 
-def _port_of(listener: asyncio.Server) -> int:
+def _port_of(listener: asyncio.Server | SniffingListener) -> int:
     port: int = listener.sockets[0].getsockname()[1]
     return port
 

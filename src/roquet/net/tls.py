@@ -1,8 +1,12 @@
 """TLS: contexts from PEM files, and plain explanations of failed handshakes."""
 
 import ssl
+from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+import msgspec
 
 from roquet.model.config_check import CheckedConfig
 from roquet.model.errors import ConfigError
@@ -35,6 +39,15 @@ _ALERTS: Final = {
 
 _ANOTHER_HOST: Final = frozenset({62, 64})
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+
+
+class KeyPassword(msgspec.Struct, frozen=True):
+    """Password of a private key's file; it is not printed."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return "KeyPassword(******)"
 
 
 class Tls(CheckedConfig, frozen=True, kw_only=True):
@@ -81,24 +94,81 @@ class Tls(CheckedConfig, frozen=True, kw_only=True):
         return context
 
 
+class TlsMode(StrEnum):
+    """Which connections a server with a certificate takes, by Apache's names."""
+
+    DISABLED = "disabled"
+    """Plain ones alone."""
+    PERMISSIVE = "permissive"
+    """Both: the first byte of each connection says which it is."""
+    ENFORCING = "enforcing"
+    """Those with TLS alone."""
+
+
+class ClientAuth(StrEnum):
+    """Whether a server asks clients for a certificate, by Apache's names."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    """A client may show none; one that it shows must be trusted."""
+    REQUIRE = "require"
+
+
 class ServerTls(CheckedConfig, frozen=True, kw_only=True):
     """TLS of a server, from PEM files."""
 
     cert: str | Path
     """The server's certificate (with intermediate ones)."""
     key: str | Path | None = None
+    key_password: KeyPassword | None = None
     client_ca: str | Path | None = None
     """File of the authority that signs clients' certificates; None asks clients for none."""
+    client_auth: ClientAuth = ClientAuth.REQUIRE
+    """Whether clients must show a certificate of `client_ca`."""
+    mode: TlsMode = TlsMode.ENFORCING
+    """Which connections are taken."""
+
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether every client must show a trusted certificate."""
+        return (
+            self.client_ca is not None
+            and self.client_auth is ClientAuth.REQUIRE
+            and self.mode is TlsMode.ENFORCING
+        )
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the context is made of."""
+        named = (self.cert, self.key, self.client_ca)
+        return tuple(Path(file).expanduser() for file in named if file is not None)
 
     def context(self) -> ssl.SSLContext:
         """The context for `loop.create_server`. ConfigError when a file cannot be used."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = TLS_1_2
-        _show(context, self.cert, self.key, None, "tls_cert")
-        if self.client_ca is not None:
+        password = self.key_password.text if self.key_password else None
+        _show(context, self.cert, self.key, password, "tls_cert")
+        if self.client_ca is not None and self.client_auth is not ClientAuth.NONE:
             _trust(context, self.client_ca, "tls_client_ca")
-            context.verify_mode = ssl.CERT_REQUIRED
+            is_optional = self.client_auth is ClientAuth.OPTIONAL
+            context.verify_mode = ssl.CERT_OPTIONAL if is_optional else ssl.CERT_REQUIRED
         return context
+
+
+def certificate_name(certificate: Mapping[str, Any] | None) -> str | None:
+    """The name in a verified certificate, as `SSLSocket.getpeercert` gives it.
+
+    That is the common name of its subject, or else its first alternative name that is a DNS name,
+    an address of e-mail or a URI. None without a certificate or such a name.
+    """
+    if not certificate:
+        return None
+    subject = (pair for part in certificate.get("subject", ()) for pair in part)
+    names = [name for kind, name in subject if kind == "commonName"]
+    others = certificate.get("subjectAltName", ())
+    names += [name for kind, name in others if kind in ("DNS", "email", "URI")]
+    return names[0] if names else None
 
 
 def tls_error(error: OSError | UnicodeError) -> str:
@@ -115,6 +185,17 @@ def tls_error(error: OSError | UnicodeError) -> str:
     if isinstance(error, ConnectionResetError | ConnectionAbortedError):
         return HUNG_UP
     return address_error(error)
+
+
+def refused_handshake(error: Exception) -> str:
+    """Why a server refused a connection, for its log."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({error.verify_message}): see tls_client_ca"
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return "it hung up during the TLS handshake: does it trust our certificate?"
+    if isinstance(error, ssl.SSLError):
+        return f"the TLS handshake failed: {_fault(error)}"
+    return str(error)
 
 
 def _trust(context: ssl.SSLContext, authority: str | Path, name: str) -> None:

@@ -17,6 +17,7 @@ from roquet.model.settings import (
 )
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.spark import offset_spec
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
 from roquet.spark.kafka_names import OPTIONS, hint
 from roquet.spark.offset_spec import OffsetSpec
 from roquet.spark.schema import DEFAULT, TYPES, check_names
@@ -67,6 +68,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout_ms: int = TIMEOUT_MS
     read_from: ReadFrom = ReadFrom.MASTER
     """REPLICA: tasks read what replicas have from them, and the rest from the master."""
+    access: AccessOptions = AccessOptions()
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptions:
@@ -74,10 +76,11 @@ def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SourceOptio
     known = {name.lower(): name for name in _READERS}
     fields: dict[str, Any] = {}
     _check_exclusive({name.lower() for name in options})
-    for option, text in options.items():
+    others, fields["access"] = take_access(options)
+    for option, text in others.items():
         name = known.get(option.lower())
         if name is None:
-            raise ConfigError(f"no option {option!r}{hint(option, _READERS, OPTIONS)}")
+            raise ConfigError(f"no option {option!r}{hint(option, SOURCE_OPTIONS, OPTIONS)}")
         field, read = _READERS[name]
         fields[field] = read(text, name)
     if "namesrv" not in fields:
@@ -245,7 +248,7 @@ _READERS: Final[Mapping[str, tuple[str, Callable[[str, str], Any]]]] = MappingPr
 )
 """The field and the parser of every option."""
 
-SOURCE_OPTIONS: Final = tuple(_READERS)
+SOURCE_OPTIONS: Final = (*_READERS, *ACCESS_OPTIONS)
 
 _STREAM_ONLY: Final = (
     "maxOffsetsPerTrigger",

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.model.errors import ConfigError
 from roquet.spark.java import java_home
+from roquet.spark.spark_home import linked_home
 from roquet.spark.versions import PYSPARK_VERSION, require_spark
 
 if TYPE_CHECKING:
@@ -107,6 +108,8 @@ def prepare_environment(
     if is_local(master):
         environ["PYSPARK_PYTHON"] = sys.executable
         environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        if "SPARK_HOME" not in environ and (home := linked_home(environ)) is not None:
+            environ["SPARK_HOME"] = str(home)
     else:  # executors connect to the driver, and may have their Python elsewhere
         environ.setdefault("PYSPARK_PYTHON", sys.executable)
 

@@ -20,7 +20,12 @@ from roquet.store.filesystem.mapped_file import MapPool
 from roquet.store.key_index.hasher import hash_key
 from roquet.store.key_index.index import KeyIndex
 from roquet.store.layout import FILLER_SIZE, StoreCheckpoint
-from roquet.store.recovery.open_directory import load_log, load_queues, read_checkpoint
+from roquet.store.recovery.open_directory import (
+    check_format,
+    load_log,
+    load_queues,
+    read_checkpoint,
+)
 from roquet.wire.records.partial_decode import PartialRecord, index_keys, is_torn, property_value
 
 PROBLEMS_MAX: Final = 100
@@ -59,6 +64,7 @@ def check(
     listed = files.list(directory)
     if not listed.keys() & {"commitlog", "lock", "checkpoint"}:
         raise StoreError(f"{directory} is not a data directory: there is no commitlog in it")
+    check_format(files, directory)
     return _Check(directory, config, files, is_closed="abort" not in listed).run()
 
 

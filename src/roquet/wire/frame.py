@@ -30,6 +30,13 @@ _LENGTH: Final = Struct(">I")
 _PREFIX: Final = Struct(">II")
 
 
+TLS_HANDSHAKE: Final = 0x1603
+"""First two bytes of a TLS connection: of a frame they would be the length, 369 MB."""
+
+PROXY_HEADER: Final = int.from_bytes(b"PROX", "big")
+"""First four bytes of a PROXY header, version 1."""
+
+
 class FrameReader:
     """Splits a stream into whole frames."""
 
@@ -80,6 +87,10 @@ class FrameReader:
     def _refusal(self, size: int) -> RemoteProtocolError:
         if size < WORD_SIZE:
             return RemoteProtocolError(f"frame of {size} bytes: at least {WORD_SIZE} are needed")
+        if size >> 16 == TLS_HANDSHAKE:
+            return RemoteProtocolError("a TLS handshake, but TLS is not on here (tls_mode)")
+        if size == PROXY_HEADER:
+            return RemoteProtocolError("a PROXY header, but nobody's is believed here")
         return RemoteProtocolError(f"frame of {size} bytes is over the limit {self._size_max}")
 
 

@@ -48,6 +48,14 @@ async def test_a_send_is_on_the_page(names: str) -> None:
     assert page.one("roquet_build_info", **node) == 1
 
 
+async def test_labels_of_the_settings_are_on_every_value() -> None:
+    settings = BrokerConfig(**PROM, metrics_label='zone:a,note:say "hi"')
+    async with BrokerServer(settings) as server:
+        page = await page_of(server)
+    assert page.one("roquet_build_info", zone="a", note='say "hi"') == 1
+    assert all({"zone", "note"} <= labels for name in page.types for labels in page.labels(name))
+
+
 async def test_everything_on_the_page_is_in_the_table() -> None:
     async with BrokerServer(BrokerConfig(**PROM)) as server:
         page = await page_of(server)

@@ -11,6 +11,7 @@ from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.counts import OTHER
 from roquet.rules.consumption.pop import PopCheckpoint
+from roquet.rules.quota import QuotaExcess, parse_quotas
 from roquet.wire.calls.send import SendBack
 
 
@@ -105,6 +106,14 @@ async def test_events_are_counted_since_the_start(broker: Broker, collect: Colle
     assert page.one("roquet_rebalances_total", consumer_group="billing") == 1
     assert page.one("roquet_set_aside_messages_total", service="timer") == 1
     assert page.one("rocketmq_pop_checkpoint_buffer_size") == 0
+
+
+async def test_requests_over_a_quota_are_counted(broker: Broker, collect: Collect) -> None:
+    (quota,) = parse_quotas("topic:* send 1/s", "quotas")
+    broker.control.quotas.note(QuotaExcess(quota, "orders", 7))
+    page = await collect(add_events)
+    labels = {"direction": "send", "kind": "topic", "quota": "*"}
+    assert page.one("roquet_quota_excess_requests_total", **labels) == 1
 
 
 async def test_open_half_messages_are_counted(

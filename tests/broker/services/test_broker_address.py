@@ -2,15 +2,19 @@ import logging
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from roquet.broker.services import broker_address
 from roquet.broker.services.broker_address import (
     advertised_address,
     encode_address,
     warn_of_container_address,
+    warn_of_open_broker,
 )
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
+from roquet.net.tls import TlsMode
+from roquet.wire.signing import Credentials
 
 
 @pytest.mark.parametrize(
@@ -47,6 +51,24 @@ def test_inside_a_container_one_line_warns(
         warn_of_container_address(BrokerConfig(), "127.0.0.1:10911")
     assert len(caplog.records) == 1
     assert "--advertise" in caplog.text
+
+
+def test_a_broker_that_is_open_to_everybody_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    root = Credentials(access_key="root", secret_key="first")
+    with caplog.at_level(logging.WARNING):
+        warn_of_open_broker(BrokerConfig(host="127.0.0.1"), "127.0.0.1:10911")
+        secured = BrokerConfig(authentication_enabled=True, initial_user=root)
+        warn_of_open_broker(secured, "10.0.0.5:10911")
+        with_certificates = BrokerConfig(
+            tls_cert=Path("c.pem"), tls_key=Path("k.pem"), tls_client_ca=Path("ca.pem")
+        )
+        warn_of_open_broker(with_certificates, "10.0.0.5:10911")
+        assert caplog.records == []
+        plain_too = replace(with_certificates, tls_mode=TlsMode.PERMISSIVE)
+        warn_of_open_broker(plain_too, "10.0.0.6:10911")
+        warn_of_open_broker(BrokerConfig(), "10.0.0.5:10911")
+    assert len(caplog.records) == 2
+    assert "everybody who reaches 10.0.0.5:10911 may do everything there" in caplog.text
 
 
 def test_a_container_is_recognised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from roquet.broker.handlers.messages.send import send
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import SETTINGS
 from roquet.model.errors import CallRefused, MessageIllegal
+from roquet.rules.quota import QuotaDirection
 from roquet.rules.retention import RetentionPolicy
 from roquet.store.store import Store
 from roquet.wire.calls.send import Send
@@ -61,6 +62,7 @@ COPIES = {
     "ingest/append.py:Ingest._diverted": "Ingest.configure",
     "ingest/append.py:Ingest._half": "Ingest.configure",
     "ingest/append.py:Ingest.reappend": "Ingest.configure",
+    "quotas.py:RequestQuotas.configure": "Throttle.follow",
     "settings/store_settings.py:retention_policy": "Store.set_retention",
     "tables/topics.py:Topics.__init__": "Topics.configure",
     "tables/topics.py:Topics.configure": "Topics.configure",
@@ -251,6 +253,11 @@ PROOFS = {
     "auto_create_topic": CopyProof("false", lambda rig: rig.refuses_new_topic(), True),
     "reject_transactions": CopyProof(
         "true", lambda rig: rig.send_code(properties="TRAN_MSG\x01true\x02") != 0, True
+    ),
+    "quotas": CopyProof(
+        "topic:* send 1/s",
+        lambda rig: rig.broker.control.quotas.buckets[QuotaDirection.SEND].is_empty,
+        False,
     ),
     "timer_max_delay": CopyProof(
         "1s", lambda rig: rig.send_code(properties="TIMER_DELAY_MS\x0160000\x02") != 0, True

@@ -1,3 +1,4 @@
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,12 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.net.channel import PLAIN
-from roquet.net.tls import ServerTls
+from roquet.net.tls import ServerTls, TlsMode
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.signing import Credentials
+
+HERE = Path(__file__).parents[2] / "certificates"
+CA = HERE / "ca.pem"
 
 
 @pytest.mark.parametrize("permission", range(8))
@@ -39,8 +43,55 @@ def test_a_wrong_name_or_type_is_an_error(changes: dict[str, Any], complaint: st
 def test_connections_are_taken_with_tls_where_there_is_a_certificate() -> None:
     config = BrokerConfig(tls_cert=Path("/c.pem"), tls_client_ca=Path("/a.pem"))
     assert config.server_tls == ServerTls(cert=Path("/c.pem"), client_ca=Path("/a.pem"))
+    assert config.server_tls.mode is TlsMode.ENFORCING
     assert BrokerConfig().server_tls is None
     assert BrokerConfig().calls() is PLAIN
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_tls", "verifies", "checks_host"),
+    [
+        ({}, False, False, False),
+        ({"tls_ca": CA}, True, True, True),
+        ({"tls_ca": CA, "tls_enable": False}, False, False, False),
+        ({"tls_enable": True}, True, True, True),
+        ({"tls_enable": True, "tls_verify": False}, True, False, False),
+        ({"tls_ca": CA, "tls_check_host": False}, True, True, False),
+    ],
+)
+def test_calls_of_the_broker_are_secured_as_the_settings_say(
+    settings: dict[str, Any], is_tls: bool, verifies: bool, checks_host: bool
+) -> None:
+    context = BrokerConfig(**settings).calls().context
+    assert (context is not None) is is_tls
+    if context is not None:
+        assert (context.verify_mode is ssl.CERT_REQUIRED) is verifies
+        assert context.check_hostname is checks_host
+
+
+def test_calls_show_the_servers_certificate_or_one_of_their_own() -> None:
+    with pytest.raises(ConfigError, match=r"server.pem with .*client.key cannot be used"):
+        BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", tls_key=HERE / "client.key").calls()
+    own: dict[str, Any] = {
+        "tls_client_cert": HERE / "client.pem",
+        "tls_client_key": HERE / "client.key",
+    }
+    config = BrokerConfig(tls_ca=CA, tls_cert=HERE / "server.pem", **own)
+    assert config.calls().context is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "complaint"),
+    [
+        ({"tls_mode": TlsMode.PERMISSIVE}, "tls.server.mode=permissive needs a certificate"),
+        ({"certificate_users": True}, "certificate_users needs tls_client_ca"),
+    ],
+)
+def test_settings_of_tls_that_cannot_work_are_refused(
+    settings: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(ConfigError, match=complaint):
+        BrokerConfig(**settings)
 
 
 @pytest.mark.parametrize(

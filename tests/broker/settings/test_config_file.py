@@ -7,7 +7,7 @@ from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.config_file import load, read, rewrite_properties
 from roquet.model.errors import ConfigError
 from roquet.net.channel import PLAIN
-from roquet.net.tls import ServerTls
+from roquet.net.tls import KeyPassword, ServerTls, TlsMode
 
 GENUINE = """
 # the file that ships with Apache RocketMQ, and a little more
@@ -157,6 +157,29 @@ def test_tls_and_replies_are_set_in_both_spellings() -> None:
     assert BrokerConfig().store_reply_messages
     assert BrokerConfig().server_tls is None
     assert BrokerConfig().calls() is PLAIN
+
+
+def test_a_tls_properties_wins_over_the_file_that_names_it(tmp_path: Path) -> None:
+    properties = tmp_path / "tls.properties"
+    properties.write_text(
+        "tls.test.mode.enable=false\ntls.server.certPath=/c.pem\ntls.server.keyPath=/k.pem\n"
+        "tls.server.keyPassword=hush\ntls.enable=true\ntls.client.trustCertPath=/a.pem\n"
+        "tls.client.certPath=/cc.pem\ntls.client.keyPassword=hush\n"
+    )
+    config = read(f"tls_cert=/other.pem\ntls.config.file={properties}\n", "f", {})
+    password = KeyPassword("hush")
+    assert config.server_tls == ServerTls(
+        cert=Path("/c.pem"), key=Path("/k.pem"), key_password=password, mode=TlsMode.PERMISSIVE
+    )
+    assert (config.tls_enable, config.tls_ca, config.tls_verify) == (True, Path("/a.pem"), False)
+    assert (config.tls_client_cert, config.tls_check_host) == (Path("/cc.pem"), False)
+    assert config.tls_client_key_password == password
+    environ = {"ROQUET_TLS_MODE": "enforcing", "ROQUET_TLS_PROPERTIES": str(properties)}
+    assert read("", "f", environ).server_tls == ServerTls(
+        cert=Path("/c.pem"), key=Path("/k.pem"), key_password=password, mode=TlsMode.ENFORCING
+    )
+    with pytest.raises(ConfigError, match="/nowhere: cannot be read"):
+        read("tls.config.file=/nowhere", "f", {})
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.definitions import FIXED, SETTINGS, apache_keys
 from roquet.broker.settings.settings_format import all_settings, apache_text, own_text
+from roquet.net.tls import ClientAuth, KeyPassword
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.signing import Credentials
 
@@ -25,6 +26,8 @@ ODD: dict[str, Any] = {
     "broker_id": 2,
     "ha_master": "10.0.0.1:10912",
     "replica_ack": ReplicaAck.FLUSHED,
+    "tls_client_auth": ClientAuth.OPTIONAL,
+    "proxy_protocol_from": ("10.0.0.0/8", "127.0.0.1"),
 }
 
 
@@ -34,7 +37,8 @@ MACHINES = {
     "mapedFileSizeConsumeQueue", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog",
     "storePathEpochFile", "storePathBrokerIdentity", "storePathConsumeQueue", "storePathIndex",
     "storeCheckpoint", "abortFile", "dLegerGroup", "dLegerPeers", "dLegerSelfId", "enableAcl",
-    "preferredLeaderId",
+    "preferredLeaderId", "tls.server.trustCertPath", "tls.server.mode", "tls.client.keyPath",
+    "tls.enable", "tls.client.certPath", "tls.client.trustCertPath", "tls.config.file",
 }  # fmt: skip
 """Keys that nobody has set here, old spellings, and paths of a genuine broker's parts."""
 
@@ -70,7 +74,11 @@ def test_a_description_lists_each_setting_once_by_apaches_name() -> None:
 
 def test_secrets_are_described_as_set_or_not_and_never_shown() -> None:
     given = Credentials(access_key="root", secret_key="hush-hush")
-    found = dict(all_settings(BrokerConfig(initial_user=given)))
+    config = BrokerConfig(initial_user=given, tls_key_password=KeyPassword("hush-hush"))
+    assert "hush" not in repr(config)
+    found = dict(all_settings(config))
+    assert found["tls.server.keyPassword"] == "******"
+    assert found["tls.client.keyPassword"] == ""
     assert found["initAuthenticationUser"] == "******"
     assert found["innerClientAuthenticationCredentials"] == ""
     assert own_text("initial_user", given) == "******"

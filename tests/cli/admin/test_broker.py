@@ -6,7 +6,7 @@ from typer.testing import CliRunner, Result
 
 from roquet.cli.admin import broker
 from roquet.cli.main import app
-from roquet.model.errors import UsageError
+from roquet.model.errors import RoquetError, UsageError
 from roquet.testing.cluster import BlockingCluster
 
 
@@ -110,3 +110,18 @@ def test_settings_without_effect_are_shown_when_asked_for(namesrv: str) -> None:
     assert many["forwardTimeout"] == "3000"
     assert "forwardTimeout" not in few
     assert few["read_internal_topics"] == "false"
+
+
+def test_a_broker_is_drained_and_takes_messages_again(namesrv: str) -> None:
+    def permission() -> str:
+        shown = roquet("broker", "settings", "broker-a", "--json", "-n", namesrv).output
+        return str(json.loads(shown)["brokerPermission"])
+
+    with pytest.raises(RoquetError, match="must not be stopped yet"):
+        roquet("broker", "drain", "broker-a", "--wait", "0", "-n", namesrv)
+    assert permission() == "4"
+    undone = roquet("broker", "drain", "broker-a", "--undo", "-n", namesrv).output
+    assert undone.startswith("broker-a: 127.0.0.1:")
+    assert permission() == "6"
+    again = roquet("broker", "drain", "broker-a", "--undo", "--json", "-n", namesrv).output
+    assert json.loads(again)["name"] == "broker-a"

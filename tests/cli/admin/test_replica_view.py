@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from roquet.admin.replicas import ReplicaStatus
+from roquet.admin.replicas import ReplicaStatus, problems
 from roquet.cli.admin import replica_view
 from roquet.cli.main import app
 from roquet.cli.terminal import output
@@ -77,16 +77,15 @@ def test_epochs_have_a_column_where_there_are_any() -> None:
 
 
 def test_a_line_says_what_is_amiss() -> None:
-    assert replica_view.problems([status(0, is_in_sync=True), status(1, is_in_sync=True)]) == []
-    assert replica_view.problems(
-        [status(1, fault="no answer within 3000 ms"), status(2, is_in_sync=False)]
-    ) == [
+    assert problems([status(0, is_in_sync=True), status(1, is_in_sync=True)]) == []
+    assert problems([status(1, fault="no answer within 3000 ms"), status(2, is_in_sync=False)]) == [
         "broker-a: the master is away, so no message is taken",
         "broker-a 1 at h:1 cannot be reached: no answer within 3000 ms",
         "broker-a 2 at h:2 is not in sync",
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 @pytest.mark.parametrize("as_json", [False, True])
 async def test_watching_goes_on_until_ctrl_c(namesrv: str, as_json: bool) -> None:

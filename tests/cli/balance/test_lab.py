@@ -87,6 +87,7 @@ def test_a_run_recommends_a_strategy_and_writes_a_table_and_a_page(
     assert json.loads((out / "summary.json").read_bytes())["rows"] == 330
 
 
+@pytest.mark.slow
 def test_without_a_master_that_of_spark_submit_is_used(scenario: str, tmp_path: Path) -> None:
     words = ["lab", "run", "--scenario", scenario, "--histories", "2"]
     run(app, [*words, "--out", str(tmp_path / "given")])
@@ -94,6 +95,7 @@ def test_without_a_master_that_of_spark_submit_is_used(scenario: str, tmp_path: 
     assert MASTERS[-2:] == [None, "spark://spark:7077"]
 
 
+@pytest.mark.slow
 def test_the_same_command_again_simulates_nothing(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -199,6 +201,7 @@ def test_a_scenario_and_a_directory_have_to_be_given() -> None:
     assert run(app, ["lab", "run", "--scenario", "crash"]).exit_code == 2
 
 
+@pytest.mark.slow
 def test_a_report_is_written_again_and_opened(
     scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

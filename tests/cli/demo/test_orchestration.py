@@ -26,6 +26,7 @@ def _children_find_us(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(SOURCE))
 
 
+@pytest.mark.slow
 async def test_every_flight_is_sent_stored_and_handled_though_members_come_and_go(
     tmp_path: Path,
 ) -> None:
@@ -41,6 +42,7 @@ async def test_every_flight_is_sent_stored_and_handled_though_members_come_and_g
         assert words in shown
 
 
+@pytest.mark.slow
 async def test_no_child_is_left_when_the_demo_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from roquet.cli.process import runtime
-from roquet.net.log_lines import PrintableFormatter
+from roquet.model.errors import ConfigError
+from roquet.net.log_levels import apply_log_levels
+from roquet.net.log_lines import JsonFormatter, PrintableFormatter
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals are another thing there")
@@ -70,3 +72,21 @@ def test_the_log_goes_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     (handler,) = seen[0]["handlers"]
     assert handler.stream is sys.stderr
     assert isinstance(handler.formatter, PrintableFormatter)
+
+
+def test_the_environment_says_the_form_of_the_log_and_levels(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    seen: list[dict[str, Any]] = []
+    monkeypatch.setattr(logging, "basicConfig", lambda **settings: seen.append(settings))
+    monkeypatch.setenv(runtime.LOG_FORMAT, "json")
+    monkeypatch.setenv(runtime.LOG_LEVELS, "roquet.net:ERROR")
+    try:
+        runtime.log_to_stderr(verbose=False)
+        assert logging.getLogger("roquet.net").level == logging.ERROR
+    finally:
+        apply_log_levels("")
+    assert isinstance(seen[0]["handlers"][0].formatter, JsonFormatter)
+    monkeypatch.setenv(runtime.LOG_FORMAT, "xml")
+    with pytest.raises(ConfigError, match="neither text nor json"):
+        runtime.log_to_stderr(verbose=False)

@@ -99,6 +99,7 @@ def test_a_settings_file_is_read_and_options_win(tmp_path: Path) -> None:
     assert process.stderr is not None
 
 
+@pytest.mark.slow
 async def test_a_second_controller_takes_over_within_seconds_after_a_kill(tmp_path: Path) -> None:
     with running_etcd(tmp_path) as etcd:
         arguments = ("controller", *ANY, "--store", f"etcd:{etcd.address}")

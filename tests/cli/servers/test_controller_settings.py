@@ -10,14 +10,15 @@ from roquet.cli.servers.controller_settings import (
 )
 from roquet.controller.config import ControllerConfig
 from roquet.model.errors import ConfigError
+from roquet.net.tls import ServerTls, Tls, TlsMode
 
 
 def test_a_store_that_nobody_named_survives_a_restart() -> None:
-    assert configured(ControllerConfig(), {"store": None}, None).store == DEFAULT_STORE
-    assert configured(ControllerConfig(), {"store": "memory"}, None).store == "memory"
+    assert configured(ControllerConfig(), {"store": None}).store == DEFAULT_STORE
+    assert configured(ControllerConfig(), {"store": "memory"}).store == "memory"
     loaded = ControllerConfig(store="etcd:h:1", port=7)
-    assert configured(loaded, {"port": None}, None) == loaded
-    assert configured(loaded, {"port": 8}, None).port == 8
+    assert configured(loaded, {"port": None}) == loaded
+    assert configured(loaded, {"port": 8}).port == 8
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -26,3 +27,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     path = tmp_path / "c"
     path.write_text("listenPort=3\n")
     assert load_settings(path).port == 3
+
+
+def test_a_file_may_have_the_keys_of_tls(tmp_path: Path) -> None:
+    path = tmp_path / "controller.conf"
+    path.write_text("listenPort=5\ntls.server.certPath=/c.pem\ntls.enable=true\n")
+    loaded = load_settings(path)
+    assert (loaded.port, loaded.tls) == (
+        5, ServerTls(cert=Path("/c.pem"), mode=TlsMode.PERMISSIVE)
+    )  # fmt: skip
+    assert loaded.calls == Tls(check_host=False, verify=False)

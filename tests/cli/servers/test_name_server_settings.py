@@ -6,6 +6,7 @@ import pytest
 from roquet.cli.servers.controller_settings import DEFAULT_STORE
 from roquet.cli.servers.name_server_settings import NameServerSettings, name_server_settings
 from roquet.model.errors import ConfigError, UsageError
+from roquet.net.tls import ServerTls, Tls, TlsMode
 
 NOTHING: dict[str, Any] = {"store": None, "port": None, "host": None}
 
@@ -60,3 +61,23 @@ def test_the_page_of_metrics_is_the_name_servers(tmp_path: Path) -> None:
     assert settings.controller is not None
     exporters = settings.namesrv.metrics_exporter, settings.controller.metrics_exporter
     assert exporters == ("PROM", "DISABLE")
+
+
+def test_keys_of_tls_are_for_the_name_server_and_its_controller(tmp_path: Path) -> None:
+    text = "tls.server.certPath=/c.pem\ntls.enable=true\nenableControllerInNamesrv=true\n"
+    settings = of_file(tmp_path, text)
+    assert settings.controller is not None
+    for one in (settings.namesrv, settings.controller):
+        assert one.tls == ServerTls(cert=Path("/c.pem"), mode=TlsMode.PERMISSIVE)
+        assert one.calls == Tls(check_host=False, verify=False)
+
+
+def test_a_tls_properties_is_named_in_the_file_and_options_win(tmp_path: Path) -> None:
+    (tmp_path / "tls.properties").write_text("tls.server.certPath=/c.pem\n")
+    path = tmp_path / "namesrv.conf"
+    path.write_text(f"tls.config.file={tmp_path}/tls.properties\nlistenPort=9\n")
+    assert name_server_settings(path, {}, {}).namesrv.tls == ServerTls(
+        cert=Path("/c.pem"), mode=TlsMode.PERMISSIVE
+    )
+    option = ServerTls(cert=Path("/other.pem"))
+    assert name_server_settings(path, {"tls": option}, {}).namesrv.tls == option

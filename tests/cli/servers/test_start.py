@@ -1,7 +1,9 @@
 """The servers as users start them: processes, signals, exit codes."""
 
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +24,7 @@ from roquet.wire.records import speedups
 SOURCE = Path(__file__).parents[3] / "src"
 ENVIRON = {"PYTHONPATH": str(SOURCE), "PATH": os.environ["PATH"], "HOME": "/nonexistent"}
 FROM_THE_FIRST = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
-ANY = ("--port", "0", "--namesrv-port", "0", "--advertise", "127.0.0.1")
+ANY = ("--port", "0", "--namesrv-port", "0")
 
 
 def command(*arguments: str) -> list[str]:
@@ -83,6 +85,14 @@ def test_dev_serves_and_prints_a_snippet_that_works(tmp_path: Path) -> None:
         )  # fmt: skip
         assert "SEND_OK" in run.stdout
     assert list(tmp_path.iterdir()) == [], "memory leaves nothing"
+
+
+def test_dev_is_reached_from_this_machine_alone(tmp_path: Path) -> None:
+    with started("dev", "--memory", *ANY, cwd=tmp_path) as (out, _):
+        assert re.search(r"broker +127\.0\.0\.1:\d+\n", out)
+        port = int(namesrv_of(out).rpartition(":")[2])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
 def test_dev_keeps_messages_where_it_was_started_and_has_them_again(tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ async def serving(tmp_path: Path) -> AsyncIterator[Serving]:
         yield running
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
 async def test_two_brokers_serve_and_one_that_is_killed_comes_back(
     serving: Serving, tmp_path: Path

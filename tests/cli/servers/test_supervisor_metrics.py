@@ -7,7 +7,8 @@ from roquet.model.errors import UsageError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.exporter.exporter import ExporterAddress
-from roquet.net.exporter.page_client import read_page
+from roquet.net.exporter.health import LIVE_PATH, READY_PATH, STACKS_PATH
+from roquet.net.exporter.page_client import read_page, read_response
 
 
 def test_each_process_has_a_port_above_that_of_all() -> None:
@@ -45,3 +46,23 @@ async def test_pages_of_all_processes_are_one_and_a_dead_one_is_shown(
     assert page.one("roquet_brokers", process="one") == 0
     assert len(page.of("roquet_brokers")) == 2
     assert caplog.text.count("no metrics of dead") == 1
+
+
+async def test_all_processes_are_ready_or_the_reasons_say_which_is_not() -> None:
+    config = NameServerConfig(
+        host="127.0.0.1", port=0, metrics_exporter=MetricsExporterType.PROM, metrics_port=0
+    )
+    async with NameServer(config) as names:
+        pages = {"names": f"127.0.0.1:{names.metrics_port}"}
+        for dead in ({}, {"dead": "127.0.0.1:1"}):
+            metrics = SupervisorMetrics(ExporterAddress("127.0.0.1", 0), {**pages, **dead})
+            async with metrics.server as server:
+                address = f"127.0.0.1:{server.port}"
+                ready = await read_response(address, READY_PATH, timeout_ms=5_000)
+                stacks = await read_page(address, STACKS_PATH, timeout_ms=5_000)
+                live = await read_response(address, LIVE_PATH, timeout_ms=5_000)
+            assert ready.status == (503 if dead else 200)
+            assert ready.text.startswith("dead: cannot read" if dead else "ready")
+            assert live.status == 200
+            assert stacks.startswith("== names\n")
+            assert ("== dead\ncannot read" in stacks) is bool(dead)

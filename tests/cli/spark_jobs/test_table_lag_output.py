@@ -16,7 +16,7 @@ run = CliRunner().invoke
 HOUR_MS = 3_600_000
 
 
-def note(root: Path, *, hours_ago: float = 1) -> None:
+def note(root: Path, *, hours_ago: float = 1, away: tuple[str, ...] = ()) -> None:
     at_ms = SYSTEM_CLOCK.now_ms() - int(hours_ago * HOUR_MS)
     point = LagPoint(at_ms=at_ms, committed=5, waiting=1235, oldest_ms=at_ms - 90_000)
     status = JobStatus(
@@ -27,6 +27,7 @@ def note(root: Path, *, hours_ago: float = 1) -> None:
         offsets={"orders": {"broker-a": {"0": 5}}},
         points=(point,),
         retention_s=48 * 3600,
+        brokers_away=away,
     )
     write_status(root, status)
 
@@ -49,6 +50,15 @@ def test_an_archive_that_is_overtaken_is_an_alert(tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == (
         f"{tmp_path}: retention will overtake it unless the archive job runs"
+    )
+
+
+def test_a_broker_that_did_not_answer_is_named(tmp_path: Path) -> None:
+    note(tmp_path, away=("broker-b",))
+    result = run(app, ["spark", "lag", "--table", str(tmp_path)])
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[-1] == (
+        f"{tmp_path}: broker broker-b did not answer; what waits there is unknown"
     )
 
 

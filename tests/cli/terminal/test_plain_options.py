@@ -9,6 +9,7 @@ from tests.cli.test_main import imported_by
 from typer.main import get_command
 
 from roquet.cli.terminal.plain_options import PlainConversion, convert_plainly
+from roquet.net.tls import TlsMode
 
 
 def test_texts_numbers_and_paths_are_converted() -> None:
@@ -49,3 +50,10 @@ def test_a_server_starts_without_pydantic() -> None:
     )
     assert "roquet.controller.app" in modules
     assert "pydantic" not in modules
+
+
+def test_a_choice_is_converted_and_a_wrong_one_names_them_all() -> None:
+    conversion = PlainConversion(TlsMode)
+    assert conversion.coerce("permissive", None, None) is TlsMode.PERMISSIVE
+    with pytest.raises(typer.BadParameter, match="'soft' is not one of 'disabled', 'permissive'"):
+        conversion.coerce("soft", None, None)

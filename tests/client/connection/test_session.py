@@ -1,11 +1,14 @@
 """The life of a client's session."""
 
+import sys
+from typing import Any
+
 import pytest
 from tests.client.conftest import VirtualConfig
 
 from roquet.client.config import ClientConfig
 from roquet.client.connection.session import Session
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConfigError, UsageError
 from roquet.model.subscription import HeartbeatData
 from roquet.testing.clock import in_virtual_time
 
@@ -43,3 +46,22 @@ async def test_a_client_of_the_parent_is_refused_in_a_fork(virtual: VirtualConfi
 def test_the_environment_names_the_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.1:9876")
     assert Session(None, ClientConfig()).addresses == ("10.0.0.1:9876",)
+
+
+def test_spans_are_made_where_the_settings_ask_for_them() -> None:
+    session = Session("127.0.0.1:1", ClientConfig())
+    session.open_spans()
+    assert session.spans is None
+    traced = Session("127.0.0.1:1", ClientConfig(tracing=True))
+    traced.open_spans("g")
+    assert traced.spans is not None
+
+
+def test_tracing_needs_a_provider_and_opentelemetry(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong: Any = "yes"
+    with pytest.raises(ConfigError, match=r"tracing: 'yes' is not a bool or a TracerProvider"):
+        Session("127.0.0.1:1", ClientConfig(tracing=wrong)).open_spans()
+    monkeypatch.delitem(sys.modules, "roquet.client.spans.client_spans", raising=False)
+    monkeypatch.setitem(sys.modules, "opentelemetry.context", None)
+    with pytest.raises(ConfigError, match=r"pip install 'roquet\[tracing\]'"):
+        Session("127.0.0.1:1", ClientConfig(tracing=True)).open_spans()

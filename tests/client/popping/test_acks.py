@@ -8,6 +8,7 @@ import pytest
 from roquet.client.config import ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.identity import ClientIdentity
+from roquet.client.connection.session import Session
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopBatch, PoppedMessage, PopReplyParser, PopTarget
 from roquet.model.errors import CallRefused, CallTimeout
@@ -33,6 +34,9 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 class FakeSession:
     """A session whose broker gives the answers that a test sets."""
+
+    spans = None
+    settle_span: Any = Session.settle_span
 
     def __init__(self) -> None:
         self.calls: list[Any] = []

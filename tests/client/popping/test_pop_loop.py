@@ -7,6 +7,7 @@ import pytest
 from roquet.client.config import ConsumeFrom, ConsumerConfig
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.identity import ClientIdentity
+from roquet.client.connection.session import Session
 from roquet.client.popping.acks import PopAcks
 from roquet.client.popping.pop_batch import PopTarget
 from roquet.client.popping.pop_loop import PopLoop
@@ -26,6 +27,9 @@ HOST = bytes((127, 0, 0, 1, 0, 0, 42, 159))
 
 class FakeSession:
     """A session whose broker returns `replies`, and then keeps pops waiting."""
+
+    spans = None
+    settle_span: Any = Session.settle_span
 
     def __init__(self, *replies: Any) -> None:
         self.replies = list(replies)

@@ -155,8 +155,11 @@ PROGRAMS = {
 ENDS = {signal.SIGTERM: 0, signal.SIGINT: INTERRUPTED}
 
 
+FEW = {"async: run", "async: pop", "blocking: run", "blocking: fetch, again and again"}
+"""Programs that `make test` runs; each is a process, and `make test-slow` runs the others, too."""
+
 CASES = [
-    (name, number)
+    pytest.param(name, number, marks=() if name in FEW else pytest.mark.slow)
     for name, text in PROGRAMS.items()
     for number in ENDS
     if number is signal.SIGINT or "after" not in text or name.endswith(": run")

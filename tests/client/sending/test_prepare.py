@@ -21,7 +21,7 @@ from roquet.client.sending.prepare import (
 from roquet.model.errors import MessageIllegal, UsageError
 from roquet.model.flags import ZLIB, SysFlag
 from roquet.model.message import Message
-from roquet.model.properties import RESERVED
+from roquet.model.properties import PROPERTIES_SIZE_MAX, RESERVED
 from roquet.model.queue import MessageQueue
 from roquet.wire.records.batch import decode_batch, encode_batch
 from roquet.wire.records.compression import Compression, decompress, with_compression
@@ -236,3 +236,12 @@ def test_a_tag_may_hold_a_bar_or_a_star_and_is_a_text() -> None:
     for tag in ("a|b", "a*", "**", "two words", "größe"):
         assert decode_properties(prepare(Message("t", b"x", tag)).properties)["TAGS"] == tag
     assert "a tag is a str" in refused(Message("t", b"x", ["new"]))  # type: ignore[arg-type]
+
+
+def test_a_traces_context_is_added_while_it_fits() -> None:
+    prepared = prepare(Message("t", b"x", properties={"colour": "red"}))
+    carried = prepared.with_context({"traceparent": "00-1"})
+    assert decode_properties(carried.properties)["traceparent"] == "00-1"
+    assert carried.batch_size - prepared.batch_size == len("traceparent\x0100-1\x02")
+    assert prepared.with_context({}) is prepared
+    assert prepared.with_context({"baggage": "x" * PROPERTIES_SIZE_MAX}) is prepared

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 from tests.controller.state_store.fake_etcd import FakeEtcd, etcd_store
-from tests.controller.state_store.real_etcd import running_etcd
+from tests.controller.state_store.real_etcd import SHOWN, running_etcd
 from tests.rules.election.conftest import group_of, led
 
 from roquet.controller.state_store.etcd import EtcdStore
@@ -16,6 +16,7 @@ from roquet.controller.state_store.interface import (
     LeadershipLost,
     StateStoreError,
 )
+from roquet.net.tls import Tls
 
 A, B = ControllerIdentity("a", "h:1"), ControllerIdentity("b", "h:2")
 GROUP = led(group_of(1, 2), 1, 1)
@@ -153,6 +154,22 @@ async def test_a_store_without_etcd_closes_quietly() -> None:
     etcd.is_away = True
     await store.close()
     assert etcd.leases, "the lease ends by itself"
+
+
+async def test_real_etcd_is_called_by_tls(tmp_path: Path) -> None:
+    with running_etcd(tmp_path, tls=True) as etcd:
+        store = EtcdStore(EtcdGateway([etcd.address], SHOWN), "g1", lease_seconds=2)
+        assert (await store.acquire(A)).term is not None
+        await store.close()
+        for tls, reason in (
+            (Tls(ca=SHOWN.ca), "certificate|hung up|connection"),
+            (None, "HTTP|etcd at"),
+            (Tls(), "is not trusted"),
+        ):
+            refused = EtcdStore(EtcdGateway([etcd.address], tls), "g1", lease_seconds=2)
+            with pytest.raises(StateStoreError, match=reason):
+                await refused.acquire(A)
+            await refused.close()
 
 
 async def test_real_etcd_does_all_of_this(tmp_path: Path) -> None:

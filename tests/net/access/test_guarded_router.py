@@ -45,6 +45,7 @@ def test_an_admitted_request_is_served(
 ) -> None:
     assert answer(router.dispatch(request_of(GetSettings(), "root"), peer)).code == 0
     assert len(served) == 1
+    assert router.user == "root"
 
 
 def test_a_refused_request_never_gets_to_its_handler(

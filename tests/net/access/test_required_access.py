@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from roquet.broker.handlers import HANDLERS
+from roquet.controller.handlers import HANDLERS as CONTROLLERS
 from roquet.namesrv.handlers import HANDLERS as NAME_SERVERS
 from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
 from roquet.net.access.requirement import RequestFacts
@@ -30,7 +31,7 @@ def needed(code: int, body: object = None, /, **fields: str) -> list[str]:
 
 
 def test_every_code_that_is_served_has_its_line() -> None:
-    served = {kind.code for kind in (*HANDLERS, *NAME_SERVERS)}
+    served = {kind.code for kind in (*HANDLERS, *NAME_SERVERS, *CONTROLLERS)}
     assert served == REQUIRED.keys()
     assert REQUIRED.keys() > UNCHECKED_BY_APACHE
 
@@ -40,7 +41,9 @@ DECIDED_BY_CODE = {10, 11, 12, 14, 15, 34, 35, 36, 37, 38, 41, 42, 105, 310, 320
 
 OURS: Mapping[int, str] = {
     314: "the source group, too",
-    **dict.fromkeys((103, 104, 216, 322, 904), "the name server's own cluster, too"),
+    **dict.fromkeys(
+        (103, 104, 216, 322, 904, 1002, 1003, 1011, 1012, 1013), "the server's own cluster, too"
+    ),
 }
 """Codes that need more here."""
 
@@ -78,12 +81,26 @@ def test_a_send_needs_its_topic_or_the_group_of_a_retry_topic(code: int) -> None
 
 @pytest.mark.parametrize("code", [Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE, Code.POP_MESSAGE])
 def test_a_read_needs_group_and_topic(code: int) -> None:
-    assert needed(code, consumerGroup="g", topic="a") == ["Group:g Sub", "Topic:a Sub"]
+    asked = needed(code, consumerGroup="g", topic="a")
+    assert set(asked) == {"Group:g Sub", "Topic:a Sub"}
+
+
+@pytest.mark.parametrize(
+    ("code", "actions"),
+    [
+        (Code.PULL_MESSAGE, "Sub"),
+        (Code.QUERY_CONSUMER_OFFSET, "Sub|Get"),
+        (Code.UPDATE_CONSUMER_OFFSET, "Sub|Update"),
+    ],
+)
+def test_a_refusal_names_the_topic_first_as_apaches_broker_does(code: int, actions: str) -> None:
+    asked = needed(code, consumerGroup="g", topic="a")
+    assert asked == [f"Topic:a {actions}", f"Group:g {actions}"]
 
 
 def test_the_retry_topic_of_another_group_needs_that_group() -> None:
     asked = needed(Code.PULL_MESSAGE, consumerGroup="mine", topic="%RETRY%theirs")
-    assert asked == ["Group:mine Sub", "Group:theirs Sub"]
+    assert asked == ["Group:theirs Sub", "Group:mine Sub"]
 
 
 def test_acting_on_a_stored_message_needs_the_topic_that_it_was_sent_to() -> None:

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from roquet.metrics.request_counts import RequestResult
 from roquet.model.errors import CallTimeout, ConnectFailed, ConnectionLost
 from roquet.net.connection import peer_connection as link_module
 from roquet.net.connection.peer_connection import (
@@ -12,6 +13,7 @@ from roquet.net.connection.peer_connection import (
     WRITE_TOGETHER_MAX,
     PeerConnection,
 )
+from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.request_limits import RequestLimit
 from roquet.net.router import Peer, ReplyWhen, Router
 from roquet.rules.admission import OVERLOAD, AdmissionLimits
@@ -445,6 +447,7 @@ async def test_replies_that_futures_decide_leave_together_and_without_tasks() ->
 
     gate, router = RequestLimit(AdmissionLimits(count=9)), Router()
     router.add(GetKV, serve, gate)
+    router.meter = RequestMeter(this_loop().clock)
     link, wire = connect(router)
     tasks = asyncio.all_tasks()
     link.data_received(asks("a", 1) + asks("b", 2) + asks("c", 3) + asks("d", 4))
@@ -467,6 +470,8 @@ async def test_replies_that_futures_decide_leave_together_and_without_tasks() ->
     assert futures["d"].cancelled()
     assert gate.count == 0
     assert not link.in_flight
+    ends = {kind.result: latencies.count for kind, latencies in router.meter.counts.items()}
+    assert ends == {RequestResult.SUCCESS: 3, RequestResult.CANCELLED: 1}
 
 
 async def slow_route(call: GetRoute, peer: Peer) -> ValueReply:

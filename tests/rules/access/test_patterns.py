@@ -5,7 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from roquet.model.access import Match, Resource, ResourcePattern, ResourceType
-from roquet.rules.access.patterns import comes_from, is_source, matches, parse_pattern
+from roquet.model.errors import ConfigError
+from roquet.rules.access.patterns import (
+    comes_from,
+    is_source,
+    matches,
+    parse_pattern,
+    parse_sources,
+)
 
 NAMES = st.text("ab-", min_size=1, max_size=4)
 
@@ -76,3 +83,11 @@ def test_others_do_not(address: str, source: str) -> None:
 )
 def test_wildcards_and_names_are_no_sources(text: str) -> None:
     assert not is_source(text)
+
+
+def test_sources_are_separated_by_commas_and_blanks() -> None:
+    assert parse_sources("10.0.0.0/8, ::1 192.0.2.7", "x") == ("10.0.0.0/8", "::1", "192.0.2.7")
+    assert parse_sources("", "x") == ()
+    for wrong in ("lb", "10.0.0.0/33", "10.0.0.1:80"):
+        with pytest.raises(ConfigError, match=f"x: '{wrong}' is no IP address and no block"):
+            parse_sources(f"::1,{wrong}", "x")

@@ -1,6 +1,7 @@
 """Delta table: its log decides, and other writers may add entries."""
 
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from deltalake.exceptions import CommitFailedError
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.staging import Staging
-from roquet.spark.tables.table import TableConflict, TableState
+from roquet.spark.tables.table import TableConflict, TableDamaged, TableState
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import TableKind
@@ -127,6 +128,75 @@ def test_a_delta_table_that_is_no_archive_is_left_alone(tmp_path: Path, delta: "
     with pytest.raises(ConfigError, match="is a Delta table, but not an archive"):
         delta.open()
     assert Log(str(delta.root)).version() == 0
+
+
+def overwrite(delta: "TableKind", columns: Sequence[str]) -> None:
+    """Another writer gives the table these columns alone."""
+    rows = delta.rows().select(list(columns))
+    write_deltalake(
+        str(delta.root), rows, mode="overwrite", schema_mode="overwrite", partition_by=["day"]
+    )
+
+
+def test_columns_that_another_writer_has_taken_are_a_sentence(delta: "TableKind") -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        overwrite(delta, ["topic", "broker", "queue_id", "queue_offset", "day"])
+        with pytest.raises(ConfigError, match="has no column 'body' any more: another writer"):
+            delta.archive(table, 3, 5)
+    with pytest.raises(ConfigError, match="has no column 'body' any more: another writer"):
+        delta.open()
+    assert delta.places() == delta.whole(3)
+
+
+def test_a_constraint_of_another_writer_is_not_broken(delta: "TableKind") -> None:
+    delta.open().close()
+    Log(str(delta.root)).alter.add_constraint({"small": "queue_offset < 4"})
+    with pytest.raises(ConfigError, match="has the constraint 'small', which the rows of messages"):
+        delta.open()
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_table_that_is_removed_under_its_archive_is_a_sentence(
+    delta: "TableKind", is_made_anew: bool
+) -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        shutil.rmtree(delta.root / "_delta_log")
+        if is_made_anew:
+            write_deltalake(str(delta.root), pa.table({"id": [1]}))
+        with pytest.raises(TableDamaged, match="perhaps because the table was removed or made an"):
+            delta.archive(table, 3, 5)
+
+
+def test_a_table_in_the_place_of_another_is_not_written_to(
+    delta: "TableKind", tmp_path: Path
+) -> None:
+    """Another archive of the topic, with as many versions and more."""
+    other = type(delta)("delta", tmp_path / "other")
+    with other.open() as table:
+        delta.archive(table, 0, 2)
+        delta.archive(table, 2, 4)
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        shutil.rmtree(delta.root / "_delta_log")
+        shutil.copytree(other.root / "_delta_log", delta.root / "_delta_log")
+        before = TableState(1, delta.offsets(3))
+        with pytest.raises(TableConflict, match="the table is at commit 2, not at 1"):
+            table.commit(before.then(delta.offsets(5), table.begin().name, (), ()))
+
+
+def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        Log(str(delta.root)).alter.set_table_properties({"delta.appendOnly": "true"})
+        delta.archive(table, 3, 5)
+        state = table.state(delta.queues)
+        attempt = table.begin().name
+        commit = state.then(state.offsets, attempt, (), tuple(table.files())[:1])
+        with pytest.raises(ConfigError, match=r"is append-only .* nothing was committed"):
+            table.commit(commit)
+    assert delta.places() == delta.whole(5)
 
 
 def _description(root: Path) -> str:

@@ -23,6 +23,7 @@ from roquet.spark.tables.delta_storage import LOG, check_free, explained_log, lo
 from roquet.spark.tables.object_location import ObjectLocation, parse_location
 from roquet.spark.tables.object_store import ObjectStore, StorageFailed
 from roquet.spark.tables.snapshot import read_snapshot
+from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import DirectoryObjects
@@ -116,8 +117,16 @@ def test_a_path_with_the_files_of_others_is_left_alone(objects: "DirectoryObject
 def test_errors_of_an_object_store_are_a_sentence(error: Exception) -> None:
     with pytest.raises(StorageFailed, match="SLOW_DOWN"), explained_log(ORDERS):
         raise error
-    with pytest.raises(type(error)), explained_log(Path("/lake")):
-        raise error
+
+
+def test_errors_of_a_log_in_a_directory_are_a_sentence_and_those_of_the_disk_pass() -> None:
+    with (
+        pytest.raises(TableDamaged, match=r"the Delta log of /lake cannot be read, .*: no entry 1"),
+        explained_log(Path("/lake")),
+    ):
+        raise DeltaError("no entry 1")
+    with pytest.raises(PermissionError), explained_log(Path("/lake")):
+        raise PermissionError
 
 
 def test_a_refused_commit_is_no_error_of_the_store() -> None:

@@ -101,6 +101,8 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         ("AWS Error NETWORK_CONNECTION: curlCode: 77, CA", "has no certificate that is trusted"),
         ("<Code>ExpiredToken</Code>", "have expired: renew AWS_ACCESS_KEY_ID"),
         ("AWS Error EXPIRED_TOKEN during PutObject operation", "have expired"),
+        ("403 Forbidden: <Code>RequestTimeTooSkewed</Code>", "because a clock is wrong: set"),
+        ("AWS Error REQUEST_TIME_TOO_SKEWED (HTTP status 403)", "because a clock is wrong: set"),
         ("<Code>AuthorizationHeaderMalformed</Code>", "in another region than us-east-1"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 7, Couldn't connect", "cannot be reached"),
         ("Generic S3 error: error sending request for url", "cannot be reached"),

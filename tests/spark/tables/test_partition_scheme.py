@@ -104,10 +104,15 @@ def test_each_row_is_in_its_own_partition_and_no_other(
 
 @pytest.mark.parametrize(
     "partition",
-    [Partition("2026-01-31"), Partition(NO_DAY), Partition("2026-01-31", "hour=5/key_bucket=3")],
+    [
+        Partition("2026-01-31"),
+        Partition(NO_DAY),
+        Partition("2026-01-31", "hour=5/key_bucket=3"),
+        Partition("", "bucket=3"),
+    ],
 )
 def test_a_file_is_found_again_by_its_path(partition: Partition) -> None:
-    for root in ("", "s3://lake/orders/data/", "/lake/day=1/x/"):
+    for root in ("", "s3://lake/orders/data/", "/lake/day=1/x/" if partition.day else "/lake/"):
         assert place_of(f"{root}{partition.path}/a.parquet") == (partition, "a.parquet")
 
 

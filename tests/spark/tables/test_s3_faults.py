@@ -128,6 +128,7 @@ def test_a_commit_that_happened_and_was_lost_again_and_again_is_not_made_again(
 
 
 EXPIRED = "^the credentials for s3://lake/orders have expired: renew AWS_ACCESS_KEY_ID"
+SKEWED = "refuses requests for s3://lake/orders, because a clock is wrong: set those of the dr"
 ELSEWHERE = "^bucket lake is in another region than us-east-1: set AWS_REGION"
 
 
@@ -136,6 +137,8 @@ ELSEWHERE = "^bucket lake is in another region than us-east-1: set AWS_REGION"
     [
         (Fault.EXPIRED, "GET", EXPIRED),
         (Fault.EXPIRED, "PUT", EXPIRED),
+        (Fault.SKEWED, "GET", SKEWED),
+        (Fault.SKEWED, "PUT", SKEWED),
         (Fault.ELSEWHERE, "HEAD", ELSEWHERE),
         (Fault.ELSEWHERE, "GET", ELSEWHERE),
         (Fault.ELSEWHERE, "PUT", ELSEWHERE),

@@ -350,3 +350,28 @@ def test_a_store_whose_last_name_is_not_durable_is_closed_all_the_same(
     monkeypatch.setattr(store_dir.files, "remove", failing)
     store.close(0)
     assert "may look as if it was not closed" in caplog.text
+
+
+@pytest.mark.parametrize("text", [b"2", b"10\n", b"", b"one", b"\xff"])
+def test_a_directory_of_a_later_format_is_refused_and_left_alone(
+    store_dir: "StoreDirectory", fill: "Fill", text: bytes
+) -> None:
+    store = store_dir.open()
+    fill(store, 3)
+    store.close(NOW)
+    path = store_dir.path("store-format")
+    store_dir.files.replace(path, text)
+    before = store_dir.snapshot()
+    with pytest.raises(StoreError, match="reads up to 1: start the version that wrote it"):
+        store_dir.open()
+    with pytest.raises(StoreError, match="reads up to 1"):
+        check(store_dir.directory, store_dir.config, files=store_dir.files)
+    assert store_dir.snapshot() == before
+    store_dir.files.replace(path, b"1\n")
+    store_dir.open().close(NOW)
+
+
+def test_an_unreadable_format_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "store-format").mkdir()
+    with pytest.raises(StoreError, match="store-format cannot be used"):
+        Store.open(tmp_path, now_ms=NOW, pid=1)

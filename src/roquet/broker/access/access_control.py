@@ -4,6 +4,9 @@
          ▲                │ each change makes others, saved first
          └────────────────┘
 
+Accounts of a `plain_acl.yml` of Apache RocketMQ 4 are in force beside them, and not saved, unless a
+change of one takes it over: then the name in access.json hides that of the file.
+
 Without `authenticationEnabled` there is none: the file is not read, and no request is checked.
 """
 
@@ -12,12 +15,14 @@ from collections.abc import Callable
 from typing import Final
 
 from roquet.broker.access.access_file import AccessFile
+from roquet.broker.access.plain_acl_file import PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
 from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import ConfigError, StoreError
 from roquet.net.access.guard import AccessRules
 from roquet.net.threads import in_thread
+from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
 
@@ -39,6 +44,10 @@ class AccessControl:
         self.tables = AccessTables()
         """In force now; frozen, a change makes another."""
         self._file = file
+        self._saved = AccessTables()
+        """Tables without the accounts of version 4."""
+        self._plain_file: PlainAclFile | None = None
+        self._plain = AccessTables()
         self._changing = asyncio.Lock()
         self._fault = ""
         """Why the file was not taken over the last time."""
@@ -47,14 +56,18 @@ class AccessControl:
 
     def _open(self, config: BrokerConfig) -> None:
         saved = self._file.read() if self._file is not None else None
-        self.tables = _with_settings_users(saved or AccessTables(), config)
+        self._saved = _with_settings_users(saved or AccessTables(), config)
+        if config.plain_acl_file is not None:
+            self._plain_file = PlainAclFile(config.plain_acl_file)
+            self._plain = self._plain_file.read()
+        self.tables = overlaid(self._saved, self._plain)
         if not self.tables.users:
             raise ConfigError(
                 "authenticationEnabled: there is no user yet, so nobody could do anything: name "
                 'the first one in initAuthenticationUser={"username":"…","password":"…"}'
             )
-        if self._file is not None and self.tables != saved:
-            self._file.write(self.tables)
+        if self._file is not None and self._saved != (saved or AccessTables()):
+            self._file.write(self._saved)
 
     async def change(self, make: Callable[[AccessTables], AccessTables]) -> None:
         """Change users or policies: saved first, then in force. Raises what `make` raises.
@@ -65,14 +78,16 @@ class AccessControl:
         async with self._changing:
             await self._follow_file()
             tables = make(self.tables)
+            saved = without_overlay(tables, self._saved, self._plain)
             file = self._file
-            if file is None or tables == self.tables:
-                self.tables = tables
+            if file is None or saved == self._saved:
+                self._saved, self.tables = saved, tables
                 return
 
             def save() -> None:
-                file.write(tables)
-                self.tables = tables  # here: the caller may be cancelled while the thread works
+                file.write(saved)
+                # Here: the caller may be cancelled while the thread works.
+                self._saved, self.tables = saved, tables
 
             await in_thread(save)
 
@@ -81,7 +96,8 @@ class AccessControl:
         async with self._changing:
             try:
                 await self._follow_file()
-            except StoreError as error:
+                await self._follow_plain_file()
+            except (StoreError, ConfigError) as error:
                 if str(error) != self._fault:
                     log.warning("users and policies stay as they were: %s", error)
                 self._fault = str(error)
@@ -96,11 +112,20 @@ class AccessControl:
         def follow() -> bool:
             if (changed := file.changed()) is None:
                 return False
-            self.tables = changed  # here, for the same reason as in `change`
+            self._saved = changed  # here, for the same reason as in `change`
+            self.tables = overlaid(changed, self._plain)
             return True
 
         if await in_thread(follow):
             log.info("users and policies are read again from %s", file.path)
+
+    async def _follow_plain_file(self) -> None:
+        """Take over a changed file of version 4. Raises ConfigError for one that cannot be used."""
+        if (file := self._plain_file) is None:
+            return
+        if (changed := await in_thread(file.changed)) is not None:
+            self._plain = changed
+            self.tables = overlaid(self._saved, changed)
 
 
 def access_rules(config: BrokerConfig) -> AccessRules:
@@ -117,6 +142,7 @@ def access_rules(config: BrokerConfig) -> AccessRules:
         checks_policies=config.authorization_enabled,
         unsigned_codes=frozenset(unsigned),
         open_codes=frozenset(config.authorization_whitelist),
+        certificate_users=config.certificate_users,
         is_compatible=config.access_compatibility,
     )
 

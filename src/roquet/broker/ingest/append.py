@@ -198,8 +198,12 @@ class Ingest:
         except (struct.error, OverflowError) as error:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
-        if self.counts.counts_stored:
-            self._count(call, draft, normalized, appended.size)
+        if (counts := self.counts).counts_stored:
+            if normalized.is_special or call.topic[0] == "%":
+                self._count_special(call, draft, normalized, appended.size)
+            else:
+                kind = FIFO if _SHARDING_KEY in normalized.text else NORMAL
+                counts.add_stored(call.topic, kind, appended.size)
         return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
     def reappend(
@@ -428,12 +432,14 @@ class Ingest:
         except RecordError as error:
             raise MessageIllegal(str(error)) from error
 
-    def _count(
+    def _count_special(
         self, call: SendCall, draft: Draft, normalized: NormalizedProperties, size: int
     ) -> None:
-        """Count a stored message for metrics."""
-        self.counts.note_stored(call.topic, _kind(normalized), size)
-        if is_dlq(draft.topic) and is_retry(call.topic):
+        """Count a stored message that is delayed, timed, in a transaction, or a retry."""
+        if call.topic[0] != "%":
+            kind = TRANSACTION if normalized.is_half else DELAY
+            self.counts.add_stored(call.topic, kind, size)
+        elif is_dlq(draft.topic) and is_retry(call.topic):
             origin = decode_properties(draft.properties).get(names.DLQ_ORIGIN_TOPIC, "")
             self.counts.dead_letters.add(call.topic.removeprefix(RETRY_PREFIX), origin)
 
@@ -452,13 +458,6 @@ class Ingest:
                 month_ends_ms = now_ms - now_ms % WHOLE_DAY_MS + WHOLE_DAY_MS
             yield unique_key(ip, origin.pid, origin.seed, now_ms - month_ms, counter)
             counter += 1
-
-
-def _kind(normalized: NormalizedProperties) -> str:
-    """The type of a message, as metrics call it."""
-    if normalized.is_special:
-        return TRANSACTION if normalized.is_half else DELAY
-    return FIFO if _SHARDING_KEY in normalized.text else NORMAL
 
 
 def _is_half(properties: bytes) -> bool:

@@ -5,10 +5,16 @@ from functools import partial
 from roquet.broker.broker import Broker
 from roquet.broker.metrics.group_lag import GroupLagSource
 from roquet.broker.metrics.inventory import add_inventory
+from roquet.broker.metrics.readiness import unready_reasons
 from roquet.broker.metrics.storage import add_replication, add_storage
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.metric import NodeType
-from roquet.net.exporter.exporter import MetricsExporter, NodeIdentity, exporter_address
+from roquet.net.exporter.exporter import (
+    MetricsExporter,
+    NodeIdentity,
+    exporter_address,
+    exporter_labels,
+)
 from roquet.net.exporter.request_meter import RequestMeter
 from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.router import Router
@@ -24,9 +30,12 @@ def measure(broker: Broker, router: Router, server: Server) -> MetricsExporter |
     broker.log.counts.counts_stored = True
     lag = GroupLagSource(broker)
     rebalances, counts = broker.coordination.rebalances, broker.log.counts
-    return MetricsExporter(
+    exporter = MetricsExporter(
         NodeIdentity(
-            node_type=NodeType.BROKER, node_id=config.broker_name, cluster=config.cluster_name
+            node_type=NodeType.BROKER,
+            node_id=config.broker_name,
+            cluster=config.cluster_name,
+            further=exporter_labels(config),
         ),
         address,
         clock,
@@ -39,6 +48,9 @@ def measure(broker: Broker, router: Router, server: Server) -> MetricsExporter |
             partial(add_storage, broker),
             partial(add_replication, broker),
             lag.add,
+            server.add_openings,
         ),
         overflow=lambda: counts.overflow + rebalances.overflow + lag.overflow,
     )
+    exporter.unready = partial(unready_reasons, broker)
+    return exporter

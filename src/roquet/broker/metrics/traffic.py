@@ -84,6 +84,8 @@ async def add_events(broker: Broker, page: MetricsPage) -> None:
     _add_timer(broker, page)
     await asyncio.sleep(0)
     _add_pops(broker, page)
+    for excess, requests in sorted(broker.control.quotas.excesses.items()):
+        page.add(roquet.QUOTA_EXCESS, requests, *excess)
     for service, number in sorted(broker.delivery.set_aside.counts.items()):
         page.add(roquet.SET_ASIDE, number, service)
 

@@ -34,6 +34,21 @@ def warn_of_container_address(config: BrokerConfig, address: str) -> None:
         )
 
 
+def warn_of_open_broker(config: BrokerConfig, address: str) -> None:
+    """Warn that whoever reaches a broker may do everything there.
+
+    Nothing is said if it listens on one interface, checks users or asks for certificates.
+    """
+    asks_for_certificates = (tls := config.server_tls) is not None and tls.requires_certificates
+    if config.authentication_enabled or asks_for_certificates or is_specific(config.host):
+        return
+    log.warning(
+        "everybody who reaches %s may do everything there: this broker listens on all interfaces "
+        "and checks no users; set authenticationEnabled=true, or bindAddress to one interface",
+        address,
+    )
+
+
 def encode_address(address: str) -> bytes:
     """An address as records store it; a host name is resolved. ConfigError if it cannot be."""
     host, port = parse_address(address)

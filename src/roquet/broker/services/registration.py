@@ -50,6 +50,10 @@ class RegistrationTrigger:
     def __init__(self) -> None:
         self.latest = 0
         self.is_served = False
+        self.has_registered = False
+        """Whether the name servers were told once, or tried."""
+        self.unreachable: set[str] = set()
+        """Name servers that do not answer, or refuse."""
         self.changed = asyncio.Event()
         self._registered_up_to = 0
         self._registered = asyncio.Event()
@@ -61,7 +65,7 @@ class RegistrationTrigger:
 
     def note_registered(self, latest: int) -> None:
         """Note that the changes up to `latest` are registered at all reachable name servers."""
-        self._registered_up_to = latest
+        self._registered_up_to, self.has_registered = latest, True
         event, self._registered = self._registered, asyncio.Event()
         event.set()
 
@@ -104,7 +108,7 @@ class NameServerRegistration:
         self._pool.on_connect(lambda channel: channel.on_close(self._hung_up))
         self._trigger = trigger
         trigger.is_served = True
-        self._unreachable: set[str] = set()
+        self._unreachable = trigger.unreachable
         self._away: dict[str, None] = {}
         """Name servers that did not answer, in the order in which they failed."""
         self._missed = asyncio.Event()

@@ -19,6 +19,7 @@ from roquet.broker.settings.value_formats import (
     BROKER_ID,
     BROKER_ROLE,
     BYTES,
+    CLIENT_AUTH,
     COUNT,
     CREDENTIALS,
     DELAY_LEVELS,
@@ -28,7 +29,10 @@ from roquet.broker.settings.value_formats import (
     HOUR,
     HOURS,
     INTERFACE,
+    KEY_PASSWORD,
+    LOG_LEVELS,
     MESSAGE_SIZE,
+    METRIC_LABELS,
     METRICS_EXPORTER,
     MILLIS,
     PATH,
@@ -37,15 +41,18 @@ from roquet.broker.settings.value_formats import (
     PORT,
     PORT_NUMBER,
     QUEUE_ENTRIES,
+    QUOTAS,
     RATIO,
     REGION,
     REGISTER_INTERVAL,
     REPLICA_ACK,
     REQUEST_CODES,
     REQUEST_MODE,
+    SOURCES,
     STREAM_ADDRESS,
     SWITCH,
     TEXT,
+    TLS_MODE,
     setting,
 )
 from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
@@ -54,10 +61,11 @@ from roquet.model.errors import ConfigError
 from roquet.model.flags import Permission
 from roquet.model.topic import MASTER_ID, READ_WRITE
 from roquet.net.channel import PLAIN, Security
-from roquet.net.tls import ServerTls, Tls
+from roquet.net.tls import ClientAuth, KeyPassword, ServerTls, Tls, TlsMode
 from roquet.rules.delay.delay_levels import DEFAULT_LEVELS
 from roquet.rules.delay.timer import MAX_DELAY_MS
 from roquet.rules.election.elect import PRIORITY_DEFAULT
+from roquet.rules.quota import Quota
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import PULL
 from roquet.wire.signing import Credentials, Signer
@@ -251,18 +259,62 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     admin_wait_max: Annotated[int, setting(MILLIS, "waitTimeMillsInAdminBrokerQueue")] = 5_000
     """The time within which any other request is looked at, or refused."""
     tls_cert: Annotated[Path | None, setting(PATH, "tls.server.certPath", restart=True)] = None
-    """The certificate that clients are shown; with it, connections are taken with TLS alone."""
+    """The certificate that clients are shown."""
+    tls_mode: Annotated[TlsMode | None, setting(TLS_MODE, "tls.server.mode", restart=True)] = None
+    """Which connections are taken: `disabled` plain ones, `permissive` both on the same ports,
+    `enforcing` those with TLS alone. None is `enforcing` with `tls_cert`, and else `disabled`."""
     tls_key: Annotated[Path | None, setting(PATH, "tls.server.keyPath", restart=True)] = None
     """Its private key; None looks for it in the file of the certificate."""
-    tls_client_ca: Annotated[Path | None, setting(PATH, restart=True)] = None
-    """Certificate authority of the certificates that clients must show; None asks for none."""
-    tls_ca: Annotated[Path | None, setting(PATH, restart=True)] = None
-    """Certificate authority of name servers and other brokers; None calls without TLS."""
+    tls_key_password: Annotated[
+        KeyPassword | None, setting(KEY_PASSWORD, "tls.server.keyPassword", restart=True)
+    ] = None
+    """Password of that file."""
+    tls_client_ca: Annotated[
+        Path | None, setting(PATH, "tls.server.trustCertPath", restart=True)
+    ] = None
+    """Certificate authority of clients' certificates; None asks for none."""
+    tls_client_auth: Annotated[
+        ClientAuth, setting(CLIENT_AUTH, "tls.server.need.client.auth", restart=True)
+    ] = ClientAuth.REQUIRE
+    """With `tls_client_ca`: whether a certificate is asked for (`none`, `optional`, `require`)."""
+    certificate_users: Annotated[bool, setting(SWITCH, restart=True)] = False
+    """With `authentication_enabled`: whether a request that is not signed comes from the user whom
+    the client's certificate names, by its common name or else its first alternative name."""
+    proxy_protocol_from: Annotated[tuple[str, ...], setting(SOURCES, restart=True)] = ()
+    """IP addresses and CIDR blocks of load balancers that begin each connection with a header of
+    the PROXY protocol, version 1 or 2: the client's address in it counts. It is believed from
+    nobody else."""
+    tls_enable: Annotated[bool | None, setting(SWITCH, "tls.enable", restart=True)] = None
+    """Whether this broker calls name servers, controllers and other brokers by TLS, and copies a
+    master's log by TLS. None does with `tls_ca`."""
+    tls_ca: Annotated[Path | None, setting(PATH, "tls.client.trustCertPath", restart=True)] = None
+    """Certificate authority of those servers; None takes the authorities of this machine."""
+    tls_verify: Annotated[bool, setting(SWITCH, "tls.client.authServer", restart=True)] = True
+    """Whether their certificates must be trusted."""
+    tls_check_host: Annotated[bool, setting(SWITCH, restart=True)] = True
+    """Whether their certificates must be for the address that is called; Apache's servers never
+    check that."""
+    tls_client_cert: Annotated[Path | None, setting(PATH, "tls.client.certPath", restart=True)] = (
+        None
+    )
+    """The certificate that they are shown; None shows `tls_cert`."""
+    tls_client_key: Annotated[Path | None, setting(PATH, "tls.client.keyPath", restart=True)] = None
+    """The private key of `tls_client_cert`."""
+    tls_client_key_password: Annotated[
+        KeyPassword | None, setting(KEY_PASSWORD, "tls.client.keyPassword", restart=True)
+    ] = None
+    """Password of that file."""
+    tls_properties: Annotated[Path | None, setting(PATH, "tls.config.file", restart=True)] = None
+    """A `tls.properties` of Apache RocketMQ: it wins over this file, and without a mode in it
+    `permissive` holds."""
     server_side_reset: Annotated[bool, setting(SWITCH, "useServerSideResetOffset")] = True
     """Whether this broker moves a group's offsets itself; else it tells the members to."""
     ha_port: Annotated[int, setting(PORT_NUMBER, "haListenPort", restart=True)] = 0
     """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
     0 takes the one above `port`."""
+    ha_replicas: Annotated[tuple[str, ...], setting(SOURCES)] = ()
+    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log; without
+    any all do: the protocol of replicas has no users."""
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
@@ -359,6 +411,11 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     topics and groups, and shows no message."""
     metrics_host: Annotated[str, setting(INTERFACE, "metricsPromExporterHost", restart=True)] = ""
     """The interface of the metrics page; `host` if empty."""
+    metrics_label: Annotated[str, setting(METRIC_LABELS, "metricsLabel", restart=True)] = ""
+    """Further labels of all metrics, as `zone:a,rack:7`."""
+    log_levels: Annotated[str, setting(LOG_LEVELS)] = ""
+    """Levels of loggers (DEBUG, INFO, WARNING, ERROR), as `INFO` for all or
+    `WARNING,roquet.net:DEBUG`; empty: those that the process was started with."""
     authentication_enabled: Annotated[
         bool, setting(SWITCH, "authenticationEnabled", restart=True)
     ] = False
@@ -387,6 +444,13 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         tuple[int, ...], setting(REQUEST_CODES, "authorizationWhitelist", restart=True)
     ] = ()
     """Request codes that need no policy, with commas between them."""
+    quotas: Annotated[tuple[Quota, ...], setting(QUOTAS)] = ()
+    """Messages and bytes a second that users, topics and client addresses may send and fetch, each
+    at this broker: `topic:* send 5000/s; user:batch send 200/s 1MiB/s; client:* fetch 10MiB/s`. A
+    quota of a name comes before that of `*`."""
+    plain_acl_file: Annotated[Path | None, setting(PATH, restart=True)] = None
+    """File `plain_acl.yml` of Apache RocketMQ 4 whose accounts are users of this broker, too; read
+    again when it changes. What has no equal is logged, as `roquet acl migrate` says it."""
     access_compatibility: Annotated[bool, setting(SWITCH, restart=True)] = False
     """Whether requests that Apache's broker answers to every user are answered to every user here,
     too: a gap, for tools that rely on it."""
@@ -400,15 +464,33 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         """How connections are taken; None without TLS."""
         if self.tls_cert is None:
             return None
-        return ServerTls(cert=self.tls_cert, key=self.tls_key, client_ca=self.tls_client_ca)
+        return ServerTls(
+            cert=self.tls_cert,
+            key=self.tls_key,
+            key_password=self.tls_key_password,
+            client_ca=self.tls_client_ca,
+            client_auth=self.tls_client_auth,
+            mode=self.tls_mode or TlsMode.ENFORCING,
+        )
 
     def calls(self) -> Security:
         """How this broker calls name servers and other brokers."""
         credentials = self.inner_credentials
         signer = None if credentials is None else Signer(credentials)
-        if self.tls_ca is None:
+        if not (self.tls_ca if self.tls_enable is None else self.tls_enable):
             return PLAIN if signer is None else Security(signer=signer)
-        tls = Tls(ca=self.tls_ca, cert=self.tls_cert, key=self.tls_key)
+        cert, key, password = self.tls_cert, self.tls_key, self.tls_key_password
+        if self.tls_client_cert is not None:
+            cert, key = self.tls_client_cert, self.tls_client_key
+            password = self.tls_client_key_password
+        tls = Tls(
+            ca=self.tls_ca,
+            cert=cert,
+            key=key,
+            key_password=password.text if password else None,
+            check_host=self.tls_check_host,
+            verify=self.tls_verify,
+        )
         return Security(context=tls.context(), signer=signer)
 
     def __post_init__(self) -> None:
@@ -421,6 +503,15 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
                 "authorizationEnabled without authenticationEnabled: anybody could name any user; "
                 "set both"
             )
+        if self.plain_acl_file is not None and not self.authorization_enabled:
+            raise ConfigError(
+                "plain_acl_file without authorizationEnabled: its permissions would not count; set "
+                "authenticationEnabled=true and authorizationEnabled=true"
+            )
+        if self.tls_cert is None and self.tls_mode not in (None, TlsMode.DISABLED):
+            raise ConfigError(f"tls.server.mode={self.tls_mode} needs a certificate: set tls_cert")
+        if self.certificate_users and self.tls_client_ca is None:
+            raise ConfigError("certificate_users needs tls_client_ca, which says whom to believe")
         if not self.controller_mode:
             check_role(self.broker_role, self.broker_id)
         elif not self.controllers:

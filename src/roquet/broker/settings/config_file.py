@@ -19,6 +19,8 @@ from roquet.broker.settings.definitions import OWN_NAMES, SETTINGS, setting_of
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_addresses
+from roquet.net.tls import KeyPassword
+from roquet.net.tls_properties import TlsProperties, load_tls_properties
 
 log = logger(__name__)
 
@@ -42,10 +44,10 @@ def read(text: str, source: str, environ: Mapping[str, str]) -> BrokerConfig:
         if name is not None:
             found[name] = parsed
     found["unused"] = unused
-    for name, setting in SETTINGS.items():
-        variable = ENVIRONMENT_PREFIX + name.upper()
-        if override := environ.get(variable):
-            found[name] = setting.parse(override, variable)
+    overrides = _overrides(environ)
+    found |= overrides
+    if (tls_file := found.get("tls_properties")) is not None:
+        found |= _settings_of_tls(load_tls_properties(tls_file)) | overrides
     _check_log_path(found.pop("log_path", None), found["store_dir"])
     return BrokerConfig(**found)
 
@@ -57,6 +59,42 @@ def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     return msgspec.structs.replace(found, source=path.resolve())
+
+
+def _overrides(environ: Mapping[str, str]) -> dict[str, Any]:
+    """Settings of the environment."""
+    found: dict[str, Any] = {}
+    for name, setting in SETTINGS.items():
+        variable = ENVIRONMENT_PREFIX + name.upper()
+        if override := environ.get(variable):
+            found[name] = setting.parse(override, variable)
+    return found
+
+
+def _settings_of_tls(properties: TlsProperties) -> dict[str, Any]:
+    """The settings that a tls.properties stands for."""
+    found: dict[str, Any] = {}
+    if (server := properties.server) is not None:
+        found |= {
+            "tls_cert": server.cert,
+            "tls_key": server.key,
+            "tls_key_password": server.key_password,
+            "tls_client_ca": server.client_ca,
+            "tls_client_auth": server.client_auth,
+            "tls_mode": server.mode,
+        }
+    if (calls := properties.calls) is not None:
+        password = calls.key_password
+        found |= {
+            "tls_enable": True,
+            "tls_ca": calls.ca,
+            "tls_verify": calls.verify,
+            "tls_check_host": calls.check_host,
+            "tls_client_cert": calls.cert,
+            "tls_client_key": calls.key,
+            "tls_client_key_password": KeyPassword(password) if password else None,
+        }
+    return found
 
 
 def _default_name() -> str:

@@ -35,7 +35,7 @@ def _must_be_off(value: str, where: str) -> None:
         raise ConfigError(
             f"{where}: only false works: this is the access control of Apache RocketMQ 4.x, and "
             "with it the broker would be open to everybody; set authenticationEnabled and "
-            "authorizationEnabled"
+            "authorizationEnabled, and name its plain_acl.yml in plain_acl_file"
         )
 
 

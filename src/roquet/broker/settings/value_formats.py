@@ -10,12 +10,16 @@ from typing import Any, Final
 
 import msgspec
 
-from roquet.metrics.exporter_settings import parse_exporter_type
+from roquet.metrics.exporter_settings import check_labels, parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
+from roquet.net.log_levels import parse_log_levels
+from roquet.net.tls import ClientAuth, KeyPassword, TlsMode
+from roquet.rules.access.patterns import parse_sources
 from roquet.rules.delay.delay_levels import parse_levels
 from roquet.rules.delay.timer import DAY_MS, MAX_DELAY_LIMIT_MS, PRECISION_MS
+from roquet.rules.quota import parse_quotas, write_quotas
 from roquet.rules.replication.acknowledgement import BrokerRole, ReplicaAck
 from roquet.wire.calls.bodies import POP, PULL
 from roquet.wire.codes import RequestCode
@@ -77,7 +81,7 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def is_secret(self) -> bool:
         """Whether the value is never shown: not in settings, errors or logs."""
-        return self.format is CREDENTIALS
+        return self.format in (CREDENTIALS, KEY_PASSWORD)
 
     def parse(self, text: str, where: str) -> Any:
         """Parse the value of our key. Raises ConfigError."""
@@ -217,6 +221,22 @@ def _replica_ack(value: str, where: str) -> ReplicaAck:
     return ReplicaAck(value)
 
 
+def _tls_mode(value: str, where: str) -> TlsMode:
+    if value.lower() not in frozenset(TlsMode):
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(TlsMode)}")
+    return TlsMode(value.lower())
+
+
+def _client_auth(value: str, where: str) -> ClientAuth:
+    if value.lower() not in frozenset(ClientAuth):
+        raise ConfigError(f"{where}: {value!r} is none of {', '.join(ClientAuth)}")
+    return ClientAuth(value.lower())
+
+
+def _key_password(value: str, _where: str) -> KeyPassword | None:
+    return KeyPassword(value) if value else None
+
+
 def _interface(value: str, _where: str) -> str:
     return value
 
@@ -229,6 +249,11 @@ def _batch_size(value: str, where: str) -> int:
     if (size := _bytes(value, where)) > BODY_SIZE_MAX:
         raise ConfigError(f"{where}: {value!r} is over {BODY_SIZE_MAX}, which no replica reads")
     return size
+
+
+def _log_levels(value: str, where: str) -> str:
+    parse_log_levels(value, where)
+    return value
 
 
 class _CredentialsText(msgspec.Struct, rename="camel"):
@@ -313,9 +338,16 @@ ELECTION_PRIORITY: Final = ValueFormat(partial(settings.parse_int, least=0))
 BROKER_ID: Final = ValueFormat(partial(settings.parse_int, least=0))
 REPLICA_ACK: Final = ValueFormat(_replica_ack)
 METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
+METRIC_LABELS: Final = ValueFormat(check_labels)
 INTERFACE: Final = ValueFormat(_interface)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
+LOG_LEVELS: Final = ValueFormat(_log_levels)
 BATCH_SIZE: Final = ValueFormat(_batch_size)
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
+KEY_PASSWORD: Final = ValueFormat(_key_password, None, lambda _: HIDDEN)
+TLS_MODE: Final = ValueFormat(_tls_mode)
+CLIENT_AUTH: Final = ValueFormat(_client_auth)
+SOURCES: Final = ValueFormat(parse_sources, None, ",".join)
 REQUEST_CODES: Final = ValueFormat(_request_codes, None, lambda codes: ",".join(map(str, codes)))
+QUOTAS: Final = ValueFormat(parse_quotas, None, write_quotas)
 QUEUE_ENTRIES: Final = ValueFormat(_number, _queue_entries, lambda count: str(count * ENTRY_SIZE))

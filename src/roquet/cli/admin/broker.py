@@ -1,10 +1,11 @@
-"""roquet broker: starts a broker; roquet broker settings, set: a running one's settings."""
+"""roquet broker: starts a broker; roquet broker settings, set, drain: a running one."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import typer
 
+from roquet.cli.admin.handover import WAIT_S, retire_and_show
 from roquet.cli.process import runtime
 from roquet.cli.servers import start
 from roquet.cli.terminal import output
@@ -48,6 +49,45 @@ def set_settings(
     pairs = [_pair(set_settings) for set_settings in changes]
     _check_duplicates(pairs)
     runtime.run(_change(namesrv, broker, dict(pairs), dry_run=dry_run, yes=yes, json=json))
+
+
+@app.command()
+def drain(
+    broker: BrokerArgument,
+    *,
+    wait: Annotated[
+        int,
+        typer.Option(min=0, metavar="SECONDS", help="How long to wait until it may be stopped."),
+    ] = WAIT_S,
+    undo: Annotated[bool, typer.Option("--undo", help="Let it take messages again.")] = False,
+    json: JsonOption = False,
+    namesrv: NamesrvOption = None,
+) -> None:
+    """Take no more messages, and wait until consumers have read what there is.
+
+    As `roquet cluster retire` does. Exit code 1 if the broker must not be stopped yet.
+    """
+    runtime.log_to_stderr(verbose=False)
+    servers = namesrv_addresses(namesrv)
+    if undo:
+        runtime.run(_undo_drain(servers, broker, json=json))
+    else:
+        wait_ms = wait * 1_000
+        runtime.run(
+            retire_and_show(servers, broker, wait_ms=wait_ms, for_good=False, named=None, json=json)
+        )
+
+
+async def _undo_drain(servers: str, broker: str, *, json: bool) -> None:
+    from roquet.admin import retire
+    from roquet.admin.client import AdminClient
+
+    async with AdminClient(servers) as admin:
+        place = await retire.take_back(admin, broker)
+    if json:
+        output.echo_json([place])
+    else:
+        output.echo(f"{place.name}: {place.address} takes messages again")
 
 
 async def _settings(namesrv: str | None, broker: str, *, unused: bool, json: bool) -> None:

@@ -93,7 +93,7 @@ def retire(
     runtime.log_to_stderr(verbose=False)
     servers = namesrv_addresses(namesrv)
     runtime.run(
-        _retire(
+        retire_and_show(
             servers, broker, wait_ms=wait * 1_000, for_good=for_good, named=controller, json=json
         )
     )
@@ -159,9 +159,10 @@ def losses(group: "GroupStatus", chosen: "ReplicaMember | None") -> list[str]:
     return lines
 
 
-async def _retire(
+async def retire_and_show(
     servers: str, broker: str, *, wait_ms: int, for_good: bool, named: str | None, json: bool
 ) -> None:
+    """Retire a broker and print what became of it."""
     from roquet.admin import retire as retirement
     from roquet.admin.client import AdminClient
 

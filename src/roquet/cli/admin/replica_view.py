@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.admin import replicas
 from roquet.admin.client import AdminClient
-from roquet.admin.replicas import ReplicaStatus
+from roquet.admin.replicas import ReplicaStatus, problems
 from roquet.cli.process import runtime
 from roquet.cli.terminal import output
 from roquet.cli.terminal.exit_codes import FAILED
@@ -106,26 +106,6 @@ def replica_table(shown: Sequence[ReplicaStatus], now_ms: int) -> "Table":
             _ago(each.last_contact_ms, now_ms),
         )
     return rows
-
-
-def problems(shown: Sequence[ReplicaStatus]) -> list[str]:
-    """Lines that say what is amiss; empty when all is well."""
-    lines = []
-    for name in dict.fromkeys(each.broker for each in shown):
-        group = [each for each in shown if each.broker == name]
-        if not any(each.is_master for each in group):
-            lines.append(f"{name}: the master is away, so no message is taken")
-        lines += [f"{name} {_place(each)}" for each in group if _place(each)]
-    return lines
-
-
-def _place(each: ReplicaStatus) -> str:
-    where = f"{each.broker_id} at {each.address}"
-    if each.fault is not None:
-        return f"{where} cannot be reached: {each.fault}"
-    if each.is_in_sync is False:
-        return f"{where} is not in sync"
-    return ""
 
 
 def _number(value: int | None) -> str:

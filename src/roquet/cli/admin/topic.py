@@ -190,12 +190,12 @@ async def _update(
     yes: bool,
     json: bool,
 ) -> None:
-    from roquet.admin import topics
+    from roquet.admin import topic_preview, topics
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         info = await topics.show(admin, name)
-        change = topic_view.TopicChange(info, settings, topics.select_brokers(info, brokers))
+        change = topic_preview.TopicChange(info, settings, topics.select_brokers(info, brokers))
         if dry_run or change.hides:
             output.show_preview(change.preview(), dry_run=dry_run, json=json)
         if not dry_run:
@@ -218,7 +218,7 @@ async def _resize(
     yes: bool,
     json: bool,
 ) -> None:
-    from roquet.admin import resizing, topics
+    from roquet.admin import resizing, topic_preview, topics
     from roquet.admin.client import AdminClient
 
     resizing.check_queue_count(count)
@@ -226,7 +226,7 @@ async def _resize(
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         info = await topics.show(admin, name)
         own = await resizing.broadcasting_groups(admin, info.groups)
-        preview = topic_view.resize_preview(info, count, own)
+        preview = topic_preview.resize_preview(info, count, own)
         output.show_preview(preview, dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Give {name} {queues}?", yes=yes, to_stderr=json)
@@ -235,26 +235,26 @@ async def _resize(
                 async for step in resizing.resize(admin, name, count, settle_ms=settle_ms):
                     progress.show(step)
     if json:
-        fields = topic_view.resize_fields(info, count, own)
+        fields = topic_preview.resize_fields(info, count, own)
         output.echo_json([{**fields, "changed": not dry_run}])
     elif not dry_run:
         output.echo(f"{name}: {queues} on each broker")
 
 
 async def _delete(namesrv: str | None, name: str, *, dry_run: bool, yes: bool, json: bool) -> None:
-    from roquet.admin import topics
+    from roquet.admin import topic_preview, topics
     from roquet.admin.client import AdminClient
 
     async with AdminClient(namesrv_addresses(namesrv)) as admin:
         info = await topics.show(admin, name)
-        output.show_preview(topic_view.delete_preview(info), dry_run=dry_run, json=json)
+        output.show_preview(topic_preview.delete_preview(info), dry_run=dry_run, json=json)
         if not dry_run:
             await output.confirm(f"Delete {name} and all its messages?", yes=yes, to_stderr=json)
             await topics.delete(admin, name)
     if json:
-        output.echo_json([{**topic_view.delete_fields(info), "changed": not dry_run}])
+        output.echo_json([{**topic_preview.delete_fields(info), "changed": not dry_run}])
     elif not dry_run:
-        output.echo(f"{name}: deleted on {topic_view.broker_names(info)}")
+        output.echo(f"{name}: deleted on {topic_preview.broker_names(info)}")
 
 
 class _ResizeProgress:

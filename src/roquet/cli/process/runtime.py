@@ -11,8 +11,10 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
+from roquet.model.errors import ConfigError
 from roquet.net import loop
-from roquet.net.log_lines import PrintableFormatter
+from roquet.net.log_levels import apply_log_levels, parse_log_levels
+from roquet.net.log_lines import JsonFormatter, PrintableFormatter
 
 DESCRIPTORS_MAX: Final = 65_536
 """File descriptors: enough for every connection and mapped file of one process."""
@@ -27,12 +29,34 @@ LIFELINE: Final = "ROQUET_LIFELINE"
 """Environment variable of a child process: its stdin is a pipe that ends with its parent."""
 
 
+LOG_FORMAT: Final = "ROQUET_LOG_FORMAT"
+"""Environment variable: `json` for one JSON object a line, or `text`."""
+
+LOG_LEVELS: Final = "ROQUET_LOG_LEVELS"
+"""Environment variable: levels of loggers, as `INFO,roquet.net:DEBUG`."""
+
+
 def log_to_stderr(*, verbose: bool) -> None:
-    """Log to stderr: warnings, or with `verbose` also information."""
+    """Log to stderr: warnings, or with `verbose` also information.
+
+    The environment says in which form, and may give single loggers other levels. Raises
+    ConfigError.
+    """
     level = logging.INFO if verbose else logging.WARNING
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(PrintableFormatter())
+    handler.setFormatter(_log_formatter(os.environ.get(LOG_FORMAT) or "text"))
     logging.basicConfig(level=level, handlers=[handler])
+    if levels := os.environ.get(LOG_LEVELS):
+        parse_log_levels(levels, LOG_LEVELS)
+        apply_log_levels(levels)
+
+
+def _log_formatter(name: str) -> logging.Formatter:
+    if name == "json":
+        return JsonFormatter()
+    if name != "text":
+        raise ConfigError(f"{LOG_FORMAT}={name[:40]!r} is neither text nor json")
+    return PrintableFormatter()
 
 
 _RECEIVED: Final[list[signal.Signals]] = []

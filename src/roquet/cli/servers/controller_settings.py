@@ -9,7 +9,7 @@ import msgspec
 from roquet.controller.config import MEMORY_STORE, ControllerConfig
 from roquet.controller.settings import read_settings
 from roquet.model.errors import ConfigError, FieldError
-from roquet.net.tls import ServerTls
+from roquet.net.tls_properties import take_tls
 from roquet.wire.properties_file import read_properties
 
 DEFAULT_STORE: Final = "file:roquet-controller"
@@ -18,7 +18,9 @@ DEFAULT_STORE: Final = "file:roquet-controller"
 
 def load_settings(path: Path) -> ControllerConfig:
     """The settings of a file with Apache's keys or ours. Raises ConfigError."""
-    return read_settings(read_file(path), str(path))
+    values, tls = take_tls(read_file(path), str(path))
+    loaded = read_settings(values, str(path))
+    return msgspec.structs.replace(loaded, tls=tls.server, calls=tls.calls)
 
 
 def read_file(path: Path) -> dict[str, str]:
@@ -29,9 +31,7 @@ def read_file(path: Path) -> dict[str, str]:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
-def configured(
-    loaded: ControllerConfig, options: Mapping[str, Any], tls: ServerTls | None
-) -> ControllerConfig:
+def configured(loaded: ControllerConfig, options: Mapping[str, Any]) -> ControllerConfig:
     """The settings of a file with those of options, which win; None was not given.
 
     A store that nobody named survives a restart.
@@ -39,4 +39,4 @@ def configured(
     chosen = {name: value for name, value in options.items() if value is not None}
     if loaded.store == MEMORY_STORE:
         chosen.setdefault("store", DEFAULT_STORE)
-    return msgspec.structs.replace(loaded, **{**chosen, "tls": tls})
+    return msgspec.structs.replace(loaded, **chosen)

@@ -6,16 +6,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from roquet.cli.process import runtime
+from roquet.cli.process import runtime, systemd
 from roquet.cli.servers.server_options import (
+    AccessFileOption,
+    HostOption,
     MetricsOption,
-    SettledHostOption,
+    ProxyOption,
+    TlsCaOption,
     TlsCertOption,
     TlsClientCaOption,
     TlsKeyOption,
+    TlsModeOption,
     VerboseOption,
     any_port,
+    calls_tls,
     exporter_options,
+    proxies,
     server_tls,
     settings_file,
 )
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 def namesrv(  # noqa: PLR0913 - each is an option
     *,
     port: Annotated[int | None, any_port(PORT)] = None,
-    host: SettledHostOption = None,
+    host: HostOption = None,
     data: Annotated[
         Path | None,
         typer.Option("--data", metavar="DIR", help="Where key-value settings are; else memory."),
@@ -47,13 +53,20 @@ def namesrv(  # noqa: PLR0913 - each is an option
     controller_port: Annotated[
         int | None, typer.Option(metavar="N", help="The controller's port, 9878 by default.")
     ] = None,
-    access_file: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
-    ] = None,
+    access_file: AccessFileOption = None,
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    tls_mode: TlsModeOption = None,
+    tls_ca: TlsCaOption = None,
+    certificate_users: Annotated[
+        bool | None,
+        typer.Option(
+            "--certificate-users",
+            help="With --access-file: take a certificate's name as the user of unsigned requests.",
+        ),
+    ] = None,
+    proxy_from: ProxyOption = None,
     metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -61,12 +74,23 @@ def namesrv(  # noqa: PLR0913 - each is an option
     from roquet.cli.servers.name_server_settings import name_server_settings
 
     runtime.log_to_stderr(verbose=verbose)
-    tls = server_tls(tls_cert, tls_key, tls_client_ca)
     options = {
-        "port": port, "host": host, "directory": data, "tls": tls, "access_file": access_file,
-    }  # fmt: skip
+        "port": port,
+        "host": host,
+        "directory": data,
+        "access_file": access_file,
+        "certificate_users": certificate_users,
+        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode),
+        "calls": calls_tls(tls_ca, tls_cert, tls_key),
+        "proxy_protocol_from": proxies(proxy_from),
+    }
     options |= exporter_options(metrics)
-    embedded = {"store": controller, "port": controller_port, "host": host, "tls": tls}
+    embedded = {
+        "store": controller,
+        "port": controller_port,
+        "host": host,
+        "access_file": access_file,
+    }
     settings = name_server_settings(config, options, embedded)
     runtime.run(_namesrv(settings.namesrv, settings.controller))
 
@@ -80,7 +104,7 @@ async def _namesrv(config: NameServerConfig, controller: "ControllerConfig | Non
         output.echo(f"name server ready at {names.address}")
         if controller is not None:
             output.echo(f"controller ready at {await _embedded(servers, controller)}")
-        await stop.wait()
+        await systemd.serve_until(stop)
 
 
 async def _embedded(servers: AsyncExitStack, config: "ControllerConfig") -> str:

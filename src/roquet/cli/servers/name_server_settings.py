@@ -22,6 +22,7 @@ from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import KEYS
 from roquet.namesrv.handlers.settings import UNUSED as NAME_SERVER_UNUSED
 from roquet.namesrv.settings_file import EMBEDDED_CONTROLLER, read_settings
+from roquet.net.tls_properties import take_tls
 
 CONTROLLER_PORT: Final = "controllerListenPort"
 
@@ -38,10 +39,11 @@ def name_server_settings(
     path: Path | None, options: Mapping[str, Any], controller: Mapping[str, Any]
 ) -> NameServerSettings:
     """The settings of a file and of options, which win; None is an option that was not given."""
-    values = read_file(path) if path else {}
     source = str(path)
+    values, tls = take_tls(read_file(path) if path else {}, source)
     ours = {key: text for key, text in values.items() if not _is_controllers(key)}
-    namesrv = msgspec.structs.replace(read_settings(ours, source), **_given(options))
+    given = {"tls": tls.server, "calls": tls.calls, **_given(options)}
+    namesrv = msgspec.structs.replace(read_settings(ours, source), **given)
     wanted = parse_bool(values.get(EMBEDDED_CONTROLLER, "false"), EMBEDDED_CONTROLLER)
     if not wanted and controller.get("store") is None:
         if controller.get("port") is not None:
@@ -52,7 +54,8 @@ def name_server_settings(
         theirs["listenPort"] = theirs.pop(CONTROLLER_PORT)
     loaded = read_controller_settings(theirs, source)
     host = controller.get("host") or namesrv.host
-    chosen = configured(loaded, {**controller, "host": host}, namesrv.tls)
+    shared = {"host": host, "tls": namesrv.tls, "calls": namesrv.calls}
+    chosen = configured(loaded, {**controller, **shared})
     return NameServerSettings(namesrv=namesrv, controller=chosen)
 
 

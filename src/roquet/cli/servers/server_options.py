@@ -10,7 +10,8 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_address
 from roquet.net.address import PORT_MAX
 from roquet.net.exporter.exporter import ExporterAddress
-from roquet.net.tls import ServerTls
+from roquet.net.tls import ServerTls, Tls, TlsMode
+from roquet.rules.access.patterns import parse_sources
 
 ALL_INTERFACES: Final = "0.0.0.0"
 
@@ -19,9 +20,8 @@ PORT_DIGITS_MAX: Final = 10
 
 _HOST: Final = typer.Option("--host", help="The interface to listen on.")
 
-HostOption = Annotated[str, _HOST]
-SettledHostOption = Annotated[str | None, _HOST]
-"""Of a server whose settings may say it, too."""
+HostOption = Annotated[str | None, _HOST]
+"""None: the settings say it, or the command has a default."""
 AdvertiseOption = Annotated[
     str | None,
     typer.Option("--advertise", metavar="HOST[:PORT]", help="The address that clients are told."),
@@ -31,13 +31,33 @@ DataOption = Annotated[
 ]
 MemoryOption = Annotated[bool, typer.Option("--memory", help="Keep everything in memory.")]
 TlsCertOption = Annotated[
-    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS alone: certificate.")
+    Path | None, typer.Option(metavar="PEM", help="Take connections with TLS: certificate.")
+]
+TlsModeOption = Annotated[
+    TlsMode | None,
+    typer.Option(help="With a certificate: take plain connections, too (permissive), or not."),
+]
+TlsCaOption = Annotated[
+    Path | None,
+    typer.Option(metavar="PEM", help="Call brokers by TLS: who signs their certificates."),
+]
+ProxyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--proxy-from",
+        metavar="IP[/BITS],...",
+        help="Load balancers whose PROXY protocol is believed.",
+    ),
 ]
 TlsKeyOption = Annotated[
     Path | None, typer.Option(metavar="PEM", help="The certificate's private key.")
 ]
 TlsClientCaOption = Annotated[
     Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
+]
+AccessFileOption = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
 ]
 MetricsOption = Annotated[
     str | None,
@@ -50,11 +70,30 @@ MetricsOption = Annotated[
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log more, on stderr.")]
 
 
-def server_tls(cert: Path | None, key: Path | None, client_ca: Path | None) -> ServerTls | None:
+def server_tls(
+    cert: Path | None,
+    key: Path | None,
+    client_ca: Path | None,
+    mode: TlsMode | None = None,
+) -> ServerTls | None:
     """The TLS settings of a server from its options; None without a certificate."""
-    if cert is None and (key or client_ca):
-        raise UsageError("--tls-key and --tls-client-ca are of no use without --tls-cert")
-    return ServerTls(cert=cert, key=key, client_ca=client_ca) if cert else None
+    if cert is None and (key or client_ca or mode):
+        raise UsageError(
+            "--tls-key, --tls-client-ca and --tls-mode are of no use without --tls-cert"
+        )
+    if cert is None:
+        return None
+    return ServerTls(cert=cert, key=key, client_ca=client_ca, mode=mode or TlsMode.ENFORCING)
+
+
+def calls_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:
+    """TLS of a server's own calls, which show its certificate; None without an authority."""
+    return None if ca is None else Tls(ca=ca, cert=cert, key=key)
+
+
+def proxies(text: str | None) -> tuple[str, ...] | None:
+    """The load balancers of `--proxy-from`; None if it was not given. Raises ConfigError."""
+    return None if text is None else parse_sources(text, "--proxy-from")
 
 
 def exporter_options(metrics: str | None) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from roquet import __version__
 from roquet.broker.settings import config_file
 from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
-from roquet.cli.process import runtime
+from roquet.cli.process import runtime, systemd
+from roquet.cli.servers.dashboard import PORT as DASHBOARD_PORT
+from roquet.cli.servers.dashboard import check_installed, dev_dashboard
 from roquet.cli.servers.server_options import (
     ALL_INTERFACES,
     AdvertiseOption,
@@ -20,7 +22,6 @@ from roquet.cli.servers.server_options import (
     HostOption,
     MemoryOption,
     MetricsOption,
-    SettledHostOption,
     VerboseOption,
     exporter_options,
     settings_file,
@@ -31,7 +32,7 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_addresses
 from roquet.namesrv.config import PORT as NAMESRV_PORT
 from roquet.namesrv.config import NameServerConfig
-from roquet.net.address import check_port
+from roquet.net.address import LOOPBACK, check_port
 from roquet.wire.records import speedups
 
 if TYPE_CHECKING:
@@ -67,18 +68,31 @@ or, in another terminal: roquet consume greetings
 ready (Ctrl-C stops)"""
 
 
-def dev(
+def dev(  # noqa: PLR0913 - each is an option
     *,
     port: Annotated[int, typer.Option(help="The broker's port; 0 takes any free one.")] = PORT,
     namesrv_port: Annotated[int, typer.Option(help="The name server's.")] = NAMESRV_PORT,
     data: DataOption = None,
     memory: MemoryOption = False,
     advertise: AdvertiseOption = None,
-    host: HostOption = ALL_INTERFACES,
+    host: HostOption = None,
+    dashboard: Annotated[
+        bool, typer.Option("--dashboard", help="Serve web pages, too, on 127.0.0.1.")
+    ] = False,
+    dashboard_port: Annotated[
+        int, typer.Option(metavar="N", help="The dashboard's port; 0 takes any free one.")
+    ] = DASHBOARD_PORT,
     verbose: VerboseOption = False,
 ) -> None:
-    """Start a name server and a broker in one process, for developers."""
+    """Start a name server and a broker in one process, for developers.
+
+    They listen on 127.0.0.1, or on all interfaces if --advertise names an address for others.
+    """
+    if dashboard:
+        check_installed()
+        check_port(dashboard_port)
     runtime.log_to_stderr(verbose=verbose)
+    host = host or (LOOPBACK if advertise is None else ALL_INTERFACES)
     config = msgspec.structs.replace(
         config_file.read("", "", os.environ),
         store_dir=_store_directory(data, memory, DEV_DATA),
@@ -91,7 +105,7 @@ def dev(
         recall_message=True,  # a developer tries things; Apache's default is off
     )
     names = NameServerConfig(host=host, port=namesrv_port, tls=config.server_tls)
-    runtime.run(_dev(names, config))
+    runtime.run(_dev(names, config, dashboard_port if dashboard else None))
 
 
 def broker(  # noqa: PLR0913 - each is an option
@@ -109,7 +123,7 @@ def broker(  # noqa: PLR0913 - each is an option
     data: DataOption = None,
     memory: MemoryOption = False,
     advertise: AdvertiseOption = None,
-    host: SettledHostOption = None,
+    host: HostOption = None,
     metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -134,7 +148,7 @@ def broker(  # noqa: PLR0913 - each is an option
     runtime.run(_broker(settings))
 
 
-async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
+async def _dev(namesrv: NameServerConfig, config: BrokerConfig, dashboard_port: int | None) -> None:
     from roquet.broker.app import BrokerServer
     from roquet.namesrv.app import NameServer
     from roquet.store.filesystem.libc import keep_memory
@@ -148,6 +162,9 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
             raise ConfigError(str(error).replace("--port", "--namesrv-port")) from None
         config = msgspec.structs.replace(config, name_servers=(names.address,))
         started = await servers.enter_async_context(BrokerServer(config))
+        if dashboard_port is not None:
+            url = await servers.enter_async_context(dev_dashboard(names.address, dashboard_port))
+            output.echo(f"dashboard at {url}")
         output.echo_lines(
             READY.format(
                 version=__version__,
@@ -158,7 +175,7 @@ async def _dev(namesrv: NameServerConfig, config: BrokerConfig) -> None:
             )
         )
         _warn_of_refusal(started)
-        await stop.wait()
+        await systemd.serve_until(stop)
 
 
 def _warn_of_refusal(server: "BrokerServer") -> None:
@@ -177,7 +194,7 @@ async def _broker(config: BrokerConfig) -> None:
     async with BrokerServer(config) as server:
         output.echo(f"broker {config.broker_name} ready at {server.address}")
         _warn_of_refusal(server)
-        await stop.wait()
+        await systemd.serve_until(stop)
 
 
 def _store_directory(data: Path | None, memory: bool, otherwise: Path | None) -> Path | None:

@@ -18,7 +18,7 @@ import typer
 
 from roquet.broker.settings import config_file
 from roquet.broker.settings.value_formats import PORT
-from roquet.cli.process import runtime
+from roquet.cli.process import runtime, systemd
 from roquet.cli.servers.controller_plan import CONTROLLERS_MAX, ControllerPlan, controller_plan
 from roquet.cli.servers.formation import formed
 from roquet.cli.servers.serve_plan import (
@@ -213,7 +213,7 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         addresses = [process.child.address for process in (*masters, *replicas)]
         output.console().print(await _brokers_table(plan, addresses, stop))
         output.echo("ready (Ctrl-C stops)")
-        await stop.wait()
+        await systemd.serve_until(stop)
 
 
 async def _brokers_table(

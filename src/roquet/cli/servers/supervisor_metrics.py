@@ -11,6 +11,7 @@ from its master, whose name it has, and a process whose page cannot be read has 
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Final
 
 from roquet.log_records import logger
@@ -21,8 +22,15 @@ from roquet.model.errors import RoquetError, UsageError
 from roquet.model.settings import join_address
 from roquet.net.address import LOOPBACK, PORT_MAX
 from roquet.net.exporter.exporter import PATH, ExporterAddress
-from roquet.net.exporter.http_server import HttpPage, HttpServer
-from roquet.net.exporter.page_client import read_page
+from roquet.net.exporter.health import (
+    LIVE_PATH,
+    READY_PATH,
+    STACKS_PATH,
+    always_ready,
+    health_pages,
+)
+from roquet.net.exporter.http_server import TEXT, HttpPage, HttpServer, PageUnavailable
+from roquet.net.exporter.page_client import read_page, read_response
 
 log = logger(__name__)
 
@@ -44,9 +52,13 @@ class SupervisorMetrics:
         """Show it at an address; `pages` are the addresses of the processes' pages by name."""
         self._pages = pages
         self._silent: set[str] = set()
-        self.server = HttpServer(
-            {PATH: HttpPage(CONTENT_TYPE, self.body)}, address.host, address.port
-        )
+        served = {
+            PATH: HttpPage(CONTENT_TYPE, self.body),
+            LIVE_PATH: health_pages(always_ready)[LIVE_PATH],
+            READY_PATH: HttpPage(TEXT, self.ready),
+            STACKS_PATH: HttpPage(TEXT, self.stacks),
+        }
+        self.server = HttpServer(served, address.host, address.port)
 
     async def body(self) -> AsyncIterator[bytes]:
         """The page, piece by piece."""
@@ -60,6 +72,34 @@ class SupervisorMetrics:
         lines = list(merged(pages))
         for start in range(0, len(lines), LINES_COUNT):
             yield "".join(lines[start : start + LINES_COUNT]).encode()
+
+    async def ready(self) -> AsyncIterator[bytes]:
+        """The readiness of all processes; PageUnavailable with the reasons of each."""
+        found = await asyncio.gather(*map(self._unready, self._pages))
+        if reasons := [reason for each in found for reason in each]:
+            raise PageUnavailable("\n".join(reasons))
+        yield b"ready\n"
+
+    async def stacks(self) -> AsyncIterator[bytes]:
+        """The stacks of all processes, one after the other."""
+        for name, address in self._pages.items():
+            try:
+                text = await read_page(address, STACKS_PATH, timeout_ms=PAGE_TIMEOUT_MS)
+            except RoquetError as error:
+                text = f"{error}\n"
+            yield f"== {name}\n{text}\n".encode()
+
+    async def _unready(self, name: str) -> list[str]:
+        """Why a process is not ready."""
+        address = self._pages[name]
+        try:
+            response = await read_response(address, READY_PATH, timeout_ms=PAGE_TIMEOUT_MS)
+        except RoquetError as error:
+            return [f"{name}: {error}"]
+        if response.status == HTTPStatus.OK:
+            return []
+        lines = response.text.splitlines() or [f"status {response.status}"]
+        return [f"{name}: {line}" for line in lines]
 
     async def _read(self, name: str) -> str:
         """The page of a process; empty if it cannot be read, which is logged once."""

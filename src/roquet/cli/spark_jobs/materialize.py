@@ -6,6 +6,7 @@ import typer
 
 from roquet.cli.process import runtime
 from roquet.cli.spark_jobs.commands import (
+    CatalogOption,
     ColumnsOption,
     EveryOption,
     MasterOption,
@@ -46,9 +47,10 @@ def materialize(  # noqa: PLR0913 - each is an option
     topic: Annotated[str, typer.Argument(help="The topic's name.")],
     table: Annotated[
         str,
-        typer.Argument(help="The Delta table: a directory or s3://BUCKET/PATH."),
+        typer.Argument(help="Where the table is, or is to be: a directory or s3://BUCKET/PATH."),
     ],
     *,
+    kind: Annotated[str, typer.Option("--kind", "-k", help="delta, iceberg.")] = "delta",
     key: KeyOption = "key",
     deletes: DeletesOption = "tombstone",
     null_keys: NullKeysOption = "refuse",
@@ -56,26 +58,36 @@ def materialize(  # noqa: PLR0913 - each is an option
     every: EveryOption = None,
     start: MaterializeStartOption = None,
     columns: ColumnsOption = None,
+    table_name: Annotated[
+        str,
+        typer.Option("--table", metavar="NAMESPACE.NAME", help="Iceberg: its name in its catalog."),
+    ] = "",
+    catalog: CatalogOption = None,
     storage_option: StorageOption = None,
     option: SourceOptionsOption = None,
     master: MasterOption = None,
     json: output.JsonOption = False,
     namesrv: NamesrvOption = None,
 ) -> None:
-    """Keep a Delta table with the latest message of each key, whatever is killed meanwhile.
+    """Keep a table with the latest message of each key, whatever is killed meanwhile.
 
     The table keeps its own offsets: the same command continues where it stopped. A message with the
     body `null`, or the property tombstone=true, deletes its key.
     """
     runtime.log_to_stderr(verbose=False)
     check_installed()
-    check_installed(("deltalake",), "delta")
+    if kind != "iceberg":
+        check_installed(("deltalake",), "delta")
     from roquet.spark.jobs.materialize.materialize_job import Params
+    from roquet.spark.tables.iceberg import parse_catalog
 
     edges = {"startingOffsets": start} if start is not None else {}
     params = Params(
         topic=topic,
         target=table,
+        kind=kind,
+        name=table_name,
+        catalog=parse_catalog(catalog),
         key=key,
         deletes=deletes,
         null_keys=null_keys,

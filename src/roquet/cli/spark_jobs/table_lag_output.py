@@ -55,6 +55,8 @@ def _print(lags: "Sequence[TableLag]") -> None:
         )
     output.console().print(shown)
     for lag in lags:
+        for broker in lag.brokers_away:
+            output.echo(f"{lag.table}: broker {broker} did not answer; what waits there is unknown")
         if lag.alert:
             output.echo(f"{lag.table}: {lag.alert}")
 

@@ -17,6 +17,7 @@ import typer
 from roquet.cli.terminal.exit_codes import FAILED
 from roquet.model.errors import RoquetError, UsageError
 from roquet.model.printable_text import json_printable, printable, without_surrogates
+from roquet.model.printable_text import quantity as quantity
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -182,11 +183,6 @@ def message_fields(message: "Stored") -> dict[str, Any]:
     except UnicodeDecodeError:
         fields["body_base64"] = base64.b64encode(message.body).decode()
     return fields
-
-
-def quantity(count: int, noun: str) -> str:
-    """`1 queue`, `2 queues`."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def one_line(body: bytes, longest: int) -> str:

@@ -1,9 +1,10 @@
-"""Plain options: texts, numbers, paths and switches converted without pydantic.
+"""Plain options: texts, numbers, paths, choices and switches converted without pydantic.
 
 Typer converts the value of every option with pydantic, whose import costs 10 MB of memory and a
 tenth of a second. A server keeps that memory for as long as it runs.
 """
 
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,8 +32,13 @@ class PlainConversion(msgspec.Struct, frozen=True):
         try:
             return self.kind(value)
         except (TypeError, ValueError):
-            text = f"{value!r} is not {_KINDS[self.kind]}"
+            text = f"{value!r} is not {self._wanted()}"
             raise typer.BadParameter(text, ctx=ctx, param=param) from None
+
+    def _wanted(self) -> str:
+        if issubclass(self.kind, Enum):
+            return f"one of {', '.join(repr(choice.value) for choice in self.kind)}"
+        return _KINDS[self.kind]
 
 
 def convert_plainly(command: Any, context: Any) -> None:
@@ -46,5 +52,7 @@ def convert_plainly(command: Any, context: Any) -> None:
 def _is_plain(kind: Any) -> bool:
     """Whether a value of a type needs no check of its own, such as bounds or a file's existence."""
     info = kind.parameter_info
-    is_checked = kind.is_ranged or kind.is_choice or getattr(info, "exists", False)
+    if kind.is_choice:
+        return issubclass(kind.annotation, Enum) and info.case_sensitive
+    is_checked = kind.is_ranged or getattr(info, "exists", False)
     return kind.annotation in _KINDS and not is_checked

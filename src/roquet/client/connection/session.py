@@ -2,17 +2,26 @@
 
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, cast
 
-from roquet.client.config import ClientConfig, resolve_name_servers
+from roquet.client.config import ClientConfig, ConsumerConfig, resolve_name_servers
 from roquet.client.connection.background import BackgroundTasks
 from roquet.client.connection.heartbeats import HeartbeatSource, Membership
 from roquet.client.connection.identity import ClientIdentity
 from roquet.client.connection.routes import NameServers, Routes
 from roquet.client.connection.security import connection_security
-from roquet.model.errors import UsageError
+from roquet.model.errors import ConfigError, UsageError
 from roquet.model.namespaces import check_namespace
+from roquet.model.topic import MASTER_ID
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Router
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import TracerProvider
+
+    from roquet.client.spans.client_spans import ClientSpans
+    from roquet.client.spans.message_attributes import SpannedMessage
 
 
 class Session:
@@ -35,6 +44,38 @@ class Session:
         """Whether a close has begun: calls under way may end, new ones are refused."""
         self.started_ms = 0
         self._is_over = False
+        self.spans: ClientSpans | None = None
+        """Makes the client's spans for OpenTelemetry; None without the setting `tracing`."""
+
+    def open_spans(self, consumer_group: str | None = None) -> None:
+        """Make spans if the settings ask for them; ConfigError without OpenTelemetry's API."""
+        config = self.config
+        if config.tracing is False:
+            return
+        if config.tracing is not True and not hasattr(config.tracing, "get_tracer"):
+            raise ConfigError(f"tracing: {config.tracing!r:.100} is not a bool or a TracerProvider")
+        try:
+            # Not at the top: the package is an extra, and an import that most clients do not need.
+            from roquet.client.spans.client_spans import ClientSpans, SpannedClient
+        except ModuleNotFoundError as error:
+            raise ConfigError(
+                "tracing: opentelemetry-api is missing: pip install 'roquet[tracing]'"
+            ) from error
+        model = config.message_model.value.lower() if isinstance(config, ConsumerConfig) else ""
+        client = SpannedClient(
+            self.identity.client_id,
+            config.namespace,
+            consumer_group,
+            model,
+            lambda broker: self.routes.addresses(broker).get(MASTER_ID),
+            config.clock.now_ms,
+        )
+        provider = None if config.tracing is True else config.tracing
+        self.spans = ClientSpans(client, cast("TracerProvider | None", provider))
+
+    def settle_span(self, name: str, message: "SpannedMessage") -> AbstractContextManager[object]:
+        """A span around a request that settles a message, where spans are made."""
+        return nullcontext() if self.spans is None else self.spans.settle(name, message)
 
     def start(self, data: HeartbeatSource) -> None:
         """Open for work; no server needs to be reachable yet."""

@@ -2,5 +2,5 @@
 
 broker ──▶ broker_requests ──▶ rebalance.offset_reset   a group's offsets are set
                            ──▶ consume_directly         one message for the handler
-                           ──▶ running_info, stacks     status and thread dump
+                           ──▶ running_info, net.stacks status and thread dump
 """

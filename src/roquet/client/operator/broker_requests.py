@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from roquet.client.connection.session import Session
 from roquet.client.operator.consume_directly import DirectConsumer
 from roquet.client.operator.running_info import ConsumerStatus
-from roquet.client.operator.stacks import dump_stacks
 from roquet.client.rebalance.rebalancer import Rebalancer
 from roquet.model.errors import CallRefused, FieldError
 from roquet.model.queue import MessageQueue
 from roquet.net.router import HandlerReply, Peer
+from roquet.net.stacks import dump_stacks
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.client_forwarding import ConsumeDirectly, GetRunningInfo
 from roquet.wire.calls.admin.offset_reset import GetClientStatus, ResetClientOffset

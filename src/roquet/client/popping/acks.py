@@ -6,6 +6,7 @@ failure it is sent again, as long as the message's invisible time lasts.
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import msgspec
@@ -100,7 +101,8 @@ class PopAcks:
                 del pending[:BATCH_MAX]
                 acks = [batch.take_acks() for batch in batches]
                 try:
-                    await self._send(broker, acks)
+                    with self._span(broker, acks):
+                        await self._send(broker, acks)
                     throttle.clear()
                 except CallError as error:
                     throttle.report(error)
@@ -109,6 +111,14 @@ class PopAcks:
                     await self._wakeup.wait(PAUSE_MS)
         finally:
             del self._senders[broker]
+
+    def _span(self, broker: str, acks: list[PopAck]) -> AbstractContextManager[object]:
+        """A span around acknowledgements, where spans are made."""
+        if (spans := self._session.spans) is None:
+            return nullcontext()
+        topics = {ack.topic for ack in acks}
+        count = sum(decode_bits(ack.bits).bit_count() for ack in acks)
+        return spans.settle_many("ack", topics.pop() if len(topics) == 1 else "", broker, count)
 
     def _put_back(self, batches: list[PopBatch], acks: list[PopAck]) -> None:
         """Queue acknowledgements again, unless the messages' invisible time has passed."""
@@ -162,7 +172,8 @@ class PopAcks:
                 return
             if delay_ms is None:
                 delay_ms = retry_delay_ms(group.group_retry_policy, times)
-            await self._change(batch, message, max(delay_ms, 1))
+            with self._session.settle_span("nack", message):
+                await self._change(batch, message, max(delay_ms, 1))
         except RoquetError as error:
             log.warning("%r comes again when its time is over: %s", message, error)
 
@@ -176,7 +187,8 @@ class PopAcks:
             origin_topic=batch.target.topic,
             broker_name=batch.target.broker,
         )
-        await self._ask(batch.target.broker, call)
+        with self._session.settle_span("dead_letter", message):
+            await self._ask(batch.target.broker, call)
         batch.finish(message)
         log_dead_letter(message, self._group)
 

@@ -15,6 +15,7 @@ from roquet.client.popping.pop_batch import PoppedMessage, PopReplyParser, PopTa
 from roquet.client.popping.prefetch_buffer import PrefetchBuffer
 from roquet.client.reading.message import read_records
 from roquet.client.reading.pull_request import SubscriptionFilter
+from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
 from roquet.model.errors import RecordError, RoquetError
 from roquet.model.flags import SysFlag
@@ -59,6 +60,8 @@ class PopLoop:
         self._task: asyncio.Task[None] | None = None
         self._is_asking = False
         self._is_left = False
+        self._asked_ms = 0
+        self._request = MessageRequest(target.topic, target.broker)
 
     def start(self, background: BackgroundTasks) -> None:
         """Start popping."""
@@ -89,17 +92,23 @@ class PopLoop:
     async def _ask(self, count: int) -> bool | None:
         """Pop once; whether to pop again at once, or None when it failed."""
         self._is_asking = True
+        self._asked_ms = self._config.clock.monotonic_ms()
         try:
             is_more_expected = await self._take(await self._pop(count))
             self._throttle.clear()
         except Exception as error:
             self._log_failure(error)
+            if (spans := self._session.spans) is not None:
+                spans.receive_failed(self._request, error, self._took_ms())
             self._session.routes.invalidate()
             self._session.membership.trigger()
             return None
         finally:
             self._is_asking = False
         return is_more_expected
+
+    def _took_ms(self) -> int:
+        return self._config.clock.monotonic_ms() - self._asked_ms
 
     def _log_failure(self, error: Exception) -> None:
         if not isinstance(error, RoquetError):  # a bug: log its traceback
@@ -128,6 +137,8 @@ class PopLoop:
         if reply.code != ResponseCode.SUCCESS:
             return False
         messages = self._messages(reply)
+        if (spans := self._session.spans) is not None:
+            spans.received(self._request, messages, self._took_ms())
         if any(message.tries for message in messages):
             messages = await self._within_limit(messages)
         if self._is_left or self._buffer.is_closed:

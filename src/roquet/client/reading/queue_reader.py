@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import msgspec
 
@@ -13,6 +13,7 @@ from roquet.client.reading.message import InboundMessage, ReceivedMessage, read_
 from roquet.client.reading.pull_request import Puller, SubscriptionFilter
 from roquet.client.reading.request_reply import ReplySender
 from roquet.client.reading.retry import FailurePolicy
+from roquet.client.spans.message_attributes import MessageRequest
 from roquet.log_records import logger
 from roquet.model.errors import CallRefused, RecordError, RoquetError
 from roquet.model.queue import MessageQueue
@@ -20,6 +21,9 @@ from roquet.model.topic import MASTER_ID
 from roquet.rules.consumption.progress import ConsumeWindow
 from roquet.wire.calls.pull import PullReply
 from roquet.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from roquet.client.spans.client_spans import ClientSpans
 
 log = logger(__name__)
 
@@ -40,6 +44,8 @@ class ReaderContext(msgspec.Struct, frozen=True):
     replies: ReplySender | None = None
     """None for readers that cannot reply to requests."""
     rates: ConsumeRates = msgspec.field(default_factory=ConsumeRates)
+    spans: "ClientSpans | None" = None
+    """None where no spans are made."""
 
 
 class QueueReader:
@@ -70,6 +76,8 @@ class QueueReader:
         self._failures = context.failures
         self._background = context.background
         self._replies = context.replies
+        self._spans = context.spans
+        self._request = MessageRequest(queue.topic, queue.broker_name)
         self._config = context.puller.config
         self._limits = self._config.limits
         self.namespace = self._config.namespace
@@ -157,6 +165,9 @@ class QueueReader:
                 if await self._is_recreated(error):
                     return
                 self._log_failure(error)
+                if self._spans is not None:
+                    took_ms = clock.monotonic_ms() - before_ms
+                    self._spans.receive_failed(self._request, error, took_ms)
                 self._puller.invalidate()
                 await clock.sleep(PULL_PAUSE_MS)
                 continue
@@ -208,9 +219,10 @@ class QueueReader:
         match reply.code:
             case ResponseCode.SUCCESS:
                 messages = self._wanted(reply.body)
-                self._tally.count_pull(
-                    len(messages), self._clock.monotonic_ms() - self.last_pull_ms
-                )
+                took_ms = self._clock.monotonic_ms() - self.last_pull_ms
+                self._tally.count_pull(len(messages), took_ms)
+                if self._spans is not None:
+                    self._spans.received(self._request, messages, took_ms)
                 window.take([(m.queue_offset, m.size) for m in messages], next_offset)
                 self._offer(messages)
                 return True

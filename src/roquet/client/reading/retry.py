@@ -77,6 +77,11 @@ def delay_level(delay_ms: int | None) -> int:
     return min(bisect_left(DEFAULT_LEVELS, delay_ms) + 1, len(DEFAULT_LEVELS))
 
 
+def _operation(level: int) -> str:
+    """The name of a send-back in spans."""
+    return "dead_letter" if level == DEAD_LETTER else "nack"
+
+
 class RetrySender:
     """Sends failed messages to the brokers."""
 
@@ -102,7 +107,8 @@ class RetrySender:
             broker_name=message.broker_name,
         )
         address = self._session.routes.leader(message.broker_name)
-        await self._session.pool.call(address, call, SEND_BACK_TIMEOUT_MS)
+        with self._session.settle_span(_operation(level), message):
+            await self._session.pool.call(address, call, SEND_BACK_TIMEOUT_MS)
 
     async def send_again(
         self, message: InboundMessage, times: int, level: int, retries_max: int | None
@@ -119,9 +125,9 @@ class RetrySender:
         for queue in queues[:BROKERS_TRIED]:
             try:
                 call = self._retry_call(message, queue, times, level, retries_max)
-                await self._session.pool.call(
-                    routes.leader(queue.broker_name), call, self._config.timeout_ms
-                )
+                address = routes.leader(queue.broker_name)
+                with self._session.settle_span("nack", message):
+                    await self._session.pool.call(address, call, self._config.timeout_ms)
             except RoquetError as error:
                 reason = error
             else:

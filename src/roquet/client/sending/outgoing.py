@@ -1,7 +1,7 @@
 """Outgoing: a batch of messages as one request, and the receipts that its reply is."""
 
-from collections.abc import Sequence
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
 
@@ -12,6 +12,9 @@ from roquet.model.results import SendReceipt, SendStatus
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.batch import encode_batch
+
+if TYPE_CHECKING:
+    from roquet.client.spans.client_spans import ClientSpans
 
 SEND_STATUSES: Final[dict[int, SendStatus]] = {
     ResponseCode.SUCCESS: SendStatus.SEND_OK,
@@ -54,6 +57,26 @@ class SendTracer(Protocol):
         began_ms: int,
     ) -> None:
         """Record a stored batch; `began_ms` is on the monotonic clock."""
+
+
+def with_create_span(spans: "ClientSpans", prepared: PreparedMessage) -> PreparedMessage:
+    """The message with the context of a span of its own."""
+    context = spans.create(prepared.topic, prepared.properties, len(prepared.body))
+    return prepared.with_context(context)
+
+
+async def send_in_span(
+    spans: "ClientSpans | None",
+    outgoing: OutgoingBatch,
+    send: Callable[[OutgoingBatch], Awaitable[Sequence[SendReceipt]]],
+) -> Sequence[SendReceipt]:
+    """Send messages that have spans of their own, in one span that is linked to those."""
+    if spans is None:
+        return await send(outgoing)
+    with spans.send_created(outgoing.topic, [item.properties for item in outgoing.items]) as span:
+        receipts = await send(outgoing)
+        span.stored(receipts[0])
+        return receipts
 
 
 def send_call(

@@ -74,6 +74,16 @@ class PreparedMessage(msgspec.Struct, frozen=True, gc=False):
             return self.selection.is_bound
         return self.order_hash is not None
 
+    def with_context(self, context: Mapping[str, str]) -> "PreparedMessage":
+        """A copy with properties that carry a trace's context; itself if they do not fit."""
+        added = "".join([f"{name}\x01{value}\x02" for name, value in context.items()])
+        text = self.properties + added
+        size = len(text.encode("utf-8", "surrogatepass"))
+        if not added or size > names.PROPERTIES_SIZE_MAX:
+            return self
+        batch_size = BATCH_ITEM_SIZE_MIN + len(self.body) + size
+        return msgspec.structs.replace(self, properties=text, batch_size=batch_size)
+
     def compressed(self, config: ProducerConfig) -> tuple[bytes, int]:
         """The body as sent outside of batches, compressed if that helps, and its system flag."""
         if len(self.body) < config.compress_from:

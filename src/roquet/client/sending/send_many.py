@@ -18,16 +18,19 @@ from collections.abc import (
     Iterable,
     Sequence,
 )
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from roquet.client.config import BATCH_BYTES_MAX
 from roquet.client.connection.background import cancel_and_wait
 from roquet.client.sending.delivery import MessageDelivery
-from roquet.client.sending.outgoing import OutgoingBatch
+from roquet.client.sending.outgoing import OutgoingBatch, send_in_span
 from roquet.client.sending.prepare import PreparedMessage
 from roquet.model.message import Message
 from roquet.model.queue import MessageQueue
 from roquet.model.results import SendReceipt
+
+if TYPE_CHECKING:
+    from roquet.client.spans.client_spans import ClientSpans
 
 IN_FLIGHT: Final = 10_000
 """Default limit of messages without a receipt: enough to fill batches of several queues."""
@@ -69,10 +72,13 @@ class SendMany:
         prepare: Callable[[Message], PreparedMessage],
         delivery: MessageDelivery,
         in_flight: int = IN_FLIGHT,
+        *,
+        spans: "ClientSpans | None" = None,
     ) -> None:
         self._messages = messages
         self._prepare = prepare
         self._delivery = delivery
+        self._spans = spans
         self._in_flight_max = max(in_flight, 1)
         self._in_flight = 0
         self._number = 0
@@ -185,7 +191,11 @@ class SendMany:
         """Send one queue's batch."""
         try:
             with self._delivery.outstanding.current:
-                receipts = await self._delivery.send(OutgoingBatch.of(batch.messages), None, queue)
+                receipts = await send_in_span(
+                    self._spans,
+                    OutgoingBatch.of(batch.messages),
+                    lambda outgoing: self._delivery.send(outgoing, None, queue),
+                )
         except Exception as error:
             if self._error is None:
                 count = len(batch.messages)

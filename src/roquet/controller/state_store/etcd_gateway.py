@@ -13,6 +13,7 @@ import msgspec
 from roquet.controller.state_store.interface import StateStoreError
 from roquet.model.errors import CallError, CallRefused, ConnectFailed, RemoteProtocolError
 from roquet.net.http_client import HttpClient
+from roquet.net.tls import Tls
 
 TIMEOUT_MS: Final = 2_000
 """Time for one request: longer than an election among etcd's members, which takes a second or two
@@ -89,8 +90,10 @@ class KeepAliveResponse(msgspec.Struct, frozen=True):
 class EtcdGateway:
     """The gateways of the members of one etcd cluster."""
 
-    def __init__(self, addresses: Sequence[str]) -> None:
-        self._clients = [HttpClient(address) for address in addresses]
+    def __init__(self, addresses: Sequence[str], tls: Tls | None = None) -> None:
+        """`tls` is how members are called; None calls them by plain HTTP. Raises ConfigError."""
+        context = None if tls is None else tls.context()
+        self._clients = [HttpClient(address, context) for address in addresses]
         """The member that is asked first comes first."""
 
     async def call(self, path: str, request: dict[str, Any], wanted: type[T]) -> T:

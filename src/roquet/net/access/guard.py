@@ -17,11 +17,15 @@ from roquet.log_records import logger
 from roquet.model.access import AccessTables, User, UserStatus
 from roquet.model.errors import CallRefused
 from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
-from roquet.net.access.requirement import RequestFacts, Requirement
+from roquet.net.access.requirement import RequestFacts
+from roquet.net.address import host_of
+from roquet.net.connection.peer_connection import PeerConnection
+from roquet.net.log_lines import request_fields
 from roquet.net.router import Peer
 from roquet.rules.access.decision import decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
+from roquet.wire.compact import PackedFields
 from roquet.wire.signing import ACCESS_KEY, SigningKey
 
 log = logger(__name__)
@@ -60,11 +64,15 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """Codes that need no user at all."""
     open_codes: frozenset[int] = frozenset()
     """Codes that need no policy."""
+    certificate_users: bool = False
+    """Whether a request that is not signed comes from the user whom the certificate names that the
+    client has shown."""
     is_compatible: bool = False
     """Whether what Apache's broker leaves unchecked is not checked here either."""
 
 
 _fields: Final = msgspec.json.Decoder(dict[str, str]).decode
+_packed_fields: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
 
 
 class AccessGuard:
@@ -93,7 +101,10 @@ class AccessGuard:
         }  # fmt: skip
         self._tables = AccessTables()
         self._keys: dict[str, SigningKey] = {}
-        self._allowed: set[tuple[object, ...]] = set()
+        self._allowed: set[tuple[object, ...] | None] = set()
+        """Everything that a decision depends on, unless the body or the log is among it."""
+        self.user = ""
+        """The user of the request that was admitted last; empty if it needed none."""
         self._logged: set[str] = set()
         self._logged_since_ms = 0
 
@@ -102,24 +113,30 @@ class AccessGuard:
 
         Raises CallRefused, and FieldError for a header or body that cannot be read.
         """
-        self._follow_tables()
+        if self._tables_now() is not self._tables:
+            self._forget()
         fields = _fields_of(command)
         checked = msgspec.structs.replace(command, fields=fields)
+        self.user = ""
         if command.code in self._rules.unsigned_codes:
             return checked
-        ip = peer.address.rpartition(":")[0].strip("[]")
+        ip = host_of(peer.address)
         try:
-            name = self._authenticate(command, fields)
+            name = self._authenticate(command, fields, peer)
             if self._rules.checks_policies:
                 self._authorize(command, fields, name, ip)
         except CallRefused as refusal:
-            self._log(command, ip, refusal.remark or "")
+            self._log(command, peer, refusal.remark or "")
             raise
+        self.user = name
         return checked
 
-    def _authenticate(self, command: Command, fields: Mapping[str, str]) -> str:
-        """The user who signed a request. Raises CallRefused."""
+    def _authenticate(self, command: Command, fields: Mapping[str, str], peer: Peer) -> str:
+        """The user who signed a request, or whom his certificate names. Raises CallRefused."""
         name = fields.get(ACCESS_KEY)
+        is_signed = bool(name)
+        if not is_signed and self._rules.certificate_users and isinstance(peer, PeerConnection):
+            name = peer.certificate_user
         if not name:
             raise _refused(NO_USER)
         user = self._tables.users.get(name)
@@ -127,7 +144,7 @@ class AccessGuard:
             raise _refused(f"User:{name} is not found.")
         if user.status is not UserStatus.ENABLE:
             raise _refused(f"User:{name} is disabled.")
-        if not self._key(user).has_signed(fields, command.body, command.version):
+        if is_signed and not self._key(user).has_signed(fields, command.body, command.version):
             raise _refused(BAD_SIGNATURE)
         return name
 
@@ -136,8 +153,9 @@ class AccessGuard:
         requirement = self._required.get(command.code)
         if requirement is None or self._tables.users[name].is_super:
             return
-        key = _key(name, ip, command.code, requirement, fields)
-        if key is not None and key in self._allowed:
+        names = requirement.fields
+        key = None if names is None else (name, ip, command.code, *map(fields.get, names))
+        if key in self._allowed:
             return
         facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
         for number, request in enumerate(requirement.needs(facts)):
@@ -146,7 +164,7 @@ class AccessGuard:
             verdict = decide(self._tables, name, request, ip)
             if not verdict.is_allowed:
                 raise _refused(refusal_text(name, request, ip, verdict))
-        if key is not None:
+        if key is not None and _is_short(names, fields):
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
@@ -157,46 +175,42 @@ class AccessGuard:
             key = self._keys[user.name] = SigningKey(user.password)
         return key
 
-    def _follow_tables(self) -> None:
+    def _forget(self) -> None:
         """Forget what was decided by other tables."""
-        tables = self._tables_now()
-        if tables is not self._tables:
-            self._tables = tables
-            self._keys.clear()
-            self._allowed.clear()
+        self._tables = self._tables_now()
+        self._keys.clear()
+        self._allowed.clear()
 
-    def _log(self, command: Command, ip: str, remark: str) -> None:
+    def _log(self, command: Command, peer: Peer, remark: str) -> None:
         """Log a refusal, unless the same one was logged just now."""
         now_ms = self._now_ms()
         if now_ms - self._logged_since_ms >= LOG_PAUSE_MS:
             self._logged_since_ms = now_ms
             self._logged.clear()
+        ip = host_of(peer.address)
         line = f"refused code {command.code} from {ip}: {remark}"[:LINE_LENGTH_MAX]
         if line not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(line)
-            log.warning("%s", line)
+            fields = request_fields(command, peer.address)
+            log.warning("%s", line, extra=fields)
 
 
 def _fields_of(command: Command) -> dict[str, str]:
     """The header's fields as texts; of a name that is given twice the last value."""
-    if isinstance(command.fields, msgspec.Raw):
-        try:
-            return _fields(command.fields)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return command.ext
+    given = command.fields
+    try:
+        if isinstance(given, msgspec.Raw):
+            return _fields(given)
+        if isinstance(given, PackedFields):
+            return _packed_fields(given.packed)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass
     return dict(command.ext)
 
 
-def _key(
-    name: str, ip: str, code: int, requirement: Requirement, fields: Mapping[str, str]
-) -> tuple[object, ...] | None:
-    """Everything that a decision depends on; None if the body or the log is among it."""
-    if requirement.fields is None:
-        return None
-    named = [fields.get(field) for field in requirement.fields]
-    if any(value is not None and len(value) > NAME_LENGTH_MAX for value in named):
-        return None
-    return (name, ip, code, *named)
+def _is_short(names: tuple[str, ...] | None, fields: Mapping[str, str]) -> bool:
+    """Whether the values of these fields are no longer than names are."""
+    return all(len(fields.get(name, "")) <= NAME_LENGTH_MAX for name in names or ())
 
 
 def _refused(remark: str) -> CallRefused:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from roquet.log_records import logger
 from roquet.net import error_replies
 from roquet.net.access.guard import AccessGuard
+from roquet.net.log_lines import request_fields
 from roquet.net.router import NO_REASONS, DispatchResult, Peer, Router
 from roquet.wire.codes import FLAG_ONEWAY
 from roquet.wire.command import Command
@@ -27,6 +28,7 @@ class GuardedRouter(Router):
         """Serve one request if it is admitted. Never raises: errors become replies."""
         try:
             admitted = self._guard.admit(command, peer)
+            self.user = self._guard.user
         except Exception as error:
             reply = error_replies.refusal(error)
             if reply is None:
@@ -34,7 +36,10 @@ class GuardedRouter(Router):
                 kind = (0, type(error))  # of all codes: strangers may send any
                 trace = None if kind in self._faults else error
                 self._faults.add(kind)
-                log.error("the check of code %d failed", command.code, exc_info=trace)  # noqa: TRY400 - once
+                log.error(  # noqa: TRY400 - its traceback once
+                    "the check of code %d failed", command.code, exc_info=trace,
+                    extra=request_fields(command, peer.address),
+                )  # fmt: skip
             if (meter := self.meter) is not None:
                 code = command.code
                 meter.replied(code, command.flag, reply.code, meter.begin(code))

@@ -25,6 +25,7 @@ from roquet.net.access.requirement import (
     own_cluster,
     stored_message,
     stored_message_by_id,
+    topic_and_group,
     topic_field,
     topics_field,
 )
@@ -70,15 +71,15 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
         Code.CONSUMER_SEND_MSG_BACK: all_of(
             group_field("group", SUB), stored_message("offset", SUB, SUB)
         ),
-        Code.PULL_MESSAGE: _CONSUME,
+        Code.PULL_MESSAGE: topic_and_group(SUB),
         Code.LITE_PULL_MESSAGE: _CONSUME,
         Code.QUERY_MESSAGE: topic_field("topic", SUB_OR_GET),
         Code.HEART_BEAT: Requirement(body_needs.heartbeat, None),
         Code.UNREGISTER_CLIENT: group_field("consumerGroup", SUB),
         Code.GET_CONSUMER_LIST_BY_GROUP: group_field("consumerGroup", SUB_OR_GET),
         Code.CHECK_CLIENT_CONFIG: Requirement(body_needs.subscription, None),
-        Code.QUERY_CONSUMER_OFFSET: group_and_topic(SUB_OR_GET),
-        Code.UPDATE_CONSUMER_OFFSET: group_and_topic(SUB_OR_UPDATE),
+        Code.QUERY_CONSUMER_OFFSET: topic_and_group(SUB_OR_GET),
+        Code.UPDATE_CONSUMER_OFFSET: topic_and_group(SUB_OR_UPDATE),
         Code.LOCK_BATCH_MQ: Requirement(body_needs.locks, None),
         Code.UNLOCK_BATCH_MQ: Requirement(body_needs.locks, None),
         Code.QUERY_ASSIGNMENT: Requirement(body_needs.assignment, None),
@@ -161,6 +162,10 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
                 Code.GET_HAS_UNIT_SUB_TOPIC_LIST,
                 Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
                 Code.GET_NAMESRV_CONFIG,
+                Code.CONTROLLER_GET_METADATA_INFO,
+                Code.CONTROLLER_GET_REPLICA_INFO,
+                Code.CONTROLLER_GET_SYNC_STATE_DATA,
+                Code.GET_CONTROLLER_CONFIG,
             ),
             _READ_CLUSTER,
         ),
@@ -187,21 +192,33 @@ REQUIRED: Final[Mapping[int, Requirement]] = MappingProxyType(
                 Code.ADD_WRITE_PERM_OF_BROKER,
                 Code.REGISTER_TOPIC_IN_NAMESRV,
                 Code.UPDATE_NAMESRV_CONFIG,
+                Code.CONTROLLER_ALTER_SYNC_STATE_SET,
+                Code.UPDATE_CONTROLLER_CONFIG,
             ),
             _CHANGE_CLUSTER,
         ),
         Code.GET_ROUTEINFO_BY_TOPIC: Requirement(_route, ("topic",)),
         Code.GET_TOPICS_BY_CLUSTER: cluster_field("cluster", GET),
         Code.GET_BROKER_MEMBER_GROUP: cluster_field("clusterName", GET),
-        # Routes are common to all clusters, so the name server's own counts, too.
+        # Routes and elections are common to all clusters, so the server's own counts, too.
         Code.QUERY_DATA_VERSION: all_of(cluster_field("clusterName", GET), _READ_CLUSTER),
-        Code.REGISTER_BROKER: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
-        Code.UNREGISTER_BROKER: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
-        Code.BROKER_HEARTBEAT: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
-        Code.DELETE_TOPIC_IN_NAMESRV: all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
+        **dict.fromkeys(
+            (
+                Code.REGISTER_BROKER,
+                Code.UNREGISTER_BROKER,
+                Code.BROKER_HEARTBEAT,
+                Code.DELETE_TOPIC_IN_NAMESRV,
+                Code.CONTROLLER_GET_NEXT_BROKER_ID,
+                Code.CONTROLLER_APPLY_BROKER_ID,
+                Code.CONTROLLER_ELECT_MASTER,
+                Code.CONTROLLER_REGISTER_BROKER,
+                Code.CLEAN_BROKER_DATA,
+            ),
+            all_of(cluster_field("clusterName", UPDATE), _CHANGE_CLUSTER),
+        ),
     }
 )
-"""Needs of the requests of each code, for every code that a broker or a name server serves."""
+"""Needs of the requests of each code that a broker, a name server or a controller serves."""
 
 UNCHECKED_BY_APACHE: Final = frozenset(
     {

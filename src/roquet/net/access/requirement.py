@@ -133,6 +133,11 @@ def group_and_topic(
     return all_of(group_field(group, actions), topic_field(topic, actions))
 
 
+def topic_and_group(actions: Actions) -> Requirement:
+    """Access to a topic and a group; a refusal names the topic first, as by Apache's brokers."""
+    return all_of(topic_field("topic", actions), group_field("consumerGroup", actions))
+
+
 def on_stored(
     facts: RequestFacts, position: int, actions: Actions, of_retry: Actions
 ) -> Iterator[AccessRequest]:

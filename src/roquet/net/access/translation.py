@@ -51,11 +51,15 @@ def decode_document(data: bytes) -> AccessDocument:
 
 def encode_document(tables: AccessTables) -> bytes:
     """Encode all users and ACLs as a file, in the order of their names."""
-    document = AccessDocument(
+    return codec.dumps(document_of(tables), standard=True, pretty=True)
+
+
+def document_of(tables: AccessTables) -> AccessDocument:
+    """Document of all users and ACLs, in the order of their names."""
+    return AccessDocument(
         users=[user_info(tables.users[name]) for name in sorted(tables.users)],
         acls=[acl_info(name, tables.acls[name]) for name in sorted(tables.acls)],
     )
-    return codec.dumps(document, standard=True, pretty=True)
 
 
 def tables_of(document: AccessDocument) -> AccessTables:

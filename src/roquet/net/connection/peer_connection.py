@@ -23,12 +23,11 @@ from roquet.net.router import (
     CALL_TIMEOUT_MS,
     DeferredReply,
     DispatchResult,
-    Frame,
     FrameWhen,
     Peer,
     R,
 )
-from roquet.net.tls import tls_error
+from roquet.net.tls import certificate_name, tls_error
 from roquet.rules.fair_share import SLOW_MS
 from roquet.wire.call import Call
 from roquet.wire.codes import FLAG_ONEWAY, Language
@@ -123,6 +122,11 @@ class PeerConnection(asyncio.Protocol):
     def closed(self) -> bool:
         """Whether the connection has ended, or is about to."""
         return self._transport.is_closing()
+
+    @cached_property
+    def certificate_user(self) -> str | None:
+        """Name in the peer's verified certificate; None without TLS or a certificate."""
+        return certificate_name(self._transport.get_extra_info("peercert"))
 
     @cached_property
     def host_bytes(self) -> bytes:
@@ -221,7 +225,9 @@ class PeerConnection(asyncio.Protocol):
 
     def drop(self, reason: str) -> None:
         """Abort the connection, with a log line."""
-        log.warning("%s: connection dropped: %s", self.address, reason)
+        log.warning(
+            "%s: connection dropped: %s", self.address, reason, extra={"client": self.address}
+        )
         self._reason = reason
         self._transport.abort()
 
@@ -257,7 +263,8 @@ class PeerConnection(asyncio.Protocol):
             else:
                 self._serve(events, self._received_ms, LOOK_COUNT if is_small else 0)
         except RemoteProtocolError as error:
-            log.warning("%s: connection closed: %s", self.address, error)
+            fields = {"client": self.address}
+            log.warning("%s: connection closed: %s", self.address, error, extra=fields)
             self.hang_up(f"the peer broke the protocol: {error}")
 
     def pause_writing(self) -> None:
@@ -276,7 +283,7 @@ class PeerConnection(asyncio.Protocol):
         """Fail pending calls and cancel what is served: the connection has ended."""
         self._reason = self._reason or (_why(exc) if exc else "the peer closed the connection")
         reason = self._reason
-        log.debug("%s: %s", self.address, reason)
+        log.debug("%s: %s", self.address, reason, extra={"client": self.address})
         self._questions.lose(f"{self.address}: {reason}")
         for task, (flag, _, _) in self._tasks.items():
             if not flag & FLAG_ONEWAY:
@@ -376,7 +383,7 @@ class PeerConnection(asyncio.Protocol):
         if isinstance(frame, FrameWhen):
             served = frame.reached
             # Without the body, which nobody needs any more.
-            served.add_done_callback(partial(self._decided, frame.frame, command.code))
+            served.add_done_callback(partial(self._decided, frame, command.code))
         else:
             served = self._loop.create_task(self._answer(self._timed_reply(frame, command)))
             served.add_done_callback(self._served)
@@ -396,16 +403,16 @@ class PeerConnection(asyncio.Protocol):
         if frame is not None and not self.closed:
             self._send(frame)
 
-    def _decided(
-        self, frame: Callable[[bool], Frame], code: int, reached: "asyncio.Future[bool]"
-    ) -> None:
+    def _decided(self, when: FrameWhen, code: int, reached: "asyncio.Future[bool]") -> None:
         """Send the reply that a future has decided, or go on waiting for it."""
         flag, gate, size = self._tasks.pop(reached)
         if gate is not None:
             gate.leave(self, size)
         if reached.cancelled():
+            if when.cancelled is not None:
+                when.cancelled()
             return
-        answer = frame(reached.result())
+        answer = when.frame(reached.result())
         if answer is None or isinstance(answer, bytes):
             if answer is not None and not self.closed:
                 self._send(answer)

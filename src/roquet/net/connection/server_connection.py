@@ -50,10 +50,13 @@ class ServerConnection(PeerConnection):
         clock: Clock,
         arrived: Callable[["ServerConnection"], object],
         limits: ServerLimits | None = None,
+        source: str | None = None,
     ) -> None:
+        """`source` is the client's `ip:port` as a proxy names it; None takes the socket's."""
         self._limits = limits or ServerLimits()
         super().__init__(dispatch, clock, limits=self._limits)
         self._on_connect = arrived
+        self._source = source
         self._taken_before = -1
         self._is_large = False
         """Whether it holds or waits for a share of the budget for large frames."""
@@ -66,6 +69,8 @@ class ServerConnection(PeerConnection):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register a client that has connected."""
         super().connection_made(transport)
+        if self._source is not None:
+            self.address = self._source
         self._transport.set_write_buffer_limits(high=SERVER_BUFFER_HIGH)
         self._on_connect(self)
 

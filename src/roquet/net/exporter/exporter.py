@@ -17,13 +17,20 @@ from roquet import __version__
 from roquet.log_records import logger
 from roquet.metrics import roquet_metrics as roquet
 from roquet.metrics.counts import OTHER
-from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType
+from roquet.metrics.exporter_settings import EXPORTER_PORT, MetricsExporterType, parse_labels
 from roquet.metrics.metric import NodeType
 from roquet.metrics.request_counts import OTHER_CODE
 from roquet.metrics.rocketmq_metrics import RPC_LATENCY
 from roquet.metrics.text_format import CONTENT_TYPE, MetricsPage
 from roquet.model.settings import join_address
 from roquet.net.clock import Clock
+from roquet.net.exporter.health import (
+    LIVE_PATH,
+    READY_PATH,
+    UnreadyReasons,
+    always_ready,
+    health_pages,
+)
 from roquet.net.exporter.http_server import TEXT, HttpPage, HttpServer
 from roquet.net.exporter.loop_lag_meter import LoopLagMeter
 from roquet.net.exporter.process_usage import process_usage
@@ -83,6 +90,15 @@ class ExporterConfig(Protocol):
     def metrics_host(self) -> str:
         """The interface of the page; `host` if empty."""
 
+    @property
+    def metrics_label(self) -> str:
+        """Further labels of all metrics, as `name:value,name:value`."""
+
+
+def exporter_labels(config: ExporterConfig) -> Mapping[str, str]:
+    """The further labels of all metrics. Raises ConfigError for a text that is none."""
+    return parse_labels(config.metrics_label, "metrics_label")
+
 
 def exporter_address(config: ExporterConfig) -> ExporterAddress | None:
     """Where the metrics page is shown; None: nowhere."""
@@ -101,12 +117,14 @@ class NodeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     node_id: str
     cluster: str = ""
     """Empty for a process that belongs to no cluster of brokers."""
+    further: Mapping[str, str] = {}
+    """Labels that the settings add."""
 
     @property
     def labels(self) -> dict[str, str]:
         """The labels by name."""
         labels = {"cluster": self.cluster, "node_type": self.node_type, "node_id": self.node_id}
-        return {name: value for name, value in labels.items() if value}
+        return {**self.further, **{name: value for name, value in labels.items() if value}}
 
 
 class MetricsExporter:
@@ -133,6 +151,8 @@ class MetricsExporter:
         self._connections = connections
         self._overflow = overflow
         self._sources = (*sources, self._process, self._requests)
+        self.unready: UnreadyReasons = always_ready
+        """Why the server cannot do its work now."""
         self._loop_lag = LoopLagMeter(clock)
         self._started_ms = clock.monotonic_ms()
         self._making = asyncio.Lock()
@@ -142,6 +162,7 @@ class MetricsExporter:
             PATH: HttpPage(CONTENT_TYPE, self.body),
             HEALTH_PATH: HttpPage(TEXT, _healthy),
             "/": HttpPage(TEXT, _index),
+            **health_pages(lambda: self.unready()),
         }
         self._server = HttpServer(pages, address.host, address.port)
         self._host = address.host
@@ -239,4 +260,7 @@ async def _healthy() -> AsyncIterator[bytes]:
 
 
 async def _index() -> AsyncIterator[bytes]:
-    yield f"Roquet {__version__}: metrics for Prometheus are at {PATH}\n".encode()
+    yield (
+        f"Roquet {__version__}: metrics for Prometheus are at {PATH}, health at {LIVE_PATH} and"
+        f" {READY_PATH}\n"
+    ).encode()

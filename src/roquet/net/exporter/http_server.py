@@ -44,10 +44,17 @@ _REASONS: Final[Mapping[HTTPStatus, str]] = {
 
 
 class HttpPage(msgspec.Struct, frozen=True):
-    """A page: its type, and a function that makes its body piece by piece."""
+    """A page: its type, and a function that makes its body piece by piece.
+
+    The function may raise PageUnavailable.
+    """
 
     content_type: str
     make: Callable[[], AsyncIterator[bytes]]
+
+
+class PageUnavailable(Exception):
+    """A page whose answer is 503 Service Unavailable, with this text."""
 
 
 class _BadRequest(Exception):
@@ -132,6 +139,10 @@ class HttpServer:
             writer.write(_response(error.status))
             await _within(RESPONSE_S, writer.drain())
             return
+        except PageUnavailable as error:
+            writer.write(_response(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode()))
+            await _within(RESPONSE_S, writer.drain())
+            return
         size = sum(map(len, body))
         async with asyncio.timeout(RESPONSE_S):
             writer.write(_head(HTTPStatus.OK, page.content_type, size))
@@ -160,6 +171,8 @@ class HttpServer:
     async def _made(self, page: HttpPage) -> list[bytes]:
         try:
             return [piece async for piece in page.make()]
+        except PageUnavailable:
+            raise
         except Exception as error:
             if type(error) not in self._complained:
                 self._complained.add(type(error))
@@ -179,6 +192,6 @@ def _head(status: HTTPStatus, content_type: str, size: int) -> bytes:
     ).encode()
 
 
-def _response(status: HTTPStatus) -> bytes:
-    body = _REASONS[status].encode()
+def _response(status: HTTPStatus, text: bytes = b"") -> bytes:
+    body = text or _REASONS[status].encode()
     return _head(status, TEXT, len(body)) + body

@@ -49,18 +49,19 @@ class RequestMeter:
         self.counts = RequestCounts()
         self.now_ms = clock.monotonic_ms
         """Monotonic time in ms."""
-        self._frequent = frequent
-        self._left = 0
+        self.frequent = frequent
+        """Codes of requests of which few are timed."""
+        self.left = 0
         """Frequent requests before the next one is timed."""
         self._at_once: dict[tuple[int, int, int], RequestLatencies] = {}
 
     def begin(self, code: int) -> int:
         """Monotonic ms at which a request is served, or UNTIMED."""
-        if code in self._frequent:
-            if self._left:
-                self._left -= 1
+        if code in self.frequent:
+            if self.left:
+                self.left -= 1
                 return UNTIMED
-            self._left = TIMED_EVERY - 1
+            self.left = TIMED_EVERY - 1
         return self.now_ms()
 
     def replied(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:

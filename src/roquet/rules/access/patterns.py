@@ -8,6 +8,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Final
 
 from roquet.model.access import Match, Resource, ResourcePattern, ResourceType
+from roquet.model.errors import ConfigError
 
 ANY_RESOURCE: Final = ResourcePattern(None, Match.ANY)
 
@@ -49,6 +50,18 @@ def matches(pattern: ResourcePattern, resource: Resource) -> bool:
 def is_source(text: str) -> bool:
     """Whether a text is an IP address or a CIDR block."""
     return _network(text) is not None
+
+
+def parse_sources(text: str, name: str) -> tuple[str, ...]:
+    """Parse IP addresses and CIDR blocks with commas or blanks between them.
+
+    Raises ConfigError, which begins with `name`, for any other text.
+    """
+    sources = tuple(text.replace(",", " ").split())
+    for source in sources:
+        if not is_source(source):
+            raise ConfigError(f"{name}: {source!r} is no IP address and no block like 10.0.0.0/8")
+    return sources
 
 
 def comes_from(address: str, source: str) -> bool:

@@ -31,6 +31,7 @@ from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.backoff import backoff_ms
 from roquet.rules.replication.read_from import ReadFrom
 from roquet.rules.send_retry import NOT_DONE, is_transient
+from roquet.spark.access_options import AccessOptions
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, TopicIds
 from roquet.spark.topic_pattern import matching
@@ -64,8 +65,8 @@ RETRY_PAUSE_MS_MAX: Final = 1_000
 LOSS_ADVICE: Final = "failOnDataLoss=false continues without the lost messages"
 """The advice in errors about lost messages."""
 
-SHARED_CHANNELS: Final[dict[str, BlockingChannel]] = {}
-"""The connections of this process, by address."""
+SHARED_CHANNELS: Final[dict[AccessOptions, dict[str, BlockingChannel]]] = {}
+"""The connections of this process, by whose they are and by address."""
 
 
 class DataLost(RoquetError):
@@ -124,7 +125,9 @@ class ClusterClient:
 
     @property
     def _channels(self) -> dict[str, BlockingChannel]:
-        return SHARED_CHANNELS if self._own is None else self._own
+        if self._own is not None:
+            return self._own
+        return SHARED_CHANNELS.setdefault(self.settings.access, {})
 
     @property
     def addresses(self) -> Mapping[str, str]:
@@ -187,7 +190,7 @@ class ClusterClient:
 
     def ask_at(self, address: str, call: Call[R]) -> R:
         """The reply of the broker at an address, without retries."""
-        return _call(self._channels, address, call)
+        return self._call(address, call)
 
     def earliest(self) -> QueueOffsets:
         """The offset of the first message of each queue."""
@@ -334,7 +337,7 @@ class ClusterClient:
         failure: CallError | None = None
         for address in self.settings.namesrv:
             try:
-                return _call(self._channels, address, call)
+                return self._call(address, call)
             except CallError as error:
                 failure = error
         if isinstance(failure, CallRefused):
@@ -351,25 +354,30 @@ class ClusterClient:
             topics = ", ".join(self.topics())
             raise ConnectFailed(f"broker {broker!r} is not in the route of {topics}")
         try:
-            return _call(self._channels, address, call)
+            return self._call(address, call)
         except CallRefused:
             raise
         except CallError:
             del self._addresses[broker]  # it may return under another address
             raise
 
-
-def _call(channels: dict[str, BlockingChannel], address: str, call: Call[R]) -> R:
-    channel = channels.get(address)
-    if channel is None:
-        channel = channels[address] = BlockingChannel(address)
-    try:
-        return channel.call(call, CALL_TIMEOUT_MS)
-    except CallRefused:
-        raise
-    except (CallError, RemoteProtocolError) as error:
-        del channels[address]
-        channel.close()
-        if isinstance(error, RemoteProtocolError):
-            raise ConnectionLost(str(error)) from error
-        raise
+    def _call(self, address: str, call: Call[R]) -> R:
+        channels = self._channels
+        channel = channels.get(address)
+        if channel is None:
+            security = self.settings.access.security()
+            channel = channels[address] = BlockingChannel(address, security=security)
+        try:
+            return channel.call(call, CALL_TIMEOUT_MS)
+        except CallRefused as error:
+            if error.code == ResponseCode.NO_PERMISSION:
+                error.add_note(
+                    f"{address}: the request was {self.settings.access.security().signed}"
+                )
+            raise
+        except (CallError, RemoteProtocolError) as error:
+            del channels[address]
+            channel.close()
+            if isinstance(error, RemoteProtocolError):
+                raise ConnectionLost(str(error)) from error
+            raise

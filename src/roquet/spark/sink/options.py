@@ -14,6 +14,7 @@ from roquet.client.config import resolve_name_servers
 from roquet.model.errors import ConfigError
 from roquet.model.names import can_clients_send_to, check_group, check_topic
 from roquet.model.settings import parse_addresses, parse_bool, parse_bytes, parse_millis
+from roquet.spark.access_options import ACCESS_OPTIONS, AccessOptions, take_access
 from roquet.spark.kafka_names import OPTIONS, hint
 from roquet.spark.tables.object_location import PROVIDERS
 
@@ -58,18 +59,21 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     transaction_time_ms: int = TRANSACTION_TIME_MS
     commits: str | None = None
     """The directory of the commit records, or their URL in an object store."""
+    access: AccessOptions = AccessOptions()
 
 
 def parse(options: Mapping[str, str], environ: Mapping[str, str]) -> SinkOptions:
     """The settings of Spark's options; ConfigError for an unknown option suggests a known one."""
     known = {name.lower(): name for name in _READERS}
     fields: dict[str, Any] = {}
-    for option, text in options.items():
+    others, fields["access"] = take_access(options)
+    for option, text in others.items():
         if option.lower() in _SPARK_OPTIONS:
             continue
         name = known.get(option.lower())
         if name is None:
-            raise ConfigError(f"no option {option!r} of a write{hint(option, _READERS, OPTIONS)}")
+            advice = hint(option, (*_READERS, *ACCESS_OPTIONS), OPTIONS)
+            raise ConfigError(f"no option {option!r} of a write{advice}")
         field, read = _READERS[name]
         fields[field] = read(text, name)
     fields.setdefault(

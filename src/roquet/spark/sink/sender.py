@@ -7,7 +7,6 @@ The task's thread makes requests while an event loop in another thread sends the
 """
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from types import TracebackType
@@ -16,7 +15,6 @@ from typing import Any, Final, Self, TypeVar
 from roquet.client.config import ClientConfig
 from roquet.client.connection.loop_thread import LoopThread
 from roquet.client.connection.routes import NameServers, Routes
-from roquet.client.connection.security import connection_security
 from roquet.model.queue import MessageQueue
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.pool import ChannelPool
@@ -189,7 +187,7 @@ class _LoopSender:
 
 
 def open_connections(options: SinkOptions) -> tuple[ChannelPool, Routes]:
-    """Connections to a cluster and its routes; the environment sets signatures and TLS."""
+    """Connections to a cluster and its routes."""
     config = ClientConfig()
-    pool = ChannelPool(security=connection_security(config, os.environ))
+    pool = ChannelPool(security=options.access.security())
     return pool, Routes(NameServers(pool, options.namesrv, config), config)

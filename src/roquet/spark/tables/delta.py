@@ -78,6 +78,7 @@ class DeltaTable:
         try:
             with explained_log(root):
                 self._log, self.identity = self._opened(wanted)
+                self._check_writable()
                 self._known = set(self._queues())
             self._staging.settle(self._number())
             self._clean_if_due()
@@ -112,7 +113,10 @@ class DeltaTable:
         self._known |= {*from_json(commit.after)}
         for _ in range(TRIES):
             check_base(commit, self.state(before))
+            self._check_writable()
             if commit.removed:
+                if commit.is_news:
+                    delta_columns.check_removal(self._log, self._root)
                 check_removed(commit, self._paths())
             self._staging.publish(commit)
             if self._entered(commit):
@@ -195,6 +199,12 @@ class DeltaTable:
         log = Log(str(self._root), storage_options=options)
         check_plain_files(log, self._root)
         return log, self._agree(wanted, log)
+
+    def _check_writable(self) -> None:
+        """Raise ConfigError when another writer has made the table one of other rows."""
+        identity, root = self.identity, self._root
+        schema, names = self._schema(identity), self._partition_columns(identity)
+        delta_columns.check_writable(self._log, schema, names, root)
 
     def _agree(self, wanted: ArchiveIdentity, log: "Log | None") -> ArchiveIdentity:
         """The identity of the table; None is one that is to be created."""
@@ -320,9 +330,10 @@ class DeltaTable:
 
     def _queues(self) -> QueueOffsets:
         """Offsets in our last log entry; empty when it is not among the newest ones."""
-        for entry in self._log.history(HISTORY_MAX):
-            if "roquet" in entry:
-                return from_json(entry["roquet"]["offsets"])
+        for newest in (1, HISTORY_MAX):  # each entry is a request, and the newest is mostly ours
+            for entry in self._log.history(newest):
+                if "roquet" in entry:
+                    return from_json(entry["roquet"]["offsets"])
         return {}
 
     def _app(self, queue: QueueKey | None = None) -> str:

@@ -37,7 +37,7 @@ def file_of(action: Mapping[str, Any]) -> DataFile:
         day = action[DAY]
         partition = Partition(NO_DAY if day is None else str(day), partition.within)
     else:
-        partition = Partition("", partition.day)
+        partition = Partition("", partition.day or partition.within)
     return DataFile(
         name=name,
         day=partition.day,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
+from roquet.model.errors import ConfigError
 from roquet.spark.tables.body_columns import (
     BodyField,
     body_schema,
@@ -12,12 +13,16 @@ from roquet.spark.tables.body_columns import (
     file_schema,
     new_fields,
 )
+from roquet.spark.tables.column_check import check_columns
 from roquet.spark.tables.object_location import TableLocation
 from roquet.spark.tables.partition_scheme import HOUR
 from roquet.spark.tables.table import ArchiveIdentity, TableConflict
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
+
+CONSTRAINT: Final = "delta.constraints."
+"""The beginning of the keys of a table's constraints in its configuration."""
 
 TRIES: Final = 20
 """Attempts to add columns while other writers add their entries."""
@@ -33,6 +38,39 @@ def table_schema(identity: ArchiveIdentity) -> pa.Schema:
 def partition_columns(identity: ArchiveIdentity) -> list[str]:
     """The names of the partition columns."""
     return ["day", HOUR] if identity.scheme.is_hourly else ["day"]
+
+
+def check_writable(
+    log: "Log", schema: pa.Schema, partitions: Sequence[str], where: TableLocation
+) -> None:
+    """Raise ConfigError when files with these columns cannot be added to the version read last.
+
+    Another writer may have changed the columns or the partitions, or have added a constraint, which
+    deltalake does not check for files that are written by others.
+    """
+    check_columns(pa.schema(log.schema().to_arrow()), schema, where)
+    metadata = log.metadata()
+    if metadata.partition_columns != [*partitions]:
+        raise ConfigError(
+            f"{where} is partitioned by {', '.join(metadata.partition_columns) or 'nothing'} and "
+            f"not by {', '.join(partitions)}: another writer changed the table. Nothing was "
+            "committed; archive to another place"
+        )
+    names = sorted(key for key in metadata.configuration if key.startswith(CONSTRAINT))
+    if names:
+        raise ConfigError(
+            f"{where} has the constraint {names[0].removeprefix(CONSTRAINT)!r}, which the rows of "
+            "messages are not checked for: drop it, or archive to another place"
+        )
+
+
+def check_removal(log: "Log", where: TableLocation) -> None:
+    """Raise ConfigError for a table of which no row may be removed or replaced."""
+    if log.metadata().configuration.get("delta.appendOnly", "").lower() == "true":
+        raise ConfigError(
+            f"{where} is append-only (delta.appendOnly), so none of its rows may be removed or "
+            "replaced; nothing was committed. Set the property to false"
+        )
 
 
 def body_fields(log: "Log") -> tuple[BodyField, ...]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import ENDPOINT, S3, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
+from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -80,7 +81,10 @@ def check_plain_files(log: "Log", where: TableLocation) -> None:
 
 @contextmanager
 def explained_log(location: TableLocation) -> Iterator[None]:
-    """Give errors of an object store a sentence of their own; those of a directory pass."""
+    """Give errors of a log, and of an object store, a sentence of their own.
+
+    A refused commit passes, and so do errors of a directory's file system.
+    """
     from deltalake.exceptions import CommitFailedError, DeltaError
 
     try:
@@ -88,6 +92,11 @@ def explained_log(location: TableLocation) -> Iterator[None]:
     except CommitFailedError:
         raise
     except (OSError, DeltaError) as error:
-        if isinstance(location, Path):
+        if not isinstance(location, Path):
+            raise explanation(error, location) from error
+        if isinstance(error, OSError):
             raise
-        raise explanation(error, location) from error
+        raise TableDamaged(
+            f"the Delta log of {location} cannot be read, perhaps because the table was removed or "
+            f"made anew meanwhile: {error}"
+        ) from error

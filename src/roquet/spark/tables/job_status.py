@@ -64,6 +64,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The last one is of now, earlier ones give rates."""
     retention_s: float | None = None
     """How long the brokers keep messages, the least of them; None when none says so."""
+    brokers_away: tuple[str, ...] = ()
+    """Brokers that did not answer: what waits there is unknown, and not in the last point."""
     format: int = 1
 
     @property

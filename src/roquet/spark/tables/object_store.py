@@ -50,6 +50,9 @@ COPY_BYTES: Final = 1024 * 1024
 """Bytes that are handed to an upload at a time."""
 
 EXPIRED: Final = ("ExpiredToken", "EXPIRED_TOKEN", "TokenRefreshRequired", "RequestExpired")
+SKEWED: Final = (
+    *("RequestTimeTooSkewed", "REQUEST_TIME_TOO_SKEWED", "Request date header too old"),
+)
 FORBIDDEN: Final = (
     *("ACCESS_DENIED", "AccessDenied", "INVALID_ACCESS_KEY_ID", "InvalidAccessKeyId"),
     *("SIGNATURE_DOES_NOT_MATCH", "SignatureDoesNotMatch", "InvalidToken"),
@@ -294,6 +297,13 @@ def _expired_text(location: ObjectLocation) -> str:
     )
 
 
+def _skewed_text(location: ObjectLocation) -> str:
+    return (
+        f"{location.server} refuses requests for {location}, because a clock is wrong: set those "
+        "of the driver and the workers by NTP, and start again"
+    )
+
+
 def _forbidden_text(location: ObjectLocation) -> str:
     provider = location.provider
     return (
@@ -325,6 +335,7 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 _CAUSES: Final = (
     (EXPIRED, None, _expired_text),
+    (SKEWED, None, _skewed_text),
     (FORBIDDEN, r"(?<![-/\w])403\b", _forbidden_text),
     (ELSEWHERE, None, _elsewhere_text),
     # curl's 35, 58, 60 and 77 are about TLS.

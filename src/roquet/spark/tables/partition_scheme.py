@@ -27,6 +27,9 @@ BUCKETS_MAX: Final = 64
 
 HOUR: Final = "hour"
 
+BUCKET: Final = "bucket="
+"""The beginning of the directories of tables that are divided by buckets alone."""
+
 _BUCKET: Final = re.compile(r"bucket\(\s*(\w+)\s*,\s*(\d{1,4})\s*\)", re.ASCII)
 _COMMA: Final = re.compile(r",(?![^(]*\))")
 """A comma outside of brackets."""
@@ -134,7 +137,9 @@ def place_of(path: str) -> tuple[Partition, str]:
     directories, _, name = path.rpartition("/")
     _, day_found, below = f"/{directories}".rpartition("/day=")
     if not day_found:
-        return Partition(directories.rpartition("/")[2]), name
+        last = directories.rpartition("/")[2]
+        # Tables of latest states are divided by buckets alone.
+        return Partition("", last) if last.startswith(BUCKET) else Partition(last), name
     day, _, within = below.partition("/")
     return Partition(day, within), name
 

@@ -25,6 +25,14 @@ from roquet.store.recovery.recover import recover
 
 log = logger(__name__)
 
+FORMAT_NAME: Final = "store-format"
+"""File with the number of the format, in decimal digits. It is missing in format 1, which is that
+of Apache's brokers with our own files beside theirs; a version that changes the format writes
+it."""
+
+FORMAT: Final = 1
+"""The newest format that this version reads."""
+
 INDEX_BEFORE_OPEN_BYTES: Final = 2 * 1024 * 1024
 """Bytes of the log indexed before the store opens; the rest follows while it serves."""
 
@@ -126,6 +134,7 @@ class OpenDirectory:
 
 def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int) -> OpenDirectory:
     """Lock, load and recover a directory. Raises StoreLocked and StoreError."""
+    check_format(files, directory)
     lock = files.lock(directory / "lock", f"process {_holder(files, directory)}")
     try:
         opened = OpenDirectory(directory, config, files, lock)
@@ -137,6 +146,24 @@ def open_directory(directory: Path, config: StoreConfig, files: Files, pid: int)
         lock.release()
         raise
     return opened
+
+
+def check_format(files: Files, directory: Path) -> None:
+    """Raise StoreError for a directory that a later version has written, with advice."""
+    path = directory / FORMAT_NAME
+    if FORMAT_NAME not in files.list(directory):
+        return
+    try:
+        text = files.read(path).decode(errors="replace").strip()
+    except OSError as error:
+        raise store_error(path, error) from error
+    is_number = text.isascii() and text.isdecimal() and len(text) < 10
+    if not is_number or int(text) > FORMAT:
+        raise StoreError(
+            f"{directory} has format {text[:20]!r}, and this version of Roquet reads up to"
+            f" {FORMAT}: start the version that wrote it,"
+            " or restore a backup from before the upgrade"
+        )
 
 
 def read_checkpoint(files: Files, directory: Path) -> StoreCheckpoint:

@@ -53,6 +53,24 @@ def test_connections_are_limited(parts: MakeParts, caplog: pytest.LogCaptureFixt
     run()
 
 
+@pytest.mark.parametrize(
+    ("sources", "is_served"), [("10.0.0.0/8,127.0.0.1", True), ("10.0.0.0/8", False)]
+)
+def test_only_replicas_at_known_addresses_get_the_log(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture, sources: str, is_served: bool
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts()
+        made.settings.change({"ha_replicas": sources}, 0)
+        async with connected(made) as replica:
+            await made.clock.sleep(100)
+            assert replica.is_over != is_served
+        assert ("it is none of ha_replicas" in caplog.text) != is_served
+
+    run()
+
+
 def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:

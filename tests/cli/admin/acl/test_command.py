@@ -64,3 +64,19 @@ def test_a_disabled_user_may_do_nothing(roquet: Roquet, alice: str) -> None:
     roquet("acl", "user", "update", alice, "--disable")
     result = roquet("acl", "why", alice, "Pub", "Topic:pre1")
     assert (result.output, result.exit_code) == ("refused: User:alice is disabled.\n", 1)
+
+
+def test_accounts_of_version_4_become_a_file_for_import(roquet: Roquet, tmp_path: Path) -> None:
+    old, new = tmp_path / "plain_acl.yml", tmp_path / "users.json"
+    old.write_text(
+        "globalWhiteRemoteAddresses: [10.0.0.*]\n"
+        "accounts: [{accessKey: shop, secretKey: shopsecret, topicPerms: [orders=PUB]}]\n"
+    )
+    only_said = roquet("acl", "migrate", str(old)).output
+    assert only_said.splitlines()[0] == f"{old}: 1 user, 1 ACL"
+    assert "- globalWhiteRemoteAddresses 10.0.0.* are not kept" in only_said
+    assert "shopsecret" not in only_said
+    assert roquet("acl", "migrate", str(old), "--to", str(new)).output.startswith(str(new))
+    assert new.stat().st_mode & 0o777 == 0o600
+    roquet("acl", "import", str(new), "--yes")
+    assert roquet("acl", "why", "shop", "Pub", "Topic:orders").exit_code == 0

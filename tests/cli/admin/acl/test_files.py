@@ -32,3 +32,13 @@ def test_why_asks_about_one_resource() -> None:
     for text in ("*", "Topic:*", "Topic:a*", "a"):
         with pytest.raises(UsageError, match="is not one resource"):
             files.request(Action.PUB, text)
+
+
+def test_a_file_of_version_4_is_named_where_it_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plain_acl.yml"
+    for content in ("accounts: [", "accounts: [{accessKey: a}]"):
+        path.write_text(content)
+        with pytest.raises(UsageError, match=r"plain_acl\.yml: "):
+            files.migrate(path)
+    path.write_text("accounts: [{accessKey: a, secretKey: s}]")
+    assert set(files.migrate(path).tables.users) == {"a"}

@@ -10,6 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from roquet.model.errors import ConfigError, UsageError
+from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.archive.archive_job import (
@@ -26,6 +27,10 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
 from roquet.spark.source import plan
 from roquet.spark.tables.table import TableConflict
+from roquet.wire.calls.admin.group import GetConsumeStats
+from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
+from roquet.wire.calls.bodies import ConsumeStats
+from roquet.wire.fastjson.codec import loads
 
 if TYPE_CHECKING:
     from tests.spark.jobs.conftest import MakeSpark, Topic
@@ -259,6 +264,7 @@ def test_the_transform_is_by_day() -> None:
     ]
 
 
+@pytest.mark.spark_suite
 def test_an_archive_runs_on_spark(spark: SparkSession, runner: ArchiveRunner) -> None:
     runner.topic.send(500)
     done = runner.run(spark=spark, options={"minPartitions": "2"})
@@ -266,6 +272,51 @@ def test_an_archive_runs_on_spark(spark: SparkSession, runner: ArchiveRunner) ->
     table = spark.read.parquet(str(runner.root))
     assert sorted(bytes(row.body) for row in table.select("body").collect()) == runner.topic.bodies
     assert table.select("day").distinct().count() <= 2, "found in the names of the directories"
+
+
+def committed(topic: "Topic", group: str) -> dict[tuple[str, int], int]:
+    """The offsets that the brokers have of a group."""
+    found = {}
+    for address in topic.running.broker_addrs:
+        with BlockingChannel(address) as channel:
+            reply = channel.call(GetConsumeStats(consumer_group=group))
+            stats = loads(bytes(reply.body), ConsumeStats)
+        for queue, wrapper in stats.offset_table.items():
+            found[queue.broker_name, queue.queue_id] = wrapper.consumer_offset
+    return found
+
+
+def test_the_lag_of_an_archive_is_that_of_a_group_if_one_is_named(runner: ArchiveRunner) -> None:
+    options = {"publishProgress": "lake-orders"}
+    runner.topic.send(3)
+    runner.run(options=options)
+    assert committed(runner.topic, "lake-orders") == dict.fromkeys(runner.topic.queues, 3)
+    runner.topic.send(2)
+    runner.run()
+    assert runner.run(options=options).rows == 0
+    assert committed(runner.topic, "lake-orders") == dict.fromkeys(runner.topic.queues, 5), (
+        "a run with nothing new publishes what a killed one has not"
+    )
+
+
+def test_a_topic_that_was_renamed_is_another_topic(runner: ArchiveRunner) -> None:
+    runner.topic.send(5)
+    runner.run()
+    before = runner.bodies
+    for address in runner.topic.running.broker_addrs:
+        with BlockingChannel(address) as channel:
+            channel.call(
+                CreateTopic(topic="orders2", read_queue_nums=2, write_queue_nums=2, perm=6)
+            )
+            channel.call(DeleteTopic(topic="orders"))
+    runner.topic.ends = dict.fromkeys(runner.topic.queues, 0)
+    # At first the name server has not heard of it.
+    says = r"topic 'orders' is unknown|topic 'orders', queue \d of .* ends at offset 0, but was"
+    with pytest.raises((UsageError, DataLost), match=says):
+        runner.run()
+    with pytest.raises(ConfigError, match="is the archive of topic 'orders', not of 'orders2': gi"):
+        runner.run(topic="orders2")
+    assert runner.bodies == before
 
 
 def test_an_archive_does_not_mix_a_topic_with_a_recreated_one(runner: ArchiveRunner) -> None:

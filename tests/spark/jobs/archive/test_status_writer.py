@@ -43,7 +43,7 @@ class Noted:
 
     def update(self, number: int = 1, *, is_end: bool = False, **ends: int) -> JobStatus:
         offsets = {
-            ("orders", broker, 0): ends.get(broker[-1], 0) for broker in self.canned.addresses
+            ("orders", broker, 0): ends.get(broker[-1], 0) for broker in ("broker-a", "broker-b")
         }
         self.writer.update(TableState(number, offsets), is_end=is_end)
         status = find_status(self.root, "orders")
@@ -90,6 +90,13 @@ def test_a_status_is_written_now_and_then_and_at_the_end(noted: Noted) -> None:
     assert noted.update(3).number == 3
 
 
+def test_a_clock_that_is_set_back_by_an_hour_stops_no_status(noted: Noted) -> None:
+    noted.update(1)
+    noted.clock.now_ms -= 3_600_000
+    status = noted.update(2)
+    assert (status.number, status.now.at_ms) == (2, noted.clock.now_ms)
+
+
 def test_the_time_of_a_commit_is_that_of_its_first_status(noted: Noted) -> None:
     committed_ms = noted.update(1).committed_ms
     noted.clock.now_ms += 60_000
@@ -113,6 +120,30 @@ def test_a_broker_that_does_not_answer_ends_no_job(
     noted.writer.update(TableState(1, {("orders", "broker-a", 0): 0}))
     assert find_status(noted.root, "orders") is None
     assert "the status of the table was not written" in caplog.text
+
+
+def test_a_broker_that_is_gone_for_ever_is_named_and_the_others_are_noted(
+    noted: Noted, canned: "CannedCluster"
+) -> None:
+    canned.send("broker-a", 0, b"1", b"2", b"3")
+    canned.send("broker-b", 0, b"1", b"2")
+    assert noted.update(1, a=1, b=1).brokers_away == ()
+    del canned.addresses["broker-b"]
+    noted.clock.now_ms += 60_000
+    status = noted.update(2, a=2, b=1)
+    assert (status.brokers_away, status.lag) == (("broker-b",), 1)
+    assert (status.number, status.now.committed, status.now.lost) == (2, 3, 0)
+
+
+def test_a_connection_that_ended_during_a_batch_is_made_again(
+    noted: Noted, canned: "CannedCluster"
+) -> None:
+    canned.send("broker-a", 0, b"1", b"2", b"3")
+    noted.update(1)
+    noted.clock.now_ms += 60_000
+    canned.failures.append(ConnectFailed("the peer closed the connection"))
+    status = noted.update(2, a=1)
+    assert (status.number, status.lag, status.brokers_away) == (2, 2, ())
 
 
 def test_a_run_of_an_archive_leaves_its_status(

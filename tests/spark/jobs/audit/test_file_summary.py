@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.spark.jobs.audit import file_summary
 from roquet.spark.jobs.audit.file_summary import (
     HOUR_US,
     FileSummary,
@@ -150,3 +151,19 @@ def test_files_of_other_data_are_an_error(tmp_path: Path, drop: str, keys: bool,
     )
     with pytest.raises(ConfigError, match=says):
         task_set.run(0)
+
+
+def test_a_long_file_is_summarized_part_by_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_summary, "BATCH_ROWS", 2)
+    table = rows(*(("a", n % 2, n // 2) for n in range(7)), ("b", 0, 1))
+    table = table.append_column("topic", pa.array(["orders"] * 7 + [None]))
+    path = write_file(tmp_path / "f.parquet", table)
+    parts = file_summary.read_audit_columns(path, "orders", keys=False)
+    assert [len(part) for part in parts] == [2, 2, 2, 1]
+    [summary] = run_tasks(SummaryTasks(groups=[[path]], topic="orders"))
+    assert [(one.name, one.queue_id, one.counts) for one in summary.queues] == [
+        ("a", 0, OffsetCounts([0], [4], [1])),
+        ("a", 1, OffsetCounts([0], [3], [1])),
+    ]

@@ -77,6 +77,12 @@ def test_messages_that_are_gone_are_an_alert() -> None:
     assert "messages are lost" in lag.alert
 
 
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_was_an_hour_off_is_no_alert(hours: float) -> None:
+    lag = lag_of(point(-2 + hours, waiting=4, oldest_ms=NOW_MS), point(-1), point(hours))
+    assert (lag.lag, lag.lag_s, lag.state, lag.alert) == (0, 0, LagState.CAUGHT_UP, "")
+
+
 def test_without_a_known_retention_nothing_is_forecast() -> None:
     lag = lag_of(point(-1000), hours=None)
     assert (lag.overtaken_s, lag.alert) == (None, "")

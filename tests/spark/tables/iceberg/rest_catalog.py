@@ -27,8 +27,11 @@ STATUS = {
 }
 
 
+AWAY = {"message": "away", "type": "ServiceUnavailable", "code": 503}
+
+
 class RestCatalogServer(ThreadingHTTPServer):
-    """The server; `loses` answers of commits that were made are 500."""
+    """The server; `loses` answers of commits that were made are 500, and all while `is_away`."""
 
     daemon_threads = True
 
@@ -40,6 +43,7 @@ class RestCatalogServer(ThreadingHTTPServer):
         self.requests: list[str] = []
         self.tokens: set[str | None] = set()
         self.loses = 0
+        self.is_away = False
 
     @property
     def uri(self) -> str:
@@ -62,6 +66,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = [unquote(part) for part in urlsplit(self.path).path.strip("/").split("/")]
         self.server.requests.append(f"{self.command} /{'/'.join(path)}")
         self.server.tokens.add(self.headers.get("Authorization"))
+        if self.server.is_away:
+            self._send(503, json.dumps({"error": AWAY}))
+            return
         try:
             status, text = 200, self._result(path[1:], body)
         except tuple(STATUS) as error:
@@ -71,6 +78,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.loses -= 1
             lost = {"message": "lost", "type": "ServerError", "code": 500}
             status, text = 500, json.dumps({"error": lost})
+        self._send(status, text)
+
+    def _send(self, status: int, text: str) -> None:
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(text.encode())))

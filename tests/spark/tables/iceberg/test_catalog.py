@@ -8,7 +8,12 @@ import pytest
 from moto import mock_aws
 from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitFailedException, ServerError, TableAlreadyExistsError
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NoSuchTableError,
+    ServerError,
+    TableAlreadyExistsError,
+)
 from requests.exceptions import ConnectionError as RequestsConnectionError
 from tests.spark.tables.iceberg.rest_catalog import RestCatalogServer, rest_catalog
 
@@ -27,7 +32,7 @@ from roquet.spark.tables.iceberg.iceberg_table import IcebergTable
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.snapshot import read_snapshot
-from roquet.spark.tables.table import TableState
+from roquet.spark.tables.table import TableDamaged, TableState
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import TableKind
@@ -227,3 +232,43 @@ def test_errors_of_a_catalog_are_a_sentence_about_the_catalog() -> None:
         raise OSError("SLOW_DOWN")
     with pytest.raises(CommitFailedException), explained_catalog(target):
         raise CommitFailedException
+
+
+def test_a_catalog_that_lost_the_table_or_its_metadata_is_a_sentence() -> None:
+    with (
+        pytest.raises(CatalogFailed, match=r"has lost the table, .*: lake\.b\. Its files are"),
+        explained_catalog(S3),
+    ):
+        raise NoSuchTableError("lake.b")
+    with (
+        pytest.raises(TableDamaged, match="a file that the catalog of s3://lake/b names is missi"),
+        explained_catalog(S3),
+    ):
+        raise FileNotFoundError(2, "no such file")
+
+
+def test_a_catalog_that_goes_away_under_its_archive_is_a_sentence(
+    iceberg: "TableKind", server: RestCatalogServer
+) -> None:
+    options = parse_catalog([server.uri])
+    with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
+        iceberg.archive(table, 0, 5)
+        server.is_away = True
+        with pytest.raises(CatalogFailed, match="refused or did not answer: ServiceUnavailable"):
+            iceberg.archive(table, 5, 9)
+        server.is_away = False
+        iceberg.archive(table, 5, 9)
+    assert server.catalog.load_table("lake.all").scan().to_arrow().num_rows == 18
+
+
+def test_a_table_that_the_catalog_loses_is_not_made_again(
+    iceberg: "TableKind", server: RestCatalogServer
+) -> None:
+    options = parse_catalog([server.uri])
+    with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
+        iceberg.archive(table, 0, 5)
+        server.catalog.drop_table("lake.all")
+        with pytest.raises(CatalogFailed, match="has lost the table, so nothing was committed"):
+            iceberg.archive(table, 5, 9)
+    with pytest.raises(ConfigError, match="has data files, and the catalog knows no table there"):
+        IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options)

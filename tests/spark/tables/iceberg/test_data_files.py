@@ -7,6 +7,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from roquet.spark.tables.iceberg.data_files import described, entries_of, file_of
+from roquet.spark.tables.iceberg.layout import partition_record
 from roquet.spark.tables.partition_scheme import DAILY
 from roquet.spark.tables.table import DataFile
 
@@ -33,7 +34,7 @@ def test_an_entry_says_what_its_file_holds(iceberg: "TableKind") -> None:
         assert sorted(map(file_of, entries), key=lambda file: file.name) == sorted(
             listed, key=lambda file: file.name
         )
-        again = list(described(loaded, listed, DAILY))
+        again = list(described(loaded, listed, lambda file: partition_record(file, DAILY)))
         for entry, file in zip(again, listed, strict=True):
             assert bare(file_of(entry)) == bare(file)
             offset = loaded.schema().find_field("queue_offset").field_id

@@ -11,10 +11,12 @@ from pyiceberg.exceptions import (
     CommitStateUnknownException,
 )
 from pyiceberg.table import Table, Transaction
+from pyiceberg.transforms import IdentityTransform
+from pyiceberg.types import LongType
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.iceberg import STATE, IcebergTable
-from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableState
+from roquet.spark.tables.table import ArchiveIdentity, TableConflict, TableDamaged, TableState
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import TableKind
@@ -170,3 +172,55 @@ def test_a_change_is_found_even_if_another_one_followed(
         monkeypatch.setattr(SqlCatalog, "commit_table", loses)
         iceberg.archive(table, 0, 3)
     assert iceberg.places() == iceberg.whole(3)
+
+
+def drop_body(table: Table) -> None:
+    with table.update_schema() as change:
+        change.delete_column("body")
+
+
+def add_partition(table: Table) -> None:
+    with table.update_spec() as change:
+        change.add_field("queue_id", IdentityTransform(), "queue")
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (drop_body, "has no column 'body' any more: another writer changed the table"),
+        (
+            add_partition,
+            r"is not partitioned by day\(stored_at\) any more: another writer changed the table",
+        ),
+    ],
+)
+def test_a_change_that_our_files_do_not_fit_is_a_sentence(
+    iceberg: "TableKind", change: Callable[[Table], None], says: str
+) -> None:
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        with catalog(iceberg.root) as lake:
+            change(lake.load_table("roquet.orders"))
+        with pytest.raises(ConfigError, match=says):
+            iceberg.archive(table, 3, 5)
+    with pytest.raises(ConfigError, match=says):
+        iceberg.open()
+    assert iceberg.places() == iceberg.whole(3)
+
+
+def test_a_column_that_another_writer_made_wider_is_written_on(iceberg: "TableKind") -> None:
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").update_schema() as to:
+            to.update_column("queue_id", LongType())
+        iceberg.archive(table, 3, 5)
+    assert iceberg.places() == iceberg.whole(5)
+
+
+def test_a_table_without_its_state_does_not_begin_again(iceberg: "TableKind") -> None:
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 3)
+        with catalog(iceberg.root) as lake, lake.load_table("roquet.orders").transaction() as to:
+            to.remove_properties(STATE)
+        with pytest.raises(TableDamaged, match=f"has no property {STATE} any more, so its offsets"):
+            table.state(iceberg.queues)

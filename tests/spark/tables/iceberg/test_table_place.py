@@ -30,6 +30,18 @@ def test_a_new_table_shares_its_place_with_no_other_files(objects: "DirectoryObj
         check_free(target, "s3a://lake/b/roquet/orders/")
 
 
+def test_a_directory_with_data_that_no_catalog_knows_is_left_alone(tmp_path: Path) -> None:
+    home = tmp_path / "roquet" / "orders"
+    check_free(tmp_path, f"file://{home}")
+    (home / "metadata").mkdir(parents=True)
+    (home / "metadata" / "00000.metadata.json").write_bytes(b"{}")
+    check_free(tmp_path, f"file://{home}")
+    (home / "data" / "day=2026-01-31").mkdir(parents=True)
+    (home / "data" / "day=2026-01-31" / "a.parquet").write_bytes(b"")
+    with pytest.raises(ConfigError, match="has data files, and the catalog knows no table there"):
+        check_free(tmp_path, f"file://{home}")
+
+
 def test_a_directory_is_a_path_or_a_file_url_as_it_is_written() -> None:
     assert local_path("/lake/of%20orders") == Path("/lake/of%20orders")
     assert local_path("file:///lake/of%20orders") == Path("/lake/of%20orders")

@@ -22,6 +22,7 @@ def test_a_planted_bug_is_found(defect: str) -> None:
     assert any(run_seed(("balance", seed), defect).findings for seed in SEEDS[defect])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_without_one_nothing_is_wrong(seed: int) -> None:
     assert run_seed(("balance", seed)).findings == ()

@@ -12,6 +12,7 @@ from roquet.testing.simulation.replicated.workload import ReplicatedWorkload, re
 from roquet.testing.simulation.simulator import simulate
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_without_a_defect_nothing_is_found(seed: int) -> None:
     result = simulate(ReplicatedWorkload.of_seed, seed)

@@ -57,6 +57,7 @@ def findings(scenario: TimedScenario, defect: PlantedDefect) -> tuple[str, ...]:
     return simulate(lambda _: TimedWorkload(scenario), 0, defect).findings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_a_planted_bug_is_found(defect: str) -> None:
     scenario, beginning = SCENARIOS[defect]

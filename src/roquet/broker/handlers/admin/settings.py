@@ -4,6 +4,7 @@ from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.settings.settings_format import all_settings
 from roquet.model.errors import CallRefused, FieldError
+from roquet.net.address import host_of
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.settings import GetSettings, SettingsReply, UpdateSettings
@@ -26,7 +27,7 @@ def settings(
     message_log: MessageLog, control: ControlPlane, _call: GetSettings, _peer: Peer
 ) -> SettingsReply:
     """Return all settings, by Apache's keys where there are any."""
-    ip = message_log.address.rpartition(":")[0].strip("[]")
+    ip = host_of(message_log.address)
     values = {"brokerIP1": ip, "brokerIP2": ip} | dict(all_settings(control.settings.config))
     return SettingsReply(
         version=codec.dumps(control.settings.version).decode(),

@@ -4,7 +4,6 @@ Without a replica an append costs nothing: the store tells of appends only while
 """
 
 import asyncio
-import ssl
 from typing import Final
 
 from roquet.broker.replication.role import RoleCell
@@ -20,6 +19,10 @@ from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.address import PORT_MAX, address_error
 from roquet.net.clock import Clock
+from roquet.net.reloaded_tls import ReloadedTls
+from roquet.net.sniffing_listener import SniffingListener
+from roquet.net.tls import TlsMode
+from roquet.rules.access.patterns import comes_from
 from roquet.rules.bounded_cache import BoundedCache
 from roquet.store.store import Store
 
@@ -51,17 +54,21 @@ class StreamServer:
         """Of each connection; in order of arrival."""
         self._count = 0
         self._refused: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
-        self._listener: asyncio.Server | None = None
+        self._listener: asyncio.Server | SniffingListener | None = None
         role.on_change.append(lambda *_: self._follow_role())
 
-    async def start(self, host: str, port: int, context: ssl.SSLContext | None = None) -> None:
+    async def start(self, host: str, port: int, tls: ReloadedTls | None = None) -> None:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
         if port > PORT_MAX:
             raise ConfigError(f"{port} is no port for replicas: choose another with haListenPort")
         try:
-            self._listener = await asyncio.start_server(
-                self._accept, host, port, limit=REPORT_READ_SIZE, ssl=context
-            )
+            if tls is None or tls.mode is TlsMode.DISABLED:
+                self._listener = await asyncio.start_server(
+                    self._accept, host, port, limit=REPORT_READ_SIZE
+                )
+            else:
+                self._listener = SniffingListener(self._new_protocol, tls)
+                await self._listener.listen(host, port, CONNECTIONS_MAX)
         except OSError as error:
             raise ConfigError(
                 f"cannot listen for replicas on {host}:{port}: {address_error(error)}; choose "
@@ -92,6 +99,10 @@ class StreamServer:
             for task in self._tasks:
                 task.cancel()
 
+    def _new_protocol(self, _source: str | None) -> asyncio.StreamReaderProtocol:
+        reader = asyncio.StreamReader(limit=REPORT_READ_SIZE)
+        return asyncio.StreamReaderProtocol(reader, self._accept)
+
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
         self._tasks[task] = None
@@ -104,7 +115,7 @@ class StreamServer:
         connection = ReplicaConnection(self.source, number, reader, writer)
         host = connection.host
         try:
-            self._check_welcome()
+            self._check_welcome(host)
             self._connections[number] = connection
             self.source.store.on_append(self.source.grown.set)
             await connection.serve()
@@ -119,8 +130,11 @@ class StreamServer:
                 self.source.store.on_append(None)
             writer.transport.abort()
 
-    def _check_welcome(self) -> None:
-        """Raise StreamError when no replica is served now."""
+    def _check_welcome(self, host: str) -> None:
+        """Raise StreamError when no replica of a host is served now."""
+        sources = self.source.settings.config.ha_replicas
+        if sources and not any(comes_from(host, source) for source in sources):
+            raise StreamError("it is none of ha_replicas, the addresses of replicas")
         if not self._role.current.is_master:
             raise StreamError("this broker is no master: replicas get the log from the master")
         if len(self._connections) >= CONNECTIONS_MAX:

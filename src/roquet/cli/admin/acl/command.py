@@ -90,6 +90,28 @@ def import_access(
 
 
 @app.command()
+def migrate(
+    file: Annotated[Path, typer.Argument(help="plain_acl.yml of Apache RocketMQ 4.")],
+    *,
+    to: Annotated[
+        Path | None, typer.Option("--to", help="File to write for `import`; it must not exist.")
+    ] = None,
+) -> None:
+    """Make users and policies of plain_acl.yml, and say what has no equal; asks no broker."""
+    from roquet.cli.admin.acl import files
+    from roquet.net.access.translation import document_of
+
+    found = files.migrate(file)
+    if to is not None:
+        files.write(to, document_of(found.tables))
+    users, acls = (len(table) for table in (found.tables.users, found.tables.acls))
+    counts = f"{output.quantity(users, 'user')}, {output.quantity(acls, 'ACL')}"
+    output.echo(f"{file if to is None else to}: {counts}")
+    for note in found.notes:
+        output.echo(f"- {note}")
+
+
+@app.command()
 def why(
     name: UserArgument,
     action: Annotated[Action, typer.Argument(help="What is done.", case_sensitive=False)],

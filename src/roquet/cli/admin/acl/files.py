@@ -7,9 +7,13 @@ from typing import Final
 from roquet.model.access import AccessTables, Action, Match, Resource
 from roquet.model.errors import FieldError, RoquetError, UsageError
 from roquet.net.access.translation import AccessDocument, decode_document, tables_of
+from roquet.rules.access import plain_acl
+from roquet.rules.access.changes import AccessChangeRefused
 from roquet.rules.access.decision import AccessRequest
 from roquet.rules.access.patterns import parse_pattern
+from roquet.rules.access.plain_acl import MigratedAccess
 from roquet.wire.fastjson import codec
+from roquet.wire.plain_acl import decode_plain_acl
 
 PRIVATE: Final = 0o600
 
@@ -35,6 +39,14 @@ def read(path: Path) -> AccessTables:
     try:
         return tables_of(decode_document(path.read_bytes()))
     except FieldError as error:
+        raise UsageError(f"{path}: {error}") from error
+
+
+def migrate(path: Path) -> MigratedAccess:
+    """Read plain_acl.yml of Apache RocketMQ 4 as users and policies. Raises UsageError."""
+    try:
+        return plain_acl.migrate(decode_plain_acl(path.read_bytes()))
+    except (FieldError, AccessChangeRefused) as error:
         raise UsageError(f"{path}: {error}") from error
 
 

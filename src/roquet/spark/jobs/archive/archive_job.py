@@ -263,12 +263,12 @@ class ArchiveRun:
             self._planner.prepareForTriggerAvailableNow()
         if not self._state.number:
             self._commit(self._planner.initialOffset(), self._table.begin().name, ())
+        # A run that was killed after its commit did not publish its progress (publishProgress).
+        self._planner.commit(self._checkpoint())
 
     def step(self) -> bool:
         """Archive one batch; False when there are no new messages."""
-        state, topic = self._state, self._table.identity.topic
-        ids = {(topic, broker): topic_id for broker, topic_id in state.topic_ids.items()}
-        before = queue_offsets.checkpoint(state.offsets, ids)
+        before = self._checkpoint()
         after = self._planner.latestOffset(before, self._planner.getDefaultReadLimit())
         self._update_lag(self._state.offsets)
         if after == before:
@@ -294,6 +294,12 @@ class ArchiveRun:
         """Write the table's status if it is due, or if this is the end."""
         if self.status is not None:
             self.status.update(self._state, is_end=is_end)
+
+    def _checkpoint(self) -> StreamOffsets:
+        """The offsets of the table, as the planner takes them."""
+        state, topic = self._state, self._table.identity.topic
+        ids = {(topic, broker): topic_id for broker, topic_id in state.topic_ids.items()}
+        return queue_offsets.checkpoint(state.offsets, ids)
 
     def _write(self, before: StreamOffsets, after: StreamOffsets) -> None:
         """Write the files of a range of offsets, and commit them."""

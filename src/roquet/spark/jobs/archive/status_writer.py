@@ -1,10 +1,11 @@
 """Status writer: notes beside a table how far its job is, for operators and schedulers.
 
-It asks each broker once and waits for none of them: a status that cannot be written ends no job.
+It waits for no broker: one that does not answer is named in the status. A status that cannot be
+written, as without any broker, ends no job.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
 
 from roquet.admin.brokers import decoded_settings, retention_s
 from roquet.log_records import logger
@@ -29,6 +30,18 @@ INTERVAL_MS: Final = 10_000
 
 QUEUES_MAX: Final = 64
 """Queues that are asked for the time of their first waiting message, those with most of them."""
+
+
+class _Bounds(NamedTuple):
+    """First and next offset of each queue of a table.
+
+    Queues of brokers that are away begin and end at the table's offset.
+    """
+
+    begins: QueueOffsets
+    ends: QueueOffsets
+    away: list[str]
+    """Brokers that did not answer."""
 
 
 class StatusWriter:
@@ -66,18 +79,20 @@ class StatusWriter:
     def _status(self, state: TableState, now_ms: int, last: JobStatus | None) -> JobStatus:
         is_same = last is not None and last.number == state.number
         points = () if last is None else last.points
+        bounds = self._bounds(state.offsets)
         return JobStatus(
             job=self._job,
             topic=self._topic,
             number=state.number,
             committed_ms=last.committed_ms if last is not None and is_same else now_ms,
             offsets=to_json(state.offsets),
-            points=(*points, self._point(state.offsets, now_ms))[-POINTS_MAX:],
+            points=(*points, self._point(state.offsets, bounds, now_ms))[-POINTS_MAX:],
             retention_s=self._retention_s,
+            brokers_away=tuple(bounds.away),
         )
 
-    def _point(self, offsets: QueueOffsets, now_ms: int) -> LagPoint:
-        begins, ends = self._bounds(offsets)
+    def _point(self, offsets: QueueOffsets, bounds: "_Bounds", now_ms: int) -> LagPoint:
+        begins, ends = bounds.begins, bounds.ends
         waiting = [
             OffsetRange(*queue, max(offset, begins[queue]), ends[queue])
             for queue, offset in offsets.items()
@@ -91,18 +106,33 @@ class StatusWriter:
             oldest_ms=self._oldest_ms(waiting),
         )
 
-    def _bounds(self, offsets: QueueOffsets) -> tuple[QueueOffsets, QueueOffsets]:
-        """First and next offset of each queue of the table."""
+    def _bounds(self, offsets: QueueOffsets) -> "_Bounds":
+        """The bounds of the table's queues; raises CallError when no broker answers."""
         ids: dict[tuple[str, str], list[int]] = {}
         for topic, broker, queue_id in offsets:
             ids.setdefault((topic, broker), []).append(queue_id)
-        begins, ends = QueueOffsets(), QueueOffsets()
+        begins, ends, away = {**offsets}, {**offsets}, list[str]()
         for (topic, broker), queue_ids in ids.items():
-            bounds = self._cluster.queue_bounds(topic, broker, queue_ids)
+            try:
+                bounds = self._queue_bounds(topic, broker, queue_ids)
+            except CallError as error:
+                away.append(broker)
+                if len(away) == len(ids):
+                    raise
+                log.debug("broker %s does not say how far its queues reach: %s", broker, error)
+                continue
             for queue_id, (begin, end) in bounds.items():
                 queue: QueueKey = (topic, broker, queue_id)
                 begins[queue], ends[queue] = begin, end
-        return begins, ends
+        return _Bounds(begins, ends, away)
+
+    def _queue_bounds(
+        self, topic: str, broker: str, ids: Sequence[int]
+    ) -> Mapping[int, tuple[int, int]]:
+        try:
+            return self._cluster.queue_bounds(topic, broker, ids)
+        except CallError:  # once more: the connection may have ended during a long batch
+            return self._cluster.queue_bounds(topic, broker, ids)
 
     def _oldest_ms(self, waiting: Sequence[OffsetRange]) -> int | None:
         """When the first message that waits was stored."""

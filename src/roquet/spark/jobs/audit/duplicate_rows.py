@@ -50,14 +50,15 @@ class RowSearchTasks(msgspec.Struct, frozen=True, kw_only=True):
         """Search the files of one group."""
         locations: list[SinkRowLocation] = []
         for path in self.groups[number]:
-            if len(locations) < LOCATIONS_MAX:
-                rows = read_audit_columns(path, self.topic, self.storage, keys=True)
+            for rows in read_audit_columns(path, self.topic, self.storage, keys=True):
+                if len(locations) >= LOCATIONS_MAX:
+                    break
                 locations += locate_rows(rows, self.wanted)
         return TaskResult(payload=msgspec.json.encode(locations[:LOCATIONS_MAX]).decode())
 
 
 def locate_rows(
-    rows: pa.Table, wanted: Mapping[str, Sequence[NumberRange]]
+    rows: pa.Table | pa.RecordBatch, wanted: Mapping[str, Sequence[NumberRange]]
 ) -> list[SinkRowLocation]:
     """The locations of wanted rows, at most LOCATIONS_MAX of each writer. Pure."""
     numbered = numbered_rows(rows)
@@ -80,7 +81,9 @@ def _in_intervals(numbers: OffsetArray, spans: Sequence[NumberRange]) -> NDArray
     return is_inside
 
 
-def _locations(rows: pa.Table, writer: str, numbers: Sequence[int]) -> Iterator[SinkRowLocation]:
+def _locations(
+    rows: pa.Table | pa.RecordBatch, writer: str, numbers: Sequence[int]
+) -> Iterator[SinkRowLocation]:
     columns = [rows[name].to_pylist() for name in ("broker", "queue_id", "queue_offset")]
     for number, broker, queue_id, offset in zip(numbers, *columns, strict=True):
         yield SinkRowLocation(writer, number, broker, queue_id, offset)

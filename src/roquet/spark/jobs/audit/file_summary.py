@@ -29,6 +29,9 @@ TOPIC: Final = "topic"
 
 HOUR_US: Final = 3_600_000_000
 
+BATCH_ROWS: Final = 256 * 1024
+"""Rows of a file that are in memory at once: about 10 MiB of the columns of an audit."""
+
 ROW_KEY_PATTERN: Final = r"^(?P<writer>.*)/(?P<row>[0-9]{1,18})$"
 """`<query>/<batch>/<partition>/<row>`: rows are numbered within query, batch and partition."""
 
@@ -77,7 +80,7 @@ class SummaryTasks(msgspec.Struct, frozen=True, kw_only=True):
         return TaskResult(payload=msgspec.json.encode(merge_summaries(parts)).decode())
 
 
-def transform(rows: pa.Table, *, keys: bool = False) -> FileSummary:
+def transform(rows: pa.Table | pa.RecordBatch, *, keys: bool = False) -> FileSummary:
     """Summarize rows of one topic."""
     writers = tuple(_writer_summaries(rows)) if keys else ()
     return FileSummary(queues=tuple(_queue_summaries(rows)), writers=writers, rows=rows.num_rows)
@@ -96,40 +99,68 @@ def _summarize_file(
     path: str, topic: str, storage: Mapping[str, str], *, keys: bool
 ) -> FileSummary:
     try:
-        rows = read_audit_columns(path, topic, storage, keys=keys)
+        return merge_summaries(
+            [
+                transform(_checked(rows, path), keys=keys)
+                for rows in read_audit_columns(path, topic, storage, keys=keys)
+            ]
+        )
     except FileNotFoundError:
         raise TableDamaged(f"{path} is gone: if files were merged just now, start again") from None
     except pa.ArrowException as error:
         raise TableDamaged(f"{path} cannot be read: {error}") from error
+
+
+def _checked(rows: pa.RecordBatch, path: str) -> pa.RecordBatch:
+    """The rows; TableDamaged when some of them do not name a message."""
     for name in REQUIRED_COLUMNS:
-        if rows[name].null_count:
-            count = rows[name].null_count
+        if count := rows.column(name).null_count:
             raise TableDamaged(f"{path} has {count} rows without {name}: no messages of a topic")
-    return transform(rows, keys=keys)
+    return rows
 
 
 def read_audit_columns(
     path: str, topic: str, storage: Mapping[str, str] = {}, *, keys: bool
-) -> pa.Table:
-    """Read the columns of an audit; ConfigError when a required one is missing."""
-    # Read as a single file: from a data set, a directory named day=… would become a column.
-    file = pq.ParquetFile(open_source(path, storage))
-    schema = file.schema_arrow
-    missing = [name for name in REQUIRED_COLUMNS if name not in schema.names]
+) -> Iterator[pa.RecordBatch]:
+    """The columns of an audit, `BATCH_ROWS` rows at a time; other topics' rows are left out.
+
+    Raises ConfigError when a required column is missing.
+    """
+    source = open_source(path, storage)
+    metadata = pq.read_metadata(source)
+    names = metadata.schema.to_arrow_schema().names
+    missing = [name for name in REQUIRED_COLUMNS if name not in names]
     if missing:
         raise ConfigError(
             f"{path} has no column {missing[0]!r}: an audit needs "
             f"{', '.join(REQUIRED_COLUMNS)} and {STORED}"
         )
-    if keys and PROPERTIES not in schema.names:
+    if keys and PROPERTIES not in names:
         raise ConfigError(f"{path} has no column {PROPERTIES!r}, which holds the keys of rows")
     wanted = [*REQUIRED_COLUMNS, STORED, BORN, TOPIC, *([PROPERTIES] if keys else [])]
-    columns = [name for name in wanted if name in schema.names]
-    rows = file.read(columns)
-    return rows.filter(pc.equal(rows[TOPIC], topic)) if TOPIC in columns else rows
+    columns = [name for name in wanted if name in names]
+    # Read as a single file: from a data set, a directory named day=… would become a column.
+    # All ranges of the small columns are fetched together; properties are too large for that.
+    with pq.ParquetFile(
+        source,
+        metadata=metadata,
+        read_dictionary=[name for name in ("broker", TOPIC) if name in columns],
+        pre_buffer=not keys,
+    ) as file:
+        for rows in file.iter_batches(BATCH_ROWS, columns=columns):
+            yield _of_topic(rows, topic) if TOPIC in columns else rows
 
 
-def _queue_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
+def _of_topic(rows: pa.RecordBatch, topic: str) -> pa.RecordBatch:
+    """The rows of one topic; in an archive these are all."""
+    topics = _dictionary(rows.column(TOPIC))
+    if topics.null_count == 0 and topics.dictionary.to_pylist() == [topic]:
+        return rows
+    codes = pc.index_in(pa.array([topic], topics.dictionary.type), topics.dictionary)
+    return rows.filter(pc.equal(topics.indices, codes[0]))
+
+
+def _queue_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSummary]:
     broker = _dictionary(rows["broker"])
     names = broker.dictionary.to_pylist()
     ids = _ints(rows["queue_id"])
@@ -147,7 +178,7 @@ def _queue_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
         )
 
 
-def _writer_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
+def _writer_summaries(rows: pa.Table | pa.RecordBatch) -> Iterator[SequenceSummary]:
     numbered = numbered_rows(rows)
     names = numbered.writers.dictionary.to_pylist()
     codes = _ints(numbered.writers.indices)
@@ -158,14 +189,16 @@ def _writer_summaries(rows: pa.Table) -> Iterator[SequenceSummary]:
 class NumberedRows(NamedTuple):
     """Rows that our sink has numbered, with the writer and the number of each."""
 
-    rows: pa.Table
+    rows: pa.Table | pa.RecordBatch
     writers: pa.DictionaryArray
     numbers: OffsetArray
 
 
-def numbered_rows(rows: pa.Table) -> NumberedRows:
+def numbered_rows(rows: pa.Table | pa.RecordBatch) -> NumberedRows:
     """The rows with a key of our sink in the property ROQUET_ROW."""
-    column = rows[PROPERTIES].combine_chunks()
+    column = rows[PROPERTIES]
+    if isinstance(column, pa.ChunkedArray):
+        column = column.combine_chunks()
     keys = pc.map_lookup(column, pa.scalar(SINK_ROW), "first")
     parts = pc.extract_regex(keys, ROW_KEY_PATTERN)
     is_numbered = parts.is_valid()
@@ -207,9 +240,9 @@ def _rows_by_code(codes: OffsetArray, order_by: OffsetArray) -> Iterator[tuple[i
         yield int(codes[places[0]]), places
 
 
-def _hours(rows: pa.Table, name: str) -> OffsetArray | None:
+def _hours(rows: pa.Table | pa.RecordBatch, name: str) -> OffsetArray | None:
     """The hour of each row, -1 for null; None when there is no such column."""
-    if name not in rows.column_names:
+    if name not in rows.schema.names:
         return None
     times = rows[name].cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64())
     return np.floor_divide(_ints(times.fill_null(-HOUR_US)), HOUR_US)
@@ -226,12 +259,11 @@ def _dictionary(column: pa.ChunkedArray | pa.Array) -> pa.DictionaryArray:
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if isinstance(whole, pa.ChunkedArray):  # an empty column stays chunked
         whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
-    whole = whole if not pa.types.is_dictionary(whole.type) else whole.cast(whole.type.value_type)
-    return whole.dictionary_encode()
+    return whole if pa.types.is_dictionary(whole.type) else whole.dictionary_encode()
 
 
 def _ints(column: pa.ChunkedArray | pa.Array) -> OffsetArray:
     values: OffsetArray = (
         column.to_numpy(zero_copy_only=False) if isinstance(column, pa.Array) else column.to_numpy()
     )
-    return values.astype(np.int64)
+    return values.astype(np.int64, copy=False)

@@ -40,6 +40,8 @@ class TableLag(msgspec.Struct, frozen=True, kw_only=True):
     """
     lost: int = 0
     """Messages that were deleted before they were in the table."""
+    brokers_away: tuple[str, ...] = ()
+    """Brokers that did not answer the job: what waits there is not counted."""
     alert: str = ""
     """Sentence about what is wrong and what to do; empty when nothing is."""
 
@@ -63,6 +65,7 @@ def table_lag(
         state=forecast.state,
         overtaken_s=overtaken_s,
         lost=forecast.lost,
+        brokers_away=status.brokers_away,
         alert=_alert(status, overtaken_s, retention_s, forecast),
     )
 

@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from roquet.spark.tables.bucket_hash import bucket_of
 from roquet.spark.tables.partition_scheme import Partition
 from roquet.spark.tables.partitioning import NO_DAY
 
@@ -26,11 +27,19 @@ BUCKETS: Final = 16
 
 BUCKETS_MAX: Final = 4096
 
+CRC32: Final = "crc32"
+"""The hash of Delta tables."""
+
+MURMUR3: Final = "murmur3"
+"""The hash of Iceberg's own bucket transform."""
+
 
 class KeyBuckets(msgspec.Struct, frozen=True, kw_only=True):
     """Division of rows by bucket."""
 
     count: int
+    key_hash: str = CRC32
+    """CRC32 or MURMUR3."""
 
     @property
     def open_files(self) -> int:
@@ -39,14 +48,16 @@ class KeyBuckets(msgspec.Struct, frozen=True, kw_only=True):
 
     def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Partition, pa.RecordBatch]]:
         """The rows by bucket."""
-        for directory, rows in split_by_bucket(batch, self.count):
+        for directory, rows in split_by_bucket(batch, self.count, self.key_hash):
             yield Partition("", directory), rows
 
 
-def split_by_bucket(batch: pa.RecordBatch, buckets: int) -> Iterator[tuple[str, pa.RecordBatch]]:
+def split_by_bucket(
+    batch: pa.RecordBatch, buckets: int, key_hash: str = CRC32
+) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows by bucket, as (directory, rows); buckets without rows are left out.
 
-    The hash is CRC-32 of the key in UTF-8, which is the same in every process and version.
+    Both hashes are of the key in UTF-8, and the same in every process and version.
     """
     keys = batch.column("key")
     if keys.null_count:
@@ -55,10 +66,11 @@ def split_by_bucket(batch: pa.RecordBatch, buckets: int) -> Iterator[tuple[str, 
         keys = batch.column("key")
     if not len(batch):
         return
-    hashes = np.fromiter(
-        (crc32(key) for key in keys.cast(pa.binary()).to_pylist()), np.int64, len(keys)
-    )
-    numbers = hashes % buckets
+    if key_hash == MURMUR3:
+        numbers = bucket_of(keys, buckets)
+    else:
+        hashes = (crc32(key) for key in keys.cast(pa.binary()).to_pylist())
+        numbers = np.fromiter(hashes, np.int64, len(keys)) % buckets
     order = np.argsort(numbers, kind="stable")
     present, begins = np.unique(numbers[order], return_index=True)
     sorted_rows = batch.take(pa.array(order))

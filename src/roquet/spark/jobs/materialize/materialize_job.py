@@ -1,4 +1,4 @@
-"""Materialize job: a topic of keyed changes becomes a Delta table of the latest state.
+"""Materialize job: a topic of keyed changes becomes a table of the latest state.
 
     main(Params(topic="accounts", target="/lake/accounts", options={"namesrv": "127.0.0.1:9876"}))
 
@@ -23,6 +23,7 @@ from roquet.spark.jobs.archive.archive_job import (
 )
 from roquet.spark.jobs.job_runner import ready_cores, spark_for
 from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY
+from roquet.spark.jobs.materialize.iceberg_state import IcebergStateTable
 from roquet.spark.jobs.materialize.materialize_tasks import (
     BucketFiles,
     ChangeCounts,
@@ -35,7 +36,7 @@ from roquet.spark.jobs.materialize.state_table import KEY, StateTable, state_ide
 from roquet.spark.jobs.task_set import TaskResult, rows_by_queue
 from roquet.spark.options import SourceOptions
 from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.open_table import table_location
+from roquet.spark.tables.open_table import check_kind, table_location
 from roquet.spark.tables.output_files import remove_file
 from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.table import DataFile
@@ -49,6 +50,8 @@ DEFAULT_LIMITS: Final[Mapping[str, str]] = {
 }
 """Default size limits of one commit: each task holds its share of the changes in memory."""
 
+KINDS: Final = ("delta", "iceberg")
+
 NULL_KEYS: Final = ("refuse", "quarantine")
 
 
@@ -61,6 +64,8 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
 
     topic: str
     target: str
+    kind: str = "delta"
+    """`delta` or `iceberg`."""
     key: str = KEY
     """`key` for the messages' first key, `property:NAME` for one of their properties."""
     deletes: str = "tombstone"
@@ -75,6 +80,9 @@ class Params(msgspec.Struct, frozen=True, kw_only=True):
     every_ms: int | None = None
     """Pause between looks for more messages; None ends once all present changes are taken."""
     compression: str = COMPRESSION
+    name: str = ""
+    catalog: Mapping[str, str] = {}
+    """For Iceberg: the table's name in its catalog, and a catalog other than the directory's."""
     storage: Mapping[str, str] = {}
     """Options of the object store of `target`; the environment gives those that are not here."""
     master: str | None = None
@@ -121,8 +129,12 @@ def run(
         return job.progress
 
 
-def open_state(params: Params) -> StateTable:
+def open_state(params: Params) -> StateTable | IcebergStateTable:
     """Open the table, or create it; leftovers of killed runs are removed."""
+    if params.kind not in KINDS:
+        raise ConfigError(f"--kind {params.kind}: give {' or '.join(KINDS)}")
+    if params.kind == "delta" and (params.name or params.catalog):
+        raise ConfigError("a name and a catalog are for Iceberg tables, not for delta")
     wanted = state_identity(
         params.topic,
         key=params.key,
@@ -130,7 +142,11 @@ def open_state(params: Params) -> StateTable:
         buckets=params.buckets,
         columns=params.columns,
     )
-    return StateTable(table_location(params.target, params.storage), wanted)
+    root = table_location(params.target, params.storage)
+    if params.kind == "delta":
+        return StateTable(root, wanted)
+    check_kind(root, params.kind)
+    return IcebergStateTable(root, wanted, name=params.name, catalog=params.catalog)
 
 
 def source_params(params: Params) -> archive_job.Params:
@@ -160,7 +176,7 @@ class MaterializeRun(ArchiveRun):
         self,
         params: Params,
         settings: SourceOptions,
-        table: StateTable,
+        table: StateTable | IcebergStateTable,
         spark: "Callable[[], SparkSession]",
     ) -> None:
         super().__init__(source_params(params), settings, table, spark)

@@ -74,7 +74,7 @@ class ChangeTasks(msgspec.Struct, frozen=True, kw_only=True):
             for batch in count_rows(batches, self.settings.topics[0], rows):
                 changes.add(batch)
         schema, identity = self.identity.change_schema, self.identity
-        files = write_buckets(changes.tables(), self.directory, schema, identity.buckets)
+        files = write_buckets(changes.tables(), self.directory, schema, identity.key_buckets)
         return TaskResult(
             files=tuple(files),
             rows=to_json(dict(rows)),
@@ -125,7 +125,9 @@ class MergeTasks(msgspec.Struct, frozen=True, kw_only=True):
             rows, counts = merged(self._read(work.present, identity.schema), changes, identity)
         rows = rows.select(identity.schema.names)
         schema = identity.schema
-        files = write_buckets([rows], self.directory, schema, identity.buckets, self.compression)
+        files = write_buckets(
+            [rows], self.directory, schema, identity.key_buckets, self.compression
+        )
         payload = msgspec.json.encode(counts).decode()
         return TaskResult(files=tuple(files), payload=payload)
 
@@ -219,11 +221,11 @@ def write_buckets(
     tables: Iterable[pa.Table],
     directory: StagingDirectory,
     schema: pa.Schema,
-    buckets: int,
+    buckets: KeyBuckets,
     compression: str = COMPRESSION,
 ) -> list[DataFile]:
     """Write rows to new files by bucket; none stays when an error is raised."""
-    writer = PartitionedWriter(directory, schema, compression, KeyBuckets(count=buckets))
+    writer = PartitionedWriter(directory, schema, compression, buckets)
     try:
         for table in tables:
             for batch in table.combine_chunks().to_batches():

@@ -11,7 +11,7 @@ import msgspec
 import pyarrow as pa
 
 from roquet.model.errors import ConfigError
-from roquet.spark.jobs.materialize.buckets import BUCKETS_MAX, COLUMN
+from roquet.spark.jobs.materialize.buckets import BUCKETS_MAX, COLUMN, CRC32, KeyBuckets
 from roquet.spark.schema import check_names
 from roquet.spark.tables.delta import DeltaTable
 from roquet.spark.tables.disk import Disk
@@ -46,12 +46,19 @@ class StateIdentity(msgspec.Struct, frozen=True, kw_only=True):
     deletes: str
     """`tombstone` removes the rows of deleted keys, `keep` marks them."""
     buckets: int
+    bucket_hash: str = CRC32
+    """How keys are divided by bucket: `crc32`, or `murmur3` as Iceberg defines it."""
     format: int = FORMAT
 
     @property
     def key_property(self) -> str | None:
         """The property with the key; None for the messages' own key."""
         return self.key.removeprefix(PROPERTY) if self.key.startswith(PROPERTY) else None
+
+    @property
+    def key_buckets(self) -> KeyBuckets:
+        """The division of rows by bucket."""
+        return KeyBuckets(count=self.buckets, key_hash=self.bucket_hash)
 
     @property
     def keeps_deleted(self) -> bool:

@@ -16,6 +16,7 @@ from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import explanation
+from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -167,12 +168,27 @@ def explained_catalog(root: TableLocation) -> Iterator[None]:
 
     A refused change and one of unknown outcome pass, too.
     """
-    from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
+    from pyiceberg.exceptions import (
+        CommitFailedException,
+        CommitStateUnknownException,
+        NoSuchTableError,
+    )
 
     try:
         yield
-    except (RoquetError, CommitFailedException, CommitStateUnknownException, FileNotFoundError):
+    except (RoquetError, CommitFailedException, CommitStateUnknownException):
         raise
+    except FileNotFoundError as error:
+        raise TableDamaged(
+            f"a file that the catalog of {root} names is missing, so nothing was committed; "
+            f"restore it, or the table: {_first_line(error)}"
+        ) from error
+    except NoSuchTableError as error:
+        raise CatalogFailed(
+            f"the catalog of {root} has lost the table, so nothing was committed: "
+            f"{_first_line(error)}. Its files are there still: register the table again, or "
+            "archive to another place"
+        ) from error
     except Exception as error:
         if not CATALOG_PACKAGES.isdisjoint(
             each.__module__.partition(".")[0] for each in type(error).__mro__

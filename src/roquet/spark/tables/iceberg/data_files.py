@@ -1,16 +1,16 @@
 """Data files of an Iceberg table: entries of its manifests, with statistics of their columns."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from roquet.spark.tables.iceberg.layout import partition_record
-from roquet.spark.tables.partition_scheme import PartitionScheme, place_of
+from roquet.spark.tables.partition_scheme import place_of
 from roquet.spark.tables.table import DataFile
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile as Entry
     from pyiceberg.table import Table as IceTable
     from pyiceberg.table.snapshots import Snapshot
+    from pyiceberg.typedef import Record
 
 
 def entries_of(table: "IceTable", snapshot: "Snapshot | None") -> "Iterator[Entry]":
@@ -22,12 +22,12 @@ def entries_of(table: "IceTable", snapshot: "Snapshot | None") -> "Iterator[Entr
 
 
 def described(
-    table: "IceTable", files: Iterable[DataFile], scheme: PartitionScheme
+    table: "IceTable", files: Iterable[DataFile], record: "Callable[[DataFile], Record]"
 ) -> "Iterator[Entry]":
     """New files as manifest entries, with the statistics of their footers.
 
-    The partition comes from the file: no statistics tell a bucket, as pyiceberg's own `add_files`
-    would need.
+    `record` gives the partition of a file: no statistics tell a bucket, as pyiceberg's own
+    `add_files` would need.
     """
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import (
@@ -52,7 +52,7 @@ def described(
             content=DataFileContent.DATA,
             file_path=path,
             file_format=FileFormat.PARQUET,
-            partition=partition_record(file, scheme),
+            partition=record(file),
             file_size_in_bytes=file.size,
             sort_order_id=None,
             spec_id=table.metadata.default_spec_id,

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
+import pyarrow as pa
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.queue_offsets import QueueKey, from_json
@@ -29,7 +30,12 @@ from roquet.spark.tables.iceberg.catalog import (
 )
 from roquet.spark.tables.iceberg.data_files import described, entries_of, file_of
 from roquet.spark.tables.iceberg.expiry import expire
-from roquet.spark.tables.iceberg.layout import set_layout
+from roquet.spark.tables.iceberg.layout import (
+    check_writable,
+    partition_fields,
+    partition_record,
+    set_layout,
+)
 from roquet.spark.tables.iceberg.table_place import check_free, check_place, staging_area
 from roquet.spark.tables.object_location import StagingDirectory, TableLocation
 from roquet.spark.tables.object_store import ObjectStore
@@ -40,6 +46,7 @@ from roquet.spark.tables.table import (
     ExpiredVersions,
     TableCommit,
     TableConflict,
+    TableDamaged,
     TableNote,
     TableState,
     agree_identity,
@@ -49,10 +56,16 @@ from roquet.spark.tables.table import (
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table as IceTable
+    from pyiceberg.table import Transaction
+    from pyiceberg.typedef import Record
 
 IDENTITY: Final = "roquet.archive"
 STATE: Final = "roquet.state"
 """Table properties with the archive's identity and state."""
+
+NUMBER: Final = "roquet.number"
+OFFSETS: Final = "roquet.offsets"
+"""Keys of the summaries of our snapshots: the commit, and what the table's state was after it."""
 
 RETIRED: Final = "roquet.retired"
 """The table property with the first day that stayed when older ones were removed."""
@@ -92,6 +105,7 @@ class IcebergTable:
         with explained_catalog(root):
             self._catalog = catalog_of(root, catalog or {})
             self._table, self.identity = self._opened(root, wanted)
+            self._check_writable()
         self._staging = staging_area(root, self._table.location(), self._disk)
         try:
             self._staging.settle(self.state().number)
@@ -119,6 +133,7 @@ class IcebergTable:
 
         for _ in range(TRIES):
             check_base(commit, self.state())
+            self._check_writable()
             self._staging.publish(commit)
             try:
                 with explained_catalog(self._root):
@@ -201,34 +216,68 @@ class IcebergTable:
         try:
             table = self._catalog.load_table(self._name)
         except NoSuchTableError:
-            identity = agree_identity(wanted, None, root)
+            identity = self._agree(wanted, None)
             return self._made(identity), identity
         check_place(root, table.location())
+        return table, self._agree(wanted, table)
+
+    def _agree(self, wanted: ArchiveIdentity, table: "IceTable | None") -> ArchiveIdentity:
+        """The identity of the table; None is one that is to be created."""
+        if table is None:
+            return agree_identity(wanted, None, self._root)
         text = table.properties.get(IDENTITY)
         if text is None:
-            raise ConfigError(
-                f"the table {self._name} of {root} is not an archive: give another name"
-            )
-        existing = msgspec.json.decode(text, type=ArchiveIdentity)
-        return table, agree_identity(wanted, existing, f"the table {self._name} of {root}")
+            raise ConfigError(f"{self._where} is not an archive: give another name")
+        return agree_identity(wanted, msgspec.json.decode(text, type=ArchiveIdentity), self._where)
+
+    def _identity_property(self, identity: ArchiveIdentity) -> tuple[str, object]:
+        """The key and the value of the property by which a new table is known."""
+        return IDENTITY, identity
+
+    def _schema(self, identity: ArchiveIdentity) -> pa.Schema:
+        """The columns of a new table, but for those of bodies."""
+        return file_schema(identity.columns, () if identity.body_format else None)
+
+    def _set_layout(self, making: "Transaction", identity: ArchiveIdentity) -> None:
+        """Give a new table its partition fields and its sort order."""
+        set_layout(making, identity)
+
+    def _partition_fields(self) -> Sequence[tuple[str, str]]:
+        """The columns and the transforms of the table's partition fields."""
+        return partition_fields(self.identity)
+
+    def _record(self, file: DataFile) -> "Record":
+        """The values of the partition fields of a file."""
+        return partition_record(file, self.identity.scheme)
+
+    def _check_writable(self) -> None:
+        """Raise ConfigError when another writer has made the table one of other rows."""
+        check_writable(
+            self._table, self._schema(self.identity), self._partition_fields(), self._where
+        )
+
+    @property
+    def _where(self) -> str:
+        """The table's name and place, for texts."""
+        return f"the table {self._name} of {self._root}"
 
     def _made(self, identity: ArchiveIdentity) -> "IceTable":
         self._catalog.create_namespace_if_not_exists(self._name.rpartition(".")[0])
-        note = msgspec.json.encode(identity).decode()
-        properties = {**SETTINGS, IDENTITY: note}
-        schema = file_schema(identity.columns, () if identity.body_format else None)
+        key, value = self._identity_property(identity)
+        properties = {**SETTINGS, key: msgspec.json.encode(value).decode()}
+        schema = self._schema(identity)
         new = self._catalog.create_table_transaction(self._name, schema, properties=properties)
         check_place(self._root, new.table_metadata.location)
         check_free(self._root, new.table_metadata.location)
         with new as making:
-            set_layout(making, identity)
+            self._set_layout(making, identity)
         return self._catalog.load_table(self._name)
 
     def _change(self, commit: TableCommit) -> None:
         """Commit snapshot and offsets in one change; raises CommitFailedException."""
         known = TableNote(commit.number, commit.after, commit.topic_ids, commit.attempt)
         note = msgspec.json.encode(known).decode()
-        summary = {"roquet.number": str(commit.number), "roquet.offsets": note}
+        summary = {NUMBER: str(commit.number), OFFSETS: note}
         gone = {file.path for file in commit.removed}
         present = entries_of(self._table, self._table.current_snapshot()) if gone else ()
         removed = [entry for entry in present if file_of(entry).path in gone]
@@ -240,7 +289,7 @@ class IcebergTable:
             with producer.overwrite() if gone else producer.fast_append() as snapshot:
                 for entry in removed:
                     snapshot.delete_data_file(entry)
-                for entry in described(self._table, commit.added, self.identity.scheme):
+                for entry in described(self._table, commit.added, self._record):
                     snapshot.append_data_file(entry)
 
     def _note(self) -> TableNote:
@@ -248,14 +297,22 @@ class IcebergTable:
         with explained_catalog(self._root):
             self._table.refresh()
         text = self._table.properties.get(STATE)
-        return msgspec.json.decode(text, type=TableNote) if text else TableNote(0, {})
+        if text:
+            return msgspec.json.decode(text, type=TableNote)
+        if any(one.summary is not None and one.summary[NUMBER] for one in self._table.snapshots()):
+            raise TableDamaged(
+                f"{self._where} has no property {STATE} any more, so its offsets are unknown: "
+                f"another writer removed it. Set it to the value of {OFFSETS} in the summary of "
+                "the last snapshot that has one"
+            )
+        return TableNote(0, {})
 
     def _is_committed(self, commit: TableCommit) -> bool:
         """Whether the table has this very commit, perhaps with others after it."""
         if self._note().attempt == commit.attempt:
             return True
         summaries = [each.summary for each in self._table.snapshots() if each.summary is not None]
-        notes = [text for each in summaries if (text := each["roquet.offsets"])]
+        notes = [text for each in summaries if (text := each[OFFSETS])]
         return any(
             msgspec.json.decode(text, type=TableNote).attempt == commit.attempt for text in notes
         )

@@ -1,13 +1,19 @@
 """Layout of an Iceberg table: its partition fields and its sort order, and a file's partition."""
 
+from collections.abc import Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow as pa
+
+from roquet.model.errors import ConfigError
+from roquet.spark.tables.column_check import check_columns
 from roquet.spark.tables.partition_scheme import HOUR, PartitionScheme, number_within
 from roquet.spark.tables.partitioning import day_of
 from roquet.spark.tables.table import ArchiveIdentity, DataFile
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
     from pyiceberg.table import Transaction
     from pyiceberg.typedef import Record
 
@@ -39,6 +45,37 @@ def set_layout(making: "Transaction", identity: ArchiveIdentity) -> None:
         with making.update_sort_order() as order:
             for name in identity.sort_by:
                 order.asc(name, IdentityTransform[Any]())
+
+
+def partition_fields(identity: ArchiveIdentity) -> list[tuple[str, str]]:
+    """The column and the transform of each partition field that `set_layout` makes."""
+    scheme = identity.scheme
+    fields = [("stored_at", HOUR if scheme.is_hourly else DAY)]
+    if scheme.buckets:
+        fields.append((scheme.bucket_column, f"bucket[{scheme.buckets}]"))
+    return fields
+
+
+def check_writable(
+    table: "IceTable", columns: pa.Schema, fields: Sequence[tuple[str, str]], where: object
+) -> None:
+    """Raise ConfigError when another writer has changed the columns or the partition fields.
+
+    Files have values for `fields`, which are columns and transforms, and for no others.
+    """
+    schema = table.schema()
+    check_columns(schema.as_arrow(), columns, where)
+    found = [
+        (schema.find_column_name(field.source_id), str(field.transform))
+        for field in table.spec().fields
+    ]
+    if found != [*fields]:
+        names = ", ".join(f"{transform}({column})" for column, transform in fields)
+        raise ConfigError(
+            f"{where} is not partitioned by {names} any more: another writer changed the table. "
+            "Nothing was committed; give it the partition fields that it had, or archive to "
+            "another place"
+        )
 
 
 def partition_record(file: DataFile, scheme: PartitionScheme) -> "Record":

@@ -37,6 +37,13 @@ def check_place(root: TableLocation, home: str) -> None:
 def check_free(root: TableLocation, home: str) -> None:
     """ConfigError when a new table would share its place with files of another one."""
     if isinstance(root, Path):
+        # Metadata alone is what a run leaves that was killed while it made the table.
+        if any((local_path(home) / "data").rglob("*.parquet")):
+            raise ConfigError(
+                f"{local_path(home)} has data files, and the catalog knows no table there: it has "
+                "lost the table, or another catalog has it. Register the table again, or give "
+                "another name (--table) or another path"
+            )
         return
     place = ObjectLocation(home.replace("s3a://", "s3://", 1).rstrip("/"), root.options)
     if ObjectStore(place).names():

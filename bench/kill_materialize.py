@@ -1,0 +1,42 @@
+"""A table of latest states under kills: the last change of each key, and no key that was deleted.
+
+The topic is that of the archives: a change of each key in turn, every seventh of which deletes it.
+"""
+
+from typing import TYPE_CHECKING, ClassVar
+
+from fill import TOMBSTONE_EVERY
+from kill_archive import COLUMNS, KEYS, TOPIC, Archive, Place, place_of
+from kill_store import ObjectArchive
+
+if TYPE_CHECKING:
+    from roquet.spark.tables.table import ArchiveTable
+
+MATERIALIZE = "materialize"
+
+BUCKETS = 8
+
+
+class LatestStates(Archive):
+    """One round: the latest change of each key into a new table."""
+
+    job: ClassVar = MATERIALIZE
+    columns: ClassVar = ["key", "stored_at", *COLUMNS]
+
+    def options(self) -> list[str]:
+        return ["--columns", ",".join(self.columns), "--buckets", str(BUCKETS)]
+
+    def wanted(self) -> set[Place]:
+        """The last change of each key, unless it deletes it."""
+        last = range(max(self.messages - KEYS, 0), self.messages)
+        return {place_of(number) for number in last if number % TOMBSTONE_EVERY}
+
+
+class ObjectLatestStates(LatestStates, ObjectArchive):
+    """One round: the same into a new table of an S3 server."""
+
+    def opened(self) -> "ArchiveTable":
+        from roquet.spark.jobs.materialize.materialize_job import Params, open_state
+
+        columns = tuple(self.columns)
+        return open_state(Params(topic=TOPIC, target=self.target, columns=columns, buckets=BUCKETS))

@@ -1,0 +1,96 @@
+"""Cost of metrics: broker CPU of a send over 64 connections, with the metrics page and without.
+
+    python bench/metrics_cost.py --rounds 9 --seconds 4
+
+Two brokers run all the time and are measured in turn, so that both have the same machine. Printed
+and saved are medians of the rounds, the median of their ratios, and the cost of one page, which
+Prometheus usually asks for every 15 s. Linux only.
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.request import urlopen
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
+
+from raw_client import Brokers, Load, Result, measure, median, ours  # noqa: E402
+from system import Row, save, show  # noqa: E402
+
+import genuine  # noqa: E402
+
+COST_MAX = 1.03
+PAGES = 5
+PAGE_S = 1.1
+"""Seconds from page to page: a page is shown again to whoever asks within one."""
+
+
+def page_ms(broker: Brokers, port: int) -> float:
+    """CPU time of the broker for one page, in ms, beside what it uses without requests."""
+    time.sleep(PAGES * PAGE_S)
+    began_s = broker.cpu_seconds()
+    time.sleep(PAGES * PAGE_S)
+    idle_s = broker.cpu_seconds() - began_s
+    began_s = broker.cpu_seconds()
+    for _ in range(PAGES):
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+            page.read()
+        time.sleep(PAGE_S)
+    return (broker.cpu_seconds() - began_s - idle_s) * 1000 / PAGES
+
+
+def run(rounds: int, seconds: float) -> tuple[list[Result], list[Result], float]:
+    """Results of each round, with metrics and without, and the ms of one page."""
+    shown: list[Result] = []
+    plain: list[Result] = []
+    port = genuine.free_port()
+    settings = f"metricsExporterType=PROM\nmetricsPromExporterPort={port}\n"
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roquet-metrics-")))
+        without = stack.enter_context(ours(folder / "off"))
+        with_page = stack.enter_context(ours(folder / "on", settings=settings))
+        for number in range(rounds):
+            for is_shown in (number % 2 == 0, number % 2 == 1):
+                if is_shown:
+                    shown.append(measure(with_page, Load(), seconds))
+                else:
+                    plain.append(measure(without, Load(), seconds))
+            print(f"  {shown[-1].broker_us:.2f} and {plain[-1].broker_us:.2f} us", flush=True)
+        return shown, plain, page_ms(with_page, port)
+
+
+def rows(shown: list[Result], plain: list[Result], page: float) -> list[Row]:
+    """The table: what metrics cost, beside a broker without them."""
+    name = "64 connections x 128 B"
+    cost = statistics.median(
+        one.broker_us / other.broker_us for one, other in zip(shown, plain, strict=True)
+    )
+    figures = [
+        (f"{name}: broker CPU a message, metrics / none", "us", lambda r: r.broker_us),
+        (f"{name}: throughput, metrics / none", "msg/s", lambda r: r.rate),
+    ]
+    table = [Row(title, unit, median(shown, f), median(plain, f)) for title, unit, f in figures]
+    ratio = Row(f"{name}: CPU with metrics", "times", cost, None, f"<= {COST_MAX}")
+    ratio.holds = lambda value, _: value <= COST_MAX
+    return [*table, ratio, Row("one metrics page: broker CPU", "ms", page)]
+
+
+def main() -> None:
+    """Measure, print, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=4, help="of each measurement")
+    parser.add_argument("--out", type=Path, default=Path("build/bench-metrics-cost.json"))
+    given = parser.parse_args()
+    table = rows(*run(given.rounds, given.seconds))
+    show(table)
+    save(table, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""Support bundle: what explains a server's trouble to others, in one archive, without secrets.
+
+    versions.txt                  of Roquet, Python and the system
+    environment.txt, FILE.conf    settings, secrets hidden
+    tables/…, store.json          tables of a data directory, sizes of its files, and its check
+    logs/…                        the last part of each log
+    metrics-1.prom, -2.prom       the page of metrics twice, a few seconds apart
+    readiness.txt, stacks.txt     of the running server
+    faults.txt                    what could not be had, and why
+
+Message bodies are in none of them. Users and policies are left out.
+"""
+
+import io
+import platform
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from http import HTTPStatus
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from roquet import __version__
+from roquet.broker.settings.config_file import lines
+from roquet.broker.settings.definitions import SETTINGS, setting_of
+from roquet.broker.settings.value_formats import HIDDEN
+from roquet.model.errors import ConfigError, RemoteProtocolError, RoquetError
+from roquet.net.clock import Clock
+from roquet.net.exporter.exporter import PATH
+from roquet.net.exporter.health import READY_PATH, STACKS_PATH
+from roquet.net.exporter.page_client import read_response
+from roquet.store.check import check
+from roquet.wire.records.speedups import DESCRIPTION
+
+LOG_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes of each log, its last ones."""
+
+TABLE_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of a table; of a larger one only the size is told."""
+
+CHECKED_SIZE_MAX: Final = 1024**3
+"""Bytes of a log that is checked without being asked for: a few seconds."""
+
+PAGE_TIMEOUT_MS: Final = 10_000
+
+PAGES_APART_MS: Final = 3_000
+"""Ms between the two pages of metrics: their difference shows rates."""
+
+SECRET_WORDS: Final = (
+    "password",
+    "passwd",
+    "secret",
+    "token",
+    "credential",
+    "accesskey",
+    "apikey",
+    "authenticationuser",
+    "initialuser",
+)
+"""Parts of the names of settings, in lower case and letters alone, whose values are hidden,
+whatever is known of them."""
+
+TABLE_SUFFIXES: Final = (".json", ".json.bak")
+"""Ends of the names of tables. Other files beside them, as a broker.conf or a private key, may hold
+secrets."""
+
+SECRET_TABLES: Final = ("access.json", "users", "acls")
+
+
+class BundleSources(msgspec.Struct, frozen=True, kw_only=True):
+    """Files and addresses to look at, all on this machine; none of them has to be there."""
+
+    data: Sequence[Path] = ()
+    """Data directories of brokers."""
+    configs: Sequence[Path] = ()
+    """Settings files."""
+    logs: Sequence[Path] = ()
+    """Log files."""
+    metrics: Sequence[str] = ()
+    """HOST:PORT of pages of metrics."""
+    environ: Mapping[str, str] = {}
+    checks_all: bool = False
+    """Whether large logs are checked, too."""
+
+
+async def collect(sources: BundleSources, clock: Clock) -> dict[str, bytes]:
+    """Collect the files of a bundle by name. What fails is in faults.txt; nothing is raised."""
+    bundle = _Bundle()
+    bundle.files["versions.txt"] = _versions().encode()
+    bundle.files["environment.txt"] = hide_secrets(sorted(_environment(sources.environ))).encode()
+    for path in sources.configs:
+        with bundle.noting_faults(path):
+            settings = hide_secrets(_settings(path.read_text("utf-8")))
+            bundle.files[bundle.free_name(path.name)] = settings.encode()
+    for path in sources.logs:
+        with bundle.noting_faults(path):
+            bundle.files[bundle.free_name(f"logs/{path.name}")] = _last_part(path)
+    for number, address in enumerate(sources.metrics):
+        await bundle.add_pages(address, f"{number}-" if number else "", clock)
+    for directory in sources.data:
+        place = bundle.free_name(directory.name or "data")
+        with bundle.noting_faults(directory):
+            for name, data in _data_files(directory, sources.checks_all):
+                bundle.files[f"{place}/{name}"] = data
+    bundle.files["faults.txt"] = "".join(f"{fault}\n" for fault in bundle.faults).encode()
+    return bundle.files
+
+
+class _Bundle:
+    """A bundle that is being collected."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.faults: list[str] = []
+
+    def free_name(self, name: str) -> str:
+        """The name itself, or with a number if another source has it."""
+        taken, number, found = {*self.files, *(n.partition("/")[0] for n in self.files)}, 1, name
+        while found in taken:
+            number += 1
+            found = f"{name}-{number}"
+        return found
+
+    @contextmanager
+    def noting_faults(self, source: object) -> Iterator[None]:
+        """Note an expected failure of a block, and go on behind it."""
+        try:
+            yield
+        except (RoquetError, OSError, ValueError) as error:
+            self.faults.append(f"{source}: {error}")
+
+    async def add_pages(self, address: str, prefix: str, clock: Clock) -> None:
+        """Add the pages of a running server; metrics twice."""
+        pages = {"metrics-1.prom": PATH, "readiness.txt": READY_PATH, "stacks.txt": STACKS_PATH}
+        for name, path in pages.items():
+            with self.noting_faults(address):
+                self.files[prefix + name] = await _page(address, path)
+        with self.noting_faults(address):
+            if prefix + "metrics-1.prom" in self.files:
+                await clock.sleep(PAGES_APART_MS)
+                self.files[prefix + "metrics-2.prom"] = await _page(address, PATH)
+
+
+def pack(bundle: Mapping[str, bytes], made_s: int) -> bytes:
+    """Pack the files as a gzipped tar, all below one directory."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        for name, data in sorted(bundle.items()):
+            entry = tarfile.TarInfo(f"roquet-support/{name}")
+            entry.size, entry.mtime, entry.mode = len(data), made_s, 0o600
+            archive.addfile(entry, io.BytesIO(data))
+    return packed.getvalue()
+
+
+def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
+    """Settings as text, a line each; values of secrets are hidden."""
+    return "".join(f"{key}={HIDDEN if _is_secret(key) else value}\n" for key, value in pairs)
+
+
+def _is_secret(key: str) -> bool:
+    name = "".join(filter(str.isalpha, key.lower()))
+    if any(word in name for word in SECRET_WORDS):
+        return True
+    own_key = key.removeprefix("ROQUET_").lower() if key.startswith("ROQUET_") else key
+    try:
+        own_name, _ = setting_of(own_key, key)
+    except ConfigError:
+        return False
+    return own_name is not None and SETTINGS[own_name].is_secret
+
+
+def _versions() -> str:
+    return f"Roquet {__version__} ({DESCRIPTION})\nPython {sys.version}\n{platform.platform()}\n"
+
+
+def _environment(environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """The variables that Roquet looks at."""
+    for name, value in environ.items():
+        if name.startswith(("ROQUET_", "NAMESRV_")):
+            yield name, value
+
+
+def _settings(text: str) -> list[tuple[str, str]]:
+    return [(key, value) for _, key, value in lines(text)]
+
+
+def _last_part(path: Path) -> bytes:
+    with path.open("rb") as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(size - LOG_SIZE_MAX, 0))
+        return file.read(LOG_SIZE_MAX)
+
+
+async def _page(address: str, path: str) -> bytes:
+    """The text of a page; one of reasons is unavailable by its status."""
+    response = await read_response(address, path, timeout_ms=PAGE_TIMEOUT_MS)
+    if response.status not in (HTTPStatus.OK, HTTPStatus.SERVICE_UNAVAILABLE):
+        raise RemoteProtocolError(f"{path}: status {response.status}")
+    return response.text.encode()
+
+
+def _data_files(directory: Path, checks_all: bool) -> Iterator[tuple[str, bytes]]:
+    """Tables of a data directory, the sizes of all its files, and its check."""
+    sizes: dict[str, int] = {}
+    for path in sorted(directory.rglob("*")):
+        with suppress(FileNotFoundError):  # its broker runs, and deletes or replaces files
+            if path.is_file():
+                sizes[path.relative_to(directory).as_posix()] = path.stat().st_size
+    yield "sizes.json", msgspec.json.format(msgspec.json.encode(sizes))
+    for name, size in sizes.items():
+        is_table = name.startswith("config/") and name.endswith(TABLE_SUFFIXES)
+        is_secret = any(name.removeprefix("config/").startswith(word) for word in SECRET_TABLES)
+        if is_table and not is_secret and size <= TABLE_SIZE_MAX:
+            with suppress(FileNotFoundError):
+                yield f"tables/{name.removeprefix('config/')}", (directory / name).read_bytes()
+    written = sum(_written(directory / name) for name in sizes if name.startswith("commitlog/"))
+    if written > CHECKED_SIZE_MAX and not checks_all:
+        yield "check.json", f"not checked: {written} bytes of log; ask for it by --check\n".encode()
+        return
+    report = check(directory)
+    yield (
+        "check.json",
+        msgspec.json.format(
+            msgspec.json.encode({"verdict": report.verdict, **msgspec.to_builtins(report)})
+        ),
+    )
+
+
+def _written(path: Path) -> int:
+    """Bytes of a file that take space; its size where that is not told, 0 when it is gone."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return 0
+    return getattr(found, "st_blocks", found.st_size // 512) * 512

@@ -1,0 +1,106 @@
+"""Message attributes: what spans show of messages and of requests for them."""
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Protocol
+
+from roquet.model import properties as names
+from roquet.model.errors import RecordError
+
+NUMBER_LENGTH_MAX: Final = 18
+"""Digits of a number in a message's properties, which anybody may have written; 64 bits hold it."""
+
+_DELAYED: Final = (names.DELAY, names.TIMER_DELAY_MS, names.TIMER_DELAY_SEC, names.TIMER_DELIVER_MS)
+
+
+class MessageRequest(NamedTuple):
+    """A pull or a pop."""
+
+    topic: str
+    broker: str
+    is_users: bool = False
+    """Whether the application made it; else a task of the background did."""
+
+
+class LinkedMessage(Protocol):
+    """A received message whose context a span is linked to."""
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All properties; raises RecordError if they are damaged."""
+
+
+class SpannedMessage(LinkedMessage, Protocol):
+    """The parts of a received message that its spans show."""
+
+    @property
+    def message_id(self) -> str:
+        """The producer's id of the message."""
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to."""
+
+    @property
+    def broker_name(self) -> str:
+        """The broker that stored it."""
+
+    @property
+    def queue_id(self) -> int:
+        """The id of its queue at that broker."""
+
+    @property
+    def body(self) -> bytes:
+        """Its content."""
+
+
+def properties_of(message: LinkedMessage) -> Mapping[str, str]:
+    """The properties of a message; none if they cannot be read."""
+    try:
+        return message.properties
+    except RecordError:  # damaged: the reader of the message gets the error
+        return {}
+
+
+def encodable(value: Any) -> Any:
+    """A value, or list of values, whose texts have no lone surrogates, as a message's may have.
+
+    An exporter could encode none of the spans that it sends together with such a one.
+    """
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    return [encodable(each) for each in value] if isinstance(value, list) else value
+
+
+def sent_attributes(properties: Mapping[str, str], body_size: int) -> dict[str, Any]:
+    """The attributes of a message that is sent, by its properties and the bytes of its body."""
+    kind = "normal"
+    if names.TRANSACTION_PREPARED in properties:
+        kind = "transaction"
+    elif any(name in properties for name in _DELAYED):
+        kind = "delay"
+    elif names.SHARDING_KEY in properties:
+        kind = "fifo"
+    attributes = property_attributes(properties)
+    attributes["messaging.message.id"] = properties.get(names.UNIQUE_KEY, "")
+    attributes["messaging.message.body.size"] = body_size
+    attributes["messaging.rocketmq.message.type"] = kind
+    return attributes
+
+
+def property_attributes(properties: Mapping[str, str]) -> dict[str, Any]:
+    """The attributes of a message that stand in its properties."""
+    attributes: dict[str, Any] = {}
+    if tag := properties.get(names.TAGS):
+        attributes["messaging.rocketmq.message.tag"] = tag
+    if keys := properties.get(names.KEYS):
+        attributes["messaging.rocketmq.message.keys"] = keys.split()
+    if order_key := properties.get(names.SHARDING_KEY):
+        attributes["messaging.rocketmq.message.group"] = order_key
+    for name, attribute in (
+        (names.DELAY, "messaging.rocketmq.message.delay_time_level"),
+        (names.TIMER_DELIVER_MS, "messaging.rocketmq.message.delivery_timestamp"),
+    ):
+        value = properties.get(name, "")
+        if value.isdecimal() and len(value) <= NUMBER_LENGTH_MAX:
+            attributes[attribute] = int(value)
+    return attributes

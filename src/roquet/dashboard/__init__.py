@@ -1,0 +1,1 @@
+"""Dashboard: web pages that show a cluster and change it."""

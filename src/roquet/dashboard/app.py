@@ -1,0 +1,132 @@
+"""Application: the dashboard's pages behind its checks."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from functools import wraps
+from pathlib import Path
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from roquet.dashboard.changes import ChangeForbidden
+from roquet.dashboard.dashboard import Dashboard
+from roquet.dashboard.pages import (
+    access,
+    audit,
+    balance,
+    brokers,
+    dead_letters,
+    groups,
+    jobs,
+    login,
+    message_send,
+    message_tail,
+    messages,
+    overview,
+    topics,
+)
+from roquet.dashboard.rendering import page
+from roquet.dashboard.request_guard import RequestGuard
+from roquet.log_records import logger
+from roquet.model.errors import ConfigError, FieldError, MessageIllegal, RoquetError, UsageError
+
+log = logger(__name__)
+
+STATIC_FILES: Final = Path(__file__).parent / "static"
+
+PAGES: Final = (
+    overview,
+    topics,
+    groups,
+    messages,
+    message_tail,
+    message_send,
+    dead_letters,
+    brokers,
+    access,
+    jobs,
+    balance,
+    audit,
+    login,
+)
+"""Modules of pages; each has its ROUTES."""
+
+
+def application(dashboard: Dashboard) -> Starlette:
+    """The pages of a dashboard, as an ASGI application."""
+    deadline_ms = dashboard.settings.deadline_ms
+    routes: list[BaseRoute] = [
+        _with_deadline(route, deadline_ms) for module in PAGES for route in module.ROUTES
+    ]
+    routes.append(Mount("/static", StaticFiles(directory=STATIC_FILES), name="static"))
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(RequestGuard, dashboard)],
+        exception_handlers={
+            HTTPException: _show_http_error,
+            RoquetError: _show_error,
+            TimeoutError: _show_timeout,
+        },
+        lifespan=_lifespan,
+    )
+    app.state.dashboard = dashboard
+    return app
+
+
+@asynccontextmanager
+async def _lifespan(app: Starlette) -> AsyncIterator[None]:
+    """End sessions when the server stops."""
+    dashboard: Dashboard = app.state.dashboard
+    yield
+    await dashboard.sessions.close_all()
+
+
+def _with_deadline(route: Route, deadline_ms: int) -> Route:
+    """A route whose handler has to answer in time; a stream may go on after that."""
+    handler: Callable[[Request], Awaitable[Response]] = route.endpoint
+
+    @wraps(handler)
+    async def limited(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(deadline_ms / 1000):
+                return await handler(request)
+        except (RoquetError, HTTPException, TimeoutError):
+            raise
+        except Exception as error:  # here, since Starlette's own page of it has no headers of ours
+            return _show_defect(request, error)
+
+    methods = sorted((route.methods or {"GET"}) - {"HEAD"})
+    return Route(route.path, limited, methods=methods, name=handler.__name__)
+
+
+async def _show_http_error(request: Request, error: Exception) -> Response:
+    """The page of an address that does not exist, or of a method that it does not take."""
+    assert isinstance(error, HTTPException)
+    text = "there is no such page" if error.status_code == 404 else error.detail
+    return page(request, "error.html", status=error.status_code, error=text)
+
+
+async def _show_error(request: Request, error: Exception) -> Response:
+    """The page of an error that the visitor or the cluster has made."""
+    own = (UsageError, ConfigError, MessageIllegal, FieldError)
+    status = 403 if isinstance(error, ChangeForbidden) else 400 if isinstance(error, own) else 502
+    return page(request, "error.html", status=status, error=str(error))
+
+
+async def _show_timeout(request: Request, _error: Exception) -> Response:
+    """The page of a cluster that does not answer in time."""
+    text = "the cluster did not answer in time; a change may or may not have been made"
+    return page(request, "error.html", status=504, error=text)
+
+
+def _show_defect(request: Request, error: Exception) -> Response:
+    """The page of an error in the dashboard itself."""
+    log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return page(request, "error.html", status=500, error="an error of the dashboard; see its log")

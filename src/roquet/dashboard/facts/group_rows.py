@@ -1,0 +1,79 @@
+"""Group rows: queues and members of a group as a page shows them, with trends."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from roquet.admin.group_info import GroupInfo, GroupQueueInfo
+from roquet.dashboard.facts.drawings import Curve, curve
+from roquet.dashboard.facts.trend import LagTrend, lag_trend
+from roquet.dashboard.sampling.history import GroupHistory
+from roquet.model.queue import MessageQueue
+
+SPARK_WIDTH = 90
+SPARK_HEIGHT = 18
+
+
+class GroupRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A group in a list; numbers are None before its first sample."""
+
+    name: str
+    members: int | None = None
+    lag: int | None = None
+    trend: LagTrend | None = None
+    problems: int = 0
+    disabled: bool = False
+    spark: Curve | None = None
+
+
+class QueueRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue of a group."""
+
+    queue: GroupQueueInfo
+    trend: LagTrend
+    spark: Curve | None
+
+
+def group_row(name: str, info: GroupInfo | None) -> GroupRow:
+    """Row of a group, from its newest sample; `with_curve` adds what takes time."""
+    if info is None:
+        return GroupRow(name=name)
+    return GroupRow(
+        name=name,
+        members=len(info.members),
+        lag=info.lag,
+        problems=len(info.problems),
+        disabled=bool(info.disabled_on),
+    )
+
+
+def with_curve(row: GroupRow, history: GroupHistory) -> GroupRow:
+    """The row with its trend and its curve, which only rows on the page need."""
+    return msgspec.structs.replace(
+        row,
+        trend=lag_trend(history.times, history.lags),
+        spark=curve(history.lags, width=SPARK_WIDTH, height=SPARK_HEIGHT),
+    )
+
+
+def queue_rows(group: GroupInfo, history: GroupHistory) -> list[QueueRow]:
+    """The queues of a group with the trend of each."""
+    rows = []
+    for queue in group.queues:
+        lags = history.queue_lags(MessageQueue(queue.topic, queue.broker, queue.queue_id))
+        rows.append(
+            QueueRow(
+                queue=queue,
+                trend=lag_trend(history.times, lags),
+                spark=curve(lags, width=SPARK_WIDTH, height=SPARK_HEIGHT),
+            )
+        )
+    return rows
+
+
+def lag_by_topic(queues: Sequence[GroupQueueInfo]) -> Mapping[str, int]:
+    """Lag of a group in each of its topics, the largest first."""
+    lags: dict[str, int] = {}
+    for queue in queues:
+        lags[queue.topic] = lags.get(queue.topic, 0) + queue.lag
+    return dict(sorted(lags.items(), key=lambda item: -item[1]))

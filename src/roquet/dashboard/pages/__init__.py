@@ -1,0 +1,1 @@
+"""Pages of the dashboard: one module of routes for each."""

@@ -1,0 +1,240 @@
+"""Groups: a list, each with its queues, owners and members; reset, changed and deleted."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from starlette.datastructures import FormData, QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from roquet.admin import groups, offset_reset
+from roquet.admin.offset_reset import QueueEdge, QueueReset, ResetTarget
+from roquet.dashboard.changes import change, done, form_number, form_text
+from roquet.dashboard.facts.drawings import curve, owner_picture
+from roquet.dashboard.facts.group_rows import (
+    GroupRow,
+    group_row,
+    lag_by_topic,
+    queue_rows,
+    with_curve,
+)
+from roquet.dashboard.facts.paging import list_part
+from roquet.dashboard.facts.trend import lag_trend
+from roquet.dashboard.rendering import page
+from roquet.dashboard.request_context import admin_of, dashboard_of
+from roquet.model.errors import UsageError
+from roquet.model.printable_text import quantity
+
+STATES: dict[str, Callable[[GroupRow], bool]] = {
+    "all": lambda _row: True,
+    "lagging": lambda row: bool(row.lag),
+    "idle": lambda row: row.members == 0,
+    "amiss": lambda row: row.problems > 0 or (row.members == 0 and bool(row.lag)),
+}
+"""Filters of the list."""
+
+ORDERS: dict[str, Callable[[GroupRow], Any]] = {
+    "name": lambda row: row.name,
+    "lag": lambda row: (-(row.lag or 0), row.name),
+    "members": lambda row: (-(row.members or 0), row.name),
+}
+
+
+async def list_groups(request: Request) -> Response:
+    """Groups by search, state, order and page; names are asked for, numbers are of samples."""
+    sampler = dashboard_of(request).sampler
+    sample = sampler.latest
+    known = sample.groups if sample else {}
+    state = request.query_params.get("state", "all")
+    wanted = STATES.get(state, STATES["all"])
+    names = await groups.list_names(admin_of(request))
+    rows = [row for name in names if wanted(row := group_row(name, known.get(name)))]
+    part = list_part(rows, request.query_params, lambda row: row.name, ORDERS)
+    return page(
+        request,
+        "groups.html",
+        groups=part,
+        rows=[with_curve(row, sampler.history(row.name)) for row in part.rows],
+        state=state if state in STATES else "all",
+        sampled_ms=sample.at_ms if sample else None,
+        only_html={"states": list(STATES)},
+    )
+
+
+async def show_group(request: Request) -> Response:
+    """One group: queues, owners over time, members."""
+    name = request.path_params["name"]
+    info = await groups.show(admin_of(request), name)
+    history = dashboard_of(request).sampler.history(name)
+    return page(
+        request,
+        "group.html",
+        group=info,
+        trend=lag_trend(history.times, history.lags),
+        queues=queue_rows(info, history),
+        only_html={
+            "topics": lag_by_topic(info.queues),
+            "lag_curve": curve(history.lags, width=760, height=90),
+            "since_ms": history.times[0] if history.times else None,
+            "owners": owner_picture(history.spans),
+        },
+    )
+
+
+@change("group.create")
+async def create_group(request: Request, form: FormData) -> Response:
+    """Create a group on all brokers."""
+    name = form_text(form, "name")
+    retries = form_number(form, "retries", 16)
+    if not 0 <= retries <= 1_000:
+        raise UsageError(f"retries {retries}: from 0 to 1000 are possible")
+    if name in await groups.list_names(admin_of(request)):
+        raise UsageError(f"there is a group {name!r} already")
+    brokers = await groups.create(admin_of(request), name, {"retry_max_times": retries})
+    return done(request, group_path(name), f"created on {', '.join(brokers)}")
+
+
+@change("group.update")
+async def update_group(request: Request, form: FormData) -> Response:
+    """Change a group's retries, or whether it may consume."""
+    name, changes = request.path_params["name"], {}
+    if retries := form_text(form, "retries", ""):
+        if not retries.isascii() or not retries.isdecimal() or int(retries[:9]) > 1_000:
+            raise UsageError(f"retries {retries!r}: from 0 to 1000 are possible")
+        changes["retry_max_times"] = int(retries[:9])
+    if enabled := form_text(form, "enabled", ""):
+        changes["consume_enable"] = enabled == "yes"
+    if not changes:
+        raise UsageError("say what is to be changed")
+    await groups.show(admin_of(request), name)
+    brokers = await groups.create(admin_of(request), name, changes)
+    return done(request, group_path(name), f"changed on {', '.join(brokers)}")
+
+
+async def preview_reset(request: Request) -> Response:
+    """Preview of a reset: where it would move the group in each queue."""
+    name, params = request.path_params["name"], request.query_params
+    resets = await _planned(request, params)
+    words = _target_words(params)
+    lines = [
+        f"{quantity(sum(r.redelivered for r in resets), 'message')} will be delivered once more",
+        f"{quantity(sum(r.skipped for r in resets), 'message')} will never be delivered to it",
+    ]
+    return page(
+        request,
+        "confirm.html",
+        title=f"Reset {name} in {params.get('topic', '')} to {words}",
+        lines=lines,
+        resets=resets,
+        only_html={
+            "back": group_path(name),
+            "action": f"{group_path(name)}/reset",
+            "fields": [(n, v) for n, v in params.multi_items() if n != "csrf"],
+            "verb": "Reset",
+            "typed_name": None,
+        },
+    )
+
+
+@change("group.reset")
+async def reset_group(request: Request, form: FormData) -> Response:
+    """Move a group's offsets."""
+    name = request.path_params["name"]
+    await groups.show(admin_of(request), name)
+    resets = await _planned(request, form)
+    await offset_reset.reset(admin_of(request), name, resets)
+    again, skipped = sum(r.redelivered for r in resets), sum(r.skipped for r in resets)
+    text = f"reset in {quantity(len(resets), 'queue')}: {again:,} again, {skipped:,} skipped"
+    return done(request, group_path(name), text)
+
+
+async def preview_delete(request: Request) -> Response:
+    """Preview of a deletion: everything that goes with a group."""
+    name = request.path_params["name"]
+    info = await groups.show(admin_of(request), name)
+    lines = [
+        f"its progress in {quantity(len(info.queues), 'queue')} on all brokers",
+        f"it has {quantity(info.lag, 'message')} still to handle",
+    ]
+    if info.members:
+        lines.append(f"it has {quantity(len(info.members), 'member')}: stop them first")
+    return page(
+        request,
+        "confirm.html",
+        title=f"Delete group {name}",
+        lines=lines,
+        only_html={
+            "back": group_path(name),
+            "action": f"{group_path(name)}/delete",
+            "fields": [],
+            "verb": "Delete",
+            "typed_name": name,
+        },
+    )
+
+
+@change("group.delete")
+async def delete_group(request: Request, form: FormData) -> Response:
+    """Delete a group whose name was typed and that has no members."""
+    name = request.path_params["name"]
+    if form_text(form, "typed_name", "") != name:
+        raise UsageError(f"type the name of the group, {name}, to delete it")
+    info = await groups.show(admin_of(request), name)
+    if info.members:
+        members = quantity(len(info.members), "member")
+        raise UsageError(f"group {name!r} has {members}: stop them first")
+    await groups.delete(admin_of(request), name)
+    return done(request, "/groups", f"group {name} is deleted")
+
+
+def group_path(name: str) -> str:
+    """The page of a group."""
+    return f"/groups/{quote(name, safe='')}"
+
+
+async def _planned(request: Request, fields: QueryParams | FormData) -> list[QueueReset]:
+    topic = str(fields.get("topic") or "")
+    if not topic:
+        raise UsageError("topic is missing")
+    only = [_queue(str(text)) for text in fields.getlist("queue") if text]
+    name = request.path_params["name"]
+    return await offset_reset.plan(admin_of(request), name, topic, _target(fields), only)
+
+
+def _target(fields: QueryParams | FormData) -> ResetTarget:
+    to = str(fields.get("to") or "")
+    if to in {edge.value for edge in QueueEdge}:
+        return QueueEdge(to)
+    text = str(fields.get("at") or "").strip()
+    try:
+        moment = datetime.fromisoformat(text)
+        return int(moment.replace(tzinfo=moment.tzinfo or UTC).timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise UsageError(f"{text!r} is no time like 2026-01-31T12:00 (UTC)") from None
+
+
+def _target_words(fields: QueryParams) -> str:
+    words = {"first": "the beginning", "last": "the end"}
+    return words.get(fields.get("to", ""), f"{fields.get('at', '')} UTC")
+
+
+def _queue(text: str) -> tuple[str, int]:
+    broker, colon, number = text.rpartition(":")
+    if not colon or not number.isdecimal():
+        raise UsageError(f"queue {text!r}: BROKER:ID is wanted, as broker-a:3")
+    return broker, int(number[:9])
+
+
+ROUTES = [
+    Route("/groups", list_groups),
+    Route("/groups", create_group, methods=["POST"]),
+    Route("/groups/{name:path}/update", update_group, methods=["POST"]),
+    Route("/groups/{name:path}/reset", preview_reset),
+    Route("/groups/{name:path}/reset", reset_group, methods=["POST"]),
+    Route("/groups/{name:path}/delete", preview_delete),
+    Route("/groups/{name:path}/delete", delete_group, methods=["POST"]),
+    Route("/groups/{name:path}", show_group),
+]

@@ -1,0 +1,1 @@
+"""Sampling: rates, lag and queue owners over time, in memory."""

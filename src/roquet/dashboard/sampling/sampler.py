@@ -1,0 +1,145 @@
+"""Sampler: asks the whole cluster at intervals, and keeps what pages show over time."""
+
+import asyncio
+from array import array
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from roquet.admin import brokers, groups, topics
+from roquet.admin.brokers import BrokerStatus
+from roquet.admin.client import AdminClient
+from roquet.admin.group_info import GroupInfo
+from roquet.dashboard.sampling.history import SAMPLES_MAX, GroupHistory
+from roquet.dashboard.sampling.topic_sample import TopicSample, sample_topics
+from roquet.log_records import logger
+from roquet.model.errors import RoquetError
+
+log = logger(__name__)
+
+PAUSE_FACTOR: Final = 9
+"""The pause after a sample is as many times as long as the sample: a tenth of the time at most
+goes into sampling."""
+
+GROUPS_MAX: Final = 5_000
+"""Groups whose samples are kept over time; of more only the newest sample."""
+
+
+class ClusterSample(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole cluster at one time."""
+
+    at_ms: int
+    took_ms: int
+    brokers: list[BrokerStatus]
+    topics: Mapping[str, TopicSample]
+    groups: Mapping[str, GroupInfo]
+    problem: str | None = None
+    """Error that ended the sample before it was whole."""
+
+
+class RateHistory:
+    """Messages in and out a second and total lag over time, the oldest first."""
+
+    def __init__(self) -> None:
+        self.times: array[int] = array("q")
+        self.ins: array[float] = array("d")
+        self.outs: array[float] = array("d")
+        self.lags: array[int] = array("q")
+
+    def add(self, sample: ClusterSample) -> None:
+        """Add the sums of a sample."""
+        self.times.append(sample.at_ms)
+        self.ins.append(sum(rate_of(one.puts_per_s) or 0 for one in sample.brokers))
+        self.outs.append(sum(rate_of(one.gets_per_s) or 0 for one in sample.brokers))
+        self.lags.append(sum(group.lag for group in sample.groups.values()))
+        for values in (self.times, self.ins, self.outs, self.lags):
+            del values[: max(len(values) - SAMPLES_MAX, 0)]
+
+
+class Sampler:
+    """Samples of a cluster in memory; `run` makes them."""
+
+    def __init__(self, admin: AdminClient, *, period_ms: int) -> None:
+        self._admin = admin
+        self._period_ms = period_ms
+        self._first = asyncio.Event()
+        self.latest: ClusterSample | None = None
+        """The newest sample; None before the first one."""
+        self.rates = RateHistory()
+        self._groups: dict[str, GroupHistory] = {}
+
+    async def run(self) -> None:
+        """Make samples until cancelled; one that fails does not end it."""
+        clock = self._admin.clock
+        while True:
+            started_ms = clock.monotonic_ms()
+            try:
+                await self.step()
+            except Exception:
+                log.exception("the cluster was not sampled")
+            took_ms = clock.monotonic_ms() - started_ms
+            await clock.sleep(max(self._period_ms, PAUSE_FACTOR * took_ms))
+
+    async def wait(self, timeout_ms: int) -> ClusterSample | None:
+        """The newest sample; waits for the first one, and is None when that takes longer."""
+        if self.latest is None:
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    await self._first.wait()
+            except TimeoutError:
+                return None
+        return self.latest
+
+    def history(self, group: str) -> GroupHistory:
+        """Samples of a group over time; empty ones for a group without any."""
+        return self._groups.get(group) or GroupHistory()
+
+    async def step(self) -> ClusterSample:
+        """Ask the cluster once, and add what it says."""
+        clock = self._admin.clock
+        started_ms, before = clock.monotonic_ms(), self.latest
+        found_brokers: list[BrokerStatus] = []
+        found_topics: dict[str, TopicSample] = {}
+        found_groups: dict[str, GroupInfo] = {}
+        problem = None
+        try:
+            found_brokers = await brokers.statuses(self._admin)
+            async for group in groups.show_each(self._admin):
+                found_groups[group.name] = group
+                self._add_group(group, clock.now_ms())
+            addresses = await self._admin.brokers()
+            names = await topics.list_names(self._admin)
+            known = before.topics if before else {}
+            async for topic in sample_topics(self._admin, addresses, names, known):
+                found_topics[topic.name] = topic
+        except RoquetError as error:
+            problem = str(error)
+            log.warning("the cluster was not sampled whole: %s", problem)
+        sample = ClusterSample(
+            at_ms=clock.now_ms(),
+            took_ms=clock.monotonic_ms() - started_ms,
+            brokers=found_brokers,
+            topics=found_topics,
+            groups=found_groups,
+            problem=problem,
+        )
+        if problem is None:
+            self.rates.add(sample)
+            for name in self._groups.keys() - found_groups.keys():
+                del self._groups[name]
+        self.latest = sample
+        self._first.set()
+        return sample
+
+    def _add_group(self, group: GroupInfo, now_ms: int) -> None:
+        if group.name in self._groups or len(self._groups) < GROUPS_MAX:
+            self._groups.setdefault(group.name, GroupHistory()).add(group, now_ms)
+
+
+def rate_of(text: str) -> float | None:
+    """The first of a broker's three rates, that of the last ten seconds; None if unreadable."""
+    try:
+        return float(text.split(maxsplit=1)[0])
+    except (IndexError, ValueError):
+        return None

@@ -1,0 +1,1 @@
+"""Security of the dashboard: sessions, logins, checks of requests, the audit log."""

@@ -1,0 +1,136 @@
+"""Server: a dashboard that listens, from its settings to its end."""
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, closing, contextmanager
+from typing import Any, Final
+
+import uvicorn
+
+from roquet.admin.client import AdminClient
+from roquet.client.config import ClientConfig
+from roquet.dashboard.app import application
+from roquet.dashboard.browser_connection import BrowserConnection
+from roquet.dashboard.config import DashboardConfig
+from roquet.dashboard.dashboard import Dashboard
+from roquet.dashboard.job_notes import JobSource
+from roquet.dashboard.resizes import Resizes
+from roquet.dashboard.sampling.sampler import Sampler
+from roquet.dashboard.security.attempts import ADDRESS_MAX, TOTAL_MAX, LoginAttempts
+from roquet.dashboard.security.audit_log import AuditLog
+from roquet.dashboard.security.sessions import Sessions
+from roquet.model.errors import ConfigError
+from roquet.net.address import address_error
+
+CONNECTIONS_MAX: Final = 1_000
+"""Connections of browsers at a time, streams among them."""
+
+SHUTDOWN_S: Final = 2
+"""Time that requests have to end when the dashboard stops."""
+
+
+class _Server(uvicorn.Server):
+    """A server that leaves signals to the command."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Do nothing: the command has its own handlers."""
+        yield
+
+
+@asynccontextmanager
+async def open_dashboard(
+    settings: DashboardConfig,
+    client: ClientConfig | None = None,
+    job_source: JobSource | None = None,
+) -> AsyncIterator[Dashboard]:
+    """Connect to a cluster, and sample it until the end.
+
+    `client` are the settings of the dashboard's own connections; None: those of the environment.
+    `job_source` reads the notes of archives' tables.
+    """
+    client = client or ClientConfig()
+    async with AsyncExitStack() as stack:
+        admin = await stack.enter_async_context(AdminClient(settings.name_servers, client))
+        audit = stack.enter_context(closing(AuditLog(settings.audit_file)))
+        resizes = Resizes()
+        stack.push_async_callback(resizes.close)
+        sampler = Sampler(admin, period_ms=settings.sample_ms)
+        await stack.enter_async_context(_running(sampler.run()))
+        yield Dashboard(
+            settings=settings,
+            clock=client.clock,
+            client=client,
+            admin=admin,
+            sampler=sampler,
+            sessions=Sessions(
+                lambda config: AdminClient(settings.name_servers, config),
+                lifetime_ms=settings.session_ms,
+            ),
+            attempts=LoginAttempts(TOTAL_MAX if settings.is_behind_tls else ADDRESS_MAX),
+            audit=audit,
+            resizes=resizes,
+            job_source=job_source,
+        )
+
+
+@asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run a coroutine in the background until the block ends."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
+async def serve_dashboard(
+    settings: DashboardConfig, job_source: JobSource | None = None
+) -> AsyncIterator[str]:
+    """Serve a dashboard; yields its URL. Raises ConfigError when the port is taken."""
+    async with open_dashboard(settings, job_source=job_source) as dashboard:
+        context = settings.tls.context() if settings.tls else None
+        server = _server(dashboard, context)
+        with closing(_listener(settings)) as listener:
+            serving = asyncio.create_task(server.serve([listener]))
+            try:
+                scheme = "https" if context else "http"
+                host = f"[{settings.host}]" if ":" in settings.host else settings.host
+                yield f"{scheme}://{host}:{listener.getsockname()[1]}/"
+            finally:
+                server.should_exit = True
+                await serving
+
+
+def _listener(settings: DashboardConfig) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        raise ConfigError(
+            f"--port {settings.port}: {address_error(error)}; another one, or 0 for any"
+        ) from None
+
+
+def _server(dashboard: Dashboard, context: ssl.SSLContext | None) -> _Server:
+    settings = dashboard.settings
+    config = uvicorn.Config(
+        application(dashboard),
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_graceful_shutdown=SHUTDOWN_S,
+        http=BrowserConnection,
+        ws="none",
+    )
+    config.load()
+    config.ssl = context
+    return _Server(config)

@@ -1,0 +1,49 @@
+// Keys, theme and confirmations. Every page works without this file, but for streams.
+"use strict";
+
+const PAGES = { o: "/", t: "/topics", g: "/groups", m: "/messages", d: "/dead-letters", b: "/brokers", a: "/access", j: "/jobs", l: "/balance", u: "/audit" };
+let waitsForPage = false;
+
+function isTyping(target) {
+  return target.isContentEditable || ["INPUT", "TEXTAREA", "SELECT"].includes(target.tagName);
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || isTyping(event.target)) return;
+  if (waitsForPage) {
+    waitsForPage = false;
+    if (event.key in PAGES) location.assign(PAGES[event.key]);
+    return;
+  }
+  if (event.key === "g") {
+    waitsForPage = true;
+    setTimeout(() => { waitsForPage = false; }, 1500);
+  } else if (event.key === "/") {
+    const search = document.querySelector("input[type=search]");
+    if (search) { event.preventDefault(); search.focus(); search.select(); }
+  } else if (event.key === "?") {
+    document.getElementById("keys").showModal();
+  }
+});
+
+const theme = document.getElementById("theme");
+if (theme) {
+  const root = document.documentElement;
+  const isDark = () => root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const label = () => { theme.textContent = isDark() ? "Light" : "Dark"; theme.setAttribute("aria-label", `Use the ${isDark() ? "light" : "dark"} theme`); };
+  theme.hidden = false;
+  label();
+  theme.addEventListener("click", () => {
+    root.dataset.theme = isDark() ? "light" : "dark";
+    try { localStorage.setItem("theme", root.dataset.theme); } catch { /* only this page, then */ }
+    label();
+  });
+}
+
+// A button that names what it does is enabled once the same name was typed beside it.
+document.addEventListener("input", (event) => {
+  const wanted = event.target.dataset?.confirm;
+  if (wanted === undefined) return;
+  const button = event.target.form?.querySelector("button[data-confirmed]");
+  if (button) button.disabled = event.target.value !== wanted;
+});

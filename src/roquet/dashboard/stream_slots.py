@@ -1,0 +1,40 @@
+"""StreamSlots: limits the streams that browsers hold open at a time."""
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from roquet.model.errors import UsageError
+
+STREAMS_MAX: Final = 32
+"""Live tails at a time: each reads all queues of a topic."""
+
+EACH_MAX: Final = 8
+"""Live tails of one user: nobody takes those of all others."""
+
+
+class StreamSlots:
+    """Slots of open streams."""
+
+    def __init__(self, limit: int = STREAMS_MAX, each: int = EACH_MAX) -> None:
+        self._limit = limit
+        self._each = each
+        self._open: Counter[str | None] = Counter()
+
+    def is_full(self, user: str | None = None) -> bool:
+        """Whether a user can open no further stream; None: visitors do not log in."""
+        has_enough = user is not None and self._open[user] >= self._each
+        return has_enough or self._open.total() >= self._limit
+
+    @contextmanager
+    def take(self, user: str | None = None) -> Iterator[None]:
+        """Hold a slot while a stream is open. Raises UsageError when none is free for its user."""
+        if self.is_full(user):
+            raise UsageError("too many live tails are open already: close one of them")
+        self._open[user] += 1
+        try:
+            yield
+        finally:
+            self._open[user] -= 1
+            self._open += Counter()  # without users who have none

@@ -1,0 +1,131 @@
+import io
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from roquet.admin import support_bundle
+from roquet.admin.support_bundle import BundleSources, collect, hide_secrets, pack
+from roquet.broker.app import BrokerServer
+from roquet.broker.settings.config import BrokerConfig
+from roquet.metrics.exporter_settings import MetricsExporterType
+from roquet.net.clock import SystemClock
+from roquet.net.exporter.http_server import HttpServer
+
+PROM: dict[str, Any] = {
+    "host": "127.0.0.1",
+    "port": 0,
+    "metrics_exporter": MetricsExporterType.PROM,
+    "metrics_port": 0,
+    "log_file_size": 1 << 20,
+    "queue_file_entries": 1000,
+}
+SECRET = "hunter2"
+
+
+@pytest.fixture(autouse=True)
+def pages_follow_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(support_bundle, "PAGES_APART_MS", 1)
+
+
+async def test_a_bundle_has_everything_but_secrets(tmp_path: Path) -> None:
+    data = tmp_path / "broker-a"
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        'brokerName = broker-a\ninitAuthenticationUser = {"username":"a","password":"hunter2"}\n'
+        "tlsServerKeyPassword=hunter2\n"
+    )
+    log = tmp_path / "broker-a.log"
+    log.write_text("a line\n")
+    async with BrokerServer(BrokerConfig(store_dir=data, **PROM)) as server:
+        (data / "config").mkdir(exist_ok=True)
+        (data / "config" / "access.json").write_text(SECRET)
+        (data / "config" / "topics.json").write_text("{}")
+        (data / "config" / "broker.conf").write_text(f"tlsServerKeyPassword={SECRET}\n")
+        (data / "config" / "acl").mkdir()
+        (data / "config" / "acl" / "plain_acl.yml").write_text(f"secretKey: {SECRET}\n")
+        (data / "config" / "server.key").write_text(SECRET)
+        sources = BundleSources(
+            data=[data], configs=[conf], logs=[log],
+            metrics=[f"127.0.0.1:{server.metrics_port}"],
+            environ={"ROQUET_INNER_CREDENTIALS": SECRET, "ROQUET_PORT": "1", "PATH": "/bin"},
+        )  # fmt: skip
+        bundle = await collect(sources, SystemClock())
+    assert bundle["faults.txt"] == b""
+    assert {
+        "versions.txt", "environment.txt", "broker.conf", "logs/broker-a.log", "metrics-1.prom",
+        "metrics-2.prom", "readiness.txt", "stacks.txt", "broker-a/sizes.json",
+        "broker-a/check.json", "broker-a/tables/topics.json",
+    } <= bundle.keys()  # fmt: skip
+    assert SECRET.encode() not in b"".join(bundle.values())
+    assert b"brokerName=broker-a\n" in bundle["broker.conf"]
+    assert b"ROQUET_PORT=1\n" in bundle["environment.txt"]
+    assert b"PATH" not in bundle["environment.txt"]
+    assert b"roquet_build_info" in bundle["metrics-2.prom"]
+    with tarfile.open(fileobj=io.BytesIO(pack(bundle, 5))) as archive:
+        assert set(archive.getnames()) == {f"roquet-support/{name}" for name in bundle}
+
+
+async def test_what_is_not_there_is_a_fault_and_the_rest_is_collected(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_text("a line\n")
+    sources = BundleSources(
+        data=[tmp_path / "none"], configs=[tmp_path / "none.conf"], logs=[log],
+        metrics=["127.0.0.1:1", "nonsense"],
+    )  # fmt: skip
+    bundle = await collect(sources, SystemClock())
+    faults = bundle["faults.txt"].decode()
+    assert bundle["logs/server.log"] == b"a line\n"
+    for word in ("none: ", "none.conf", "127.0.0.1:1", "nonsense"):
+        assert word in faults
+
+
+async def test_sources_of_one_name_are_all_there(tmp_path: Path) -> None:
+    for number in ("1", "2"):
+        (tmp_path / number / "data" / "commitlog").mkdir(parents=True)
+        (tmp_path / number / "a.conf").write_text(f"brokerName={number}\n")
+        (tmp_path / number / "a.log").write_text(number)
+    paths = [tmp_path / "1", tmp_path / "2"]
+    sources = BundleSources(
+        data=[path / "data" for path in paths], configs=[path / "a.conf" for path in paths],
+        logs=[path / "a.log" for path in paths],
+    )  # fmt: skip
+    bundle = await collect(sources, SystemClock())
+    assert (bundle["logs/a.log"], bundle["logs/a.log-2"]) == (b"1", b"2")
+    assert (bundle["a.conf"], bundle["a.conf-2"]) == (b"brokerName=1\n", b"brokerName=2\n")
+    assert {"data/sizes.json", "data-2/sizes.json"} <= bundle.keys()
+
+
+async def test_a_page_that_a_server_does_not_have_is_a_fault() -> None:
+    async with HttpServer({}, "127.0.0.1", 0) as server:
+        sources = BundleSources(metrics=[f"127.0.0.1:{server.port}"])
+        bundle = await collect(sources, SystemClock())
+    assert bundle["faults.txt"].count(b"status 404") == 3
+    assert "stacks.txt" not in bundle
+
+
+async def test_a_large_log_is_checked_only_if_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with BrokerServer(BrokerConfig(store_dir=tmp_path / "data", **PROM)):
+        (tmp_path / "data" / "commitlog").mkdir(exist_ok=True)
+        (tmp_path / "data" / "commitlog" / ("0" * 20)).write_bytes(b"x" * (1 << 20))
+        monkeypatch.setattr(support_bundle, "CHECKED_SIZE_MAX", 100)
+        monkeypatch.setattr(support_bundle, "LOG_SIZE_MAX", 5)
+        for checks_all, words in ((False, b"not checked"), (True, b'"verdict"')):
+            sources = BundleSources(data=[tmp_path / "data"], checks_all=checks_all)
+            bundle = await collect(sources, SystemClock())
+            assert words in bundle["data/check.json"]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "password", "tlsKeyPassword", "ROQUET_INITIAL_USER", "initAuthenticationUser", "AWS_SECRET",
+        "ROQUET_ACCESS_KEY", "s3.access-key-id", "apiKey", "init_authentication_user",
+    ],
+)  # fmt: skip
+def test_values_of_secrets_are_hidden(key: str) -> None:
+    assert SECRET not in hide_secrets([(key, SECRET)])
+    assert hide_secrets([("brokerName", "a")]) == "brokerName=a\n"

@@ -1,0 +1,89 @@
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from roquet.cli.main import app
+from roquet.model.errors import UsageError
+
+
+class HealthPages(BaseHTTPRequestHandler):
+    """A server that is alive, and ready from its third answer on."""
+
+    asked = 0
+    reason = b"its disk is almost full: it takes no messages\n"
+
+    def do_GET(self) -> None:
+        HealthPages.asked += 1
+        is_ready = self.path == "/healthz" or self.asked > 2
+        body = b"ready\n" if is_ready else self.reason
+        self.send_response(200 if is_ready else 503)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+@pytest.fixture
+def address() -> Iterator[str]:
+    HealthPages.asked = 0
+    with ThreadingHTTPServer(("127.0.0.1", 0), HealthPages) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        yield f"127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def roquet(*arguments: object) -> Result:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_server_that_is_not_ready_ends_with_code_1_and_the_reason(address: str) -> None:
+    result = roquet("health", address)
+    assert (result.exit_code, result.output) == (
+        1, f"{address}: its disk is almost full: it takes no messages\n",
+    )  # fmt: skip
+    assert json.loads(roquet("health", address, "--json").output)["healthy"] is False
+    result = roquet("health", address)
+    assert (result.exit_code, result.output) == (0, f"{address}: ready\n")
+
+
+def test_a_refusal_without_a_reason_is_not_health(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(HealthPages, "reason", b"")
+    result = roquet("health", address)
+    assert (result.exit_code, result.output) == (1, f"{address}: status 503\n")
+
+
+def test_a_server_can_be_waited_for(address: str) -> None:
+    assert roquet("health", address, "--wait", 20).exit_code == 0
+    assert HealthPages.asked == 3
+
+
+def test_a_live_server_need_not_be_ready(address: str) -> None:
+    assert roquet("health", address, "--live").output == f"{address}: ok\n"
+
+
+def test_a_server_that_does_not_answer_is_not_healthy() -> None:
+    result = roquet("health", "127.0.0.1:1")
+    assert result.exit_code == 1
+    assert "cannot read 127.0.0.1:1/readyz" in result.output
+    with pytest.raises(UsageError, match="HOST:PORT"):
+        roquet("health", "nonsense")
+
+
+def test_a_reason_cannot_steer_the_terminal(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HealthPages, "reason", b"\x1b[2Jgone\n")
+    output = roquet("health", address).output
+    assert "gone" in output
+    assert "\x1b" not in output

@@ -1,0 +1,77 @@
+import pytest
+
+from roquet.admin.brokers import BrokerStatus
+from roquet.admin.group_info import GroupInfo, GroupMemberInfo
+from roquet.dashboard.facts.amiss import LISTED_MAX, amiss, disk_share, number_of
+from roquet.dashboard.sampling.sampler import ClusterSample
+
+
+def broker(fault: str | None = None, **info: str) -> BrokerStatus:
+    return BrokerStatus(
+        cluster="c", broker="broker-a", broker_id=0, address="h:1", info=info, fault=fault
+    )
+
+
+def group(name: str, lag: int, *, members: int = 0, problems: tuple[str, ...] = ()) -> GroupInfo:
+    one = GroupMemberInfo(
+        client_id="c", address="h:2", language=None, version=0, wishes=None, strategy=None
+    )
+    return GroupInfo(
+        name=name, message_model=None, consume_type=None, lag=lag, members=[one] * members,
+        queues=[], divisions=[], problems=list(problems),
+    )  # fmt: skip
+
+
+def sample(
+    *brokers: BrokerStatus, groups: tuple[GroupInfo, ...] = (), problem: str | None = None
+) -> ClusterSample:
+    return ClusterSample(
+        at_ms=0, took_ms=0, brokers=list(brokers), topics={},
+        groups={one.name: one for one in groups}, problem=problem,
+    )  # fmt: skip
+
+
+def texts(shown: ClusterSample, **silent: str) -> list[str]:
+    return [problem.text for problem in amiss(shown, silent)]
+
+
+def test_a_healthy_cluster_has_no_problems() -> None:
+    fine = broker(commitLogDiskRatio="0.50", setAsideTotal="0", brokerActive="true")
+    assert texts(sample(fine, groups=(group("a", 5, members=1), group("b", 0)))) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (broker("refused"), "broker-a#0 does not answer: refused"),
+        (broker(commitLogDiskRatio="0.91"), "broker-a#0: 91% of its disk is in use"),
+        (broker(setAsideTotal="2"), "broker-a#0 has set aside 2 messages that it cannot handle"),
+        (broker(brokerActive="false"), "broker-a#0 is not active: it serves nobody"),
+    ],
+)
+def test_what_is_wrong_with_a_broker_is_a_sentence(one: BrokerStatus, text: str) -> None:
+    assert texts(sample(one)) == [text]
+
+
+def test_a_group_without_members_is_amiss_once_it_has_work() -> None:
+    assert texts(sample(groups=(group("a", 1),))) == ["a: 1 message to handle, and no member"]
+    assert texts(sample(groups=(group("a", 0, problems=("x", "y")),))) == ["a: x (and 1 more)"]
+
+
+def test_name_servers_and_samples_come_first() -> None:
+    shown = texts(sample(broker("gone"), problem="timeout"), h1="refused")
+    assert shown[0] == "the newest sample is not whole: timeout"
+    assert shown[1] == "name server h1 does not answer: refused"
+
+
+def test_many_problems_are_counted() -> None:
+    many = tuple(group(f"g{number}", 1) for number in range(LISTED_MAX + 5))
+    shown = texts(sample(groups=many))
+    assert (len(shown), shown[-1]) == (LISTED_MAX + 1, "and 5 more problems")
+
+
+def test_odd_numbers_of_a_broker_are_not_known() -> None:
+    assert [number_of(text) for text in ("-1", "nan", "inf", "x", "", "0.5")] == [
+        None, None, None, None, None, 0.5,
+    ]  # fmt: skip
+    assert disk_share(broker()) is None

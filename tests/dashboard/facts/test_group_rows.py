@@ -1,0 +1,41 @@
+from roquet.admin.group_info import GroupInfo, GroupQueueInfo
+from roquet.dashboard.facts.group_rows import group_row, lag_by_topic, queue_rows, with_curve
+from roquet.dashboard.sampling.history import GroupHistory
+
+
+def info(*lags: tuple[str, int]) -> GroupInfo:
+    queues = [
+        GroupQueueInfo(
+            topic=topic, broker="broker-a", queue_id=0, owners=[], committed=0, end=lag, lag=lag,
+            fault=None,
+        )
+        for topic, lag in lags
+    ]  # fmt: skip
+    return GroupInfo(
+        name="billing", message_model=None, consume_type=None, lag=sum(lag for _, lag in lags),
+        members=[], queues=queues, divisions=[], disabled_on=["broker-a"], problems=["x"],
+    )  # fmt: skip
+
+
+def test_a_group_without_a_sample_has_no_numbers() -> None:
+    row = group_row("billing", None)
+    assert (row.name, row.lag, row.members) == ("billing", None, None)
+
+
+def test_rows_have_trends_and_curves() -> None:
+    history = GroupHistory()
+    history.add(info(("orders", 30)), 0)
+    history.add(info(("orders", 20)), 10_000)
+    row = with_curve(group_row("billing", info(("orders", 20))), history)
+    assert (row.lag, row.disabled, row.problems) == (20, True, 1)
+    assert row.trend is not None
+    assert row.trend.caught_up_ms == 20_000
+    assert row.spark is not None
+    (queue,) = queue_rows(info(("orders", 20)), history)
+    assert queue.trend.caught_up_ms == 20_000
+    assert queue.spark is not None
+
+
+def test_the_topic_with_the_most_to_handle_is_first() -> None:
+    found = lag_by_topic(info(("a", 1), ("b", 5), ("a", 2)).queues)
+    assert list(found.items()) == [("b", 5), ("a", 3)]

@@ -1,0 +1,112 @@
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.dashboard.conftest import OpenSite, Site
+from tests.dashboard.pages.orders_topic import HOSTILE, MARKS, orders
+
+from roquet.client.config import ProducerConfig
+from roquet.client.producer import Producer
+from roquet.net.address import split_address
+from roquet.net.channel import Channel
+from roquet.testing.clock import in_virtual_time
+from roquet.wire.calls.send import SendBack
+from roquet.wire.records.message_id import parse_offset_message_id
+
+
+@asynccontextmanager
+async def letters(open_site: OpenSite, *masks: str) -> AsyncIterator[Site]:
+    """Three dead letters of group `billing`, each with a body that is a number."""
+    async with orders(open_site, *masks) as it:
+        async with Producer(it.namesrv, config=ProducerConfig(clock=it.clock)) as producer:
+            for number in range(3):
+                receipt = await producer.send("orders", b"%d" % number, tag=HOSTILE)
+                await give_up(it, receipt.offset_message_id)
+                await it.clock.sleep(1_000)
+        await it.clock.sleep(31_000)
+        yield it
+
+
+async def give_up(it: Site, message_id: str) -> None:
+    """Have group `billing` give a message up, at the broker that stored it."""
+    host_and_port, position = parse_offset_message_id(message_id)
+    port = int.from_bytes(host_and_port[4:8], "big")
+    address = next(one for one in it.running.broker_addrs if one.endswith(f":{port}"))
+    channel = await Channel.connect(*split_address(address), clock=it.clock)
+    await channel.call(SendBack(offset=position, group="billing", delay_level=-1))
+    await channel.close()
+
+
+@in_virtual_time
+async def test_groups_and_reasons_are_counted(open_site: OpenSite) -> None:
+    async with letters(open_site) as it:
+        assert ">billing</a>" in await it.browser.text("/dead-letters")
+        html = await it.browser.text("/dead-letters/billing")
+        assert "given up after" in html
+        assert html.count('name="letter"') == 3
+        assert not any(mark in html for mark in MARKS)
+        facts = await it.browser.facts("/dead-letters/billing")
+        assert (facts["total"], facts["reasons"][0]["letters"]) == (3, 3)
+
+
+@in_virtual_time
+async def test_chosen_letters_are_sent_again_after_a_preview(open_site: OpenSite) -> None:
+    async with letters(open_site) as it:
+        found = (await it.browser.facts("/dead-letters/billing"))["letters"]
+        places = [one["place"] for one in found[:2]]
+        query = "&".join(f"letter={place}" for place in places)
+        html = await it.browser.text(f"/dead-letters/billing/resend?{query}")
+        assert "Send 2 dead letters again?" in html
+        assert not any(mark in html for mark in MARKS)
+        assert len((await it.browser.facts("/messages?topic=orders"))["rows"]) == 3
+        response = await it.browser.post("/dead-letters/billing/resend", {"letter": places})
+        assert "2 messages sent again" in response.text
+        rows = (await it.browser.facts("/messages?topic=orders"))["rows"]
+        assert sorted(row["preview"] for row in rows) == ["0", "1", "1", "2", "2"]
+
+
+@in_virtual_time
+async def test_nothing_is_sent_for_letters_that_are_not_there(open_site: OpenSite) -> None:
+    async with letters(open_site) as it:
+        for form in ({}, {"letter": "broker-a/0/99"}, {"letter": "x"}):
+            response = await it.browser.post("/dead-letters/billing/resend", form)
+            assert response.status_code == 400
+        response = await it.browser.get("/dead-letters/nobody")
+        assert "has no dead letters" in response.text
+        response = await it.browser.get("/dead-letters/<script>alert(1)<%2Fscript>")
+        assert "<script>alert" not in response.text
+
+
+@in_virtual_time
+async def test_an_export_has_all_letters_and_says_that_they_are_all(open_site: OpenSite) -> None:
+    async with letters(open_site) as it:
+        response = await it.browser.get("/dead-letters/billing/export")
+        *lines, end = map(json.loads, response.text.splitlines())
+        assert sorted(line["body"] for line in lines) == ["0", "1", "2"]
+        assert {line["origin_topic"] for line in lines} == {"orders"}
+        assert end == {"complete": True, "letters": 3}
+        assert response.headers["content-disposition"].startswith("attachment; ")
+
+
+@in_virtual_time
+async def test_an_export_that_broke_off_says_so_in_its_last_line(open_site: OpenSite) -> None:
+    async with letters(open_site) as it:
+        response = await it.browser.get("/dead-letters/nobody/export")
+        end = json.loads(response.text)
+        assert (end["complete"], end["letters"]) == (False, 0)
+        assert "no broker has a topic" in end["error"]
+
+
+@in_virtual_time
+async def test_rules_of_the_origin_hide_bodies_of_dead_letters(open_site: OpenSite) -> None:
+    async with letters(open_site, "orders") as it:
+        assert "hidden by a rule" in await it.browser.text("/dead-letters/billing")
+        response = await it.browser.get("/dead-letters/billing/export")
+        lines = [json.loads(line) for line in response.text.splitlines()]
+        assert [line["body"] for line in lines[:3]] == ["", "", ""]
+
+
+@in_virtual_time
+async def test_without_dead_letters_the_page_says_so(open_site: OpenSite) -> None:
+    async with open_site() as it:
+        assert "No group has dead letters" in await it.browser.text("/dead-letters")

@@ -1,0 +1,82 @@
+import pytest
+from tests.dashboard.conftest import OpenSite
+from tests.dashboard.pages.orders_topic import address, orders, send
+
+from roquet.testing.clock import in_virtual_time
+
+
+@in_virtual_time
+async def test_a_message_is_sent_as_the_form_says(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        form = {
+            "topic": "orders",
+            "tag": "new",
+            "keys": "a b",
+            "properties": "colour=green\r\n\r\nshape=a=b",
+            "notation": "text",
+            "body": "one\r\ntwo",
+        }
+        response = await it.browser.post("/messages/new", form)
+        assert "sent " in response.text
+        facts = await it.browser.facts("/messages?topic=orders")
+        (row,) = facts["rows"]
+        assert (row["tag"], row["keys"]) == ("new", "a b")
+        message = (await it.browser.facts(row["address"]))["message"]
+        assert message["body"] == "one\ntwo"
+        assert message["properties"]["colour"] == "green"
+        assert message["properties"]["shape"] == "a=b"
+
+
+@in_virtual_time
+async def test_the_audit_log_names_the_send_and_not_its_content(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        form = {"topic": "orders", "body": "secret text", "properties": "card=4111"}
+        await it.browser.post("/messages/new", form)
+        (entry, *_) = it.browser.dashboard.audit.entries
+        assert (entry.action, entry.details["topic"]) == ("message.send", "orders")
+        assert "secret text" not in repr(entry)
+        assert "4111" not in repr(entry)
+
+
+@in_virtual_time
+async def test_a_binary_message_is_sent_again_byte_for_byte(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        place = await send(it, b"\x00\xff\r\n", tag="new", properties={"colour": "green"})
+        html = await it.browser.text(address("/messages/new", place))
+        assert "00 ff 0d 0a" in html
+        assert "colour=green" in html
+        form = {"topic": "orders", "body": "00 ff 0d 0a", "notation": "hex"}
+        await it.browser.post("/messages/new", form)
+        rows = (await it.browser.facts("/messages?topic=orders"))["rows"]
+        assert [row["size"] for row in rows] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("form", "error"),
+    [
+        ({"topic": "orders", "body": ""}, "the body is empty"),
+        ({"topic": "", "body": "x"}, "topic is missing"),
+        ({"topic": "order", "body": "x"}, "no broker has a topic &#39;order&#39;"),
+        ({"topic": "orders", "body": "0", "notation": "hex"}, "the body is no hex"),
+        ({"topic": "orders", "body": "0", "notation": "mp3"}, "is no notation"),
+        ({"topic": "orders", "body": "x", "properties": "colour"}, "NAME=VALUE"),
+        ({"topic": "orders", "body": "x", "properties": "KEYS=a"}, "KEYS"),
+    ],
+)
+@in_virtual_time
+async def test_a_form_that_makes_no_message_sends_nothing(
+    open_site: OpenSite, form: dict[str, str], error: str
+) -> None:
+    async with orders(open_site) as it:
+        response = await it.browser.post("/messages/new", form)
+        assert response.status_code == 400
+        assert error in response.text
+        assert (await it.browser.facts("/messages?topic=orders"))["rows"] == []
+
+
+@in_virtual_time
+async def test_a_read_only_dashboard_sends_nothing(open_site: OpenSite) -> None:
+    async with open_site({"read_only": True}) as it:
+        response = await it.browser.post("/messages/new", {"topic": "TBW102", "body": "x"})
+        assert response.status_code == 403
+        assert "read-only" in await it.browser.text("/messages/new")

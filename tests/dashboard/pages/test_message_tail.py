@@ -1,0 +1,91 @@
+from collections.abc import AsyncGenerator
+from typing import cast
+
+import msgspec
+import pytest
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from tests.dashboard.conftest import OpenSite
+from tests.dashboard.pages.orders_topic import orders, send
+
+from roquet.dashboard.app import application
+from roquet.dashboard.pages import message_tail
+from roquet.dashboard.request_context import VISITOR
+from roquet.dashboard.security.sessions import Visitor
+from roquet.dashboard.stream_slots import STREAMS_MAX
+from roquet.testing.clock import in_virtual_time
+
+
+@in_virtual_time
+async def test_the_page_names_its_stream_and_loads_its_script(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        html = await it.browser.text("/messages/tail?topic=orders&text=a%22b&rate=9")
+        assert 'data-stream="/messages/tail/events?topic=orders&amp;text=a%22b&amp;rate=9"' in html
+        assert 'src="/static/tail.js"' in html
+        assert "tail.js" not in await it.browser.text("/messages/tail")
+
+
+@pytest.mark.parametrize(
+    "query", ["", "topic=orders&tags=a&sql=b", "topic=orders&rate=1000", "topic=%3Cb%3E"]
+)
+@in_virtual_time
+async def test_a_stream_that_cannot_be_is_refused(open_site: OpenSite, query: str) -> None:
+    async with orders(open_site) as it:
+        response = await it.browser.get(f"/messages/tail/events?{query}")
+        assert response.status_code == 400
+
+
+@in_virtual_time
+async def test_an_unknown_topic_ends_the_stream_with_the_reason(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        response = await it.browser.get("/messages/tail/events?topic=order")
+        assert response.headers["content-type"].startswith("text/event-stream")
+        assert response.text.startswith("event: problem\ndata: ")
+        assert "no broker has a topic" in response.text
+
+
+@in_virtual_time
+async def test_the_number_of_streams_is_limited(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        streams = it.browser.dashboard.streams
+        slots = [streams.take() for _ in range(STREAMS_MAX)]
+        for slot in slots:
+            slot.__enter__()
+        response = await it.browser.get("/messages/tail/events?topic=orders")
+        assert response.status_code == 400
+        assert "too many live tails" in response.text
+        slots[0].__exit__(None, None, None)
+        assert not streams.is_full()
+
+
+def test_an_event_is_one_line_of_json_whatever_is_in_it() -> None:
+    event = message_tail.event("tail", {"text": "a\n\ndata: b\r\n"})
+    head, data, *rest = event.split(b"\n")
+    assert (head, rest) == (b"event: tail", [b"", b""])
+    assert msgspec.json.decode(data.removeprefix(b"data: ")) == {"text": "a\n\ndata: b\r\n"}
+
+
+@in_virtual_time
+async def test_new_messages_come_as_events(open_site: OpenSite) -> None:
+    async with orders(open_site) as it:
+        dashboard = it.browser.dashboard
+        visitor = Visitor(token="", user=None, client=dashboard.client, admin=dashboard.admin)
+        scope = {
+            "type": "http",
+            "app": application(dashboard),
+            VISITOR: visitor,
+            "path": "/messages/tail/events",
+            "query_string": b"topic=orders",
+            "headers": [],
+        }
+        response = await message_tail.events(Request(scope))
+        assert isinstance(response, StreamingResponse)
+        stream = cast("AsyncGenerator[bytes]", response.body_iterator)
+        assert b'"rows":[]' in await anext(stream)
+        await it.clock.sleep(100)
+        await send(it, b"hello", tag="new")
+        event = await anext(stream)
+        (row,) = msgspec.json.decode(event.split(b"data: ")[1])["rows"]
+        assert (row["preview"], row["tag"]) == ("hello", "new")
+        await stream.aclose()
+        assert not it.browser.dashboard.streams.is_full()

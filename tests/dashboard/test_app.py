@@ -1,0 +1,32 @@
+import pytest
+from tests.dashboard.conftest import OpenSite
+
+from roquet.dashboard.app import PAGES
+from roquet.dashboard.changes import is_change
+from roquet.testing.clock import in_virtual_time
+
+LOGINS = {"/login", "/logout"}
+
+
+def test_every_post_is_a_change_or_a_login() -> None:
+    posts = [r for m in PAGES for r in m.ROUTES if "POST" in (r.methods or ())]
+    assert [r.path for r in posts if not is_change(r.endpoint) and r.path not in LOGINS] == []
+    changes = [r for m in PAGES for r in m.ROUTES if is_change(r.endpoint)]
+    assert [r.path for r in changes if r.methods != {"POST"}] == []
+
+
+@in_virtual_time
+async def test_an_unknown_address_is_a_page_that_says_so(open_site: OpenSite) -> None:
+    async with open_site() as it:
+        response = await it.browser.get("/nowhere")
+        assert response.status_code == 404
+        assert "there is no such page" in response.text
+
+
+@pytest.mark.parametrize("path", ["/", "/static/style.css", "/nowhere"])
+@in_virtual_time
+async def test_each_response_forbids_foreign_scripts(open_site: OpenSite, path: str) -> None:
+    async with open_site() as it:
+        policy = (await it.browser.get(path)).headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy

@@ -1,0 +1,139 @@
+"""One table, four readers of others: DuckDB, Polars, pyarrow and Spark give the same figures."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pytest
+from pyspark.sql import SparkSession
+from tests.spark_suite.conftest import InProcessSpark, PersistentTopic
+
+from roquet.spark.jobs.archive.archive_job import Params, run
+from roquet.spark.tables.arrow_dataset import arrow_dataset
+from roquet.spark.tables.snapshot import read_snapshot
+
+pytestmark = pytest.mark.spark_suite
+
+COUNT = 500
+"""Messages in each of four queues, sent in two halves."""
+
+
+class Figures(NamedTuple):
+    """Count and sums of a table."""
+
+    rows: int
+    offsets: int
+    body_bytes: int
+    keys: int
+    """Distinct keys."""
+
+
+class Table(NamedTuple):
+    """A table, and the files that its own format names."""
+
+    kind: str
+    root: Path
+    files: list[str]
+
+
+def by_duckdb(table: Table) -> Figures:
+    import duckdb
+
+    rows = arrow_dataset(str(table.root))
+    sums = "select count(*), sum(queue_offset), sum(octet_length(body)), count(distinct key)"
+    with duckdb.connect() as connection:
+        connection.register("through_arrow", rows)
+        [through_arrow] = connection.execute(f"{sums} from through_arrow").fetchall()
+        [own] = connection.execute(f"{sums} from read_parquet({table.files!r})").fetchall()
+    assert through_arrow == own
+    return Figures(*map(int, own))
+
+
+def by_polars(table: Table) -> Figures:
+    """It is no dependency of ours; the test is skipped without it."""
+    polars: Any = pytest.importorskip("polars")
+    if table.kind == "delta":
+        rows = polars.scan_delta(str(table.root))
+    elif table.kind == "iceberg":
+        from pyiceberg.catalog.sql import SqlCatalog
+
+        catalog = SqlCatalog("roquet", uri=f"sqlite:///{table.root}/catalog.db")
+        rows = polars.scan_iceberg(catalog.load_table("roquet.orders"))
+    else:
+        rows = polars.scan_parquet(f"{table.root}/day=*/*.parquet")
+    column = polars.col
+    sums = rows.select(
+        polars.len(),
+        offsets=column("queue_offset").sum(),
+        size=column("body").bin.size().sum(),
+        keys=column("key").n_unique(),
+    )
+    return Figures(*map(int, sums.collect().row(0)))
+
+
+def by_pyarrow(table: Table) -> Figures:
+    rows = ds.dataset(table.files, format="parquet").to_table(
+        columns=["queue_offset", "body", "key"]
+    )
+    body_bytes = pc.sum(pc.binary_length(rows["body"]))
+    return Figures(
+        rows.num_rows,
+        pc.sum(rows["queue_offset"]).as_py(),
+        body_bytes.as_py(),
+        pc.count_distinct(rows["key"]).as_py(),
+    )
+
+
+def by_spark(spark: SparkSession) -> Callable[[Table], Figures]:
+    def read(table: Table) -> Figures:
+        # Without jars Spark knows Parquet: a directory of it as it is, else the files of the log.
+        paths = [str(table.root)] if table.kind == "parquet" else table.files
+        [row] = (
+            spark.read.parquet(*paths)
+            .selectExpr(
+                "count(*)", "sum(queue_offset)", "sum(octet_length(body))", "count(distinct key)"
+            )
+            .collect()
+        )
+        return Figures(*map(int, row))
+
+    return read
+
+
+@pytest.fixture(params=["parquet", "delta", "iceberg"])
+def table(request: pytest.FixtureRequest, orders: PersistentTopic, tmp_path: Path) -> Table:
+    """A table of two runs, the second of which has merged some files."""
+    kind, root = request.param, tmp_path / "lake"
+    for is_last in (False, True):
+        orders.send(count=COUNT // 2, keys=10)
+        params = Params(
+            topic="orders",
+            target=str(root),
+            kind=kind,
+            compact=is_last,
+            options={"namesrv": orders.namesrv, "maxOffsetsPerTrigger": "600"},
+        )
+        stub: Any = InProcessSpark
+        run(params, stub)
+    return Table(kind, root, list(read_snapshot(str(root)).paths))
+
+
+def figures(orders: PersistentTopic) -> Figures:
+    """Those of the messages that were sent."""
+    size = sum(map(len, orders.sent))
+    return Figures(rows=4 * COUNT, offsets=4 * sum(range(COUNT)), body_bytes=size, keys=40)
+
+
+def test_duckdb_pyarrow_and_spark_see_the_same_rows(
+    spark: SparkSession, orders: PersistentTopic, table: Table
+) -> None:
+    assert by_pyarrow(table) == by_duckdb(table) == by_spark(spark)(table) == figures(orders)
+
+
+def test_polars_sees_the_same_rows(
+    orders: PersistentTopic, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    assert by_polars(table) == figures(orders)

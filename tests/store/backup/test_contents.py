@@ -1,0 +1,115 @@
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from roquet.model.errors import StoreError
+from roquet.store.backup import contents
+from roquet.store.backup.contents import (
+    bytes_at,
+    check_is_store,
+    checkpoint_of,
+    log_extent,
+    queue_files,
+    read_tables,
+)
+from roquet.store.layout import StoreCheckpoint
+
+if TYPE_CHECKING:
+    from tests.store.backup.conftest import OpenStore
+    from tests.store.conftest import Fill
+
+NOW = 1_700_000_000_000
+
+
+def test_a_directory_of_data_directories_is_refused_with_advice(
+    in_use: "OpenStore", fill: "Fill", tmp_path: Path
+) -> None:
+    fill(in_use.store, 1)
+    check_is_store(in_use.directory)
+    with pytest.raises(StoreError, match=r"back up .*/data instead"):
+        check_is_store(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(StoreError, match=r"there is no commitlog in it$"):
+        check_is_store(tmp_path / "empty")
+
+
+def test_the_logs_end_is_behind_its_last_record(in_use: "OpenStore", fill: "Fill") -> None:
+    fill(in_use.store, 30)
+    for checkpoint in (StoreCheckpoint(), None):
+        if checkpoint is None:
+            in_use.store.flush_all(NOW)
+            fill(in_use.store, 40)
+            checkpoint = checkpoint_of(read_tables(in_use.directory))
+            assert checkpoint.note is not None
+        extent = log_extent(in_use.directory, checkpoint)
+        assert (extent.begin, extent.end) == (0, in_use.store.end_position)
+        assert extent.last_record < extent.end
+        assert extent.head
+
+
+def test_tables_are_read_again_until_they_stay(
+    in_use: "OpenStore", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = in_use.directory / "config"
+    config.mkdir()
+    reads, read_bytes = count(), Path.read_bytes
+
+    def changing(path: Path) -> bytes:
+        if path.name == "gone":
+            raise FileNotFoundError
+        if path.name == "full":
+            raise PermissionError(13, "Permission denied")
+        return str(min(next(reads), 3)).encode() if path.name == "topics.json" else read_bytes(path)
+
+    (config / "topics.json").touch()
+    (config / "gone").touch()
+    monkeypatch.setattr(Path, "read_bytes", changing)
+    assert read_tables(in_use.directory)["config/topics.json"] == b"3"
+    monkeypatch.setattr(contents, "READS_MAX", 0)
+    with pytest.raises(StoreError, match="try again"):
+        read_tables(in_use.directory)
+    (config / "full").touch()
+    with pytest.raises(StoreError, match="Permission denied"):
+        read_tables(in_use.directory)
+
+
+def test_queue_files_in_front_of_the_last_one_are_complete(
+    in_use: "OpenStore", fill: "Fill"
+) -> None:
+    fill(in_use.store, 60)
+    fill(in_use.store, 1, topic="U")
+    root = in_use.directory / "consumequeue"
+    (root / "stray").write_text("")
+    (root / "U" / "stray").write_text("")
+    (root / "U" / "0" / "stray").write_text("x")
+    assert list(queue_files(in_use.directory)) == [
+        (f"consumequeue/T/0/{0:020d}", 1000, True),
+        (f"consumequeue/T/0/{1000:020d}", 1000, False),
+        (f"consumequeue/U/0/{0:020d}", 1000, False),
+    ]
+
+
+def test_bytes_in_front_of_a_checkpoint_change_when_the_log_is_cut_there(
+    in_use: "OpenStore", fill: "Fill"
+) -> None:
+    results = fill(in_use.store, 100)
+    in_use.store.flush_all(NOW)
+    noted = checkpoint_of(read_tables(in_use.directory))
+    before = bytes_at(in_use.directory, noted)
+    fill(in_use.store, 10)
+    assert bytes_at(in_use.directory, noted) == before != b""
+    in_use.store.raw.truncate(results[-1].position)
+    fill(in_use.store, 10, topic="U")
+    assert bytes_at(in_use.directory, noted) not in (before, b"")
+    in_use.store.raw.truncate(results[5].position)  # deletes the newest files
+    assert bytes_at(in_use.directory, noted) == b""
+
+
+def test_a_log_without_a_checkpoint_or_a_record_has_no_bytes_in_front_of_it(
+    in_use: "OpenStore",
+) -> None:
+    assert bytes_at(in_use.directory, StoreCheckpoint()) == b""
+    in_use.store.flush_all(NOW)
+    assert bytes_at(in_use.directory, checkpoint_of(read_tables(in_use.directory))) == b""

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Puts what tests of other programs need on PATH, from Debian's and Ubuntu's packages: etcd for several controllers,
+# Prometheus and promtool for alert rules and the board, Chromium for the dashboard in a browser. Without the rights,
+# or elsewhere, it says what to install; tests without their program are skipped. No service has to run.
+#
+#   tools/install_servers.sh                 all of them
+#   tools/install_servers.sh etcd            one of them
+set -eu
+export DEBIAN_FRONTEND=noninteractive
+
+install() {  # the program, the package
+    if command -v "$1" >/dev/null 2>&1; then
+        echo "install_servers: $1 is there already"
+    elif ! command -v apt-get >/dev/null 2>&1; then
+        echo "install_servers: there is no apt-get here: install $1 from your system's packages, so that it is on PATH" >&2
+        return 1
+    elif [ "$(id -u)" != 0 ]; then
+        echo "install_servers: run as root: apt-get install $2" >&2
+        return 1
+    else
+        apt-get install -y --no-install-recommends "$2" ||
+            { apt-get update && apt-get install -y --no-install-recommends "$2"; }
+    fi
+}
+
+[ $# -gt 0 ] || set -- etcd prometheus chromium
+status=0
+for name in "$@"; do
+    case $name in
+        etcd) install etcd etcd-server || status=1 ;;
+        prometheus) install promtool prometheus || status=1 ;;
+        chromium) install chromium chromium || status=1 ;;
+        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium)" >&2; status=2 ;;
+    esac
+done
+exit $status
