@@ -199,3 +199,17 @@ async def test_an_edit_that_would_lock_everybody_out_changes_nothing(
         await control.reload(0)
     assert control.tables is before
     assert "has no user in it: nobody could do anything; mend it" in caplog.text
+
+
+@pytest.mark.parametrize("settings", [SECURED, {"inner_credentials": INNER}])
+def test_settings_with_passwords_that_others_can_read_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+) -> None:
+    path = tmp_path / "secure.conf"
+    path.write_text("")
+    for mode, count in ((0o600, 0), (0o644, 1)):
+        path.chmod(mode)
+        AccessControl(BrokerConfig(**settings, source=path), None)
+        assert caplog.text.count("secure.conf holds passwords") == count
+    AccessControl(BrokerConfig(source=path), None)
+    assert caplog.text.count("secure.conf holds passwords") == 1, "there are none in it"

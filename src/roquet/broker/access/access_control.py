@@ -55,6 +55,8 @@ class AccessControl:
         self._changing = asyncio.Lock()
         self._fault = ""
         """Why the file was not taken over the last time."""
+        if config.source is not None and (config.initial_user or config.inner_credentials):
+            warn_of_readers(config.source)
         if self.is_enabled:
             self._open(config)
 

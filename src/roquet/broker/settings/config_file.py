@@ -19,7 +19,6 @@ from roquet.broker.settings.definitions import OWN_NAMES, SETTINGS, setting_of
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_addresses
-from roquet.net.access.secret_files import warn_of_readers
 from roquet.net.tls import KeyPassword
 from roquet.net.tls_properties import TlsProperties, load_tls_properties
 
@@ -59,8 +58,6 @@ def load(path: Path, environ: Mapping[str, str]) -> BrokerConfig:
         found = read(path.read_text("utf-8"), str(path), environ)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
-    if found.initial_user is not None or found.inner_credentials is not None:
-        warn_of_readers(path)
     return msgspec.structs.replace(found, source=path.resolve())
 
 
