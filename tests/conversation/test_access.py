@@ -28,10 +28,19 @@ from roquet.net.channel import Channel, Security
 from roquet.net.router import Router
 from roquet.testing.cluster import cluster
 from roquet.wire.call import Call, Reply
-from roquet.wire.calls.access import AclInfo, CreateAcl, CreateUser, ListUsers, PolicyInfo, UserInfo
+from roquet.wire.calls.access import (
+    AclInfo,
+    CreateAcl,
+    CreateUser,
+    ListUsers,
+    PolicyInfo,
+    UpdateUser,
+    UserInfo,
+)
 from roquet.wire.calls.access import PolicyEntryInfo as Entry
-from roquet.wire.calls.admin.settings import GetSettings
+from roquet.wire.calls.admin.settings import GetSettings, UpdateSettings
 from roquet.wire.calls.heartbeat import Heartbeat
+from roquet.wire.calls.pull import Pull
 from roquet.wire.calls.query import ViewMessage
 from roquet.wire.calls.reply import PushReply, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBack
@@ -340,6 +349,40 @@ async def test_nobody_takes_the_replies_of_another_users_client(secured: BrokerS
     assert ([call.body for call in shown], seen) == ([b"secret"], [])
     await listening.close()
     await own.close()
+
+
+async def test_a_pull_that_waits_gets_nothing_once_its_user_is_disabled(
+    secured: BrokerServer,
+) -> None:
+    bob = await make_user(secured, "bob", allow("Topic:orders", "All"), allow("Group:g", "Sub"))
+    send = Send(producer_group="pg", topic="orders", queue_id=0, born_timestamp=1, body=b"x")
+    await call_as(secured, ROOT, send)
+    pull = Pull(
+        consumer_group="g", topic="orders", queue_id=0, queue_offset=1, max_msg_nums=1, sys_flag=6,
+        commit_offset=0, suspend_timeout_millis=15_000, sub_version=0, subscription="*",
+        expression_type="TAG",
+    )  # fmt: skip
+    waiting = asyncio.create_task(call_as(secured, bob, pull))
+    await asyncio.sleep(0.1)
+    assert not waiting.done()
+    off = codec.dumps(UserInfo(user_status="disable"))
+    await call_as(secured, ROOT, UpdateUser(username="bob", body=off))
+    await call_as(secured, ROOT, send)
+    with pytest.raises(CallRefused, match=r"User:bob is disabled\."):
+        await waiting
+
+
+async def test_who_may_change_the_cluster_names_no_replica(secured: BrokerServer) -> None:
+    dave = await make_user(secured, "dave", allow("Cluster:*", "All"))
+    settings = secured.broker.control.settings
+    for key in ("ha_replicas", "ha-replicas"):
+        body = f"{key}=0.0.0.0/0\nlongPollingEnable=false".encode()
+        remark = await refusal(secured, dave, UpdateSettings(body=body))
+        assert remark == "ha_replicas can only be changed by super user"
+    assert settings.config.long_polling, "all of them, or none"
+    await call_as(secured, dave, UpdateSettings(body=b"longPollingEnable=false"))
+    await call_as(secured, ROOT, UpdateSettings(body=b"ha_replicas=10.0.0.7"))
+    assert settings.config.ha_replicas == ("10.0.0.7",)
 
 
 async def test_who_may_change_the_cluster_does_not_become_super(secured: BrokerServer) -> None:

@@ -177,6 +177,9 @@ async def test_a_user_may_be_shown_what_it_may_send() -> None:
         ("", "orders", "10.0.0.1", False),
     ):
         assert control.may_send(user, topic, ip) is may, (user, topic, ip)
+    assert control.may_do_everything("root")
+    assert not control.may_do_everything("bob")
+    assert not control.may_do_everything("")
 
 
 @pytest.mark.parametrize(
@@ -186,7 +189,9 @@ async def test_a_user_may_be_shown_what_it_may_send() -> None:
 def test_everybody_may_be_shown_everything_where_no_policies_count(
     settings: dict[str, Any],
 ) -> None:
-    assert AccessControl(BrokerConfig(**settings), None).may_send("", "orders", "10.0.0.1")
+    control = AccessControl(BrokerConfig(**settings), None)
+    assert control.may_send("", "orders", "10.0.0.1")
+    assert control.may_do_everything("")
 
 
 async def test_an_edit_that_would_lock_everybody_out_changes_nothing(

@@ -136,6 +136,26 @@ class AccessGuard:
         self.user = fields[ACCESS_KEY] = user.name  # a certificate's name is not among the fields
         return msgspec.structs.replace(command, fields=fields)
 
+    @property
+    def tables(self) -> AccessTables:
+        """Users and policies in force now; a change makes another value."""
+        return self._tables_now()
+
+    def admit_again(self, admitted: Command, peer: Peer) -> None:
+        """Check an admitted request by the tables in force now. Raises CallRefused."""
+        if self._tables_now() is not self._tables:
+            self._forget()
+        fields = admitted.ext
+        if (name := fields.get(ACCESS_KEY)) is None:
+            return
+        try:
+            user = self._known(name)
+            if self._rules.checks_policies and user.user_type is not UserType.SUPER:
+                self._authorize(admitted, fields, name, host_of(peer.address))
+        except CallRefused as refusal:
+            self._log(admitted, peer, refusal.remark or "")
+            raise
+
     def _authenticate(self, command: Command, fields: Mapping[str, str], peer: Peer) -> User:
         """The user who signed a request, or whom his certificate names. Raises CallRefused."""
         name = fields.get(ACCESS_KEY)
@@ -144,13 +164,18 @@ class AccessGuard:
             name = peer.certificate_user
         if not name:
             raise _refused(NO_USER)
+        user = self._known(name)
+        if is_signed and not self._key(user).has_signed(fields, command.body, command.version):
+            raise _refused(BAD_SIGNATURE)
+        return user
+
+    def _known(self, name: str) -> User:
+        """An enabled user. Raises CallRefused for any other name."""
         user = self._tables.users.get(name)
         if user is None:
             raise _refused(f"User:{name} is not found.")
         if user.status is not UserStatus.ENABLE:
             raise _refused(f"User:{name} is disabled.")
-        if is_signed and not self._key(user).has_signed(fields, command.body, command.version):
-            raise _refused(BAD_SIGNATURE)
         return user
 
     def _authorize(self, command: Command, fields: Mapping[str, str], name: str, ip: str) -> None:
