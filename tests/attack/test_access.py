@@ -14,15 +14,20 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from roquet.broker import app as broker_app
 from roquet.broker.app import BrokerServer
 from roquet.broker.handlers import HANDLERS
 from roquet.broker.settings.config import BrokerConfig
+from roquet.controller import app as controller_app
 from roquet.controller.app import ControllerServer
 from roquet.controller.config import ControllerConfig
+from roquet.controller.handlers import HANDLERS as CONTROLLER_HANDLERS
 from roquet.model.access import AccessTables, User, UserStatus, UserType
 from roquet.model.errors import CallError, CallRefused
+from roquet.namesrv import app as namesrv_app
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
+from roquet.namesrv.handlers import HANDLERS as NAME_SERVER_HANDLERS
 from roquet.net.access.guard import LINE_LENGTH_MAX
 from roquet.net.access.translation import encode_document
 from roquet.net.channel import Channel, Security
@@ -31,6 +36,7 @@ from roquet.wire.calls.access import CreateAcl, CreateUser, ListUsers, UserInfo
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import Command, decode, json_pairs
+from roquet.wire.compact import encode_compact, write_pairs
 from roquet.wire.fastjson import codec
 from roquet.wire.frame import FrameReader
 from roquet.wire.header_codec import HEADER_CODECS
@@ -81,6 +87,11 @@ class RawConnection:
         await self._writer.wait_closed()
 
 
+def compact_frame(code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
+    """The bytes of a request with the header in the compact form."""
+    return encode_compact(code, 0, 7, (0, 500), None, write_pairs(dict(fields)), body)
+
+
 def frame(code: int, fields: Mapping[str, str], body: bytes = b"") -> bytes:
     """The bytes of a request with the header in JSON."""
     pairs = json_pairs(dict(fields))
@@ -98,8 +109,11 @@ def signed(signer: Signer | None, fields: Mapping[str, str], body: bytes = b"") 
     return dict(fields) if signer is None else signer.sign(fields, body)
 
 
+FORMS: Final = {"JSON": frame, "compact": compact_frame}
+
+
 @pytest.fixture
-async def broker(tmp_path: Path) -> AsyncIterator[BrokerServer]:
+async def broker(frequent_looks: None, tmp_path: Path) -> AsyncIterator[BrokerServer]:
     folder = tmp_path / "broker" / "config"
     folder.mkdir(parents=True)
     (folder / "access.json").write_bytes(encode_document(AccessTables(users=USERS)))
@@ -109,6 +123,13 @@ async def broker(tmp_path: Path) -> AsyncIterator[BrokerServer]:
     )  # fmt: skip
     async with BrokerServer(config) as server:
         yield server
+
+
+@pytest.fixture
+def frequent_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files with users are looked at each twentieth of a second."""
+    for module in (broker_app, namesrv_app, controller_app):
+        monkeypatch.setattr(module, "RELOAD_MS", 50)
 
 
 @pytest.fixture
@@ -124,18 +145,79 @@ async def ports(broker: BrokerServer, tmp_path: Path) -> AsyncIterator[Mapping[s
         yield {"broker": broker.port, "namesrv": names.port, "controller": controller.port}
 
 
-@pytest.mark.parametrize("who", STRANGERS)
-async def test_every_code_of_every_server_is_refused_to_a_stranger(
-    ports: Mapping[str, int], who: str
+FIELDS: Final = {"topic": "orders", "consumerGroup": "g", "subject": "User:x"}
+
+
+async def refused(
+    ports: Mapping[str, int], requests: Mapping[int, bytes], remark: str | None = None
 ) -> None:
-    fields = signed(STRANGERS[who], {"topic": "orders", "consumerGroup": "g", "subject": "User:x"})
+    """Make sure that each server refuses each request, by its code, and says nothing else."""
     for name, port in ports.items():
         connection = await connect(port)
-        for code in CODES:
-            reply = await connection.ask(code, fields)
-            assert (name, code, reply.code) == (name, code, ResponseCode.NO_PERMISSION)
+        for code, request in requests.items():
+            reply = await connection.repeat(request)
+            said = reply.remark if remark is None else remark
+            assert (name, code, reply.code, reply.remark) == (
+                name, code, ResponseCode.NO_PERMISSION, said,
+            )  # fmt: skip
             assert (reply.body, reply.ext) == (b"", {})
         await connection.close()
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("who", STRANGERS)
+async def test_every_code_of_every_server_is_refused_to_a_stranger(
+    ports: Mapping[str, int], who: str, form: str
+) -> None:
+    fields = signed(STRANGERS[who], FIELDS)
+    await refused(ports, {code: FORMS[form](code, fields) for code in CODES})
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_super_users_request_of_any_code_that_was_changed_on_its_way_is_refused(
+    ports: Mapping[str, int], form: str
+) -> None:
+    other_topic = signed(ROOT, FIELDS) | {"topic": "others"}
+    other_body = signed(ROOT, FIELDS, b"{}")
+    for fields, body in ((other_topic, b""), (other_body, b"[]"), (other_body, b"")):
+        requests = {code: FORMS[form](code, fields, body) for code in CODES}
+        await refused(ports, requests, "check signature failed.")
+
+
+async def test_a_recorded_request_of_any_code_is_refused_once_its_user_is_disabled(
+    ports: Mapping[str, int], tmp_path: Path
+) -> None:
+    fields = signed(BOB, FIELDS)
+    recorded = {code: frame(code, fields) for code in CODES}
+    off = USERS | {"bob": msgspec.structs.replace(USERS["bob"], status=UserStatus.DISABLE)}
+    for path in (tmp_path / "access.json", tmp_path / "broker" / "config" / "access.json"):
+        path.write_bytes(encode_document(AccessTables(users=off)))
+    for port in ports.values():
+        await until_refused(port, recorded[RequestCode.GET_BROKER_CONFIG], "is disabled.")
+    await refused(ports, recorded, "User:bob is disabled.")
+
+
+async def until_refused(port: int, request: bytes, words: str) -> None:
+    """Wait until a server has read the users again."""
+    connection = await connect(port)
+    for _ in range(200):
+        if words in ((await connection.repeat(request)).remark or ""):
+            break
+        await asyncio.sleep(0.05)
+    await connection.close()
+
+
+@pytest.mark.parametrize("server", ["namesrv", "controller"])
+async def test_a_user_without_policies_gets_nothing_from_name_servers_and_controllers(
+    ports: Mapping[str, int], server: str
+) -> None:
+    handlers = NAME_SERVER_HANDLERS if server == "namesrv" else CONTROLLER_HANDLERS
+    for value in ("orders", "0", "1", "true"):
+        requests = {}
+        for call in handlers:
+            fields = {one.wire_name: value for one in HEADER_CODECS[call].fields}
+            requests[int(call.code)] = frame(int(call.code), signed(BOB, fields))
+        await refused({server: ports[server]}, requests)
 
 
 def state(broker: BrokerServer) -> object:

@@ -1,7 +1,10 @@
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.main import get_command
@@ -64,6 +67,27 @@ def test_without_a_command_the_help_is_printed() -> None:
 def test_every_command_is_in_one_section_of_the_help() -> None:
     sections = [name for names in main.SECTIONS.values() for name in names]
     assert sorted(sections) == sorted(get_command(main.app).commands)  # type: ignore[attr-defined]
+
+
+def options(command: Any, name: str = "roquet") -> Iterator[tuple[str, Any]]:
+    """Each option and argument of a command and of those below it, with the command's name."""
+    for param in command.params:
+        yield name, param
+    for below, one in getattr(command, "commands", {}).items():
+        yield from options(one, f"{name} {below}")
+
+
+def test_no_option_takes_a_secret_which_every_user_of_the_machine_would_see() -> None:
+    found = [*options(get_command(main.app))]
+    secrets = re.compile(r"secret|passw|passphrase|token|credential|access.?key")
+    taking = [
+        f"{name} {param.name}"
+        for name, param in found
+        if secrets.search(param.name) and not getattr(param, "is_flag", False)
+        if not param.name.endswith("_file")
+    ]
+    assert taking == []
+    assert any(param.name == "password_file" for _, param in found), "the walk sees them all"
 
 
 def test_an_unknown_command_is_wrong_use() -> None:

@@ -27,6 +27,7 @@ from roquet.model.access import AccessTables, User, UserType
 from roquet.model.errors import CallRefused, ConfigError
 from roquet.net.access.translation import encode_document
 from roquet.net.channel import Channel, Security
+from roquet.net.tls import ServerTls, Tls
 from roquet.testing.clock import in_virtual_time, this_loop
 from roquet.wire.calls import controller as calls
 from roquet.wire.codes import ResponseCode
@@ -35,6 +36,7 @@ from roquet.wire.fastjson import codec
 from roquet.wire.frame import FrameReader
 from roquet.wire.signing import Credentials, Signer
 
+CERTIFICATES = Path(__file__).parents[1] / "certificates"
 FRAMES = Path(__file__).parents[1] / "vectors" / "replication" / "controller-frames.jsonl"
 CAPTURED: list[dict[str, Any]] = [json.loads(line) for line in FRAMES.read_text().splitlines()]
 
@@ -358,3 +360,24 @@ async def test_a_controller_with_users_checks_every_request(tmp_path: Path) -> N
         channel = await Channel.connect("127.0.0.1", server.port, security=Security(signer=inner))
         await channel.call(apply)
         await channel.close()
+
+
+async def test_a_certificate_names_the_user_of_unsigned_requests(tmp_path: Path) -> None:
+    path, ca = tmp_path / "access.json", CERTIFICATES / "ca.pem"
+    client = User(name="client", password="x", user_type=UserType.SUPER)
+    path.write_bytes(encode_document(AccessTables(users={"client": client})))
+    tls = ServerTls(cert=CERTIFICATES / "server.pem", key=CERTIFICATES / "server.key", client_ca=ca)
+    config = ControllerConfig(
+        host="127.0.0.1", port=0, access_file=path, tls=tls, certificate_users=True
+    )
+    pair: dict[str, Any] = {"cert": CERTIFICATES / "client.pem", "key": CERTIFICATES / "client.key"}
+    security = Security(context=Tls(ca=ca, **pair).context())
+    async with ControllerServer(config) as server:
+        address = ("127.0.0.1", server.port)
+        async with await Channel.connect(*address, security=security) as channel:
+            assert (await channel.call(calls.GetControllerMetadata())).controller_leader_id
+
+
+def test_users_of_certificates_need_an_authority(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--certificate-users needs --tls-client-ca"):
+        ControllerConfig(access_file=tmp_path / "access.json", certificate_users=True)

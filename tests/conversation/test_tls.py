@@ -28,7 +28,9 @@ from roquet.spark.options import parse as parse_source
 from roquet.spark.queue_offsets import QueueKey
 from roquet.spark.sink.options import parse as parse_sink
 from roquet.spark.sink.sender import open_connections
+from roquet.wire.calls.access import CreateUser, ListUsers, UserInfo
 from roquet.wire.calls.offset import MaxOffset
+from roquet.wire.fastjson import codec
 from roquet.wire.signing import Credentials, Signer
 
 HERE = Path(__file__).parents[1] / "certificates"
@@ -130,6 +132,18 @@ async def test_sparks_reads_and_writes_sign_and_speak_tls() -> None:
         with pytest.raises(CallRefused, match="check signature failed") as refused:
             await asyncio.to_thread(latest, wrong)
         assert "signed with access key 'client'" in "".join(refused.value.__notes__)
+
+
+async def test_a_super_user_by_certificate_manages_users() -> None:
+    async with broker_of(**USERS) as broker:
+        security = Security(context=OURS.context())
+        async with await Channel.connect("127.0.0.1", broker.port, security=security) as channel:
+            body = codec.dumps(UserInfo(password="p", user_type="Super"))
+            await channel.call(CreateUser(username="boss", body=body))
+            users = codec.loads((await channel.call(ListUsers())).body, list[UserInfo])
+        assert [(user.username, user.password) for user in users] == [
+            ("boss", "p"), ("client", "secret"),
+        ]  # fmt: skip
 
 
 async def test_a_signature_counts_before_a_certificate() -> None:

@@ -9,6 +9,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pytest
 
@@ -26,12 +27,14 @@ from roquet.net.channel import Channel
 from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
+from roquet.wire.signing import Credentials
 from wheels import build_wheel
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+VECTORS: Final = ROOT / "tests" / "vectors"
 
 INSTALL: Final = re.compile(r"pip install\s+'roquet\[([a-z,]+)\]'")
 INLINE: Final = re.compile(r"`(roquet [^`]+)`")
@@ -53,9 +56,7 @@ ELSEWHERE: Final = {
     r".* s3://": "spark_suite/test_object_store.py has a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
-    r"roquet (acl|broker -c secure.conf|(namesrv|controller) --access-file)": (
-        "needs a broker that checks users: cli/admin/acl and net/access have them"
-    ),
+    r"roquet serve .*--access-file": "needs the file of its own broker-a, from its first start",
     r"roquet broker drain": "it waits for 35 s; cli/admin/test_broker.py has it",
     r"roquet health": "needs the server of the line before it; cli/admin/test_health.py has it",
     r"roquet controller --store etcd.https": "controller/state_store/test_etcd.py has one",
@@ -65,6 +66,7 @@ ELSEWHERE: Final = {
 
 SMALLER: Final[Mapping[str, str]] = {
     r" --master spark://\S+": "",
+    r"--namesrv 10\.0\.0\.1:9876": "--namesrv 127.0.0.1:1",
     r"(?<= )/lake": "lake",
     r"--every 10s --for 10m": "--every 1s --for 3s",
     r"--histories [\d_]+": "--histories 6",
@@ -83,6 +85,15 @@ SEEDED: Final[Mapping[str, tuple[str, ...]]] = {
     "schedule.md": ("orders",),
 }
 """The topics that a page takes for granted; its group is `billing`, which gave up a message."""
+
+SUPER_USER: Final = Credentials(access_key="root", secret_key="change-me")
+CHECKED: Final[Mapping[str, Mapping[str, Any]]] = {
+    "secure.md": {
+        "authentication_enabled": True, "authorization_enabled": True, "initial_user": SUPER_USER,
+    },
+}  # fmt: skip
+"""Settings of the brokers of pages whose cluster checks users; their commands are the super
+user's."""
 
 BEFORE: Final[Mapping[str, tuple[str, ...]]] = {
     "roquet topic create Orders --queues 4": ("roquet topic delete Orders --yes",),
@@ -122,7 +133,8 @@ FAILS: Final[Mapping[str, int]] = {
 
 ANSWERS: Final = " --yes"
 ASKS: Final = re.compile(
-    r"roquet (topic (delete|resize|update)|group (delete|reset(?!.*--dry))|dlq resend|broker set)\b"
+    r"roquet (topic (delete|resize|update)|group (delete|reset(?!.*--dry))|dlq resend|broker set"
+    r"|acl (user delete|policy delete|import))\b"
 )
 
 
@@ -230,6 +242,7 @@ class Terminal:
                 **kept,
                 "PATH": f"{programs}:{os.environ['PATH']}",
                 "NAMESRV_ADDR": self._addr,
+                **self._keys(),
                 "HOME": str(self._directory),
                 "SPARK_LOCAL_IP": "127.0.0.1",
             },
@@ -238,6 +251,15 @@ class Terminal:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def _keys(self) -> dict[str, str]:
+        """Keys of the super user, where the page's cluster checks users."""
+        if self._page.name not in CHECKED:
+            return {}
+        return {
+            "ROCKETMQ_ACCESS_KEY": SUPER_USER.access_key,
+            "ROCKETMQ_SECRET_KEY": SUPER_USER.secret_key,
+        }
 
     def run(self, command: str) -> tuple[int, str]:
         """Run a command to its end; its exit code and what it said."""
@@ -301,6 +323,11 @@ def files_of(page: Path, directory: Path) -> None:
     text = page.read_text("utf-8")
     for name, shown in re.findall(r"`(\w+\.json)`[^`]*```json\n(.*?)```", text, re.DOTALL):
         (directory / name).write_text(shown)
+    for name, shown in re.findall(r"```\n# (\w+\.conf);.*\n(.*?)```", text, re.DOTALL):
+        (directory / name).write_text(shown)
+    if page.name in CHECKED:
+        shutil.copy(VECTORS / "auth" / "plain_acl.yml", directory)
+        (directory / "shop.secret").write_text("hush-hush\n")
     (directory / "counts.json").write_text('[{"hour": "2026-01-31T12:00", "count": 40}]')
 
 
@@ -318,8 +345,9 @@ SHOWN: Final = {page: [c for c in commands(page) if is_run(c)] for page in PAGES
 )
 def test_the_commands_of_a_page_run(page: Path, tmp_path: Path, environments: Environments) -> None:
     files_of(page, tmp_path)
-    with BlockingCluster() as cluster:
-        seed(cluster, SEEDED.get(page.name, ()))
+    with BlockingCluster(**CHECKED.get(page.name, {})) as cluster:
+        if page.name not in CHECKED:
+            seed(cluster, SEEDED.get(page.name, ()))
         terminal = Terminal(page, tmp_path, environments, cluster.namesrv_addr)
         wrong = []
         for command in dict.fromkeys(command.text for command in SHOWN[page]):

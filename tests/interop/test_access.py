@@ -42,21 +42,32 @@ pytestmark = pytest.mark.interop
 ROOT = Credentials(**KEYS)
 
 
+class Side(NamedTuple):
+    """One cluster that checks users."""
+
+    broker: str
+    namesrv: str
+
+    def printed(self, mqadmin: MqAdmin, words: str) -> str:
+        """What a command prints, without the addresses of this side."""
+        return mqadmin(words).replace(self.broker, "BROKER").replace(self.namesrv, "NAMESRV")
+
+
 @pytest.fixture(scope="module")
-def ours() -> Iterator[str]:
-    """The address of a broker of ours that checks users."""
+def ours() -> Iterator[Side]:
+    """A broker of ours that checks users."""
     with BlockingCluster(
         authentication_enabled=True, authorization_enabled=True, initial_user=ROOT
     ) as running:
-        yield running.broker_addrs[0]
+        yield Side(running.broker_addrs[0], running.namesrv_addr)
 
 
 @pytest.fixture(scope="module")
-def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The address of a genuine broker that checks users."""
+def theirs(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    """A genuine broker that checks users."""
     folder = tmp_path_factory.mktemp("guarded")
     with genuine.cluster(folder, **ACCESS_CONTROL) as running:
-        yield running.broker
+        yield Side(running.broker, running.namesrv)
 
 
 @pytest.fixture
@@ -101,19 +112,56 @@ COMMANDS: Final = (
 )
 
 
+ON_CLUSTER: Final = (
+    "createUser -u carol -p carolsecret -t Normal",
+    "updateUser -u carol -p second",
+    "getUser -u carol",
+    "listUser -f car",
+    f"createAcl -s User:carol {ORDERS}",
+    f"updateAcl -s User:carol {BILLS}",
+    "getAcl -s User:carol",
+    "listAcl -s carol",
+    "deleteAcl -s User:carol -r Topic:orders",
+    "deleteUser -u carol",
+)
+"""Commands with `-c`: name servers say which brokers there are."""
+
+
 def test_mqadmins_commands_on_users_and_policies_say_the_same(
-    mqadmin: MqAdmin, ours: str, theirs: str
+    mqadmin: MqAdmin, ours: Side, theirs: Side
 ) -> None:
-    mqadmin(f"getUser -u nobody -b {ours}")  # the first one also shows how it begins to log
+    mqadmin(f"getUser -u nobody -b {ours.broker}")  # the first one also shows how it begins to log
     differences = {}
     for words in COMMANDS:
         got, wanted = (
-            mqadmin(f"{words} -b {address}").replace(address, "BROKER")
-            for address in (ours, theirs)
+            side.printed(mqadmin, f"{words} -b {side.broker}") for side in (ours, theirs)
+        )
+        if got != wanted:
+            differences[words] = got, wanted
+    for words in ON_CLUSTER:
+        got, wanted = (
+            side.printed(mqadmin, f"{words} -c DefaultCluster -n {side.namesrv}")
+            for side in (ours, theirs)
         )
         if got != wanted:
             differences[words] = got, wanted
     assert differences == {}
+
+
+def test_mqadmin_copies_users_and_policies_from_our_broker_to_apaches_and_back(
+    mqadmin: MqAdmin, ours: Side, theirs: Side
+) -> None:
+    for source, target, name in ((ours, theirs, "going"), (theirs, ours, "coming")):
+        ways = f"-f {source.broker} -t {target.broker}"
+        mqadmin(f"createUser -u {name} -p secret -t Normal -b {source.broker}")
+        mqadmin(f"createAcl -s User:{name} {ORDERS} -b {source.broker}")
+        copied = mqadmin(f"copyUser {ways} -u {name}") + mqadmin(f"copyAcl {ways} -s User:{name}")
+        assert f"copy user of {name}" in copied
+        assert f"copy acl of User:{name}" in copied
+        for words in (f"getUser -u {name}", f"getAcl -s User:{name}"):
+            shown = {side.printed(mqadmin, f"{words} -b {side.broker}") for side in (ours, theirs)}
+            assert len(shown) == 1
+            assert name in shown.pop()
 
 
 NAMES: Final = ("a", "ab", "abc", "b")
@@ -218,10 +266,10 @@ async def refusal(channel: Channel, call: Call[Any]) -> str | None:
     return None
 
 
-def test_two_hundred_policies_decide_alike(ours: str, theirs: str) -> None:
+def test_two_hundred_policies_decide_alike(ours: Side, theirs: Side) -> None:
     cases = [case(number) for number in range(POLICIES)]
-    got = asyncio.run(verdicts(ours, cases))
-    wanted = asyncio.run(verdicts(theirs, cases))
+    got = asyncio.run(verdicts(ours.broker, cases))
+    wanted = asyncio.run(verdicts(theirs.broker, cases))
     differences = [
         f"{one.policies}\n{call}\n  ours: {got[key]}\n  theirs: {wanted[key]}"
         for one in cases

@@ -58,6 +58,7 @@ from roquet.model.errors import ConfigError, StoreError
 from roquet.model.settings import join_address, parse_address
 from roquet.net.access.guard import AccessGuard
 from roquet.net.access.guarded_router import GuardedRouter
+from roquet.net.address import host_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, SteadyClock, every
 from roquet.net.pool import ChannelPool
 from roquet.net.reloaded_tls import ReloadedTls
@@ -393,7 +394,11 @@ def _transactions(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
     """The loops of half messages: their ends are noted, and open ones asked about."""
     settings, clock = broker.control.settings, broker.control.clock
     transactions = broker.delivery.transactions
-    checks = TransactionChecks(transactions, broker.tables.clients, clock, broker.control.rng)
+    access, clients = broker.access, broker.tables.clients
+    checks = TransactionChecks(
+        transactions, clients, clock, broker.control.rng,
+        lambda peer, topic: access.may_send(clients.user(peer), topic, host_of(peer.address)),
+    )  # fmt: skip
     yield every(lambda: settings.config.transaction_op_interval, transactions.step, clock)
     yield every(lambda: settings.config.transaction_check_interval, checks.step, clock)
     yield every(RELIEF_MS, checks.relieve, clock)

@@ -74,7 +74,11 @@ class ControllerServer:
         users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
         if users is not None:
-            guard = users.guard(config.access_cluster, self._clock.monotonic_ms)
+            guard = users.guard(
+                config.access_cluster,
+                self._clock.monotonic_ms,
+                certificate_users=config.certificate_users,
+            )
             router = GuardedRouter(guard)
         server = Server(router, host=config.host, port=config.port, clock=self._clock)
         server.tls = ReloadedTls(config.tls) if config.tls else None

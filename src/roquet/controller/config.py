@@ -64,6 +64,9 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     signed by a user who may make them. None serves everybody."""
     access_cluster: str = "DefaultCluster"
     """The cluster of this controller, for policies on `Cluster:…`."""
+    certificate_users: bool = False
+    """Whether a request that is not signed comes from the user whom the client's certificate
+    names; with `access_file` and an authority of clients' certificates."""
     tls: ServerTls | None = None
     """None accepts connections without TLS."""
     calls: Tls | None = None
@@ -85,6 +88,8 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_least(self, {"scan_ms": 1, "lease_ms": LEASE_MS_MIN, "port": 0})
+        if self.certificate_users and (self.tls is None or self.tls.client_ca is None):
+            raise ConfigError("--certificate-users needs --tls-client-ca: it says whom to believe")
         if self.etcd_tls is not None and not self.store.startswith(f"{ETCD_TLS_STORE}:"):
             raise ConfigError(
                 f"store: {self.store!r} is not called by TLS: write {ETCD_TLS_STORE}:HOST:PORT"

@@ -9,7 +9,19 @@ import pytest
 from roquet.broker.access.access_control import AccessControl, access_rules
 from roquet.broker.access.access_file import AccessFile
 from roquet.broker.settings.config import BrokerConfig
-from roquet.model.access import AccessTables, User
+from roquet.model.access import (
+    AccessDecision,
+    AccessTables,
+    Acl,
+    Action,
+    Match,
+    PolicyEntry,
+    ResourcePattern,
+    ResourceType,
+    User,
+    UserStatus,
+    UserType,
+)
 from roquet.model.errors import ConfigError, StoreError
 from roquet.store.filesystem.files import RealFiles
 from roquet.wire.codes import RequestCode
@@ -138,3 +150,71 @@ def test_a_notice_of_a_new_role_needs_no_signature_where_a_controller_gives_role
     controlled = BrokerConfig(**SECURED, controller_mode=True, controllers=("127.0.0.1:1",))
     assert access_rules(controlled).unsigned_codes == {code}
     assert access_rules(BrokerConfig(**SECURED)).unsigned_codes == set()
+
+
+ALLOWED = PolicyEntry(
+    resource=ResourcePattern(ResourceType.TOPIC, Match.LITERAL, "orders"),
+    actions=(Action.PUB,),
+    decision=AccessDecision.ALLOW,
+    sources=("10.0.0.0/8",),
+)
+
+
+async def test_a_user_may_be_shown_what_it_may_send() -> None:
+    settings = {**SECURED, "authorization_enabled": True}
+    control = AccessControl(BrokerConfig(**settings), None)
+    off = User(name="off", password="p", status=UserStatus.DISABLE, user_type=UserType.SUPER)
+    acl = Acl(custom=(ALLOWED,))
+    tables = control.tables
+    users = {**tables.users, "bob": BOB, "off": off}
+    await control.change(lambda _: AccessTables(users=users, acls={"bob": acl}))
+    for user, topic, ip, may in (
+        ("bob", "orders", "10.0.0.1", True),
+        ("bob", "orders", "192.0.2.1", False),
+        ("bob", "other", "10.0.0.1", False),
+        ("root", "other", "192.0.2.1", True),
+        ("off", "orders", "10.0.0.1", False),
+        ("", "orders", "10.0.0.1", False),
+    ):
+        assert control.may_send(user, topic, ip) is may, (user, topic, ip)
+    assert control.may_do_everything("root")
+    assert not control.may_do_everything("bob")
+    assert not control.may_do_everything("")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, SECURED, {**SECURED, "authorization_enabled": True, "access_compatibility": True}],
+)
+def test_everybody_may_be_shown_everything_where_no_policies_count(
+    settings: dict[str, Any],
+) -> None:
+    control = AccessControl(BrokerConfig(**settings), None)
+    assert control.may_send("", "orders", "10.0.0.1")
+    assert control.may_do_everything("")
+
+
+async def test_an_edit_that_would_lock_everybody_out_changes_nothing(
+    file: AccessFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    control = AccessControl(BrokerConfig(**SECURED), file)
+    before = control.tables
+    file.path.write_text('{"acls":[],"users":[]}')
+    with caplog.at_level(logging.WARNING):
+        await control.reload(0)
+    assert control.tables is before
+    assert "has no user in it: nobody could do anything; mend it" in caplog.text
+
+
+@pytest.mark.parametrize("settings", [SECURED, {"inner_credentials": INNER}])
+def test_settings_with_passwords_that_others_can_read_are_warned_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, settings: dict[str, Any]
+) -> None:
+    path = tmp_path / "secure.conf"
+    path.write_text("")
+    for mode, count in ((0o600, 0), (0o644, 1)):
+        path.chmod(mode)
+        AccessControl(BrokerConfig(**settings, source=path), None)
+        assert caplog.text.count("secure.conf holds passwords") == count
+    AccessControl(BrokerConfig(source=path), None)
+    assert caplog.text.count("secure.conf holds passwords") == 1, "there are none in it"

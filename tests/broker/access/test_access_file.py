@@ -35,11 +35,19 @@ def test_a_readable_file_becomes_private_with_the_next_change(file: AccessFile) 
 def test_only_what_somebody_else_has_written_is_a_change(file: AccessFile) -> None:
     file.write(TABLES)
     assert file.changed() is None
-    AccessFile(RealFiles(), file.path).write(AccessTables())
-    assert file.changed() == AccessTables()
+    bob = AccessTables(users={"bob": User(name="bob", password="p")})
+    AccessFile(RealFiles(), file.path).write(bob)
+    assert file.changed() == bob
     assert file.changed() is None
     file.path.unlink()
     assert file.changed() is None
+
+
+def test_a_file_without_users_is_one_at_the_start_alone(file: AccessFile) -> None:
+    AccessFile(RealFiles(), file.path).write(AccessTables())
+    with pytest.raises(StoreError, match="has no user in it"):
+        file.changed()
+    assert file.read() == AccessTables()
 
 
 def test_a_broken_file_is_named_without_its_content(file: AccessFile) -> None:

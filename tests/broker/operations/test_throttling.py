@@ -18,9 +18,12 @@ from roquet.testing.clock import VirtualClock, in_virtual_time, this_loop
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.pop import Peek, Pop, PopReply
 from roquet.wire.calls.pull import Pull, PullReply
+from roquet.wire.calls.reply import SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBatch, SendReply
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.batch import BatchItem, encode_batch
+
+BUSY = ResponseCode.SYSTEM_BUSY
 
 THREE = encode_batch([BatchItem(flag=0, body=b"12345", properties=b"")] * 3)
 """Three messages, as a reply has them as well."""
@@ -109,6 +112,15 @@ def test_a_batch_that_is_refused_counts_as_one_message(clock: VirtualClock) -> N
     assert served(batch).code == ResponseCode.MESSAGE_ILLEGAL
     served.sent = SendReply()
     assert served(send()).code == 0
+
+
+def test_replies_to_requests_count_as_sends(clock: VirtualClock) -> None:
+    served = Served("topic:* send 2/s", clock)
+    fields: dict[str, Any] = {"topic": "r", "queue_id": 0, "born_timestamp": 0, "body": b"x"}
+    replies = [
+        kind(producer_group="g", **fields) for kind in (SendReplyMessage, SendReplyLongNames)
+    ]
+    assert [served(call).code for call in (*replies, *replies)] == [0, 0, BUSY, BUSY]
 
 
 def test_a_user_is_who_signed_the_request(clock: VirtualClock) -> None:

@@ -48,6 +48,16 @@ def test_connections_are_taken_with_tls_where_there_is_a_certificate() -> None:
     assert BrokerConfig().calls() is PLAIN
 
 
+def test_replicas_that_show_certificates_need_not_be_named() -> None:
+    tls: dict[str, Any] = {"tls_cert": Path("/c.pem"), "tls_client_ca": Path("/a.pem")}
+    access: dict[str, Any] = {"authentication_enabled": True}
+    assert BrokerConfig().serves_any_replica
+    assert not BrokerConfig(**access).serves_any_replica
+    assert BrokerConfig(**access, **tls).serves_any_replica
+    permissive = BrokerConfig(**access, **tls, tls_mode=TlsMode.PERMISSIVE)
+    assert not permissive.serves_any_replica, "a replica may come without TLS"
+
+
 @pytest.mark.parametrize(
     ("settings", "is_tls", "verifies", "checks_host"),
     [

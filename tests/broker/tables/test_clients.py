@@ -154,6 +154,22 @@ def test_a_producer_is_found_by_its_id_on_its_latest_connection(
     assert clients.producer("p1") is None
 
 
+def test_a_client_id_that_is_connected_stays_with_its_user(new_peer: Callable[[], Any]) -> None:
+    clients, own, again, thief = Clients(), new_peer(), new_peer(), new_peer()
+    data = HeartbeatData(client_id="p1", producer_data_set=[ProducerData(group_name="a")])
+    clients.beat(own, data, "shop")
+    clients.beat(thief, data, "eve")
+    assert [clients.producer("p1")] == [own]
+    assert (clients.user(own), clients.user(thief), clients.user(again)) == ("shop", "eve", "")
+    clients.beat(again, data, "shop")
+    assert [clients.producer("p1")] == [again]
+    again.hang_up()
+    clients.beat(thief, data, "eve")
+    assert [clients.producer("p1")] == [thief], "its user's connection has ended"
+    clients.drop(thief)
+    assert clients.user(thief) == ""
+
+
 def test_producers_are_listed_with_the_clients_of_their_connections(
     new_peer: Callable[[], Any],
 ) -> None:

@@ -44,12 +44,15 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> RecordedStarts:
     return RecordedStarts(monkeypatch)
 
 
-def processes(folder: Path, controllers: ControllerPlan | None = None) -> ServerProcesses:
+def processes(
+    folder: Path, controllers: ControllerPlan | None = None, **options: Any
+) -> ServerProcesses:
     addresses = controllers.addresses if controllers else ()
     brokers = broker_processes(1, 1, None, 10911, addresses)
     return ServerProcesses(
-        brokers=brokers, controllers=controllers, namesrv_port=9876, data=folder, advertise="mq"
-    )
+        brokers=brokers, controllers=controllers, namesrv_port=9876, data=folder, advertise="mq",
+        **options,
+    )  # fmt: skip
 
 
 async def test_without_controllers_a_name_server_is_all_that_brokers_need(
@@ -60,6 +63,18 @@ async def test_without_controllers_a_name_server_is_all_that_brokers_need(
     assert names.title == "name server"
     await names.start()
     assert starts.arguments[0][:3] == ("namesrv", "--port", "9876")
+
+
+async def test_a_file_with_users_is_the_name_servers_and_the_controllers(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    controllers = ControllerPlan(count=1, port=9878, host="10.0.0.1")
+    plan = processes(tmp_path, controllers, access_file=tmp_path / "access.json")
+    for server in plan.support():
+        await server.start()
+    await plan.broker(plan.brokers[0])
+    given = ("--access-file", str(tmp_path / "access.json"))
+    assert [arguments[-2:] == given for arguments in starts.arguments] == [True, True, False]
 
 
 async def test_the_only_controller_has_a_file_and_brokers_know_it(

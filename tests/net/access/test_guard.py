@@ -179,6 +179,18 @@ def test_handlers_see_the_fields_that_were_checked(
     assert decode_call(admitted, Send).topic == "orders"
 
 
+def test_handlers_see_the_user_who_was_admitted(
+    tables: AccessTables, guard: AccessGuard, request_of: Request, peer: Peer
+) -> None:
+    signed = guard.admit(request_of(ListUsers(), "root"), peer)
+    assert decode_call(signed, ListUsers).access_key == "root"
+    assert guard.user == "root"
+    named = Command(int(ListUsers.code), fields={"AccessKey": "root", "Signature": "x"})
+    unsigned = guard_of(tables, unsigned_codes=frozenset({int(ListUsers.code)}))
+    assert decode_call(unsigned.admit(named, peer), ListUsers).access_key is None
+    assert unsigned.user == ""
+
+
 @pytest.mark.parametrize(("version", "admitted"), [(399, False), (400, True)])
 def test_older_clients_do_not_sign_the_mark_of_a_unique_key(
     guard: AccessGuard, request_of: Request, peer: Peer, version: int, admitted: bool

@@ -18,10 +18,13 @@ from roquet.broker.access.access_file import AccessFile
 from roquet.broker.access.plain_acl_file import PlainAclFile
 from roquet.broker.settings.config import BrokerConfig
 from roquet.log_records import logger
-from roquet.model.access import AccessTables, User, UserType
+from roquet.model.access import AccessTables, Action, User, UserStatus, UserType
 from roquet.model.errors import ConfigError, StoreError
 from roquet.net.access.guard import AccessRules
+from roquet.net.access.requirement import topic_resource
+from roquet.net.access.secret_files import warn_of_readers
 from roquet.net.threads import in_thread
+from roquet.rules.access.decision import AccessRequest, decide
 from roquet.rules.access.plain_acl import overlaid, without_overlay
 from roquet.wire.codes import RequestCode
 from roquet.wire.signing import Credentials
@@ -41,6 +44,7 @@ class AccessControl:
         None as file keeps everything in memory.
         """
         self.is_enabled = config.authentication_enabled
+        self._checks_policies = config.authorization_enabled and not config.access_compatibility
         self.tables = AccessTables()
         """In force now; frozen, a change makes another."""
         self._file = file
@@ -51,11 +55,16 @@ class AccessControl:
         self._changing = asyncio.Lock()
         self._fault = ""
         """Why the file was not taken over the last time."""
+        if config.source is not None and (config.initial_user or config.inner_credentials):
+            warn_of_readers(config.source)
         if self.is_enabled:
             self._open(config)
 
     def _open(self, config: BrokerConfig) -> None:
-        saved = self._file.read() if self._file is not None else None
+        saved = None
+        if self._file is not None:
+            saved = self._file.read()
+            warn_of_readers(self._file.path)
         self._saved = _with_settings_users(saved or AccessTables(), config)
         if config.plain_acl_file is not None:
             self._plain_file = PlainAclFile(config.plain_acl_file)
@@ -68,6 +77,25 @@ class AccessControl:
             )
         if self._file is not None and self._saved != (saved or AccessTables()):
             self._file.write(self._saved)
+
+    def may_do_everything(self, username: str) -> bool:
+        """Whether it is a super user; everybody is one where no policies count."""
+        user = self.tables.users.get(username)
+        return not self._checks_policies or (user is not None and user.is_super)
+
+    def may_send(self, username: str, topic: str, ip: str) -> bool:
+        """Whether a user may send to a topic now; everybody may where no policies count.
+
+        For messages that a broker shows to producers of its own accord. Apache's broker checks
+        nobody then.
+        """
+        if not self._checks_policies:
+            return True
+        user = self.tables.users.get(username)
+        if user is None or user.status is not UserStatus.ENABLE:
+            return False
+        request = AccessRequest(topic_resource(topic), (Action.PUB,))
+        return decide(self.tables, username, request, ip).is_allowed
 
     async def change(self, make: Callable[[AccessTables], AccessTables]) -> None:
         """Change users or policies: saved first, then in force. Raises what `make` raises.

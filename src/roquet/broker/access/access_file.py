@@ -29,15 +29,25 @@ class AccessFile:
     def read(self) -> AccessTables | None:
         """The content; None if there is no file. Raises StoreError for one that cannot be used."""
         data = self._read()
-        return None if data is None else self._taken(data)
+        if data is None:
+            return None
+        tables = self._tables_of(data)
+        self._content = data
+        return tables
 
     def changed(self) -> AccessTables | None:
         """The content, if somebody else has written it since it was read or written here.
 
-        Raises StoreError for content that cannot be used; a file that is gone is no change.
+        Raises StoreError for content that cannot be used, or that would lock everybody out; a file
+        that is gone is no change.
         """
         data = self._read()
-        return None if data is None or data == self._content else self._taken(data)
+        if data is None or data == self._content:
+            return None
+        if not (tables := self._tables_of(data)).users:
+            raise StoreError(f"{self.path} has no user in it: nobody could do anything; mend it")
+        self._content = data
+        return tables
 
     def write(self, tables: AccessTables) -> None:
         """Replace the content. Raises StoreError."""
@@ -53,10 +63,8 @@ class AccessFile:
         except OSError as error:
             raise store_error(self.path, error) from error
 
-    def _taken(self, data: bytes) -> AccessTables:
+    def _tables_of(self, data: bytes) -> AccessTables:
         try:
-            tables = tables_of(decode_document(data))
+            return tables_of(decode_document(data))
         except FieldError as error:
             raise StoreError(f"{self.path} cannot be used: {error}; mend it") from error
-        self._content = data
-        return tables

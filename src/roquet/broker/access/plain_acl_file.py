@@ -8,6 +8,7 @@ from pathlib import Path
 from roquet.log_records import logger
 from roquet.model.access import AccessTables
 from roquet.model.errors import ConfigError, FieldError
+from roquet.net.access.secret_files import warn_of_readers
 from roquet.rules.access.changes import AccessChangeRefused
 from roquet.rules.access.plain_acl import migrate
 from roquet.wire.plain_acl import decode_plain_acl
@@ -27,6 +28,7 @@ class PlainAclFile:
 
     def read(self) -> AccessTables:
         """Users and policies of the file; what has no equal is logged. Raises ConfigError."""
+        warn_of_readers(self._path)
         return self._taken(self._bytes())
 
     def changed(self) -> AccessTables | None:

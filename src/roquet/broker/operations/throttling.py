@@ -25,6 +25,7 @@ from roquet.rules.quota import QuotaDirection, QuotaExcess, QuotaSubject
 from roquet.wire.call import Call, Reply
 from roquet.wire.calls.pop import Peek, Pop, PopReply
 from roquet.wire.calls.pull import LitePull, Pull, PullReply
+from roquet.wire.calls.reply import SendReplyLongNames, SendReplyMessage
 from roquet.wire.calls.send import Send, SendBatch, SendLongNames
 from roquet.wire.codes import ResponseCode
 from roquet.wire.records.block_count import block_count
@@ -39,6 +40,8 @@ DIRECTIONS: Final[Mapping[type[Call[Any]], QuotaDirection]] = {
     Send: QuotaDirection.SEND,
     SendLongNames: QuotaDirection.SEND,
     SendBatch: QuotaDirection.SEND,
+    SendReplyMessage: QuotaDirection.SEND,
+    SendReplyLongNames: QuotaDirection.SEND,
     Pull: QuotaDirection.FETCH,
     LitePull: QuotaDirection.FETCH,
     Pop: QuotaDirection.FETCH,

@@ -39,8 +39,8 @@ def warn_of_open_broker(config: BrokerConfig, address: str) -> None:
 
     Nothing is said if it listens on one interface, checks users or asks for certificates.
     """
-    asks_for_certificates = (tls := config.server_tls) is not None and tls.requires_certificates
-    if config.authentication_enabled or asks_for_certificates or is_specific(config.host):
+    is_closed = config.authentication_enabled or config.requires_certificates
+    if is_closed or is_specific(config.host):
         return
     log.warning(
         "everybody who reaches %s may do everything there: this broker listens on all interfaces "

@@ -313,8 +313,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     """Port on which replicas get the log, by TLS where clients need it (Apache's replicas cannot);
     0 takes the one above `port`."""
     ha_replicas: Annotated[tuple[str, ...], setting(SOURCES)] = ()
-    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log; without
-    any all do: the protocol of replicas has no users."""
+    """IP addresses and CIDR blocks, with commas between them, whose replicas get the log: the
+    protocol of replicas has no users. Without any, all do, but with `authentication_enabled` only
+    those on this machine, unless clients must show certificates."""
     ha_master: Annotated[str | None, setting(STREAM_ADDRESS, "haMasterAddress")] = None
     """HOST:PORT from which a replica gets the log; None takes what name servers say."""
     ha_heartbeat_interval: Annotated[int, setting(MILLIS, "haSendHeartbeatInterval")] = 5_000
@@ -472,6 +473,17 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
             client_auth=self.tls_client_auth,
             mode=self.tls_mode or TlsMode.ENFORCING,
         )
+
+    @property
+    def requires_certificates(self) -> bool:
+        """Whether every client, and every replica, must show a trusted certificate."""
+        return (tls := self.server_tls) is not None and tls.requires_certificates
+
+    @property
+    def serves_any_replica(self) -> bool:
+        """Whether a replica at any address gets the log, if `ha_replicas` names none."""
+        is_open = not self.authentication_enabled or self.access_compatibility
+        return is_open or self.requires_certificates
 
     def calls(self) -> Security:
         """How this broker calls name servers and other brokers."""

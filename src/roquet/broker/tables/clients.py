@@ -79,6 +79,9 @@ class Clients:
         self._producers: dict[str, dict[Peer, str]] = {}
         self._by_id: dict[str, Peer] = {}
         """The latest connection of each producer, by client id."""
+        self._users: dict[Peer, str] = {}
+        """Users of the connections with producers, by their latest heartbeats; none without access
+        control."""
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producing: dict[Peer, dict[str, None]] = {}
         self._consuming: dict[Peer, dict[str, None]] = {}
@@ -124,6 +127,10 @@ class Clients:
         """The connection of one producer."""
         return self._by_id.get(client_id)
 
+    def user(self, peer: Peer) -> str:
+        """The user of a connection with producers; empty without access control."""
+        return self._users.get(peer, "")
+
     def producer_ids(self, group: str) -> Mapping[Peer, str] | None:
         """The connections of a producer group and their client ids; None for an unknown group."""
         return self._producers.get(group)
@@ -154,13 +161,14 @@ class Clients:
         """Whether the client's subscriptions are those of its last full heartbeat."""
         return fingerprint != 0 and self._fingerprints.get(peer) == fingerprint
 
-    def beat(self, peer: Peer, data: HeartbeatData) -> list[str]:
-        """Take a heartbeat; returns the consumer groups whose members or subscriptions changed."""
+    def beat(self, peer: Peer, data: HeartbeatData, user: str = "") -> list[str]:
+        """Take a heartbeat; returns the consumer groups whose members or subscriptions changed.
+
+        `user` has signed it; empty without access control.
+        """
         self._fingerprints[peer] = data.heartbeat_fingerprint
-        for producer in data.producer_data_set:
-            self._producers.setdefault(producer.group_name, {})[peer] = data.client_id
-            self._producing.setdefault(peer, {})[producer.group_name] = None
-            self._by_id[data.client_id] = peer
+        if data.producer_data_set:
+            self._produce(peer, data, user)
         return [
             consumer.group_name
             for consumer in data.consumer_data_set
@@ -184,6 +192,7 @@ class Clients:
         """Forget a connection; returns the consumer groups that changed."""
         self._signs.pop(peer, None)
         self._fingerprints.pop(peer, None)
+        self._users.pop(peer, None)
         for group in tuple(self._producing.get(peer, ())):
             self.leave(peer, producer=group, consumer=None)
         mine = tuple(self._consuming.get(peer, ()))
@@ -199,6 +208,21 @@ class Clients:
             group = self._consumers.get(name)
             for peer in tuple(group.members) if group else ():
                 yield name, peer
+
+    def _produce(self, peer: Peer, data: HeartbeatData, user: str) -> None:
+        """Register the producers of a heartbeat.
+
+        A client id that another user has connected stays with that user: replies to requests are
+        pushed by client id.
+        """
+        if user:
+            self._users[peer] = user
+        for producer in data.producer_data_set:
+            self._producers.setdefault(producer.group_name, {})[peer] = data.client_id
+            self._producing.setdefault(peer, {})[producer.group_name] = None
+        holder = self._by_id.get(data.client_id)
+        if holder is None or holder.closed or self.user(holder) == user:
+            self._by_id[data.client_id] = peer
 
     def _join(self, peer: Peer, client_id: str, data: ConsumerData) -> bool:
         group = self._consumers.setdefault(data.group_name, ConsumerGroup())

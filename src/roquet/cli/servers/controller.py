@@ -9,6 +9,7 @@ from roquet.cli.process import runtime, systemd
 from roquet.cli.servers.controller_settings import DEFAULT_STORE, configured, load_settings
 from roquet.cli.servers.server_options import (
     AccessFileOption,
+    CertificateUsersOption,
     HostOption,
     MetricsOption,
     TlsCaOption,
@@ -54,6 +55,7 @@ def controller(  # noqa: PLR0913 - each is an option
     tls_client_ca: TlsClientCaOption = None,
     tls_mode: TlsModeOption = None,
     tls_ca: TlsCaOption = None,
+    certificate_users: CertificateUsersOption = None,
     etcd_ca: Annotated[
         Path | None, typer.Option(metavar="PEM", help="Who signs etcd's certificates.")
     ] = None,
@@ -75,6 +77,7 @@ def controller(  # noqa: PLR0913 - each is an option
         "host": host,
         "advertise": advertise,
         "access_file": access_file,
+        "certificate_users": certificate_users,
         "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode),
         "calls": calls_tls(tls_ca, tls_cert, tls_key),
     }

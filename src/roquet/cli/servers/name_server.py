@@ -9,6 +9,7 @@ import typer
 from roquet.cli.process import runtime, systemd
 from roquet.cli.servers.server_options import (
     AccessFileOption,
+    CertificateUsersOption,
     HostOption,
     MetricsOption,
     ProxyOption,
@@ -59,13 +60,7 @@ def namesrv(  # noqa: PLR0913 - each is an option
     tls_client_ca: TlsClientCaOption = None,
     tls_mode: TlsModeOption = None,
     tls_ca: TlsCaOption = None,
-    certificate_users: Annotated[
-        bool | None,
-        typer.Option(
-            "--certificate-users",
-            help="With --access-file: take a certificate's name as the user of unsigned requests.",
-        ),
-    ] = None,
+    certificate_users: CertificateUsersOption = None,
     proxy_from: ProxyOption = None,
     metrics: MetricsOption = None,
     verbose: VerboseOption = False,
@@ -90,6 +85,7 @@ def namesrv(  # noqa: PLR0913 - each is an option
         "port": controller_port,
         "host": host,
         "access_file": access_file,
+        "certificate_users": certificate_users,
     }
     settings = name_server_settings(config, options, embedded)
     runtime.run(_namesrv(settings.namesrv, settings.controller))

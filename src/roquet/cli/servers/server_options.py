@@ -59,6 +59,13 @@ AccessFileOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
 ]
+CertificateUsersOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--certificate-users",
+        help="With --access-file: take a certificate's name as the user of unsigned requests.",
+    ),
+]
 MetricsOption = Annotated[
     str | None,
     typer.Option(

@@ -45,8 +45,12 @@ class ServerProcesses:
         advertise: str | None = None,
         host: str | None = None,
         metrics_port: int | None = None,
+        access_file: Path | None = None,
     ) -> None:
-        """Plan the processes; their pages of metrics are above `metrics_port`, None: nowhere."""
+        """Plan the processes; their pages of metrics are above `metrics_port`, None: nowhere.
+
+        `access_file` has the users of the name server and of controllers: brokers have their own.
+        """
         self.brokers = brokers
         self.controllers = controllers
         self._namesrv_port = namesrv_port
@@ -54,6 +58,7 @@ class ServerProcesses:
         self._config = config
         self._advertise = advertise
         self._host = host
+        self._access = [] if access_file is None else ["--access-file", str(access_file)]
         self.metrics_pages: Mapping[str, str] = {}
         """HOST:PORT of the metrics page of each process, by name."""
         if metrics_port is not None:
@@ -92,7 +97,7 @@ class ServerProcesses:
         """Start the name server; returns when it is ready."""
         arguments = ["namesrv", "--port", str(self._namesrv_port)]
         arguments += ["--host", self._host or ALL_INTERFACES]
-        arguments += ["--data", str(self._data / "namesrv")]
+        arguments += ["--data", str(self._data / "namesrv"), *self._access]
         return await self._start(NAME_SERVER, arguments)
 
     async def etcd(self) -> ChildProcess:
@@ -111,6 +116,7 @@ class ServerProcesses:
         arguments += ["--store", file if is_alone else etcd]
         arguments += ["--host", self._host or ALL_INTERFACES]
         arguments += ["--advertise", join_address(self.controllers.host, process.port)]
+        arguments += self._access
         return await self._start(process.name, arguments)
 
     async def broker(self, broker: BrokerProcess) -> ChildProcess:

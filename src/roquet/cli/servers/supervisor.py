@@ -32,6 +32,7 @@ from roquet.cli.servers.serve_plan import (
 )
 from roquet.cli.servers.server_options import (
     ALL_INTERFACES,
+    AccessFileOption,
     MetricsOption,
     VerboseOption,
     metrics_address,
@@ -115,6 +116,7 @@ def serve(  # noqa: PLR0913 - each is an option
     host: Annotated[
         str | None, typer.Option("--host", help="The interface that all of them listen on.")
     ] = None,
+    access_file: AccessFileOption = None,
     metrics: MetricsOption = None,
     verbose: VerboseOption = False,
 ) -> None:
@@ -145,6 +147,7 @@ def serve(  # noqa: PLR0913 - each is an option
         advertise=advertise,
         host=host,
         metrics_port=page.port if page is not None else None,
+        access_file=access_file,
     )
     runtime.run(run_servers(plan, _metrics(plan, page, host)))
 

@@ -12,6 +12,7 @@ from roquet.log_records import logger
 from roquet.model.access import AccessTables
 from roquet.model.errors import ConfigError, FieldError
 from roquet.net.access.guard import AccessGuard, AccessRules
+from roquet.net.access.secret_files import warn_of_readers
 from roquet.net.access.translation import decode_document, tables_of
 
 log = logger(__name__)
@@ -31,8 +32,7 @@ class AccessUsers:
         self.tables = AccessTables()
         """In force now."""
         self._read()
-        if not self.tables.users:
-            raise ConfigError(f"{path}: there is no user in it, so nobody could ask anything")
+        warn_of_readers(path)
 
     def guard(
         self, cluster: str, now_ms: Callable[[], int], *, certificate_users: bool = False
@@ -65,8 +65,10 @@ class AccessUsers:
         if data == self._data:
             return False
         try:
-            self.tables = tables_of(decode_document(data))
+            tables = tables_of(decode_document(data))
         except FieldError as error:
             raise ConfigError(f"{self._path} cannot be used: {error}; mend it") from error
-        self._data = data
+        if not tables.users:
+            raise ConfigError(f"{self._path}: there is no user in it, so nobody could ask anything")
+        self._data, self.tables = data, tables
         return True

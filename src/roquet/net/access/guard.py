@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from roquet.log_records import logger
-from roquet.model.access import AccessTables, User, UserStatus
+from roquet.model.access import AccessTables, User, UserStatus, UserType
 from roquet.model.errors import CallRefused
 from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
 from roquet.net.access.requirement import RequestFacts
@@ -71,6 +71,9 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what Apache's broker leaves unchecked is not checked here either."""
 
 
+KeyReader = Callable[[Mapping[str, str]], object]
+"""Reads the values that decide on requests of one code."""
+
 _fields: Final = msgspec.json.Decoder(dict[str, str]).decode
 _packed_fields: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
 
@@ -96,9 +99,11 @@ class AccessGuard:
         if rules.is_compatible:
             open_codes |= UNCHECKED_BY_APACHE
         self._required = {
-            int(code): requirement for code, requirement in REQUIRED.items()
+            int(code): (requirement, _key_reader(requirement.fields))
+            for code, requirement in REQUIRED.items()
             if code not in open_codes
-        }  # fmt: skip
+        }
+        """Requirements, and how the values are read from which they follow."""
         self._tables = AccessTables()
         self._keys: dict[str, SigningKey] = {}
         self._allowed: set[tuple[object, ...] | None] = set()
@@ -111,27 +116,47 @@ class AccessGuard:
     def admit(self, command: Command, peer: Peer) -> Command:
         """The request with the fields that were checked, so that a handler sees no others.
 
+        Its access key is the name of the user who was admitted; a request that needs none has none.
         Raises CallRefused, and FieldError for a header or body that cannot be read.
         """
         if self._tables_now() is not self._tables:
             self._forget()
         fields = _fields_of(command)
-        checked = msgspec.structs.replace(command, fields=fields)
         self.user = ""
         if command.code in self._rules.unsigned_codes:
-            return checked
-        ip = host_of(peer.address)
+            fields.pop(ACCESS_KEY, None)
+            return msgspec.structs.replace(command, fields=fields)
         try:
-            name = self._authenticate(command, fields, peer)
-            if self._rules.checks_policies:
-                self._authorize(command, fields, name, ip)
+            user = self._authenticate(command, fields, peer)
+            if self._rules.checks_policies and user.user_type is not UserType.SUPER:
+                self._authorize(command, fields, user.name, host_of(peer.address))
         except CallRefused as refusal:
             self._log(command, peer, refusal.remark or "")
             raise
-        self.user = name
-        return checked
+        self.user = fields[ACCESS_KEY] = user.name  # a certificate's name is not among the fields
+        return msgspec.structs.replace(command, fields=fields)
 
-    def _authenticate(self, command: Command, fields: Mapping[str, str], peer: Peer) -> str:
+    @property
+    def tables(self) -> AccessTables:
+        """Users and policies in force now; a change makes another value."""
+        return self._tables_now()
+
+    def admit_again(self, admitted: Command, peer: Peer) -> None:
+        """Check an admitted request by the tables in force now. Raises CallRefused."""
+        if self._tables_now() is not self._tables:
+            self._forget()
+        fields = admitted.ext
+        if (name := fields.get(ACCESS_KEY)) is None:
+            return
+        try:
+            user = self._known(name)
+            if self._rules.checks_policies and user.user_type is not UserType.SUPER:
+                self._authorize(admitted, fields, name, host_of(peer.address))
+        except CallRefused as refusal:
+            self._log(admitted, peer, refusal.remark or "")
+            raise
+
+    def _authenticate(self, command: Command, fields: Mapping[str, str], peer: Peer) -> User:
         """The user who signed a request, or whom his certificate names. Raises CallRefused."""
         name = fields.get(ACCESS_KEY)
         is_signed = bool(name)
@@ -139,22 +164,26 @@ class AccessGuard:
             name = peer.certificate_user
         if not name:
             raise _refused(NO_USER)
+        user = self._known(name)
+        if is_signed and not self._key(user).has_signed(fields, command.body, command.version):
+            raise _refused(BAD_SIGNATURE)
+        return user
+
+    def _known(self, name: str) -> User:
+        """An enabled user. Raises CallRefused for any other name."""
         user = self._tables.users.get(name)
         if user is None:
             raise _refused(f"User:{name} is not found.")
         if user.status is not UserStatus.ENABLE:
             raise _refused(f"User:{name} is disabled.")
-        if is_signed and not self._key(user).has_signed(fields, command.body, command.version):
-            raise _refused(BAD_SIGNATURE)
-        return name
+        return user
 
     def _authorize(self, command: Command, fields: Mapping[str, str], name: str, ip: str) -> None:
         """Check all that a request needs, one after another. Raises CallRefused for the first."""
-        requirement = self._required.get(command.code)
-        if requirement is None or self._tables.users[name].is_super:
+        if (required := self._required.get(command.code)) is None:
             return
-        names = requirement.fields
-        key = None if names is None else (name, ip, command.code, *map(fields.get, names))
+        requirement, read = required
+        key = None if read is None else (name, ip, command.code, read(fields))
         if key in self._allowed:
             return
         facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
@@ -164,7 +193,7 @@ class AccessGuard:
             verdict = decide(self._tables, name, request, ip)
             if not verdict.is_allowed:
                 raise _refused(refusal_text(name, request, ip, verdict))
-        if key is not None and _is_short(names, fields):
+        if key is not None and _is_short(requirement.fields, fields):
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
@@ -206,6 +235,16 @@ def _fields_of(command: Command) -> dict[str, str]:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass
     return dict(command.ext)
+
+
+def _key_reader(names: tuple[str, ...] | None) -> KeyReader | None:
+    """Reader of the values of these fields, which most requests have one of; None without any."""
+    if names is None:
+        return None
+    if len(names) == 1:
+        (name,) = names
+        return lambda fields: fields.get(name)
+    return lambda fields: tuple(map(fields.get, names))
 
 
 def _is_short(names: tuple[str, ...] | None, fields: Mapping[str, str]) -> bool:

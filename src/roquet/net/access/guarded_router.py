@@ -1,20 +1,31 @@
 """GuardedRouter: a router whose requests an access guard admits before their handlers see them.
 
-A server without access control has a plain `Router`, so it pays nothing.
+A fetch that waits for messages is checked again before it is answered, if users or policies have
+changed meanwhile. A server without access control has a plain `Router`, so it pays nothing.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any, Final
 
 from roquet.log_records import logger
+from roquet.model.access import AccessTables
+from roquet.model.errors import CallRefused
 from roquet.net import error_replies
 from roquet.net.access.guard import AccessGuard
 from roquet.net.log_lines import request_fields
-from roquet.net.router import NO_REASONS, DispatchResult, Peer, Router
-from roquet.wire.codes import FLAG_ONEWAY
+from roquet.net.router import NO_REASONS, DeferredReply, DispatchResult, Peer, Router
+from roquet.wire.call import Reply
+from roquet.wire.codes import FLAG_ONEWAY, RequestCode
 from roquet.wire.command import Command
 from roquet.wire.fields import encode_reply
 
 log = logger(__name__)
+
+FETCHES: Final = frozenset(
+    map(int, (RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_MESSAGE))
+)
+"""Requests that may wait for minutes, and are answered with messages."""
 
 
 class GuardedRouter(Router):
@@ -44,4 +55,29 @@ class GuardedRouter(Router):
                 code = command.code
                 meter.replied(code, command.flag, reply.code, meter.begin(code))
             return None if command.flag & FLAG_ONEWAY else encode_reply(reply, command)
-        return super().dispatch(admitted, peer)
+        answer = super().dispatch(admitted, peer)
+        if type(answer) is DeferredReply and admitted.code in FETCHES:
+            frame = answer.frame
+            if asyncio.iscoroutine(frame):
+                tables = self._guard.tables
+                return answer._replace(frame=self._checked_again(frame, admitted, peer, tables))
+        return answer
+
+    async def _checked_again(
+        self,
+        frame: Coroutine[Any, Any, bytes | None],
+        admitted: Command,
+        peer: Peer,
+        tables: AccessTables,
+    ) -> bytes | None:
+        """The frame of a reply that took a while, or a refusal for a right that was lost.
+
+        `tables` are those by which the request was admitted.
+        """
+        answer = await frame
+        if answer is not None and self._guard.tables is not tables:
+            try:
+                self._guard.admit_again(admitted, peer)
+            except CallRefused as error:
+                return encode_reply(Reply(code=error.code, remark=error.remark), admitted)
+        return answer

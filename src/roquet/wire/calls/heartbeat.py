@@ -6,6 +6,7 @@ import msgspec
 
 from roquet.wire.call import Call, Reply
 from roquet.wire.codes import RequestCode
+from roquet.wire.signing import ACCESS_KEY
 
 
 class HeartbeatReply(Reply, frozen=True, kw_only=True):
@@ -20,6 +21,9 @@ class Heartbeat(Call[HeartbeatReply], frozen=True, kw_only=True):
 
     code: ClassVar = RequestCode.HEART_BEAT
     reply: ClassVar = HeartbeatReply
+
+    access_key: str | None = msgspec.field(default=None, name=ACCESS_KEY)
+    """The user of the client: the signature adds it."""
 
 
 class Unregister(Call[Reply], frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ from roquet.broker.replication.role import Role
 from roquet.broker.replication.stream.stream_server import CONNECTIONS_MAX
 from roquet.model.errors import ConfigError
 from roquet.rules.replication.acknowledgement import BrokerRole
-from roquet.testing.clock import in_virtual_time
+from roquet.testing.clock import in_virtual_time, this_loop
 
 SMALL: dict[str, Any] = {"log_file_size": 4_096}
 
@@ -67,6 +67,39 @@ def test_only_replicas_at_known_addresses_get_the_log(
             await made.clock.sleep(100)
             assert replica.is_over != is_served
         assert ("it is none of ha_replicas" in caplog.text) != is_served
+
+    run()
+
+
+@pytest.mark.parametrize(
+    ("settings", "own", "other"),
+    [
+        ({}, True, True),
+        ({"authentication_enabled": True}, True, False),
+        ({"authentication_enabled": True, "access_compatibility": True}, True, True),
+        ({"authentication_enabled": True, "ha_replicas": ("10.0.0.2",)}, False, True),
+    ],
+)
+def test_with_access_control_replicas_of_other_machines_have_to_be_named(
+    parts: MakeParts,
+    caplog: pytest.LogCaptureFixture,
+    settings: dict[str, Any],
+    own: bool,
+    other: bool,
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made, replicas = parts(**settings), []
+        with this_loop().network.host("10.0.0.1"):
+            await made.server.start("10.0.0.1", 0)
+        for host in ("10.0.0.1", "10.0.0.2"):
+            with this_loop().network.host(host):
+                stream = await asyncio.open_connection("10.0.0.1", made.server.port)
+                replicas.append(Replica(*stream))
+        await made.clock.sleep(100)
+        assert [not replica.is_over for replica in replicas] == [own, other]
+        assert ("ha_replicas does not name it" in caplog.text) == (own and not other)
+        await made.server.close()
 
     run()
 

@@ -336,3 +336,22 @@ async def test_much_to_remember_begins_a_round(
     await harness.checks.relieve()
     assert asked(peer) == [b"0"]
     assert len(harness.transactions.halves) <= 1
+
+
+async def test_a_half_message_is_shown_only_to_producers_that_may_see_its_topic(
+    harness: ChecksHarness, new_peer: NewPeer, caplog: pytest.LogCaptureFixture
+) -> None:
+    spy, own = harness.hire(new_peer()), new_peer()
+    may_see = [(own, "t")]
+    harness.checks = TransactionChecks(
+        harness.transactions, harness.clients, harness.clock, Random(1),
+        lambda peer, topic: (peer, topic) in may_see,
+    )  # fmt: skip
+    harness.born()
+    await harness.checks.step()
+    assert "no producer of group g" in caplog.text
+    harness.hire(own)
+    for _ in range(5):
+        harness.clock.jump(30_000)
+        await harness.checks.step()
+    assert (len(own.told), len(spy.told)) == (5, 0)

@@ -1,5 +1,8 @@
 """Settings of the broker, read and changed at run time."""
 
+from typing import Final
+
+from roquet.broker.access.access_control import AccessControl
 from roquet.broker.control import ControlPlane
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.settings.settings_format import all_settings
@@ -12,13 +15,23 @@ from roquet.wire.codes import ResponseCode
 from roquet.wire.fastjson import codec
 from roquet.wire.properties_file import read_properties, write_properties
 
+OF_SUPER_USERS: Final = frozenset({"ha_replicas"})
+"""Settings by which a user who may change the cluster could get every message."""
 
-def update(control: ControlPlane, call: UpdateSettings, _peer: Peer) -> Reply:
+
+def update(
+    control: ControlPlane, access: AccessControl, call: UpdateSettings, _peer: Peer
+) -> Reply:
     """Change settings: all named ones, or none."""
     try:
         wanted = read_properties(call.body.decode())
     except (UnicodeDecodeError, FieldError) as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
+    kept = OF_SUPER_USERS.intersection(key.replace("-", "_") for key in wanted)
+    if kept and not access.may_do_everything(call.access_key or ""):
+        raise CallRefused(
+            ResponseCode.NO_PERMISSION, f"{min(kept)} can only be changed by super user"
+        )
     control.settings.change(wanted, control.clock.now_ms())
     return Reply()
 

@@ -68,7 +68,7 @@ def heartbeat(
         left = message_log.filters.precompile(
             control.settings.config, consumer.group_name, wishes, left
         )
-    changed = tables.clients.beat(peer, data)
+    changed = tables.clients.beat(peer, data, call.access_key or "")
     for consumer in data.consumer_data_set:
         _look_for_factions(tables, consumer.group_name)
     coordination.notify(changed)

@@ -76,6 +76,9 @@ class ReplicaConnection:
         peer: Sequence[Any] = writer.get_extra_info("peername") or GONE
         self.host: str = peer[0]
         self.address = join_address(self.host, peer[1])
+        own: Sequence[Any] = writer.get_extra_info("sockname") or ("",)
+        self.own_host: str = own[0]
+        """The address of this machine that the replica has connected to."""
         self.framing: MasterFraming = source.framing(number, self.host, writer.write)
 
     @property

@@ -115,7 +115,7 @@ class StreamServer:
         connection = ReplicaConnection(self.source, number, reader, writer)
         host = connection.host
         try:
-            self._check_welcome(host)
+            self._check_welcome(host, is_local=host == connection.own_host)
             self._connections[number] = connection
             self.source.store.on_append(self.source.grown.set)
             await connection.serve()
@@ -130,11 +130,17 @@ class StreamServer:
                 self.source.store.on_append(None)
             writer.transport.abort()
 
-    def _check_welcome(self, host: str) -> None:
+    def _check_welcome(self, host: str, *, is_local: bool) -> None:
         """Raise StreamError when no replica of a host is served now."""
-        sources = self.source.settings.config.ha_replicas
+        config = self.source.settings.config
+        sources = config.ha_replicas
         if sources and not any(comes_from(host, source) for source in sources):
             raise StreamError("it is none of ha_replicas, the addresses of replicas")
+        if not (sources or is_local or config.serves_any_replica):
+            raise StreamError(
+                "ha_replicas does not name it: with access control it has to, since the log holds "
+                "every message"
+            )
         if not self._role.current.is_master:
             raise StreamError("this broker is no master: replicas get the log from the master")
         if len(self._connections) >= CONNECTIONS_MAX:

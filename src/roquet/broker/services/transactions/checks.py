@@ -6,6 +6,7 @@ every 30 s, from the oldest open one on, until one is too young:
 """
 
 import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import Final
 
@@ -53,8 +54,15 @@ class TransactionChecks:
     """Asks producers whether to commit their transactions."""
 
     def __init__(
-        self, transactions: Transactions, clients: Clients, clock: Clock, rng: Random
+        self,
+        transactions: Transactions,
+        clients: Clients,
+        clock: Clock,
+        rng: Random,
+        may_see: Callable[[Peer, str], bool] = lambda *_: True,
     ) -> None:
+        """`may_see`: whether a producer may see a message of a topic: a check shows it."""
+        self._may_see: Callable[[Peer, str], bool] = may_see
         self._transactions = transactions
         self._clients = clients
         self._clock = clock
@@ -170,7 +178,7 @@ class TransactionChecks:
     def _ask(self, half: HalfMessage) -> None:
         """Ask a producer of its group, without waiting for the answer."""
         group = half.properties.get(props.PRODUCER_GROUP, "")
-        peer = self._producer(group)
+        peer = self._producer(group, half.topic)
         if peer is None:
             if group not in self._alone and len(self._alone) < TOGETHER:
                 self._alone.add(group)
@@ -197,10 +205,15 @@ class TransactionChecks:
             )
         )
 
-    def _producer(self, group: str) -> Peer | None:
-        """Any connected producer of a group that reads what it is sent; None without one."""
+    def _producer(self, group: str, topic: str) -> Peer | None:
+        """Any connected producer of a group that reads what it is sent and may see the topic."""
         peers = [p for p in self._clients.producers(group) if not p.closed and not p.is_full]
-        return self._rng.choice(peers) if peers else None
+        while peers:
+            peer = self._rng.choice(peers)
+            if self._may_see(peer, topic):
+                return peer
+            peers.remove(peer)
+        return None
 
 
 def _as_it_will_be(half: HalfMessage) -> bytes:
