@@ -13,6 +13,7 @@ from roquet.cli.servers.server_options import (
     MetricsOption,
     TlsCaOption,
     TlsCertOption,
+    TlsClientAuthOption,
     TlsClientCaOption,
     TlsKeyOption,
     TlsModeOption,
@@ -52,6 +53,7 @@ def controller(  # noqa: PLR0913 - each is an option
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    tls_client_auth: TlsClientAuthOption = None,
     tls_mode: TlsModeOption = None,
     tls_ca: TlsCaOption = None,
     etcd_ca: Annotated[
@@ -75,7 +77,7 @@ def controller(  # noqa: PLR0913 - each is an option
         "host": host,
         "advertise": advertise,
         "access_file": access_file,
-        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode),
+        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode, tls_client_auth),
         "calls": calls_tls(tls_ca, tls_cert, tls_key),
     }
     if etcd_ca or etcd_cert or etcd_key:

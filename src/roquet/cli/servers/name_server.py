@@ -14,6 +14,7 @@ from roquet.cli.servers.server_options import (
     ProxyOption,
     TlsCaOption,
     TlsCertOption,
+    TlsClientAuthOption,
     TlsClientCaOption,
     TlsKeyOption,
     TlsModeOption,
@@ -31,6 +32,15 @@ from roquet.namesrv.config import PORT, NameServerConfig
 
 if TYPE_CHECKING:
     from roquet.controller.config import ControllerConfig
+
+
+CertificateUsersOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--certificate-users",
+        help="With --access-file: take a certificate's name as the user of unsigned requests.",
+    ),
+]
 
 
 def namesrv(  # noqa: PLR0913 - each is an option
@@ -57,15 +67,10 @@ def namesrv(  # noqa: PLR0913 - each is an option
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    tls_client_auth: TlsClientAuthOption = None,
     tls_mode: TlsModeOption = None,
     tls_ca: TlsCaOption = None,
-    certificate_users: Annotated[
-        bool | None,
-        typer.Option(
-            "--certificate-users",
-            help="With --access-file: take a certificate's name as the user of unsigned requests.",
-        ),
-    ] = None,
+    certificate_users: CertificateUsersOption = None,
     proxy_from: ProxyOption = None,
     metrics: MetricsOption = None,
     verbose: VerboseOption = False,
@@ -80,7 +85,7 @@ def namesrv(  # noqa: PLR0913 - each is an option
         "directory": data,
         "access_file": access_file,
         "certificate_users": certificate_users,
-        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode),
+        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode, tls_client_auth),
         "calls": calls_tls(tls_ca, tls_cert, tls_key),
         "proxy_protocol_from": proxies(proxy_from),
     }
