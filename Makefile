@@ -42,7 +42,7 @@ BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py metrics_cost.py growth.py client
 	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale" dashboard.py
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo failover test test-slow test-docs test-spark wheel check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
+.PHONY: help install demo failover test test-slow test-docs test-spark wheel pythons check lint types contracts coverage format hunt fuzz kill kill-master rolling attack kill-spark sim interop bench \
 	soak profile ci demo-slice demo-without-java lock map clean
 
 help: ## what there is
@@ -78,6 +78,9 @@ test-docs: install ## the commands of every page, typed in an environment that h
 
 wheel: install ## dist/roquet-….whl for the Python of .venv, or for several (PYTHONS="python3.11 python3.13")
 	$(BIN)/python tools/wheels.py $(PYTHONS)
+
+pythons: ## the tests without Spark on other Pythons (PYTHONS="python3.12 python3.13")
+	tools/other_pythons.sh $(PYTHONS)
 
 check: lint types contracts coverage ## all that needs no broker and no Spark
 

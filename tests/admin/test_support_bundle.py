@@ -129,3 +129,19 @@ async def test_a_large_log_is_checked_only_if_asked_for(
 def test_values_of_secrets_are_hidden(key: str) -> None:
     assert SECRET not in hide_secrets([(key, SECRET)])
     assert hide_secrets([("brokerName", "a")]) == "brokerName=a\n"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"users":[{{"username":"a","password":"{SECRET}"}}]}}',
+        f'[\n {{"username": "a",\n "password": "{SECRET}"}}\n]',
+        f"accounts:\n- accessKey: {SECRET}\n  secretKey: '{SECRET}'\n",
+    ],
+)
+async def test_a_file_of_users_that_is_given_for_settings_shows_no_password(
+    text: str, tmp_path: Path
+) -> None:
+    (tmp_path / "users.json").write_text(text)
+    bundle = await collect(BundleSources(configs=[tmp_path / "users.json"]), SystemClock())
+    assert SECRET.encode() not in b"".join(bundle.values())

@@ -1,6 +1,9 @@
+import logging
+
 from msgspec.structs import replace
 from tests.controller.conftest import controller
 
+from roquet.net.log_levels import apply_log_levels
 from roquet.testing.clock import in_virtual_time
 
 
@@ -17,3 +20,17 @@ async def test_changed_settings_count_from_the_next_election_on() -> None:
         assert (elections.elects_unclean, elections.notifies, elections.scan_ms) == (
             True, False, 77,
         )  # fmt: skip
+
+
+@in_virtual_time
+async def test_log_levels_change_while_it_runs() -> None:
+    net = logging.getLogger("roquet.net")
+    try:
+        async with controller() as server:
+            parts = server.controller
+            parts.configure(replace(parts.config, log_levels="roquet.net:DEBUG"))
+            assert net.level == logging.DEBUG
+            parts.configure(replace(parts.config, log_levels=""))
+            assert net.level == logging.NOTSET
+    finally:
+        apply_log_levels("")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from roquet.client import (
     PushConsumer,
     Tls,
 )
-from roquet.model.errors import CallRefused
+from roquet.controller.app import ControllerServer
+from roquet.controller.config import ControllerConfig
+from roquet.model.errors import CallError, CallRefused
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.blocking import BlockingChannel
@@ -28,7 +31,9 @@ from roquet.spark.options import parse as parse_source
 from roquet.spark.queue_offsets import QueueKey
 from roquet.spark.sink.options import parse as parse_sink
 from roquet.spark.sink.sender import open_connections
+from roquet.testing.cluster import SMALL_BROKER
 from roquet.wire.calls.access import CreateUser, ListUsers, UserInfo
+from roquet.wire.calls.controller import ElectMaster
 from roquet.wire.calls.offset import MaxOffset
 from roquet.wire.fastjson import codec
 from roquet.wire.signing import Credentials, Signer
@@ -77,6 +82,58 @@ async def test_a_permissive_cluster_serves_both_kinds_of_clients() -> None:
             config = ProducerConfig(tls=tls)
             async with Producer(names.address, config=config) as producer:
                 assert (await producer.send("orders", b"x")).ok
+
+
+async def test_a_controller_and_its_brokers_call_each_other_by_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = ControllerConfig(
+        host="127.0.0.1", port=0, advertise="127.0.0.1", tls=ServerTls(**PAIR, client_ca=CA),
+        calls=Tls(ca=CA, **PAIR),
+    )  # fmt: skip
+    async with ControllerServer(config) as controller, AsyncExitStack() as running:
+        brokers = [
+            await running.enter_async_context(
+                broker_of(
+                    **{**SMALL_BROKER, **SECURED}, store_dir=tmp_path / name, broker_name="g",
+                    controller_mode=True, controllers=(controller.address,),
+                    min_in_sync_replicas=1, ha_port=0,
+                )
+            )
+            for name in ("one", "two")
+        ]  # fmt: skip
+        async with asyncio.timeout(20):
+            await leads(brokers[0])
+            elect = ElectMaster(
+                cluster_name=brokers[0].config.cluster_name, broker_name="g", broker_id=2,
+                designate_elect=True,
+            )  # fmt: skip
+            security = Security(context=OURS.context())
+            async with await Channel.connect(
+                "127.0.0.1", controller.port, security=security
+            ) as channel:
+                await elected(channel, elect)
+            await leads(brokers[1])
+        with pytest.raises(CallError):
+            async with await Channel.connect("127.0.0.1", controller.port) as plain:
+                await plain.call(elect)
+    assert "was not told" not in caplog.text
+
+
+async def leads(broker: BrokerServer) -> None:
+    while not broker.broker.replication.role.current.is_master:  # noqa: ASYNC110
+        await asyncio.sleep(0.02)
+
+
+async def elected(channel: Channel, elect: ElectMaster) -> None:
+    """Elect a broker, which may have to catch up before."""
+    while True:
+        try:
+            await channel.call(elect)
+        except CallRefused:
+            await asyncio.sleep(0.1)
+        else:
+            return
 
 
 USERS: dict[str, Any] = {

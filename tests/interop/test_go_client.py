@@ -25,17 +25,22 @@ BUILD_SECONDS_MAX = 550
 @pytest.fixture(scope="session")
 def go_client() -> str:
     """The built client; built on first use and after each change."""
+    return built(SOURCE, "go-client-2.1.2")
+
+
+def built(source: Path, name: str) -> str:
+    """A program that uses the Go client; built on first use and after each change."""
     if shutil.which("go") is None:
         pytest.skip("no 'go' on PATH: the Go client cannot be built")
-    sources = sorted(SOURCE.iterdir())
+    sources = sorted(source.iterdir())
     stamp = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:12]
-    folder = genuine.CACHE / "go-client-2.1.2"
+    folder = genuine.CACHE / name
     program = folder / f"client-{stamp}"
     if not program.exists():
         folder.mkdir(parents=True, exist_ok=True)
         build = ["go", "build", "-buildvcs=false", "-o", str(program), "."]
         done = subprocess.run(
-            build, check=False, cwd=SOURCE, capture_output=True, text=True,
+            build, check=False, cwd=source, capture_output=True, text=True,
             timeout=BUILD_SECONDS_MAX,
         )  # fmt: skip
         if done.returncode:

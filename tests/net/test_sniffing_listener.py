@@ -139,6 +139,7 @@ async def test_a_refused_connection_is_logged_once_for_each_host_and_reason(
         "its certificate is not trusted (self-signed certificate): see tls_client_ca",
     ]
     assert server.counts.refused == 4
+    assert all(vars(record)["client"].startswith("127.0.0.1:") for record in caplog.records)
 
 
 @pytest.mark.parametrize(

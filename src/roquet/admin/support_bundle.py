@@ -13,6 +13,7 @@ Message bodies are in none of them. Users and policies are left out.
 
 import io
 import platform
+import re
 import sys
 import tarfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -62,6 +63,9 @@ SECRET_WORDS: Final = (
 )
 """Parts of the names of settings, in lower case and letters alone, whose values are hidden,
 whatever is known of them."""
+
+_QUOTED: Final = re.compile(r"[\"']([^\"']+)[\"']\s*:")
+"""A name in quotes with a colon behind it."""
 
 TABLE_SUFFIXES: Final = (".json", ".json.bak")
 """Ends of the names of tables. Other files beside them, as a broker.conf or a private key, may hold
@@ -156,8 +160,19 @@ def pack(bundle: Mapping[str, bytes], made_s: int) -> bytes:
 
 
 def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
-    """Settings as text, a line each; values of secrets are hidden."""
-    return "".join(f"{key}={HIDDEN if _is_secret(key) else value}\n" for key, value in pairs)
+    """Settings as text, a line each; values of secrets are hidden.
+
+    So are values that name one in quotes: a line of JSON.
+    """
+    return "".join(
+        f"{key}={HIDDEN if _is_secret(key) or _names_secret(value) else value}\n"
+        for key, value in pairs
+    )
+
+
+def _names_secret(value: str) -> bool:
+    """Whether a value is JSON, or a part of it, with a secret by name."""
+    return any(_is_secret(name) for name in _QUOTED.findall(value))
 
 
 def _is_secret(key: str) -> bool:

@@ -26,6 +26,7 @@ from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.address import is_specific, routable_address
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.log_levels import apply_log_levels
 from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
 from roquet.net.server import Server
@@ -69,6 +70,8 @@ class ControllerServer:
 
     async def _start(self, running: AsyncExitStack) -> None:
         config = self.config
+        if config.log_levels:
+            apply_log_levels(config.log_levels)
         store = self._store or open_store(config)
         running.push_async_callback(store.close)
         users = AccessUsers(config.access_file) if config.access_file else None

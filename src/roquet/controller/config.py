@@ -82,6 +82,8 @@ class ControllerConfig(CheckedConfig, frozen=True, kw_only=True):
     """The interface of the metrics page; `host` if empty."""
     metrics_label: str = ""
     """Further labels of all metrics, as `zone:a,rack:7`."""
+    log_levels: str = ""
+    """Levels of its loggers, as `WARNING` or `INFO,roquet.net:DEBUG`; empty: as at the start."""
     unused: Mapping[str, str] = {}
     """Settings of Apache's controllers without effect here, as given; a query returns them."""
 

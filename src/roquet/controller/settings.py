@@ -12,6 +12,7 @@ from roquet.log_records import logger
 from roquet.metrics.exporter_settings import EXPORTER_SETTINGS
 from roquet.model.errors import ConfigError
 from roquet.model.settings import parse_bool, parse_int, suggest
+from roquet.net.log_levels import check_log_levels
 
 log = logger(__name__)
 
@@ -57,12 +58,13 @@ SETTINGS: Final[Mapping[str, ControllerSetting]] = MappingProxyType(
         "controllerLeaseMillis": ControllerSetting("lease_ms", _number),
         "controllerAccessFile": ControllerSetting("access_file", _path),
         "controllerAccessCluster": ControllerSetting("access_cluster", _text),
+        "logLevels": ControllerSetting("log_levels", check_log_levels, True),
         **{key: ControllerSetting(*setting) for key, setting in EXPORTER_SETTINGS.items()},
     }
 )
 """Settings by key. Ours are controllerAdvertise, controllerStore, controllerLeaseMillis,
-controllerAccessFile and controllerAccessCluster. Of two keys for one setting the later line wins.
-"""
+controllerAccessFile, controllerAccessCluster and logLevels. Of two keys for one setting the later
+line wins."""
 
 PEERS: Final = "controllerDLegerPeers"
 

@@ -20,6 +20,7 @@ from roquet.net.access.access_users import RELOAD_MS, AccessUsers
 from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.log_levels import apply_log_levels
 from roquet.net.pool import ChannelPool
 from roquet.net.reloaded_tls import ReloadedTls
 from roquet.net.router import Router
@@ -61,6 +62,8 @@ class NameServer:
 
     async def __aenter__(self) -> Self:
         config, clock = self.config, self.state.clock
+        if config.log_levels:
+            apply_log_levels(config.log_levels)
         users = AccessUsers(config.access_file) if config.access_file else None
         router = Router()
         if users is not None:

@@ -11,6 +11,7 @@ from roquet.model.settings import parse_bool, parse_int, suggest
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.handlers.settings import BLACK_LIST, KEYS, UNUSED
 from roquet.namesrv.kv_store import FILE
+from roquet.net.log_levels import check_log_levels
 
 log = logger(__name__)
 
@@ -47,6 +48,8 @@ def read_settings(values: Mapping[str, str], source: str) -> NameServerConfig:
 
 def _parser(name: str) -> Callable[[str, str], Any]:
     """The parser for a setting, by the type of its default."""
+    if name == "log_levels":
+        return check_log_levels
     default = getattr(NameServerConfig(), name)
     if isinstance(default, bool):
         return parse_bool

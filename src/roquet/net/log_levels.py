@@ -28,6 +28,12 @@ def parse_log_levels(text: str, where: str) -> Mapping[str, str]:
     return levels
 
 
+def check_log_levels(text: str, where: str) -> str:
+    """The text itself, if it can be read. Raises ConfigError."""
+    parse_log_levels(text, where)
+    return text
+
+
 def apply_log_levels(text: str) -> None:
     """Set the levels of loggers; those that an earlier call set go back to their parents'."""
     levels = parse_log_levels(text, "log levels")

@@ -246,7 +246,7 @@ class SniffingListener:
                 address, f"it sent no request and no handshake for {self._opening_ms} ms"
             )
         except ConnectionError as error:  # health checks of balancers, mostly
-            log.debug("%s: %s", address, error)
+            log.debug("%s: %s", address, error, extra={"client": address})
         except (OSError, RoquetError) as error:
             self.counts.refused += 1
             self._complain(address, refused_handshake(error))
@@ -333,7 +333,9 @@ class SniffingListener:
         host = address.rpartition(":")[0]
         if self._complaints.get(host) != reason:
             self._complaints.put(host, reason)
-            log.warning("%s: %s", _REFUSED.format(address) if address else _ALL, reason)
+            fields = {"client": address} if address else None
+            subject = _REFUSED.format(address) if address else _ALL
+            log.warning("%s: %s", subject, reason, extra=fields)
 
 
 def _skip(refused: socket.socket) -> None:

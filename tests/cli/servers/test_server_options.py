@@ -12,7 +12,7 @@ from roquet.cli.servers.server_options import (
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.model.errors import ConfigError, UsageError
 from roquet.net.exporter.exporter import ExporterAddress
-from roquet.net.tls import Tls, TlsMode
+from roquet.net.tls import ClientAuth, Tls, TlsMode
 
 
 def test_a_certificate_is_what_turns_tls_on() -> None:
@@ -22,7 +22,10 @@ def test_a_certificate_is_what_turns_tls_on() -> None:
     assert (tls.cert, tls.key, tls.mode) == (Path("c.pem"), Path("k.pem"), TlsMode.ENFORCING)
     both = server_tls(Path("c.pem"), None, None, TlsMode.PERMISSIVE)
     assert both is not None
-    assert both.mode is TlsMode.PERMISSIVE
+    assert (both.mode, both.client_auth) == (TlsMode.PERMISSIVE, ClientAuth.REQUIRE)
+    asked = server_tls(Path("c.pem"), None, Path("a.pem"), None, ClientAuth.OPTIONAL)
+    assert asked is not None
+    assert (asked.client_ca, asked.client_auth) == (Path("a.pem"), ClientAuth.OPTIONAL)
 
 
 def test_a_key_without_a_certificate_is_an_error() -> None:
@@ -30,6 +33,8 @@ def test_a_key_without_a_certificate_is_an_error() -> None:
         server_tls(None, Path("server.key"), None)
     with pytest.raises(UsageError, match="of no use without --tls-cert"):
         server_tls(None, None, None, TlsMode.PERMISSIVE)
+    with pytest.raises(UsageError, match="of no use without --tls-client-ca"):
+        server_tls(Path("c.pem"), None, None, None, ClientAuth.NONE)
 
 
 def test_calls_by_tls_show_the_servers_certificate() -> None:

@@ -6,10 +6,16 @@ from typing import Any
 
 import pytest
 
+from roquet.broker.settings.config import BrokerConfig
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers.controller_plan import ControllerPlan
 from roquet.cli.servers.serve_plan import broker_processes
-from roquet.cli.servers.server_processes import ETCD_MODULE, OWN_CONFIG, ServerProcesses
+from roquet.cli.servers.server_processes import (
+    ETCD_MODULE,
+    OWN_CONFIG,
+    RECOVERY_TIMEOUT_S,
+    ServerProcesses,
+)
 
 
 class RecordedStarts:
@@ -19,6 +25,7 @@ class RecordedStarts:
         self.modules: list[str] = []
         self.arguments: list[Sequence[str]] = []
         self.environs: list[Mapping[str, str]] = []
+        self.timeouts: list[float | None] = []
         self.is_ready, self.stopped = True, 0
         monkeypatch.setattr(ChildProcess, "start", self.start)
 
@@ -30,7 +37,8 @@ class RecordedStarts:
         self.environs.append(environ)
         return self
 
-    async def wait_ready(self, _words: str) -> str:
+    async def wait_ready(self, _words: str, timeout_s: float | None = None) -> str:
+        self.timeouts.append(timeout_s)
         if not self.is_ready:
             raise ChildProcessFailed("it never was ready")
         return "h:1"
@@ -148,3 +156,31 @@ async def test_each_process_shows_its_metrics_on_a_port_of_its_own(
     pages = [arguments[-2:] for arguments in starts.arguments]
     assert pages == [("--metrics", f"127.0.0.1:{port}") for port in (5558, 5559, 5560)]
     assert list(plan.metrics_pages) == ["namesrv", "broker-a", "broker-a-1"]
+
+
+async def test_a_broker_that_recovers_for_long_is_waited_for(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = processes(tmp_path)
+    plan.make_folders()
+    await plan.namesrv()
+    await plan.broker(plan.brokers[0])
+    assert starts.timeouts == [None, RECOVERY_TIMEOUT_S]
+
+
+async def test_name_server_and_controllers_share_the_tls_of_the_brokers(
+    starts: RecordedStarts, tmp_path: Path
+) -> None:
+    plan = ServerProcesses(
+        brokers=broker_processes(1, 1, None, 10911, ()),
+        controllers=ControllerPlan(count=1, port=9878, host="h"),
+        namesrv_port=9876,
+        data=tmp_path,
+        shared=BrokerConfig(tls_cert=Path("c.pem"), proxy_protocol_from=("10.0.0.5",)),
+    )
+    for server in plan.support():
+        await server.start()
+    names, controller = starts.arguments
+    tls = ("--tls-cert", "c.pem", "--tls-mode", "enforcing")
+    assert names[-6:] == (*tls, "--proxy-from", "10.0.0.5")
+    assert controller[-4:] == tls

@@ -6,7 +6,7 @@ import pytest
 
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers import supervised_process
-from roquet.cli.servers.supervised_process import SupervisedProcess, stop_all
+from roquet.cli.servers.supervised_process import SupervisedProcess, started, stop_all
 
 
 class FakeChild(ChildProcess):
@@ -126,3 +126,30 @@ async def test_all_are_stopped_at_once() -> None:
     children = FakeChild("a"), FakeChild("b")
     await stop_all([supervised(child, ScriptedStarts()) for child in children])
     assert all(child.end.is_set() for child in children)
+
+
+async def test_a_start_that_takes_long_is_given_up_at_a_stop_signal() -> None:
+    stop, ended = asyncio.Event(), list[str]()
+
+    async def slow() -> ChildProcess:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            ended.append("its process")
+            raise
+        raise AssertionError
+
+    starting = asyncio.create_task(started(slow, stop))
+    await asyncio.sleep(0)
+    stop.set()
+    assert await starting is None
+    assert ended == ["its process"]
+
+
+async def test_a_start_that_is_over_counts_in_spite_of_a_stop_signal() -> None:
+    stop, child = asyncio.Event(), FakeChild()
+    stop.set()
+    assert await started(ScriptedStarts(child).start, stop) is child
+    failing = ScriptedStarts(ChildProcessFailed("no port"))
+    with pytest.raises(ChildProcessFailed):
+        await started(failing.start, asyncio.Event())

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -22,9 +23,14 @@ from roquet.cli.process.child_processes import ChildProcess
 from roquet.cli.servers import supervisor
 from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerProcess
 from roquet.cli.servers.server_processes import ServerProcesses
+from roquet.client import ProducerConfig, Tls
 from roquet.client.producer import Producer
-from roquet.model.errors import UsageError
+from roquet.model.errors import CallRefused, UsageError
+from roquet.net.channel import Channel, Security
 from roquet.net.exporter.page_client import read_page
+from roquet.wire.calls.route import GetRoute
+
+CERTIFICATES = Path(__file__).parents[2] / "certificates"
 
 
 class Serving(NamedTuple):
@@ -197,6 +203,35 @@ async def test_a_message_is_on_a_replica_once_its_sender_is_answered(tmp_path: P
         assert await running.process.wait() == 0
         assert running.process.stderr is not None
         assert await running.process.stderr.read() == b""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform == "win32", reason="ends processes by signals")
+async def test_all_servers_speak_tls_and_check_users_as_one_file_says(tmp_path: Path) -> None:
+    """Also those that have no broker.conf: else the replica would find no master, nor its roles."""
+    data, inner = tmp_path / "data", {"username": "inner", "password": "s", "userType": "Super"}
+    (tmp_path / "all.conf").write_text(
+        f"tls_cert={CERTIFICATES / 'server.pem'}\ntls_key={CERTIFICATES / 'server.key'}\n"
+        f"tls_ca={CERTIFICATES / 'ca.pem'}\n"
+        "authenticationEnabled=true\nauthorizationEnabled=true\n"
+        'innerClientAuthenticationCredentials={"accessKey":"inner","secretKey":"s"}\n'
+    )
+    (tmp_path / "users.json").write_text(json.dumps({"users": [inner]}))
+    port = randrange(7_000, 9_000)
+    options = ["--replicas", "1", "--controllers", "1", "--controller-port", str(port)]
+    options += ["-c", str(tmp_path / "all.conf"), "--access-file", str(tmp_path / "users.json")]
+    async with served(data, *options, processes=2, controller=port) as running:
+        assert sorted(row[2] for row in running.rows) == ["master", "replica"]
+        tls = Tls(ca=CERTIFICATES / "ca.pem")
+        config = ProducerConfig(tls=tls, access_key="inner", secret_key="s")
+        namesrv = f"127.0.0.1:{running.namesrv_port}"
+        async with Producer(namesrv, config=config) as producer:
+            assert (await producer.send("orders", b"sealed")).ok
+        for place in (running.namesrv_port, port):
+            security = Security(context=tls.context())
+            async with await Channel.connect("127.0.0.1", place, security=security) as channel:
+                with pytest.raises(CallRefused, match="username cannot be null"):
+                    await channel.call(GetRoute(topic="orders"))
 
 
 def log_of(directory: Path) -> bytes:

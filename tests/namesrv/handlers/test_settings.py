@@ -1,3 +1,4 @@
+import logging
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from tests.namesrv.conftest import FakePeer
 from roquet.model.errors import CallRefused
 from roquet.namesrv.handlers.settings import KEYS, settings, update
 from roquet.namesrv.state import NameServerState
+from roquet.net.log_levels import apply_log_levels
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
 from roquet.wire.codes import ResponseCode
 from roquet.wire.properties_file import read_properties
@@ -34,6 +36,7 @@ def test_settings_are_told_under_their_genuine_names(
         "deleteTopicWithBrokerRegistration": "false",
         "supportActingMaster": "false",
         "notifyMinBrokerIdChanged": "false",
+        "logLevels": "",
         "configBlackList": "configBlackList;configStorePath;kvConfigPath",
     }
 
@@ -42,7 +45,7 @@ def test_every_genuine_setting_is_told_and_kept(
     state: NameServerState, peer: FakePeer, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = told(state, peer)
-    assert len(found) == 40
+    assert len(found) == 41
     assert (found["clusterTest"], found["waitSecondsForService"]) == ("false", "45")
     assert found["returnOrderTopicConfigToBroker"] == "true"
     for _ in range(2):
@@ -77,6 +80,7 @@ def test_settings_on_the_black_list_are_refused(
         (b"\xff\xfe", "string2Properties error"),
         ("a=\\u12", "string2Properties error"),
         ("orderMessageEnable=perhaps", "neither true nor false"),
+        ("logLevels=LOUD", "logLevels: 'LOUD' is none of DEBUG"),
         ("listenPort=1", "listenPort is read at the start"),
     ],
 )
@@ -91,3 +95,16 @@ def test_an_impossible_setting_is_refused_with_the_reason(
 def test_a_setting_that_stays_as_it_is_is_no_change(state: NameServerState, peer: FakePeer) -> None:
     change(state, peer, "listenPort=9876\n")
     change(state, peer, "")
+
+
+def test_log_levels_change_while_it_runs(state: NameServerState, peer: FakePeer) -> None:
+    net = logging.getLogger("roquet.net")
+    try:
+        change(state, peer, "logLevels=WARNING,roquet.net:DEBUG")
+        assert (net.level, told(state, peer)["logLevels"]) == (10, "WARNING,roquet.net:DEBUG")
+        change(state, peer, "orderMessageEnable=true")
+        assert net.level == logging.DEBUG
+        change(state, peer, "logLevels=")
+        assert net.level == logging.NOTSET
+    finally:
+        apply_log_levels("")

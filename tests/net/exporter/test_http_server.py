@@ -1,9 +1,12 @@
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from roquet.model.errors import ConfigError
+from roquet.net.exporter import http_server
 from roquet.net.exporter.http_server import (
     CONNECTIONS_MAX,
     REQUEST_SIZE_MAX,
@@ -87,14 +90,71 @@ async def test_a_request_that_does_not_end_is_cut_off(server: HttpServer) -> Non
     assert await sent(server, b"GET /metrics HT") == b""
 
 
-async def test_too_many_connections_are_told_to_come_later(server: HttpServer) -> None:
+async def test_connections_that_say_nothing_make_room_for_those_that_ask(
+    server: HttpServer,
+) -> None:
     opened = [await asyncio.open_connection(HOST, server.port) for _ in range(CONNECTIONS_MAX)]
     await asyncio.sleep(0.05)
-    assert b" 503 " in await sent(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+    for _ in range(3):
+        assert b" 200 " in await sent(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+    assert await opened[0][0].read() == b"", "the oldest one was ended"
     for _, writer in opened:
         writer.close()
-    await asyncio.sleep(0.05)
-    assert b" 200 " in await sent(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+
+
+async def test_too_many_requests_are_told_to_come_later_until_one_has_been_served_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done = asyncio.Event()
+
+    async def slow() -> AsyncIterator[bytes]:
+        await done.wait()
+        yield b"done"
+
+    pages = {**PAGES, "/slow": HttpPage("text/plain", slow)}
+    async with HttpServer(pages, HOST, 0) as server, asyncio.TaskGroup() as asking:
+        asked = [
+            asking.create_task(sent(server, b"GET /slow HTTP/1.1\r\n\r\n"))
+            for _ in range(CONNECTIONS_MAX)
+        ]
+        await asyncio.sleep(0.05)
+        assert b" 503 " in await sent(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+        monkeypatch.setattr(http_server, "SERVED_S", 0.0)
+        assert b" 200 " in await sent(server, b"GET /metrics HTTP/1.1\r\n\r\n")
+        done.set()
+    answers = [task.result() for task in asked]
+    assert answers[0] == b""
+    assert all(b"done" in answer for answer in answers[1:])
+
+
+async def test_a_page_for_this_machine_is_shown_to_nobody_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pages = {"/stacks": HttpPage("text/plain", pieces, is_local=True)}
+    async with HttpServer(pages, HOST, 0) as server:
+        assert b" 200 " in await sent(server, b"GET /stacks HTTP/1.1\r\n\r\n")
+        monkeypatch.setattr(http_server, "is_local_client", lambda _: False)
+        answer = await sent(server, b"GET /stacks HTTP/1.1\r\n\r\n")
+        assert b" 403 " in answer
+        assert b"\ntwo" not in answer
+
+
+@pytest.mark.parametrize(
+    ("peer", "own", "is_local"),
+    [
+        (("127.0.0.1", 1), ("127.0.0.1", 2), True),
+        (("::1", 1, 0, 0), ("::1", 2, 0, 0), True),
+        (("::ffff:10.0.0.5", 1, 0, 0), ("::ffff:10.0.0.5", 2, 0, 0), True),
+        (("10.0.0.7", 1), ("10.0.0.5", 2), False),
+        (None, ("10.0.0.5", 2), False),
+    ],
+)
+def test_a_client_is_local_by_its_address(
+    peer: tuple[object, ...] | None, own: tuple[object, ...], is_local: bool
+) -> None:
+    names = {"peername": peer, "sockname": own}
+    writer: Any = SimpleNamespace(get_extra_info=names.get)
+    assert http_server.is_local_client(writer) is is_local
 
 
 async def test_a_stop_does_not_wait_for_a_slow_client() -> None:

@@ -485,17 +485,16 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
         is_open = not self.authentication_enabled or self.access_compatibility
         return is_open or self.requires_certificates
 
-    def calls(self) -> Security:
-        """How this broker calls name servers and other brokers."""
-        credentials = self.inner_credentials
-        signer = None if credentials is None else Signer(credentials)
+    @property
+    def calls_tls(self) -> Tls | None:
+        """TLS of this broker's own calls; None: they are plain."""
         if not (self.tls_ca if self.tls_enable is None else self.tls_enable):
-            return PLAIN if signer is None else Security(signer=signer)
+            return None
         cert, key, password = self.tls_cert, self.tls_key, self.tls_key_password
         if self.tls_client_cert is not None:
             cert, key = self.tls_client_cert, self.tls_client_key
             password = self.tls_client_key_password
-        tls = Tls(
+        return Tls(
             ca=self.tls_ca,
             cert=cert,
             key=key,
@@ -503,6 +502,13 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
             check_host=self.tls_check_host,
             verify=self.tls_verify,
         )
+
+    def calls(self) -> Security:
+        """How this broker calls name servers and other brokers."""
+        credentials, tls = self.inner_credentials, self.calls_tls
+        signer = None if credentials is None else Signer(credentials)
+        if tls is None:
+            return PLAIN if signer is None else Security(signer=signer)
         return Security(context=tls.context(), signer=signer)
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from roquet.metrics.exporter_settings import check_labels, parse_exporter_type
 from roquet.model import settings
 from roquet.model.errors import ConfigError
 from roquet.model.topic import READ_WRITE
-from roquet.net.log_levels import parse_log_levels
+from roquet.net.log_levels import check_log_levels
 from roquet.net.tls import ClientAuth, KeyPassword, TlsMode
 from roquet.rules.access.patterns import parse_sources
 from roquet.rules.delay.delay_levels import parse_levels
@@ -251,11 +251,6 @@ def _batch_size(value: str, where: str) -> int:
     return size
 
 
-def _log_levels(value: str, where: str) -> str:
-    parse_log_levels(value, where)
-    return value
-
-
 class _CredentialsText(msgspec.Struct, rename="camel"):
     """Credentials as Apache's settings give them: a user with a password, or keys."""
 
@@ -341,7 +336,7 @@ METRICS_EXPORTER: Final = ValueFormat(parse_exporter_type)
 METRIC_LABELS: Final = ValueFormat(check_labels)
 INTERFACE: Final = ValueFormat(_interface)
 STREAM_ADDRESS: Final = ValueFormat(_stream_address)
-LOG_LEVELS: Final = ValueFormat(_log_levels)
+LOG_LEVELS: Final = ValueFormat(check_log_levels)
 BATCH_SIZE: Final = ValueFormat(_batch_size)
 CREDENTIALS: Final = ValueFormat(_credentials, None, lambda _: HIDDEN)
 KEY_PASSWORD: Final = ValueFormat(_key_password, None, lambda _: HIDDEN)

@@ -14,7 +14,8 @@ from roquet.model.errors import RoquetError
 from roquet.store.filesystem.private_files import open_private
 
 START_TIMEOUT_S: Final = 30
-"""For the line that says `ready`: a server takes under a second on a machine that is not busy."""
+"""Usual limit for the line that says `ready`: a server takes under a second unless the machine is
+busy."""
 
 STOP_TIMEOUT_S: Final = 30
 """A broker flushes before it ends."""
@@ -76,21 +77,20 @@ class ChildProcess:
             self._has_printed = True
             yield line.decode("utf-8", "replace").rstrip("\n")
 
-    async def wait_ready(self, words: str) -> str:
-        """Wait for a line with these words; returns the rest of it.
+    async def wait_ready(self, words: str, timeout_s: float | None = None) -> str:
+        """Wait for a line with these words, START_TIMEOUT_S by default; returns the rest of it.
 
         Raises ChildProcessFailed when it ends or takes too long before.
         """
+        limit_s = START_TIMEOUT_S if timeout_s is None else timeout_s
         try:
-            async with asyncio.timeout(START_TIMEOUT_S):
+            async with asyncio.timeout(limit_s):
                 async for line in self.lines():
                     _, separator, after = line.partition(words)
                     if separator:
                         return after.strip()
         except TimeoutError:
-            raise ChildProcessFailed(
-                f"{self.name} was not ready within {START_TIMEOUT_S} s"
-            ) from None
+            raise ChildProcessFailed(f"{self.name} was not ready within {limit_s} s") from None
         await self._process.wait()
         raise self.failure()
 

@@ -14,6 +14,7 @@ from roquet.cli.servers.server_options import (
     MetricsOption,
     TlsCaOption,
     TlsCertOption,
+    TlsClientAuthOption,
     TlsClientCaOption,
     TlsKeyOption,
     TlsModeOption,
@@ -53,6 +54,7 @@ def controller(  # noqa: PLR0913 - each is an option
     tls_cert: TlsCertOption = None,
     tls_key: TlsKeyOption = None,
     tls_client_ca: TlsClientCaOption = None,
+    tls_client_auth: TlsClientAuthOption = None,
     tls_mode: TlsModeOption = None,
     tls_ca: TlsCaOption = None,
     certificate_users: CertificateUsersOption = None,
@@ -78,7 +80,7 @@ def controller(  # noqa: PLR0913 - each is an option
         "advertise": advertise,
         "access_file": access_file,
         "certificate_users": certificate_users,
-        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode),
+        "tls": server_tls(tls_cert, tls_key, tls_client_ca, tls_mode, tls_client_auth),
         "calls": calls_tls(tls_ca, tls_cert, tls_key),
     }
     if etcd_ca or etcd_cert or etcd_key:

@@ -10,7 +10,7 @@ from roquet.model.errors import ConfigError, UsageError
 from roquet.model.settings import parse_address
 from roquet.net.address import PORT_MAX
 from roquet.net.exporter.exporter import ExporterAddress
-from roquet.net.tls import ServerTls, Tls, TlsMode
+from roquet.net.tls import ClientAuth, ServerTls, Tls, TlsMode
 from roquet.rules.access.patterns import parse_sources
 
 ALL_INTERFACES: Final = "0.0.0.0"
@@ -55,6 +55,10 @@ TlsKeyOption = Annotated[
 TlsClientCaOption = Annotated[
     Path | None, typer.Option(metavar="PEM", help="Who signs the certificates clients must show.")
 ]
+TlsClientAuthOption = Annotated[
+    ClientAuth | None,
+    typer.Option(help="With --tls-client-ca: whether clients must show a certificate."),
+]
 AccessFileOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Users and policies, as `roquet acl export` writes."),
@@ -82,15 +86,24 @@ def server_tls(
     key: Path | None,
     client_ca: Path | None,
     mode: TlsMode | None = None,
+    client_auth: ClientAuth | None = None,
 ) -> ServerTls | None:
     """The TLS settings of a server from its options; None without a certificate."""
     if cert is None and (key or client_ca or mode):
         raise UsageError(
             "--tls-key, --tls-client-ca and --tls-mode are of no use without --tls-cert"
         )
+    if client_auth is not None and client_ca is None:
+        raise UsageError("--tls-client-auth is of no use without --tls-client-ca")
     if cert is None:
         return None
-    return ServerTls(cert=cert, key=key, client_ca=client_ca, mode=mode or TlsMode.ENFORCING)
+    return ServerTls(
+        cert=cert,
+        key=key,
+        client_ca=client_ca,
+        client_auth=client_auth or ClientAuth.REQUIRE,
+        mode=mode or TlsMode.ENFORCING,
+    )
 
 
 def calls_tls(ca: Path | None, cert: Path | None, key: Path | None) -> Tls | None:

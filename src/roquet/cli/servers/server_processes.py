@@ -5,10 +5,12 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from roquet.broker.settings.config import BrokerConfig
 from roquet.cli.process.child_processes import ChildProcess
 from roquet.cli.servers.controller_plan import ControllerPlan, ControllerProcess
 from roquet.cli.servers.serve_plan import BrokerProcess
 from roquet.cli.servers.server_options import ALL_INTERFACES
+from roquet.cli.servers.shared_security import name_server_options, security_options
 from roquet.cli.servers.supervised_process import StartProcess
 from roquet.cli.servers.supervisor_metrics import page_addresses
 from roquet.model.settings import join_address
@@ -17,6 +19,14 @@ from roquet.store.filesystem.private_files import make_directories
 
 OWN_CONFIG: Final = "broker.conf"
 """File in the directory of a process that is read in place of the one for all."""
+
+OWN_NAME_SERVER_CONFIG: Final = "namesrv.conf"
+OWN_CONTROLLER_CONFIG: Final = "controller.conf"
+"""Files in the directories of name server and controllers, with settings of their own."""
+
+RECOVERY_TIMEOUT_S: Final = 4 * 60 * 60
+"""Longest start of a broker: after a crash it may have to read its whole log, a second a gigabyte.
+One that is ended before would begin anew."""
 
 NAME_SERVER: Final = "namesrv"
 """Name of the name server's process, its directory and its log."""
@@ -46,10 +56,12 @@ class ServerProcesses:
         host: str | None = None,
         metrics_port: int | None = None,
         access_file: Path | None = None,
+        shared: BrokerConfig | None = None,
     ) -> None:
         """Plan the processes; their pages of metrics are above `metrics_port`, None: nowhere.
 
         `access_file` has the users of the name server and of controllers: brokers have their own.
+        `shared` are settings of all brokers: their TLS is that of name server and controllers, too.
         """
         self.brokers = brokers
         self.controllers = controllers
@@ -58,7 +70,8 @@ class ServerProcesses:
         self._config = config
         self._advertise = advertise
         self._host = host
-        self._access = [] if access_file is None else ["--access-file", str(access_file)]
+        self._access_file = access_file
+        self.shared = shared
         self.metrics_pages: Mapping[str, str] = {}
         """HOST:PORT of the metrics page of each process, by name."""
         if metrics_port is not None:
@@ -72,7 +85,7 @@ class ServerProcesses:
 
     def make_folders(self) -> None:
         """Create a directory for each broker and one for the logs."""
-        for name in ("logs", "namesrv", *(broker.name for broker in self.brokers)):
+        for name in ("logs", NAME_SERVER, *(broker.name for broker in self.brokers)):
             make_directories(self._data / name)
 
     @property
@@ -97,7 +110,11 @@ class ServerProcesses:
         """Start the name server; returns when it is ready."""
         arguments = ["namesrv", "--port", str(self._namesrv_port)]
         arguments += ["--host", self._host or ALL_INTERFACES]
-        arguments += ["--data", str(self._data / "namesrv"), *self._access]
+        directory = self._data / NAME_SERVER
+        arguments += ["--data", str(directory)]
+        arguments += name_server_options(
+            directory, OWN_NAME_SERVER_CONFIG, self.shared, self._access_file
+        )
         return await self._start(NAME_SERVER, arguments)
 
     async def etcd(self) -> ChildProcess:
@@ -116,7 +133,10 @@ class ServerProcesses:
         arguments += ["--store", file if is_alone else etcd]
         arguments += ["--host", self._host or ALL_INTERFACES]
         arguments += ["--advertise", join_address(self.controllers.host, process.port)]
-        arguments += self._access
+        directory = self._data / process.name
+        arguments += security_options(
+            directory, OWN_CONTROLLER_CONFIG, self.shared, self._access_file
+        )
         return await self._start(process.name, arguments)
 
     async def broker(self, broker: BrokerProcess) -> ChildProcess:
@@ -132,7 +152,9 @@ class ServerProcesses:
             arguments += ["--config", str(config)]
         if self._advertise is not None:
             arguments += ["--advertise", f"{self._advertise}:{broker.port}"]
-        return await self._start(broker.name, arguments, environ=broker.environ)
+        return await self._start(
+            broker.name, arguments, environ=broker.environ, timeout_s=RECOVERY_TIMEOUT_S
+        )
 
     async def _start(
         self,
@@ -141,13 +163,14 @@ class ServerProcesses:
         *,
         module: str = "roquet",
         environ: Mapping[str, str] = {},
+        timeout_s: float | None = None,
     ) -> ChildProcess:
         logs = self._data / "logs"
         if (page := self.metrics_pages.get(name)) is not None:
             arguments = [*arguments, "--metrics", page]
         child = await ChildProcess.start(name, module, *arguments, logs=logs, environ=environ)
         try:
-            child.address = await child.wait_ready("ready at ")
+            child.address = await child.wait_ready("ready at ", timeout_s)
         except BaseException:
             await child.stop()
             raise

@@ -71,6 +71,21 @@ class SupervisedProcess:
             log.warning("%s", error)
 
 
+async def started(start: StartProcess, stop: asyncio.Event) -> ChildProcess | None:
+    """Start a process; None if it was not ready when a stop signal came, and is ended.
+
+    A broker that reads its whole log takes long, and whoever waits for it may give up.
+    """
+    starting, stopping = asyncio.create_task(start()), asyncio.create_task(stop.wait())
+    await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if starting.done():
+        return starting.result()
+    starting.cancel()
+    (child,) = await asyncio.gather(starting, return_exceptions=True)
+    return None if isinstance(child, BaseException) else child
+
+
 async def stop_all(processes: Sequence[SupervisedProcess]) -> None:
     """Stop processes, all at once."""
     await asyncio.gather(*(process.stop() for process in processes))

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from roquet.broker.settings import config_file
+from roquet.broker.settings.config import BrokerConfig
 from roquet.broker.settings.value_formats import PORT
 from roquet.cli.process import runtime, systemd
 from roquet.cli.servers.controller_plan import CONTROLLERS_MAX, ControllerPlan, controller_plan
@@ -39,7 +40,13 @@ from roquet.cli.servers.server_options import (
     settings_file,
 )
 from roquet.cli.servers.server_processes import ServerProcesses
-from roquet.cli.servers.supervised_process import StartProcess, SupervisedProcess, stop_all
+from roquet.cli.servers.shared_security import client_config
+from roquet.cli.servers.supervised_process import (
+    StartProcess,
+    SupervisedProcess,
+    started,
+    stop_all,
+)
 from roquet.cli.servers.supervisor_metrics import SupervisorMetrics
 from roquet.cli.terminal import output
 from roquet.cli.terminal.output import table
@@ -135,9 +142,8 @@ def serve(  # noqa: PLR0913 - each is an option
     plan_of_controllers = controller_plan(controllers, replicas, controller_port, told)
     obeyed = plan_of_controllers.addresses if plan_of_controllers else ()
     processes = broker_processes(brokers, replicas, in_sync, port, obeyed)
-    if replicas and config is not None:
-        _check_shared(config, processes[0])
-    page = _page(metrics, config, processes[0])
+    shared = _shared_settings(config, processes[0], replicas)
+    page = _page(metrics, shared)
     plan = ServerProcesses(
         brokers=processes,
         controllers=plan_of_controllers,
@@ -148,21 +154,32 @@ def serve(  # noqa: PLR0913 - each is an option
         host=host,
         metrics_port=page.port if page is not None else None,
         access_file=access_file,
+        shared=shared,
     )
     runtime.run(run_servers(plan, _metrics(plan, page, host)))
 
 
-def _page(
-    metrics: str | None, config: Path | None, broker: BrokerProcess
-) -> ExporterAddress | None:
+def _shared_settings(config: Path | None, broker: BrokerProcess, replicas: int) -> BrokerConfig:
+    """The settings for all brokers, of the file and the environment. Raises ConfigError."""
+    environ = {**os.environ, **broker.environ}  # the file alone may be no broker's
+    if config is None:
+        return config_file.read("", "", environ)
+    shared = config_file.load(config, environ)
+    if replicas and shared.ha_master is not None:
+        raise UsageError(
+            f"{config}: haMasterAddress names one master for all replicas: leave it out, each"
+            " finds its own by the name server"
+        )
+    return shared
+
+
+def _page(metrics: str | None, shared: BrokerConfig) -> ExporterAddress | None:
     """Where the page of all processes is, by the option or the settings for all brokers."""
     if metrics is not None:
         return metrics_address(metrics)
-    environ = {**os.environ, **broker.environ}  # the file alone may be no broker's
-    loaded = config_file.load(config, environ) if config else config_file.read("", "", environ)
-    if loaded.metrics_exporter is not MetricsExporterType.PROM:
+    if shared.metrics_exporter is not MetricsExporterType.PROM:
         return None
-    return ExporterAddress(loaded.metrics_host, loaded.metrics_port)
+    return ExporterAddress(shared.metrics_host, shared.metrics_port)
 
 
 def _metrics(
@@ -173,15 +190,6 @@ def _metrics(
         return None
     address = ExporterAddress(page.host or host or ALL_INTERFACES, page.port)
     return SupervisorMetrics(address, plan.metrics_pages)
-
-
-def _check_shared(config: Path, broker: BrokerProcess) -> None:
-    """Raise UsageError for a file that would have replicas of several brokers copy one log."""
-    if config_file.load(config, {**os.environ, **broker.environ}).ha_master is not None:
-        raise UsageError(
-            f"{config}: haMasterAddress names one master for all replicas: leave it out, each"
-            " finds its own by the name server"
-        )
 
 
 async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None = None) -> None:
@@ -195,7 +203,10 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         for title, start in plan.support():
             if stop.is_set():
                 return
-            process = SupervisedProcess(await start(), start)
+            child = await started(start, stop)
+            if child is None:
+                return
+            process = SupervisedProcess(child, start)
             stack.push_async_callback(process.stop)
             running.append(process)
             output.echo(f"{title:<11}  {process.child.address}")
@@ -206,7 +217,11 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
         for broker in plan.brokers:
             if stop.is_set():
                 return
-            process = SupervisedProcess(await plan.broker(broker), _starter(plan, broker))
+            starter = _starter(plan, broker)
+            child = await started(starter, stop)
+            if child is None:
+                return
+            process = SupervisedProcess(child, starter)
             may_lead = broker.broker_id == MASTER_ID or plan.controllers is not None
             (masters if may_lead else replicas).append(process)
         tasks = [
@@ -245,7 +260,7 @@ async def _elected(
     from roquet.admin.client import AdminClient
 
     names = dict.fromkeys(broker.broker for broker in plan.brokers)
-    async with AdminClient(plan.namesrv_address) as admin:
+    async with AdminClient(plan.namesrv_address, client_config(plan.shared)) as admin:
         return await formed(admin, names, controllers.addresses, plan.brokers[0].in_sync, stop)
 
 

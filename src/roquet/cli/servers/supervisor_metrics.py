@@ -56,7 +56,7 @@ class SupervisorMetrics:
             PATH: HttpPage(CONTENT_TYPE, self.body),
             LIVE_PATH: health_pages(always_ready)[LIVE_PATH],
             READY_PATH: HttpPage(TEXT, self.ready),
-            STACKS_PATH: HttpPage(TEXT, self.stacks),
+            STACKS_PATH: HttpPage(TEXT, self.stacks, is_local=True),
         }
         self.server = HttpServer(served, address.host, address.port)
 

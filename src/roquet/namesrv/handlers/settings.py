@@ -12,6 +12,7 @@ from roquet.model.settings import parse_bool
 from roquet.namesrv.config import NameServerConfig
 from roquet.namesrv.kv_store import FILE
 from roquet.namesrv.state import NameServerState
+from roquet.net.log_levels import apply_log_levels, check_log_levels
 from roquet.net.router import Peer
 from roquet.wire.call import Reply
 from roquet.wire.calls.admin.namesrv import GetNameServerSettings, UpdateNameServerSettings
@@ -29,8 +30,9 @@ KEYS: Final = {
     "deleteTopicWithBrokerRegistration": "whole_registrations",
     "supportActingMaster": "show_acting_master",
     "notifyMinBrokerIdChanged": "notify_lowest_id",
+    "logLevels": "log_levels",
 }
-"""Apache's keys of our settings."""
+"""Keys of our settings: Apache's, and logLevels."""
 
 CHANGEABLE: Final = frozenset(
     {
@@ -39,6 +41,7 @@ CHANGEABLE: Final = frozenset(
         "whole_registrations",
         "show_acting_master",
         "notify_lowest_id",
+        "log_levels",
     }
 )
 """Settings that are read at each use; the others are read at the start."""
@@ -102,7 +105,9 @@ def update(state: NameServerState, call: UpdateNameServerSettings, peer: Peer) -
         raise CallRefused(ResponseCode.SYSTEM_ERROR, f"string2Properties error: {error}") from error
     if not requested.keys().isdisjoint(BLACK_LIST):
         raise CallRefused(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
-    state.config = _changed(state.config, requested)
+    before, state.config = state.config, _changed(state.config, requested)
+    if state.config.log_levels != before.log_levels:
+        apply_log_levels(state.config.log_levels)
     log.info("%s changes settings: %s", peer.address, requested)
     return Reply()
 
@@ -121,7 +126,7 @@ def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerC
     for key, text in requested.items():
         name = KEYS.get(key)
         if name in CHANGEABLE:
-            news[name] = _switch(text, key)
+            news[name] = _parsed(name, text, key)
         elif name is not None and text != _text(getattr(config, name)):
             raise CallRefused(
                 ResponseCode.SYSTEM_ERROR, f"{key} is read at the start: it cannot be changed now"
@@ -129,9 +134,10 @@ def _changed(config: NameServerConfig, requested: dict[str, str]) -> NameServerC
     return replace(config, **news, unused={**config.unused, **unused})
 
 
-def _switch(text: str, key: str) -> bool:
+def _parsed(name: str, text: str, key: str) -> bool | str:
+    """The value of a setting that may be changed. Raises CallRefused."""
     try:
-        return parse_bool(text, key)
+        return check_log_levels(text, key) if name == "log_levels" else parse_bool(text, key)
     except ConfigError as error:
         raise CallRefused(ResponseCode.SYSTEM_ERROR, str(error)) from error
 

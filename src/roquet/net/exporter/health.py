@@ -3,7 +3,7 @@
 /healthz   200 ok                  a supervisor restarts a process that does not answer
 /readyz    200 ready               a load balancer, or a rolling upgrade, goes on
            503 a reason a line
-/stacks    where each thread and task is
+/stacks    where each thread and task is; for clients on this machine, since it names files
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -31,7 +31,7 @@ def health_pages(reasons: UnreadyReasons) -> Mapping[str, HttpPage]:
     return {
         LIVE_PATH: HttpPage(TEXT, _live),
         READY_PATH: HttpPage(TEXT, partial(_ready, reasons)),
-        STACKS_PATH: HttpPage(TEXT, _stacks),
+        STACKS_PATH: HttpPage(TEXT, _stacks, is_local=True),
     }
 
 

@@ -7,13 +7,14 @@ and little time, and a page is made in slices.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Final, Self, TypeVar
 
 import msgspec
 
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError
-from roquet.net.address import address_error
+from roquet.net.address import IPV4_ON_IPV6, address_error
 
 log = logger(__name__)
 
@@ -29,12 +30,18 @@ RESPONSE_S: Final = 60.0
 """Seconds in which a page has to be made and read."""
 
 CONNECTIONS_MAX: Final = 16
-"""Open connections; further ones are told to come later."""
+"""Open connections. For another one the oldest that has not asked yet is ended, or one that has
+been served for SERVED_S; else it is told to come later. So nobody can keep a supervisor from the
+health page by connections that say nothing, or do not read."""
+
+SERVED_S: Final = 10.0
+"""Seconds after which a connection gives its place to a newer one: Prometheus waits no longer."""
 
 TEXT: Final = "text/plain; charset=utf-8"
 
 _REASONS: Final[Mapping[HTTPStatus, str]] = {
     HTTPStatus.BAD_REQUEST: "this is no HTTP request\n",
+    HTTPStatus.FORBIDDEN: "this page is for this machine alone\n",
     HTTPStatus.NOT_FOUND: "there is no such page\n",
     HTTPStatus.METHOD_NOT_ALLOWED: "only GET and HEAD are served\n",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: f"more than {REQUEST_SIZE_MAX} bytes of headers\n",
@@ -51,6 +58,8 @@ class HttpPage(msgspec.Struct, frozen=True):
 
     content_type: str
     make: Callable[[], AsyncIterator[bytes]]
+    is_local: bool = False
+    """Whether it is shown to clients on this machine alone."""
 
 
 class PageUnavailable(Exception):
@@ -80,7 +89,10 @@ class HttpServer:
         self._host = host
         self._port = port
         self._request_s = request_s
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], float] = {}
+        """Tasks of open connections, with the loop's time of their begin; the oldest first."""
+        self._silent: dict[asyncio.Task[None], None] = {}
+        """Those whose request has not come yet."""
         self._listener: asyncio.Server | None = None
         self._complained: set[type[Exception]] = set()
 
@@ -111,13 +123,30 @@ class HttpServer:
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection in a task that a stop can cancel."""
-        if len(self._tasks) >= CONNECTIONS_MAX:
+        loop = asyncio.get_running_loop()
+        if len(self._tasks) >= CONNECTIONS_MAX and not self._end_oldest(loop.time()):
             writer.write(_response(HTTPStatus.SERVICE_UNAVAILABLE))
             writer.close()
             return
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = loop.create_task(self._serve(reader, writer))
+        self._tasks[task] = loop.time()
+        self._silent[task] = None
+        task.add_done_callback(self._forget)
+
+    def _end_oldest(self, now_s: float) -> bool:
+        """End a connection in favour of a new one; returns whether there is one to be ended."""
+        task = next(iter(self._silent), None)
+        if task is None:
+            task, began_s = next(iter(self._tasks.items()))
+            if now_s - began_s < SERVED_S:
+                return False
+        task.cancel()
+        self._forget(task)
+        return True
+
+    def _forget(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.pop(task, None)
+        self._silent.pop(task, None)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request, and close the connection."""
@@ -133,7 +162,9 @@ class HttpServer:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             method, path = await self._request(reader)
-            page = self._page(method, path)
+            if (task := asyncio.current_task()) is not None:
+                self._silent.pop(task, None)
+            page = self._page(method, path, writer)
             body = await _within(RESPONSE_S, self._made(page))
         except _BadRequest as error:
             writer.write(_response(error.status))
@@ -161,11 +192,13 @@ class HttpServer:
             raise _BadRequest(HTTPStatus.BAD_REQUEST)
         return words[0].decode("latin-1"), words[1].decode().partition("?")[0]
 
-    def _page(self, method: str, path: str) -> HttpPage:
+    def _page(self, method: str, path: str, writer: asyncio.StreamWriter) -> HttpPage:
         if (page := self._pages.get(path)) is None:
             raise _BadRequest(HTTPStatus.NOT_FOUND)
         if method not in ("GET", "HEAD"):
             raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
+        if page.is_local and not is_local_client(writer):
+            raise _BadRequest(HTTPStatus.FORBIDDEN)
         return page
 
     async def _made(self, page: HttpPage) -> list[bytes]:
@@ -178,6 +211,13 @@ class HttpServer:
                 self._complained.add(type(error))
                 log.exception("a page of metrics could not be made")
             raise _BadRequest(HTTPStatus.INTERNAL_SERVER_ERROR) from error
+
+
+def is_local_client(writer: asyncio.StreamWriter) -> bool:
+    """Whether a client is on this machine."""
+    names = writer.get_extra_info("peername"), writer.get_extra_info("sockname")
+    hosts = [str(name[0]).removeprefix(IPV4_ON_IPV6) for name in names if name]
+    return len(hosts) == len(names) and (hosts[0] == hosts[1] or ip_address(hosts[0]).is_loopback)
 
 
 async def _within(seconds: float, work: Awaitable[T]) -> T:

@@ -298,6 +298,7 @@ async def test_members_with_different_subscriptions_are_logged_once(
     wish(third, "c3", "*")
     wish(third, "c3", "B")
     assert caplog.text.count("members of g listen to different things") == 2
+    assert [vars(record)["group"] for record in caplog.records] == ["g", "g"]
 
 
 async def test_an_inconsistent_group_is_compared_again_after_a_change(

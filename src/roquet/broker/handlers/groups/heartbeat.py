@@ -133,7 +133,8 @@ def _look_for_factions(tables: BrokerTables, name: str) -> None:
     group.is_changed = False
     is_divided = group.wants_different_things()
     if is_divided and not group.is_divided:
-        log.warning("members of %s listen to different things: %s", name, _difference(group))
+        text = "members of %s listen to different things: %s"
+        log.warning(text, name, _difference(group), extra={"group": name})
     group.is_divided = is_divided
 
 

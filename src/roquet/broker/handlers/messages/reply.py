@@ -136,7 +136,8 @@ def _store(
         check_in_sync(replication, call)
         stored = message_log.ingest.append(call, call.queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
-        log.warning("a reply is pushed, but not kept in %s: %s", call.topic, error)
+        fields = {"client": peer.address, "topic": call.topic, "group": call.producer_group}
+        log.warning("a reply is pushed, but not kept in %s: %s", call.topic, error, extra=fields)
         return None
     return SendReply(
         msg_id=message_log.ingest.message_id(stored.appended.position),

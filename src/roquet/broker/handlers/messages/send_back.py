@@ -96,7 +96,8 @@ def _stored(
         )
     except MessageIllegal as error:  # no room for the properties of a retry: its own fit
         topic = delivery.retry_topics.dlq_topic(group.group_name)
-        log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error)
+        fields = {"topic": record.topic, "group": group.group_name}
+        log.warning("%s goes to %s at once: %s", own_id, topic.topic_name, error, extra=fields)
         held.pop(props.DELAY, None)
         appended = message_log.ingest.reappend(
             record,

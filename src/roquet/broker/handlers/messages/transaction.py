@@ -181,6 +181,7 @@ def _fault(fault: TransactionFault, call: EndTransaction, peer: Peer) -> NoRetur
     log.warning(
         "%s of group %s cannot end the half message at %d: %s",
         peer.address, call.producer_group, call.position, fault.value,
+        extra={"client": peer.address, "group": call.producer_group},
     )  # fmt: skip
     _refuse(CODES.get(fault, ResponseCode.SYSTEM_ERROR), fault.value)
 

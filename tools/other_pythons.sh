@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Runs the tests of everything but Spark, the lab, the dashboard and the command line with other Pythons:
+#   tools/other_pythons.sh python3.12 python3.13
+# Each gets an environment below build/pythons, with what requirements/ locks, compiled inner loops where there is
+# a C compiler, and its output beside it. PYTEST_ARGS are further arguments.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+tests="model rules wire metrics store net namesrv broker controller client conversation admin"
+needed="packaging pytest pytest-asyncio pytest-timeout pytest-xdist execnet iniconfig pluggy hypothesis sortedcontainers
+opentelemetry-api opentelemetry-sdk opentelemetry-semantic-conventions"
+
+locked() { # the lines of requirements/dev.txt for some packages
+    awk -v wanted=" $(echo $needed) " \
+        '/^[a-z]/ { split($1, name, "=="); keep = index(wanted, " " name[1] " ") } keep' requirements/dev.txt
+}
+
+mkdir -p build/pythons
+status=0
+for python in "$@"; do
+    version=$("$python" -c 'import platform; print(platform.python_version())')
+    place=build/pythons/$version
+    "$python" -m venv --clear "$place"
+    pip=("$place/bin/python" -m pip --disable-pip-version-check install --quiet)
+    locked >"$place/tests.txt"
+    "${pip[@]}" --require-hashes --only-binary :all: -r requirements/base.txt -r "$place/tests.txt"
+    "$python" tools/wheels.py --into "$place/wheel" "$python"
+    "${pip[@]}" --no-deps --no-index "$place"/wheel/*.whl
+    "$place/bin/roquet" --version | sed "s/^/Python $version: /"
+    if ! PYTHONPATH='' "$place/bin/python" -m pytest -o "pythonpath=tools" -p no:cacheprovider -q -n 2 --dist loadgroup \
+        $(printf 'tests/%s ' $tests) ${PYTEST_ARGS:-} >"$place/tests.log" 2>&1; then
+        status=1
+        grep -E "^(FAILED|ERROR)" "$place/tests.log" || true
+    fi
+    echo "Python $version: $(tail -n 1 "$place/tests.log")"
+done
+exit $status
