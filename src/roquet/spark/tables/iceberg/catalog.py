@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
-from roquet.spark.tables.object_store import explanation
+from roquet.spark.tables.object_store import RetryStrategy, explanation
 from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ IO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
     {ENDPOINT: "s3.endpoint", REGION: "s3.region"}
 )
 """pyiceberg's names of our options; it has credentials from the environment itself."""
+
+RETRIES: Final = "s3.retry-strategy-impl"
+"""pyiceberg's option for retries, of which it makes few without one."""
 
 REGION_DEFAULT: Final = "us-east-1"
 """Without a region pyiceberg asks AWS, whatever the endpoint is."""
@@ -101,6 +104,7 @@ def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
             IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
         }
         known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
+        known[RETRIES] = f"{RetryStrategy.__module__}.{RetryStrategy.__name__}"
         return _load({**known, WAREHOUSE: root.url}, options)
     home = f"file://{root.resolve()}"
     if options:
