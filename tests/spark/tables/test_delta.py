@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Log
-from deltalake import write_deltalake
+from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
 from tests.spark.tables.conftest import START
 from tests.spark.tables.delta_log import allow_deletion_vectors, delete_rows, map_columns
@@ -144,13 +144,26 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
     delta: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
+        Log(str(delta.root)).alter.set_table_description(_description(delta.root))
         raise CommitFailedError("another writer came first")
 
     monkeypatch.setattr(Log, "create_write_transaction", refuse)
-    with delta.open() as table, pytest.raises(TableConflict):
+    with delta.open() as table, pytest.raises(TableConflict, match="another archive writes to it"):
         delta.archive(table, 0, 3)
     assert delta.state() == TableState(0, {})
     assert delta.on_disk() == set()
+
+
+def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "TableKind") -> None:
+    """No other writer came first, so that trying again would be in vain."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        Log(str(delta.root)).alter.add_feature(
+            TableFeatures.RowTracking, allow_protocol_versions_increase=True
+        )
+        with pytest.raises(ConfigError, match=r"written to any more: .*RowTracking.*Nothing was c"):
+            delta.archive(table, 3, 5)
+    assert delta.places() == delta.whole(3)
 
 
 def test_a_commit_that_is_there_counts_whatever_its_answer_was(

@@ -256,17 +256,17 @@ class DeltaTable:
 
     def _entered(self, commit: TableCommit) -> bool:
         """Add the log entry; False when another writer added one first."""
-        from deltalake.exceptions import CommitFailedError, DeltaError, DeltaProtocolError
+        from deltalake.exceptions import CommitFailedError, DeltaError
 
         try:
             self._add_entry(commit)
-        except CommitFailedError:
+        except CommitFailedError as error:
+            if "feature" in str(error):  # the same error as for an entry that came first
+                raise ConfigError(
+                    f"{self._root} cannot be written to any more: {error}. Another writer gave the "
+                    "table these. Nothing was committed; archive to another place"
+                ) from error
             return self._is_entered(commit)
-        except DeltaProtocolError as error:
-            raise ConfigError(
-                f"{self._root} cannot be written to, because another writer has changed what its "
-                f"writers have to know: {error}. Nothing was committed; archive to another place"
-            ) from error
         except (OSError, DeltaError) as error:
             if isinstance(self._root, Path):
                 raise

@@ -78,13 +78,6 @@ UNTRUSTED: Final = ("invalid peer certificate", "UnknownIssuer", "SSL peer certi
 """Parts of error texts of pyarrow and of deltalake, which have no other sign of the cause."""
 
 
-class RetryStrategy(pafs.AwsStandardS3RetryStrategy):
-    """Retries as those of every request here, for pyiceberg, which makes it by its name."""
-
-    def __init__(self) -> None:
-        super().__init__(ATTEMPTS)
-
-
 class StorageFailed(RoquetError):
     """An object store that refused, failed or did not answer; the text says what to check."""
 
@@ -227,11 +220,16 @@ def file_system(url: str, options: Mapping[str, str]) -> Any:
     return google_file_system() if provider is GOOGLE else s3_file_system(sorted_options)
 
 
+def retry_strategy() -> Any:
+    """The retries of each request to S3; pyiceberg makes them by this function's name."""
+    return pafs.AwsStandardS3RetryStrategy(ATTEMPTS)
+
+
 @lru_cache(maxsize=8)
 def s3_file_system(options: tuple[tuple[str, str], ...]) -> Any:
     """A file system for sorted options; kept, since each has connections of its own."""
     known = dict(options)
-    arguments: dict[str, Any] = {"retry_strategy": RetryStrategy()}
+    arguments: dict[str, Any] = {"retry_strategy": retry_strategy()}
     if ENDPOINT in known:
         endpoint = urlsplit(known[ENDPOINT])
         arguments |= {"scheme": endpoint.scheme, "endpoint_override": endpoint.netloc}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
-from roquet.spark.tables.object_store import RetryStrategy, explanation
+from roquet.spark.tables.object_store import explanation, retry_strategy
 from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
             IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
         }
         known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
-        known[RETRIES] = f"{RetryStrategy.__module__}.{RetryStrategy.__name__}"
+        known[RETRIES] = f"{retry_strategy.__module__}.{retry_strategy.__name__}"
         return _load({**known, WAREHOUSE: root.url}, options)
     home = f"file://{root.resolve()}"
     if options:
