@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable as Log
+from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyspark.sql import SparkSession
 from tests.spark.fault_proxy import Fault, fault_proxy
@@ -331,6 +332,36 @@ def test_a_change_whose_answer_was_lost_is_looked_for(
     assert iceberg.run().rows == 4 * COUNT
     assert iceberg.run().rows == 0
     assert iceberg.bodies() == sorted(iceberg.topic.sent)
+
+
+@pytest.mark.parametrize("is_sent_twice", [False, True])
+def test_a_table_of_glue_lies_in_the_server(
+    iceberg: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch, is_sent_twice: bool
+) -> None:
+    """Glue's client sends a commit again whose answer was lost, and Glue refuses it then."""
+    iceberg.catalog = {"name": "glue", "glue.endpoint": s3.url, "glue.region": "us-east-1"}
+    update: Callable[..., None] = GlueCatalog._update_glue_table
+    commits = 0
+
+    def sent_twice(*args: object, **kwargs: object) -> None:
+        nonlocal commits
+        commits += 1
+        update(*args, **kwargs)
+        raise CommitFailedException("Glue detected concurrent update to table version 1")
+
+    for _ in range(2):
+        iceberg.topic.send(count=COUNT)
+        assert iceberg.run().rows == 4 * COUNT
+        if is_sent_twice:
+            monkeypatch.setattr(GlueCatalog, "_update_glue_table", sent_twice)
+    assert commits == is_sent_twice
+    assert iceberg.bodies() == sorted(iceberg.topic.sent)
+    more: dict[str, Any] = {"options": {"namesrv": iceberg.topic.namesrv}}
+    audit = audit_job.Params(topic="orders", target=TABLE, catalog=iceberg.catalog, **more)
+    assert audit_job.run(audit).is_clean
+    monkeypatch.undo()
+    with closing(catalog_of(table_location(TABLE), iceberg.catalog)) as glue:
+        glue.drop_table("roquet.orders")  # the server knows it longer than its bucket
 
 
 def test_orphans_go_and_what_versions_name_stays(
