@@ -19,10 +19,13 @@ ROLLING_ROUNDS ?= 3
 CI_ROLLING_ROUNDS ?= 1
 KILL_MASTER_ARGS ?=
 KILL_SPARK_ROUNDS ?= 50
+KILL_SPARK_STORE_ROUNDS ?= 17
+KILL_SPARK_STORE_KINDS ?= delta iceberg materialize
 KILL_SPARK_MESSAGES ?= 400000
 KILL_SPARK_KINDS ?= parquet delta iceberg materialize sink
-# The two others are killed in the S3 server.
+# The others are killed in the S3 server.
 CI_KILL_SPARK_KINDS ?= parquet iceberg sink
+CI_KILL_SPARK_STORE_KINDS ?= delta materialize
 CI_KILL_SPARK_ROUNDS ?= 1
 CI_KILL_SPARK_MESSAGES ?= 60000
 PYTEST_ARGS ?=
@@ -126,8 +129,9 @@ kill-spark: install ## kill -9 of driver, Java, worker and broker under archives
 	for kind in $(KILL_SPARK_KINDS); do \
 		$(BIN)/python bench/kill_spark.py --kind $$kind --rounds $(KILL_SPARK_ROUNDS) \
 			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
-	for kind in delta materialize; do \
-		$(BIN)/python bench/kill_spark.py --kind $$kind --store s3 --rounds 1 --messages $(KILL_SPARK_MESSAGES) || exit 1; done
+	for kind in $(KILL_SPARK_STORE_KINDS); do \
+		$(BIN)/python bench/kill_spark.py --kind $$kind --store s3 --rounds $(KILL_SPARK_STORE_ROUNDS) \
+			--messages $(KILL_SPARK_MESSAGES) || exit 1; done
 
 sim: install ## clusters that live and die, days that pass, masters that are replaced, in virtual time (SIM_SEEDS)
 	$(BIN)/roquet simulate --seeds $(SIM_SEEDS)
@@ -155,7 +159,9 @@ ci: check test test-slow test-docs demo-slice demo-without-java ## what has to p
 	$(MAKE) attack ATTACK=short
 	$(MAKE) sim SIM_SEEDS=$(CI_SIM_SEEDS)
 	$(MAKE) test-spark
-	$(MAKE) kill-spark KILL_SPARK_KINDS='$(CI_KILL_SPARK_KINDS)' KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
+	$(MAKE) kill-spark KILL_SPARK_KINDS='$(CI_KILL_SPARK_KINDS)' KILL_SPARK_STORE_KINDS='$(CI_KILL_SPARK_STORE_KINDS)' \
+		KILL_SPARK_ROUNDS=$(CI_KILL_SPARK_ROUNDS) KILL_SPARK_STORE_ROUNDS=$(CI_KILL_SPARK_ROUNDS) \
+		KILL_SPARK_MESSAGES=$(CI_KILL_SPARK_MESSAGES)
 	@# Foreign processes on a busy machine have their own clocks: what fails is tried once more, alone, and has to pass then.
 	$(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS)' || $(MAKE) interop INTEROP_ARGS='$(CI_INTEROP_ARGS) --last-failed -n 0'
 

@@ -28,11 +28,11 @@ from kill_archive import READERS, Archive, fill
 from kill_materialize import MATERIALIZE, LatestStates, ObjectLatestStates
 from kill_sink import SETTINGS, Sink
 from kill_stage import ENDING, VICTIMS, Child, Stage, Work, strike
-from kill_store import STORE, ObjectArchive, ObjectServer
+from kill_store import ICEBERG, STORE, ObjectArchive, ObjectIceberg, ObjectServer
 
 SINK = "sink"
 KINDS = (*READERS, SINK)
-STORE_KINDS = {"delta", MATERIALIZE}
+STORE_KINDS = {"delta", ICEBERG, MATERIALIZE}
 """Kinds of tables that rounds write to an S3 server."""
 
 REASON = re.compile(r"roquet: |[\w.]*(Error|Exception)\b")
@@ -59,11 +59,11 @@ class Scene(NamedTuple):
         """The work of one round."""
         if kind == SINK:
             return Sink(self.stage, number, self.args.rows)
-        is_latest = kind == MATERIALIZE
         if self.server is not None:
-            stored = ObjectLatestStates if is_latest else ObjectArchive
-            return stored(self.stage, self.server, kind, number, self.args.messages)
-        local = LatestStates if is_latest else Archive
+            stored = {MATERIALIZE: ObjectLatestStates, ICEBERG: ObjectIceberg}
+            make = stored.get(kind, ObjectArchive)
+            return make(self.stage, self.server, kind, number, self.args.messages)
+        local = LatestStates if kind == MATERIALIZE else Archive
         return local(self.stage, kind, number, self.args.messages)
 
     def strike(self, driver: Child, victim: str) -> bool:

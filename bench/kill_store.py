@@ -18,7 +18,11 @@ from kill_archive import TOPIC, Archive
 from kill_stage import Child, Stage, genuine
 
 if TYPE_CHECKING:
+    from pyiceberg.table import Table as IceTable
+
     from roquet.spark.tables.table import ArchiveTable
+
+ICEBERG = "iceberg"
 
 STORE = "store"
 """The victim that is stopped and goes on."""
@@ -119,10 +123,7 @@ class ObjectArchive(Archive):
 
     def judge(self) -> str:
         """Each message once, at its place; after the grace period no file that no version names."""
-        from deltalake import DeltaTable
-
-        log = DeltaTable(self.target)
-        rows = pa.table(log.to_pyarrow_table(columns=self.columns))
+        rows = self._rows()
         self.compare(rows)
         left = self._files() - self._named()
         removed = self._clean()
@@ -133,6 +134,12 @@ class ObjectArchive(Archive):
             raise AssertionError(f"left behind: {marks}")
         count = f"{rows.num_rows:,} rows of {self.messages:,} messages"
         return f"{count}, each once; {len(self._files())} files, {removed} orphans removed"
+
+    def _rows(self) -> pa.Table:
+        """The rows that readers of others see."""
+        from deltalake import DeltaTable
+
+        return pa.table(DeltaTable(self.target).to_pyarrow_table(columns=self.columns))
 
     def _named(self) -> set[str]:
         """The keys of the files that any version of the table names."""
@@ -162,3 +169,42 @@ class ObjectArchive(Archive):
         from roquet.spark.tables.table import ArchiveIdentity
 
         return open_table("delta", self.target, ArchiveIdentity(topic=TOPIC, columns=()))
+
+
+class ObjectIceberg(ObjectArchive):
+    """One round: the topic into a new Iceberg table of the server, whose catalog is SQLite."""
+
+    def options(self) -> list[str]:
+        return [*super().options(), "--catalog", self._catalog()["uri"]]
+
+    def _catalog(self) -> dict[str, str]:
+        return {"uri": f"sqlite:///{self._stage.folder}/{self._path}.db"}
+
+    def _loaded(self) -> "IceTable":
+        """The table as readers of others open it."""
+        from roquet.spark.tables.iceberg import catalog_of
+        from roquet.spark.tables.open_table import table_location
+
+        catalog = catalog_of(table_location(self.target), self._catalog())
+        return catalog.load_table(f"roquet.{TOPIC}")
+
+    def _rows(self) -> pa.Table:
+        return self._loaded().scan(selected_fields=tuple(self.columns)).to_arrow()
+
+    def _named(self) -> set[str]:
+        """Those that any metadata names: a run that is killed in its commit may leave some."""
+        from roquet.spark.tables.iceberg.named_files import named_files
+        from roquet.spark.tables.iceberg.table_place import object_home
+        from roquet.spark.tables.open_table import table_location
+
+        table, root = self._loaded(), table_location(self.target)
+        assert not isinstance(root, Path)
+        urls = named_files(table, object_home(root, table.location()))
+        return {url.removeprefix("s3://") for url in urls}
+
+    def opened(self) -> "ArchiveTable":
+        from roquet.spark.tables.open_table import open_table
+        from roquet.spark.tables.table import ArchiveIdentity
+
+        identity = ArchiveIdentity(topic=TOPIC, columns=())
+        return open_table(self._kind, self.target, identity, catalog=self._catalog())

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Puts what tests of other programs need on PATH, from Debian's and Ubuntu's packages: etcd for several controllers,
-# Prometheus and promtool for alert rules and the board, Chromium for the dashboard in a browser. Without the rights,
-# or elsewhere, it says what to install; tests without their program are skipped. No service has to run.
+# Prometheus and promtool for alert rules and the board, Chromium for the dashboard in a browser; and from npm's Azurite,
+# an object store like Azure's. Without the rights, or elsewhere, it says what to install; tests without their program are
+# skipped. No service has to run.
 #
 #   tools/install_servers.sh                 all of them
 #   tools/install_servers.sh etcd            one of them
@@ -23,14 +24,26 @@ install() {  # the program, the package
     fi
 }
 
-[ $# -gt 0 ] || set -- etcd prometheus chromium
+install_npm() {  # the program, the package, its version
+    if command -v "$1" >/dev/null 2>&1; then
+        echo "install_servers: $1 is there already"
+    elif ! command -v npm >/dev/null 2>&1; then
+        echo "install_servers: there is no npm here: install Node.js, and run npm install --global $2@$3" >&2
+        return 1
+    else
+        npm install --global --no-audit --no-fund --loglevel=error "$2@$3"
+    fi
+}
+
+[ $# -gt 0 ] || set -- etcd prometheus chromium azurite
 status=0
 for name in "$@"; do
     case $name in
         etcd) install etcd etcd-server || status=1 ;;
         prometheus) install promtool prometheus || status=1 ;;
         chromium) install chromium chromium || status=1 ;;
-        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium)" >&2; status=2 ;;
+        azurite) install_npm azurite-blob azurite 3.37.0 || status=1 ;;
+        *) echo "install_servers: no such program: $name (etcd, prometheus, chromium, azurite)" >&2; status=2 ;;
     esac
 done
 exit $status

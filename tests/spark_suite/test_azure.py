@@ -1,8 +1,4 @@
-"""Archives in Azure's object store, by its emulator Azurite; skipped where that is not installed.
-
-npm install azurite
-PATH=$PWD/node_modules/.bin:$PATH pytest -m spark_suite tests/spark_suite/test_azure.py
-"""
+"""Archives in Azure's object store, by its emulator Azurite; skipped where there is none."""
 
 import shutil
 import socket
@@ -35,7 +31,7 @@ pytestmark = [
     pytest.mark.spark_suite,
     # After a removal pyarrow's client loses some answers of Azurite, and asks again 7 s later.
     pytest.mark.timeout(300),
-    pytest.mark.skipif(AZURITE is None, reason="azurite is not installed"),
+    pytest.mark.skipif(AZURITE is None, reason="no azurite-blob on PATH: tools/install_servers.sh"),
 ]
 
 HOST = "lake@devstoreaccount1.dfs.core.windows.net"

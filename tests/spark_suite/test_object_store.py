@@ -1,14 +1,22 @@
 """Archives in an S3 server: exactly once without renames and locks; a sentence per refusal."""
 
+import os
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import polars as pl
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 from deltalake import DeltaTable as Log
+from pyiceberg.catalog.glue import GlueCatalog
 from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.exceptions import CommitStateUnknownException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException
 from pyiceberg.table import Table as IceTable
 from pyspark.sql import SparkSession
 from tests.spark.fault_proxy import Fault, fault_proxy
@@ -21,8 +29,12 @@ from tests.spark_suite.conftest import (
 )
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.net.clock import SYSTEM_CLOCK, SystemClock
+from roquet.spark.jobs.archive import maintenance
 from roquet.spark.jobs.archive.archive_job import ArchiveProgress, Params, open_archive, run
+from roquet.spark.jobs.archive.maintenance import HOUR_MS, MaintenanceReport, run_here
 from roquet.spark.jobs.audit import audit_job
+from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.jobs.materialize import materialize_job
 from roquet.spark.jobs.replay import replay_job
 from roquet.spark.tables import object_staging
@@ -32,6 +44,7 @@ from roquet.spark.tables.object_staging import ObjectStaging
 from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.open_table import OBJECT_STORE_KINDS, table_location
 from roquet.spark.tables.output_files import new_file
+from roquet.spark.tables.snapshot import read_snapshot
 from roquet.spark.tables.table import TableConflict
 
 pytestmark = pytest.mark.spark_suite
@@ -123,6 +136,25 @@ def test_a_topic_becomes_a_table_of_the_server_through_spark(
     assert archive.run(workers).rows == 0
     assert archive.bodies() == sorted(archive.topic.sent)
     assert not [key for key in s3.stored() if "_roquet/runs/" in key], "no run has left a mark"
+
+
+def test_a_topic_is_archived_once_in_a_catalog_whose_store_fails(
+    iceberg: Archive, s3: S3Server
+) -> None:
+    """Metadata, manifests and files are refused, reset, slow, and their answers are lost."""
+    with fault_proxy(s3.url) as proxy:
+        for part in ("metadata/", "day="):
+            for fault in (Fault.RESET, Fault.SLOW_DOWN, Fault.ERROR, Fault.LOST_ANSWER):
+                proxy.add(fault, part=part, skip=2)
+        for fault in (Fault.SLOW_DOWN, Fault.ERROR):
+            proxy.add(fault, "GET", "metadata/", skip=2)
+        for _ in range(2):
+            iceberg.topic.send(count=COUNT)
+            storage = {"AWS_ENDPOINT_URL": proxy.url}
+            options = {"maxOffsetsPerTrigger": "150"}
+            assert iceberg.run(storage=storage, options=options).rows == 4 * COUNT
+        assert len(proxy.faults) == 10
+    assert iceberg.bodies() == sorted(iceberg.topic.sent)
 
 
 def test_a_topic_is_archived_once_through_a_store_that_fails(
@@ -302,9 +334,40 @@ def test_a_change_whose_answer_was_lost_is_looked_for(
     assert iceberg.bodies() == sorted(iceberg.topic.sent)
 
 
-def test_orphans_go_and_what_versions_name_stays(
-    archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_sent_twice", [False, True])
+def test_a_table_of_glue_lies_in_the_server(
+    iceberg: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch, is_sent_twice: bool
 ) -> None:
+    """Glue's client sends a commit again whose answer was lost, and Glue refuses it then."""
+    iceberg.catalog = {"name": "glue", "glue.endpoint": s3.url, "glue.region": "us-east-1"}
+    update: Callable[..., None] = GlueCatalog._update_glue_table
+    commits = 0
+
+    def sent_twice(*args: object, **kwargs: object) -> None:
+        nonlocal commits
+        commits += 1
+        update(*args, **kwargs)
+        raise CommitFailedException("Glue detected concurrent update to table version 1")
+
+    for _ in range(2):
+        iceberg.topic.send(count=COUNT)
+        assert iceberg.run().rows == 4 * COUNT
+        if is_sent_twice:
+            monkeypatch.setattr(GlueCatalog, "_update_glue_table", sent_twice)
+    assert commits == is_sent_twice
+    assert iceberg.bodies() == sorted(iceberg.topic.sent)
+    more: dict[str, Any] = {"options": {"namesrv": iceberg.topic.namesrv}}
+    audit = audit_job.Params(topic="orders", target=TABLE, catalog=iceberg.catalog, **more)
+    assert audit_job.run(audit).is_clean
+    monkeypatch.undo()
+    with closing(catalog_of(table_location(TABLE), iceberg.catalog)) as glue:
+        glue.drop_table("roquet.orders")  # the server knows it longer than its bucket
+
+
+def test_orphans_go_and_what_versions_name_stays(
+    any_archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = any_archive
     archive.topic.send(count=COUNT)
     archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=True)
     old_rows = archive.old_rows()
@@ -326,14 +389,6 @@ def test_orphans_go_and_what_versions_name_stays(
     assert not [key for key in s3.stored() if "_roquet/runs/" in key]
     assert archive.bodies() == sorted(archive.topic.sent)
     assert archive.old_rows() == old_rows > 0
-
-
-def test_orphans_of_iceberg_tables_are_left_to_the_catalogs_engine(iceberg: Archive) -> None:
-    with (
-        open_archive(iceberg.params()) as table,
-        pytest.raises(ConfigError, match="another catalog may name them"),
-    ):
-        table.clean()
 
 
 def test_a_second_catalog_cannot_make_a_table_at_the_place_of_another(
@@ -376,6 +431,189 @@ def test_an_audit_and_a_replay_read_the_same_url(any_archive: Archive) -> None:
     spark: Any = InProcessSpark
     assert replay_job.run(back, spark).rows == 4 * COUNT
     assert replay_job.run(back, spark).rows == 0
+
+
+def test_readers_of_others_see_the_same_rows_in_the_server(
+    any_archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import duckdb
+
+    monkeypatch.setenv("POLARS_ICEBERG_PLANNER", "pyiceberg")
+    for is_last in (False, True):
+        any_archive.topic.send(count=COUNT)
+        any_archive.run(options={"maxOffsetsPerTrigger": "150"}, compact=is_last)
+    wanted = (8 * COUNT, 4 * sum(range(2 * COUNT)))
+    snapshot = read_snapshot(TABLE, "orders", catalog=any_archive.catalog)
+    paths = [path.removeprefix("s3://") for path in snapshot.paths]
+    by_pyarrow = ds.dataset(paths, format="parquet", filesystem=s3.files())
+    with duckdb.connect() as connection:
+        connection.register("orders", by_pyarrow)
+        by_duckdb = connection.execute("select count(*), sum(queue_offset) from orders").fetchone()
+    assert by_duckdb == wanted
+    offsets = by_pyarrow.to_table(columns=["queue_offset"])["queue_offset"]
+    assert (len(offsets), pc.sum(offsets).as_py()) == wanted
+    rows: Any
+    if any_archive.kind == "delta":
+        rows = pl.scan_delta(TABLE, storage_options=s3.environ)
+        sums = rows.select(pl.len(), pl.col("queue_offset").sum()).collect()
+    else:
+        with any_archive.opened() as table:
+            rows = pl.scan_iceberg(table)
+            sums = rows.select(pl.len(), pl.col("queue_offset").sum()).collect()
+    assert tuple(map(int, sums.row(0))) == wanted
+
+
+def test_maintenance_is_previewed_and_done_in_the_server(
+    any_archive: Archive, s3: S3Server
+) -> None:
+    """Files are merged, versions expire, old days go; files of others stay."""
+    for _ in range(2):
+        any_archive.topic.send(count=COUNT)
+        any_archive.run(options={"maxOffsetsPerTrigger": "150"})
+    theirs = f"{any_archive.home}/day=2026-01-31/part-0.parquet".removeprefix("s3://")
+    with s3.files().open_output_stream(theirs) as stream:
+        stream.write(b"of another writer")
+
+    def maintain(now_ms: int, **params: Any) -> MaintenanceReport:
+        kind: dict[str, Any] = {"kind": any_archive.kind, "catalog": any_archive.catalog}
+        return maintenance.run(maintenance.Params(target=TABLE, **kind, **params), run_here, now_ms)
+
+    def files() -> set[str]:
+        return {key for key in s3.stored() if key.endswith(".parquet")} - {theirs}
+
+    now_ms, before = SYSTEM_CLOCK.now_ms(), files()
+    plan = maintain(now_ms)
+    assert (plan.files, plan.merged_files, plan.groups) == (len(before), len(before), plan.groups)
+    assert (files(), plan.retired_files, plan.left_files) == (before, 0, plan.groups)
+    done = maintain(now_ms, is_preview=False)
+    assert (done.merged_files, done.left_files) == (plan.merged_files, plan.left_files)
+    assert before < files(), "older versions have them still"
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+    later_ms = now_ms + 9 * maintenance.DAY_MS
+    plan = maintain(later_ms, versions_ms=maintenance.HOUR_MS)
+    assert plan.expired_files >= len(before)
+    done = maintain(later_ms, versions_ms=maintenance.HOUR_MS, is_preview=False)
+    assert done.expired_files == plan.expired_files
+    assert len(files()) == done.left_files
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+    done = maintain(later_ms, keep_days=7, is_preview=False)
+    assert (done.retired_rows, done.left_files) == (8 * COUNT, 0)
+    assert any_archive.bodies() == []
+    assert theirs in s3.stored()
+    any_archive.topic.send(count=COUNT)
+    assert any_archive.run().rows == 4 * COUNT, "the offsets stay"
+
+
+@pytest.mark.parametrize("hours", [-1, 1])
+def test_a_clock_that_is_an_hour_off_costs_no_message(
+    any_archive: Archive, s3: S3Server, monkeypatch: pytest.MonkeyPatch, hours: int
+) -> None:
+    """The driver's clock is wrong in every second run; the server's is right."""
+    now_ms = SystemClock.now_ms
+    for turn in range(4):
+        any_archive.topic.send(count=COUNT)
+        with monkeypatch.context() as patch:
+            if turn % 2:
+                patch.setattr(SystemClock, "now_ms", lambda self: now_ms(self) + hours * HOUR_MS)
+            assert any_archive.run(compact=turn > 1).rows == 4 * COUNT
+            with open_archive(any_archive.params()) as table:
+                assert table.clean() == 0
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="needs /proc")
+def test_nothing_secret_is_in_words_of_processes_logs_and_plans(
+    archive: Archive, s3: S3Server, tmp_path: Path
+) -> None:
+    """A run by the command line, its Java and its workers, with Spark's log of all its events."""
+    archive.topic.send(count=COUNT)
+    events = tmp_path / "events"
+    (tmp_path / "conf").mkdir()
+    events.mkdir()
+    (tmp_path / "conf" / "spark-defaults.conf").write_text(
+        f"spark.eventLog.enabled true\nspark.eventLog.compress false\n"
+        f"spark.eventLog.dir file://{events}\n"
+    )
+    command = [
+        sys.executable, "-m", "roquet", "spark", "archive", "orders", TABLE, "--kind", "delta",
+        "--namesrv", archive.topic.namesrv, "--storage-option", "AWS_REGION=us-east-1",
+    ]  # fmt: skip
+    environ = {**os.environ, **s3.environ, "SPARK_CONF_DIR": str(tmp_path / "conf")}
+    words = set[bytes]()
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as driver:
+        while driver.poll() is None:
+            words |= process_words()
+            time.sleep(0.02)
+        assert driver.stdout is not None
+        said = driver.stdout.read()
+    assert driver.returncode == 0, said
+    assert any(b"java" in each for each in words), "the words of its Java were seen"
+    written = [path.read_bytes() for path in events.rglob("*") if path.is_file()]
+    assert any(b"mapInArrow" in text or b"MapInArrow" in text for text in written), "a plan is seen"
+    for text in (*words, said, *written):
+        assert SECRET.encode() not in text
+    assert archive.bodies() == sorted(archive.topic.sent)
+
+
+def process_words() -> set[bytes]:
+    """The command lines of all processes of this machine."""
+    found = set[bytes]()
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            found.add(path.read_bytes())
+    return found
+
+
+def test_credentials_that_expire_in_a_worker_are_one_sentence(
+    workers: SparkSession, archive: Archive, s3: S3Server
+) -> None:
+    archive.topic.send(count=COUNT)
+    archive.run(workers)
+    archive.topic.send(count=COUNT)
+    with fault_proxy(s3.url) as proxy:
+        proxy.add(Fault.EXPIRED, part="day=", times=1_000)
+        says = "^the Spark job failed: the credentials for s3://lake/orders have expired: renew"
+        with pytest.raises(JobFailed, match=says) as no:
+            archive.run(workers, storage={"AWS_ENDPOINT_URL": proxy.url})
+        assert "\n" not in str(no.value)
+    assert archive.bodies() == sorted(archive.topic.sent[: 4 * COUNT])
+    assert archive.run(workers).rows == 4 * COUNT
+    assert archive.bodies() == sorted(archive.topic.sent)
+
+
+def test_credentials_that_expire_while_a_table_is_read_are_one_sentence(
+    any_archive: Archive, s3: S3Server
+) -> None:
+    any_archive.topic.send(count=COUNT)
+    any_archive.run()
+    more: dict[str, Any] = {
+        "options": {"namesrv": any_archive.topic.namesrv},
+        "catalog": any_archive.catalog,
+    }
+    url = r"s3://lake/orders[^ \n]*"
+    # The body of the answer to a GET, which would say so, is not always looked at.
+    expired = f"the credentials for {url} have expired: renew "
+    says = rf"({expired}|\S+ refuses requests for {url} without a reason: check )[^\n]*$"
+    with fault_proxy(s3.url) as proxy:
+        proxy.add(Fault.EXPIRED, "GET", "day=", times=1_000)
+        storage = {"AWS_ENDPOINT_URL": proxy.url}
+        with pytest.raises(StorageFailed, match=f"^{says}"):
+            audit_job.run(audit_job.Params(topic="orders", target=TABLE, storage=storage, **more))
+        with pytest.raises(StorageFailed, match=f"^{says}"):
+            replay_job.run(
+                replay_job.Params(
+                    source=TABLE, topic="orders", same_topic=True, storage=storage, **more
+                ),
+                cast("Any", InProcessSpark),
+            )
+        any_archive.topic.send(count=COUNT)
+        # An Iceberg commit reads its own files, a merge the table's.
+        with pytest.raises(RoquetError, match=f"^(the Spark job failed: )?{says}"):
+            any_archive.run(storage=storage, compact=True)
+    any_archive.run(compact=True)
+    assert any_archive.bodies() == sorted(any_archive.topic.sent)
 
 
 def test_nothing_secret_is_in_the_table_or_in_tasks(any_archive: Archive, s3: S3Server) -> None:

@@ -52,20 +52,21 @@ def by_duckdb(table: Table) -> Figures:
 
 
 def by_polars(table: Table) -> Figures:
-    """It is no dependency of ours; the test is skipped without it."""
-    polars: Any = pytest.importorskip("polars")
+    import polars as pl
+
+    rows: Any
     if table.kind == "delta":
-        rows = polars.scan_delta(str(table.root))
+        rows = pl.scan_delta(str(table.root))
     elif table.kind == "iceberg":
         from pyiceberg.catalog.sql import SqlCatalog
 
         catalog = SqlCatalog("roquet", uri=f"sqlite:///{table.root}/catalog.db")
-        rows = polars.scan_iceberg(catalog.load_table("roquet.orders"))
+        rows = pl.scan_iceberg(catalog.load_table("roquet.orders"))
     else:
-        rows = polars.scan_parquet(f"{table.root}/day=*/*.parquet")
-    column = polars.col
+        rows = pl.scan_parquet(f"{table.root}/day=*/*.parquet")
+    column = pl.col
     sums = rows.select(
-        polars.len(),
+        pl.len(),
         offsets=column("queue_offset").sum(),
         size=column("body").bin.size().sum(),
         keys=column("key").n_unique(),

@@ -142,6 +142,17 @@ def test_impossible_options_are_an_error_before_anything_runs(
     assert job.params.topic == ""
 
 
+@pytest.mark.parametrize("name", ["secretKey", "SECRETKEY", "securityToken"])
+def test_a_secret_is_no_option_of_a_command(job: FakeJob, name: str) -> None:
+    result = run(app, ["spark", "archive", "orders", "lake", "--option", f"{name}=hunter2"])
+    assert isinstance(result.exception, ConfigError)
+    says = str(result.exception)
+    assert says.startswith(f"--option {name}: every user of the machine sees the words")
+    assert "set ROCKETMQ_SEC" in says
+    assert "hunter2" not in says
+    assert job.params.topic == ""
+
+
 def test_without_spark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(UsageError, match=r"needs pyspark, pyarrow: pip install 'roquet\[spark\]'"):

@@ -177,6 +177,11 @@ def test_a_stand_in_for_spark_has_no_cores(eager: "MakeSpark") -> None:
     [
         (ConfigError("workers have Python 3.12"), ConfigError, "^workers have Python 3.12$"),
         (OSError("the cable is out"), JobFailed, "the Spark job failed: the cable is out"),
+        (
+            OSError("roquet.spark.tables.object_store.StorageFailed: the credentials have expired"),
+            JobFailed,
+            "the Spark job failed: the credentials have expired",
+        ),
         (ImportError("No module named 'roquet'"), JobFailed, "workers have no roquet: pip install"),
     ],
 )

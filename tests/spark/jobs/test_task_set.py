@@ -9,6 +9,7 @@ import pytest
 from roquet.model.errors import CallTimeout, ConfigError
 from roquet.spark.jobs.task_set import TaskResult, rows_by_queue, run_in_arrow
 from roquet.spark.source.tasks import BrokerUnavailable
+from roquet.spark.tables.object_store import StorageFailed
 
 
 class NumberedTasks:
@@ -43,9 +44,10 @@ def test_an_error_that_a_retry_would_meet_again_is_a_result() -> None:
     assert (failed.error, failed.is_retryable) == ("no broker", True)
 
 
-def test_a_failed_call_is_raised_so_that_spark_tries_again() -> None:
-    with pytest.raises(CallTimeout):
-        results_of(NumberedTasks(CallTimeout("no answer")))
+@pytest.mark.parametrize("error", [CallTimeout("no answer"), StorageFailed("slow down")])
+def test_a_failed_call_or_request_is_raised_so_that_spark_tries_again(error: Exception) -> None:
+    with pytest.raises(type(error)):
+        results_of(NumberedTasks(error))
 
 
 def test_rows_of_all_tasks_are_added_up_by_queue() -> None:

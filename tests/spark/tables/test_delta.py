@@ -1,19 +1,33 @@
 """Delta table: its log decides, and other writers may add entries."""
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from deltalake import DeltaTable as Log
-from deltalake import write_deltalake
+from deltalake import TableFeatures, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from tests.spark.tables.conftest import START
+from tests.spark.tables.delta_log import allow_deletion_vectors, delete_rows, map_columns
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.net.clock import SYSTEM_CLOCK, SystemClock
+from roquet.spark.tables.parquet_writer import PartitionedWriter
+from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging
-from roquet.spark.tables.table import TableConflict, TableDamaged, TableState
+from roquet.spark.tables.table import (
+    ArchiveIdentity,
+    ExpiredVersions,
+    TableConflict,
+    TableDamaged,
+    TableState,
+)
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import TableKind
@@ -33,6 +47,40 @@ def test_the_files_statistics_are_in_the_log(delta: "TableKind") -> None:
     }
     assert statistics == {(0, 9, 10), (10, 11, 2)}
     assert {str(row["partition.day"]) for row in rows} == {"2026-01-31", "2026-02-01"}
+
+
+KEYED = ("broker", "queue_id", "queue_offset", "key", "stored_at")
+
+
+def keyed(offsets: range) -> pa.RecordBatch:
+    rows = {
+        "broker": ["broker-a"] * len(offsets),
+        "queue_id": [0] * len(offsets),
+        "queue_offset": list(offsets),
+        "key": [f"key-{at:03}" for at in offsets],
+        "stored_at": [START + timedelta(seconds=at) for at in offsets],
+    }
+    return pa.RecordBatch.from_pydict(rows, schema=schema_of(KEYED))
+
+
+def test_statistics_of_the_files_prune_offsets_times_and_keys(delta: "TableKind") -> None:
+    """As deltalake's own reader does it: of three files it opens those that may have a row."""
+    with delta.open(wanted=ArchiveIdentity(topic="orders", columns=KEYED)) as table:
+        for at in range(3):
+            state, attempt = table.state(()), table.begin()
+            writer = PartitionedWriter(attempt, schema_of(KEYED))
+            writer.write(keyed(range(100 * at, 100 * at + 100)))
+            table.commit(state.then(delta.offsets(at), attempt.name, writer.close(), ()))
+    rows = Log(str(delta.root)).to_pyarrow_dataset()
+    moment = pc.scalar(pa.scalar(START + timedelta(seconds=250), pa.timestamp("us", "UTC")))
+    for condition, count in (
+        (pc.field("queue_offset") == 7, 1),
+        (pc.field("queue_offset") >= 100, 2),
+        (pc.field("key") == "key-150", 1),
+        (pc.field("key") == "zzz", 0),
+        (pc.field("stored_at") >= moment, 1),
+    ):
+        assert len(list(rows.get_fragments(filter=condition))) == count, condition
 
 
 def test_offsets_outlive_the_entries_of_the_log(delta: "TableKind") -> None:
@@ -96,13 +144,26 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
     delta: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
+        Log(str(delta.root)).alter.set_table_description(_description(delta.root))
         raise CommitFailedError("another writer came first")
 
     monkeypatch.setattr(Log, "create_write_transaction", refuse)
-    with delta.open() as table, pytest.raises(TableConflict):
+    with delta.open() as table, pytest.raises(TableConflict, match="another archive writes to it"):
         delta.archive(table, 0, 3)
     assert delta.state() == TableState(0, {})
     assert delta.on_disk() == set()
+
+
+def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "TableKind") -> None:
+    """No other writer came first, so that trying again would be in vain."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        Log(str(delta.root)).alter.add_feature(
+            TableFeatures.RowTracking, allow_protocol_versions_increase=True
+        )
+        with pytest.raises(ConfigError, match=r"written to any more: .*RowTracking.*Nothing was c"):
+            delta.archive(table, 3, 5)
+    assert delta.places() == delta.whole(3)
 
 
 def test_a_commit_that_is_there_counts_whatever_its_answer_was(
@@ -186,6 +247,39 @@ def test_a_table_in_the_place_of_another_is_not_written_to(
             table.commit(before.then(delta.offsets(5), table.begin().name, (), ()))
 
 
+def test_a_vacuum_removes_what_a_checkpoint_has_forgotten(
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that was replaced ten days ago is in no checkpoint, and a vacuum does not see it."""
+    now_ms, days = SYSTEM_CLOCK.now_ms(), 24 * 3_600_000
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        state, old, attempt = table.state(delta.queues), table.files(), table.begin()
+        monkeypatch.setattr(SystemClock, "now_ms", lambda _: now_ms - 10 * days)
+        merged = [
+            file
+            for _, broker, queue_id in delta.queues
+            for file in delta.written(
+                attempt, delta.batch(range(3), broker=broker, queue_id=queue_id)
+            )
+        ]
+        table.commit(state.then(state.offsets, attempt.name, merged, old))
+        monkeypatch.undo()
+        Log(str(delta.root)).create_checkpoint()
+        theirs = delta.root / "day=2026-01-31" / "part-0.parquet"
+        theirs.write_bytes(b"of another writer")
+        for path in delta.root.rglob("*.parquet"):
+            os.utime(path, times=((now_ms - 11 * days) / 1000,) * 2)
+        before = delta.on_disk()
+        assert table.expire(now_ms - 7 * days, is_preview=True) == ExpiredVersions(files=2)
+        assert delta.on_disk() == before
+        assert table.expire(now_ms - 7 * days, is_preview=False) == ExpiredVersions(files=2)
+        assert delta.on_disk() == before - {file.name for file in old}
+        assert table.expire(now_ms - 7 * days, is_preview=False) == ExpiredVersions()
+    assert theirs.exists()
+    assert delta.places() == delta.whole(3)
+
+
 def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
@@ -197,6 +291,33 @@ def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
         with pytest.raises(ConfigError, match=r"is append-only .* nothing was committed"):
             table.commit(commit)
     assert delta.places() == delta.whole(5)
+
+
+def test_rows_that_are_deleted_while_files_are_merged_stay_deleted(delta: "TableKind") -> None:
+    """The deletion vector is a part of the entry; the file that has it keeps its name."""
+    with delta.open() as table:
+        delta.archive(table, 0, 12)
+        allow_deletion_vectors(delta.root)
+        state, files = table.state(delta.queues), table.files()
+        attempt = table.begin()
+        merged = delta.written(attempt, delta.batch(range(12)))
+        delete_rows(delta.root, files[0].path, 1, 2)
+        with pytest.raises(ConfigError, match=r"has deletion vectors, .*REORG TABLE"):
+            table.commit(state.then(state.offsets, attempt.name, merged, files))
+        assert table.state(delta.queues) == state
+    with pytest.raises(ConfigError, match="has deletion vectors"):
+        delta.open()
+
+
+def test_column_mapping_that_is_turned_on_under_an_archive_is_a_sentence(
+    delta: "TableKind",
+) -> None:
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        map_columns(delta.root)
+        with pytest.raises(ConfigError, match="maps its columns to other names in its files"):
+            delta.archive(table, 3, 5)
+    assert Log(str(delta.root)).version() == 2, "nothing was committed"
 
 
 def _description(root: Path) -> str:

@@ -1,8 +1,6 @@
 """How deltalake reaches a log: safe commits whatever the environment says, and readable errors."""
 
-import json
 import os
-import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,16 +8,22 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
-from deltalake import TableFeatures, write_deltalake
+from deltalake import write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
+from tests.spark.tables.delta_log import (
+    actions,
+    allow_deletion_vectors,
+    delete_rows,
+    map_columns,
+)
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.delta_storage import LOG, check_free, explained_log, log_options
+from roquet.spark.tables.delta_storage import check_free, explained_log, log_options
 from roquet.spark.tables.object_location import ObjectLocation, parse_location
 from roquet.spark.tables.object_store import ObjectStore, StorageFailed
 from roquet.spark.tables.snapshot import read_snapshot
@@ -134,27 +138,6 @@ def test_a_refused_commit_is_no_error_of_the_store() -> None:
         raise CommitFailedError("another came first")
 
 
-Z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#"
-
-
-def deletion_vector(*rows: int) -> dict[str, Any]:
-    """A deletion vector in the log itself: a roaring bitmap of one container."""
-    container = struct.pack(f"<IIHHI{len(rows)}H", 12346, 1, 0, len(rows) - 1, 16, *rows)
-    data = struct.pack("<IQI", 1681511377, 1, 0) + container
-    data += bytes(-len(data) % 4)
-    digits = "".join(
-        Z85[word // 85**power % 85]
-        for (word,) in struct.iter_unpack(">I", data)
-        for power in (4, 3, 2, 1, 0)
-    )
-    return {
-        "storageType": "i",
-        "pathOrInlineDv": digits,
-        "sizeInBytes": len(data),
-        "cardinality": len(rows),
-    }
-
-
 def others_table(root: Path) -> Path:
     """A table of another writer, with the columns that identify messages."""
     rows = {
@@ -166,29 +149,13 @@ def others_table(root: Path) -> Path:
     return root
 
 
-def add_entry(root: Path, *actions: dict[str, Any]) -> None:
-    """Add an entry to the log, as another engine writes it."""
-    text = "\n".join(json.dumps(action) for action in actions)
-    (root / LOG / f"{1:020}.json").write_text(text)
-
-
 def test_a_table_with_deletion_vectors_is_refused_and_one_that_only_may_have_some_is_not(
     tmp_path: Path,
 ) -> None:
     root = others_table(tmp_path / "lake")
-    Log(str(root)).alter.add_feature(
-        TableFeatures.DeletionVectors, allow_protocol_versions_increase=True
-    )
+    allow_deletion_vectors(root)
     assert len(read_snapshot(str(root)).paths) == 1
-    lines = (root / LOG / f"{0:020}.json").read_text().splitlines()
-    [add] = [entry["add"] for entry in map(json.loads, lines) if "add" in entry]
-    remove = {"path": add["path"], "deletionTimestamp": 1, "dataChange": True}
-    (root / LOG / f"{1:020}.json").rename(root / LOG / "feature.json")
-    feature = map(json.loads, (root / LOG / "feature.json").read_text().splitlines())
-    protocol = [entry for entry in feature if "protocol" in entry]
-    (root / LOG / "feature.json").unlink()
-    vector = deletion_vector(3, 4, 7, 11, 18, 29)
-    add_entry(root, *protocol, {"remove": remove}, {"add": {**add, "deletionVector": vector}})
+    delete_rows(root, actions(root, "add")[0]["path"], 3, 4, 7, 11, 18, 29)
     assert list(Log(str(root)).deletion_vectors()), "deltalake has understood it"
     with pytest.raises(ConfigError, match=r"has deletion vectors, .*REORG TABLE"):
         read_snapshot(str(root))
@@ -196,22 +163,6 @@ def test_a_table_with_deletion_vectors_is_refused_and_one_that_only_may_have_som
 
 def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     root = others_table(tmp_path / "lake")
-    lines = (root / LOG / f"{0:020}.json").read_text().splitlines()
-    [metadata] = [entry["metaData"] for entry in map(json.loads, lines) if "metaData" in entry]
-    schema = json.loads(metadata["schemaString"])
-    for number, field in enumerate(schema["fields"], 1):
-        field["metadata"] = {
-            "delta.columnMapping.id": number,
-            "delta.columnMapping.physicalName": f"col-{number}",
-        }
-    metadata |= {
-        "schemaString": json.dumps(schema),
-        "configuration": {
-            "delta.columnMapping.mode": "name",
-            "delta.columnMapping.maxColumnId": "3",
-        },
-    }
-    protocol = {"minReaderVersion": 2, "minWriterVersion": 5}
-    add_entry(root, {"protocol": protocol}, {"metaData": metadata})
+    map_columns(root)
     with pytest.raises(ConfigError, match=r"to other names in its files .* is name\)"):
         read_snapshot(str(root))

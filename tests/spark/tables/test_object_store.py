@@ -103,6 +103,12 @@ def test_a_file_system_is_made_once_for_the_same_options() -> None:
         ("AWS Error EXPIRED_TOKEN during PutObject operation", "have expired"),
         ("403 Forbidden: <Code>RequestTimeTooSkewed</Code>", "because a clock is wrong: set"),
         ("AWS Error REQUEST_TIME_TOO_SKEWED (HTTP status 403)", "because a clock is wrong: set"),
+        (
+            "AWS Error UNKNOWN (HTTP status 400) during HeadBucket operation: No response body.",
+            "without a reason: check whether AWS_ACCESS_KEY_ID, .* have expired, and AWS_REGION",
+        ),
+        ("AWS Error UNKNOWN (HTTP status 400) during GetObject operation: ", "without a reason"),
+        ("AWS Error UNKNOWN (HTTP status 400) during GetObject operation: Bad", "operation: Bad$"),
         ("<Code>AuthorizationHeaderMalformed</Code>", "in another region than us-east-1"),
         ("AWS Error NETWORK_CONNECTION: curlCode: 7, Couldn't connect", "cannot be reached"),
         ("Generic S3 error: error sending request for url", "cannot be reached"),
@@ -128,6 +134,10 @@ def test_errors_of_a_store_are_one_sentence_each(text: str, says: str) -> None:
         (AZURE_URL, "ContainerNotFound", r"there is no container 'lake' at Azure account acme: "
          r"create it, or check the name$"),
         (AZURE_URL, "403 AuthorizationFailure", "refuses .* check AZURE_STORAGE_ACCOUNT_KEY"),
+        (AZURE_URL, "error sending request", r"Azure account acme cannot be reached .*check the"),
+        (AZURE_URL, "curlCode: 60", "is trusted here, .*: check the certificates of this machine$"),
+        (AZURE_URL, "500 for url (https://a/b?sv=2&sig=hunter2%3D&se=1) AccountKey=hunter2;",
+         r"500 for url \(https://a/b\?sv=2&sig=…&se=1\) AccountKey=…;$"),
         ("gs://lake/orders", "PERMISSION_DENIED", "check GOOGLE_APPLICATION_CREDENTIALS"),
         ("gs://lake/orders", "The specified bucket does not exist", "at Google Cloud Storage"),
     ],

@@ -11,6 +11,7 @@ from tests.spark.tables.conftest import START
 
 from roquet.spark.tables import parquet_writer
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
+from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.output_files import UploadedFile
 from roquet.spark.tables.parquet_writer import PartitionedWriter, read_sorted
 from roquet.spark.tables.partition_scheme import PartitionScheme
@@ -56,9 +57,10 @@ def test_a_large_file_ends_and_another_begins(
     tmp_path: Path, parquet: "TableKind", monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(parquet_writer, "GROUP_BYTES", 1)
-    monkeypatch.setattr(parquet_writer, "FILE_BYTES", 1)
-    files = parquet.written(tmp_path, parquet.batch(range(3)), parquet.batch(range(3, 9)))
-    assert [file.rows for file in files] == [3, 6]
+    writer = PartitionedWriter(tmp_path, schema_of(COLUMNS), file_bytes=1)
+    writer.write(parquet.batch(range(3)))
+    writer.write(parquet.batch(range(3, 9)))
+    assert [file.rows for file in writer.close()] == [3, 6]
 
 
 def test_few_days_are_open_at_once(
@@ -92,7 +94,7 @@ def test_a_file_whose_upload_failed_is_removed_with_the_others(
         raise OSError("the store is away")
 
     monkeypatch.setattr(UploadedFile, "complete", fail)
-    with pytest.raises(OSError, match="away"):
+    with pytest.raises(StorageFailed, match=r"^s3://lake/orders: the store is away$"):
         writer.close()
     writer.abort()
     assert objects.stored() == set()

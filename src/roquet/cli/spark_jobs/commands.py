@@ -20,6 +20,12 @@ if TYPE_CHECKING:
 SPARK_PACKAGES: Final = ("pyspark", "pyarrow")
 """Packages that the extra `spark` installs."""
 
+SECRET_OPTIONS: Final[Mapping[str, str]] = {
+    "secretkey": "ROCKETMQ_SECRET_KEY",
+    "securitytoken": "ROCKETMQ_SECURITY_TOKEN",
+}
+"""Options of the source that hold a secret, in small letters, and the variables that give it."""
+
 app: Final = typer.Typer(
     name="spark",
     no_args_is_help=True,
@@ -331,12 +337,17 @@ def _names(text: str | None) -> tuple[str, ...]:
 
 
 def parse_pairs(texts: Sequence[str] | None, name: str) -> dict[str, str]:
-    """NAME=VALUE texts as a dictionary. Raises ConfigError for another text."""
+    """NAME=VALUE texts as a dictionary. Raises ConfigError for another text, and for a secret."""
     values = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key.strip():
             raise ConfigError(f"{name}: {text!r} is not NAME=VALUE")
+        if variable := SECRET_OPTIONS.get(key.strip().lower()):
+            raise ConfigError(
+                f"{name} {key.strip()}: every user of the machine sees the words of a command; set "
+                f"{variable} in the environment of the driver and of the workers"
+            )
         values[key.strip()] = value.strip()
     return values
 

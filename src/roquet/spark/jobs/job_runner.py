@@ -28,6 +28,9 @@ CAUSE_MARKS: Final = ("Error: ", "Cannot run program")
 """Parts of the line that names the cause: in Python's trace, and in Java's when a worker finds no
 Python interpreter."""
 
+OWN_ERROR: Final = re.compile(r"^roquet(\.\w+)+: ")
+"""Name of an error of this package in a trace; its text says enough without it."""
+
 CLASS_LOST: Final = "does not exist in the JVM"
 CALL_CUT_OFF: Final = re.compile(r"An error occurred while calling \S+")
 """The whole message of py4j for a call without an answer; that of a Java error has more lines."""
@@ -130,7 +133,7 @@ def _failure_text(error: Exception) -> str:
         )
     if fault := worker_fault(str(error)):
         return fault
-    return f"the Spark job failed: {last_line(error)}"
+    return f"the Spark job failed: {OWN_ERROR.sub('', last_line(error))}"
 
 
 def last_line(error: Exception) -> str:

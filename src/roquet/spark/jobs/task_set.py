@@ -14,6 +14,7 @@ import pyarrow as pa
 from roquet.model.errors import CallError, RoquetError
 from roquet.spark.queue_offsets import OffsetsJson, QueueKey, from_json
 from roquet.spark.source.tasks import BrokerUnavailable
+from roquet.spark.tables.object_store import StorageFailed
 from roquet.spark.tables.table import DataFile
 
 
@@ -46,14 +47,14 @@ class TaskSet(Protocol):
 def run_in_arrow(task_set: TaskSet, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """For `mapInArrow`: run the task of each number that comes in, and yield its result.
 
-    A CallError is raised, so that Spark tries again. Every other RoquetError is returned as a
-    result: another attempt of Spark's would meet it again at once.
+    A CallError or StorageFailed is raised, so that Spark tries again. Every other RoquetError is
+    returned as a result: another attempt of Spark's would meet it again at once.
     """
     for batch in batches:
         for number in batch.column(0).to_pylist():
             try:
                 result = task_set.run(number)
-            except CallError:
+            except (CallError, StorageFailed):
                 raise
             except RoquetError as error:
                 is_retryable = isinstance(error, BrokerUnavailable)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import pyarrow as pa
 
-from roquet.log_records import logger
-from roquet.model.errors import ConfigError, RoquetError
+from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
 from roquet.spark.queue_offsets import QueueKey, QueueOffsets, from_json
@@ -38,7 +37,7 @@ from roquet.spark.tables.disk import Disk, sync
 from roquet.spark.tables.object_location import StagingDirectory, TableLocation
 from roquet.spark.tables.object_staging import ObjectStaging
 from roquet.spark.tables.object_store import explanation
-from roquet.spark.tables.staging import Staging, check_target
+from roquet.spark.tables.staging import Staging, check_target, clean_if_due, unnamed_files
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
@@ -54,12 +53,15 @@ from roquet.spark.tables.table import (
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
-log = logger(__name__)
-
 TRIES: Final = 20
 """Attempts to add an entry while other writers add theirs."""
 
 HOUR_MS: Final = 3_600_000
+
+RETENTION: Final = "delta.deletedFileRetentionDuration"
+
+FORGOTTEN_MS: Final = 7 * 24 * HOUR_MS
+"""Its default: how long the log knows files that were removed."""
 
 HISTORY_MAX: Final = 100
 """Newest log entries that are searched for our last one, which lists the queues."""
@@ -81,7 +83,7 @@ class DeltaTable:
                 self._check_writable()
                 self._known = set(self._queues())
             self._staging.settle(self._number())
-            self._clean_if_due()
+            clean_if_due(self._staging, self.clean)
         except BaseException:
             self._staging.close()
             raise
@@ -136,14 +138,6 @@ class DeltaTable:
         """The path or URL of one of the files."""
         return self._staging.address(file)
 
-    def _clean_if_due(self) -> None:
-        """Remove leftovers of killed runs; an archive without the right to remove goes on."""
-        try:
-            if self._staging.has_leftovers():
-                self.clean()
-        except RoquetError as error:
-            log.warning("leftovers of killed runs stay: %s", error)
-
     def clean(self) -> int:
         """Remove files that no version of the table names and no commit can name any more."""
         return self._staging.clean(self._all_named)
@@ -151,13 +145,28 @@ class DeltaTable:
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
         """Remove files that no version of the table has had since this time (a vacuum)."""
         self._update()
+        forgotten = self._forgotten(before_ms)
         hours = -(-max(0, SYSTEM_CLOCK.now_ms() - before_ms) // HOUR_MS)  # rounded up
         with explained_log(self._root):
             removed = self._log.vacuum(hours, is_preview, enforce_retention_duration=False)
         first = self._log.version() + 1
         self._update()
         self._keep(first)
-        return ExpiredVersions(files=len(removed))
+        for path in () if is_preview else forgotten:
+            self._disk.remove(path)
+        return ExpiredVersions(files=len(removed) + len(forgotten))
+
+    def _forgotten(self, before_ms: int) -> list[Path]:
+        """Files of a directory that were replaced so long ago that the log has forgotten them.
+
+        A checkpoint leaves out what was removed before FORGOTTEN_MS, and a vacuum does not see it.
+        In an object store `clean` removes such files.
+        """
+        is_default = RETENTION not in self._log.metadata().configuration
+        is_older = SYSTEM_CLOCK.now_ms() - before_ms > FORGOTTEN_MS + HOUR_MS
+        if not isinstance(self._root, Path) or is_older or not is_default:
+            return []
+        return unnamed_files(self._root, self._all_named(), before_ms)
 
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
@@ -197,12 +206,15 @@ class DeltaTable:
                 if isinstance(self._root, Path) or not Log.is_deltatable(self._root.url, options):
                     raise
         log = Log(str(self._root), storage_options=options)
-        check_plain_files(log, self._root)
         return log, self._agree(wanted, log)
 
     def _check_writable(self) -> None:
-        """Raise ConfigError when another writer has made the table one of other rows."""
+        """Raise ConfigError when another writer has made the table one of other rows.
+
+        A file that has got a deletion vector keeps its name, so a merge would not miss it.
+        """
         identity, root = self.identity, self._root
+        check_plain_files(self._log, root)
         schema, names = self._schema(identity), self._partition_columns(identity)
         delta_columns.check_writable(self._log, schema, names, root)
 
@@ -248,7 +260,12 @@ class DeltaTable:
 
         try:
             self._add_entry(commit)
-        except CommitFailedError:
+        except CommitFailedError as error:
+            if "feature" in str(error):  # the same error as for an entry that came first
+                raise ConfigError(
+                    f"{self._root} cannot be written to any more: {error}. Another writer gave the "
+                    "table these. Nothing was committed; archive to another place"
+                ) from error
             return self._is_entered(commit)
         except (OSError, DeltaError) as error:
             if isinstance(self._root, Path):

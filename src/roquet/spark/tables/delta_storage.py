@@ -72,7 +72,9 @@ def check_plain_files(log: "Log", where: TableLocation) -> None:
         )
     if "deletionVectors" not in (log.protocol().reader_features or ()):
         return
-    if any(batch.num_rows for batch in log.deletion_vectors()):
+    with explained_log(where):  # a vector may be a file of its own
+        has_vectors = any(batch.num_rows for batch in log.deletion_vectors())
+    if has_vectors:
         raise ConfigError(
             f"{where} has deletion vectors, so its files hold rows that were deleted: write them "
             "anew (REORG TABLE … APPLY (PURGE)), and start again"

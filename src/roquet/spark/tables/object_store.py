@@ -109,7 +109,7 @@ class ObjectStore:
     def create(self, path: str) -> Any:
         """A stream that uploads a file, which appears when the stream is closed.
 
-        Errors are pyarrow's OSErrors, here and of the stream: Spark tries a task again after them.
+        Errors are pyarrow's OSErrors, here and of the stream, for the caller to explain.
         """
         return self._files.open_output_stream(self._key(path))
 
@@ -220,11 +220,16 @@ def file_system(url: str, options: Mapping[str, str]) -> Any:
     return google_file_system() if provider is GOOGLE else s3_file_system(sorted_options)
 
 
+def retry_strategy() -> Any:
+    """The retries of each request to S3; pyiceberg makes them by this function's name."""
+    return pafs.AwsStandardS3RetryStrategy(ATTEMPTS)
+
+
 @lru_cache(maxsize=8)
 def s3_file_system(options: tuple[tuple[str, str], ...]) -> Any:
     """A file system for sorted options; kept, since each has connections of its own."""
     known = dict(options)
-    arguments: dict[str, Any] = {"retry_strategy": pafs.AwsStandardS3RetryStrategy(ATTEMPTS)}
+    arguments: dict[str, Any] = {"retry_strategy": retry_strategy()}
     if ENDPOINT in known:
         endpoint = urlsplit(known[ENDPOINT])
         arguments |= {"scheme": endpoint.scheme, "endpoint_override": endpoint.netloc}
@@ -241,7 +246,7 @@ def open_source(path: str | Path, storage: Mapping[str, str]) -> Any:
     """
     if not is_object_url(str(path)):
         return path
-    with explained(ObjectLocation(str(path), storage)):
+    with explained_read(path, storage):
         return file_system(str(path), storage).open_input_file(key_of(str(path)))
 
 
@@ -266,6 +271,16 @@ def file_sizes(paths: Sequence[str], storage: Mapping[str, str]) -> list[int]:
 
 
 @contextmanager
+def explained_read(path: str | Path, storage: Mapping[str, str]) -> Iterator[None]:
+    """Turn an error while a data file is read into a sentence; those of a directory's disk pass."""
+    if not is_object_url(str(path)):
+        yield
+    else:
+        with explained(ObjectLocation(str(path), storage)):
+            yield
+
+
+@contextmanager
 def explained(location: ObjectLocation) -> Iterator[None]:
     """Turn an error of the store into ConfigError or StorageFailed with a sentence of its own."""
     try:
@@ -286,7 +301,8 @@ def explanation(error: Exception, location: ObjectLocation) -> RoquetError:
             return StorageFailed(sentence(location))
     lines = [line.strip(" \N{DOWNWARDS ARROW WITH TIP RIGHTWARDS}") for line in
              _COLOUR.sub("", text).splitlines()]  # fmt: skip
-    reason = ": ".join(filter(None, lines))[:REASON_MAX] or type(error).__name__
+    whole = _PARAMETERS.sub(r"\1…", ": ".join(filter(None, lines)))
+    reason = whole[:REASON_MAX] or type(error).__name__
     return StorageFailed(f"{location}: {reason}")
 
 
@@ -319,16 +335,33 @@ def _elsewhere_text(location: ObjectLocation) -> str:
     )
 
 
+def _unexplained_text(location: ObjectLocation) -> str:
+    return (
+        f"{location.server} refuses requests for {location} without a reason: check whether "
+        f"{location.provider.credentials_text} have expired, and {REGION}"
+    )
+
+
 def _untrusted_text(location: ObjectLocation) -> str:
     return (
         f"{location.server} has no certificate that is trusted here, for {location}: check "
-        f"{ENDPOINT} and the certificates of this machine"
+        f"{_endpoint_hint(location)}the certificates of this machine"
     )
 
 
 def _unreachable_text(location: ObjectLocation) -> str:
-    return f"{location.server} cannot be reached for {location}: check {ENDPOINT} and the network"
+    hint = _endpoint_hint(location)
+    return f"{location.server} cannot be reached for {location}: check {hint}the network"
 
+
+def _endpoint_hint(location: ObjectLocation) -> str:
+    return f"{ENDPOINT} and " if location.provider is S3 else ""
+
+
+_PARAMETERS: Final = re.compile(
+    r"(\b(?:sig|[\w-]*(?:key|password|secret|signature|token))=)[^&;\s)]+", re.IGNORECASE
+)
+"""Values of a URL's parameters that are secret, as those of a SAS token: texts leave them out."""
 
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 """Escapes in the texts of deltalake."""
@@ -338,6 +371,8 @@ _CAUSES: Final = (
     (SKEWED, None, _skewed_text),
     (FORBIDDEN, r"(?<![-/\w])403\b", _forbidden_text),
     (ELSEWHERE, None, _elsewhere_text),
+    # The answer to a HEAD has no body that would say why, and that of a GET is not looked at.
+    ((), r"(?m)HTTP status 400\) during \w+ operation: *(No response body|$)", _unexplained_text),
     # curl's 35, 58, 60 and 77 are about TLS.
     (UNTRUSTED, r"curlCode: (35|58|60|77)\b", _untrusted_text),
     (UNREACHABLE, None, _unreachable_text),

@@ -1,6 +1,7 @@
 """Output files: a new Parquet file of a task, in a directory or uploaded to an object store."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 from uuid import uuid4
@@ -8,7 +9,7 @@ from uuid import uuid4
 from roquet.model.errors import RoquetError
 from roquet.spark.tables.disk import sync
 from roquet.spark.tables.object_location import ObjectDirectory, StagingDirectory
-from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.object_store import ObjectStore, explained
 from roquet.spark.tables.partition_scheme import Partition
 
 PREFIX: Final = "roquet-"
@@ -72,6 +73,16 @@ def new_file(directory: StagingDirectory, day: str, within: str = "") -> OutputF
     if isinstance(directory, Path):
         return LocalFile(directory, name)
     return UploadedFile(directory, data_path(day, name, within))
+
+
+@contextmanager
+def explained_writes(directory: StagingDirectory) -> Iterator[None]:
+    """Turn an error of an object store into a sentence; those of a directory's disk pass."""
+    if isinstance(directory, Path):
+        yield
+    else:
+        with explained(directory.location):
+            yield
 
 
 def data_path(day: str, name: str, within: str = "") -> str:

@@ -13,8 +13,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.object_store import open_source
-from roquet.spark.tables.output_files import make_durable, new_file, remove_file
+from roquet.spark.tables.object_store import explained_read, open_source
+from roquet.spark.tables.output_files import (
+    explained_writes,
+    make_durable,
+    new_file,
+    remove_file,
+)
 from roquet.spark.tables.partition_scheme import DAILY, Partition
 from roquet.spark.tables.partitioning import DICTIONARY_COLUMNS
 from roquet.spark.tables.table import DataFile
@@ -24,6 +29,9 @@ GROUP_BYTES: Final = 32 * 1024 * 1024
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 """Size at which a file is closed and another one begun."""
+
+MERGED_FILE_BYTES: Final = 512 * 1024 * 1024
+"""Size at which a merged file is closed: a group of small files becomes one file, and no rest."""
 
 RUN_BYTES: Final = 512 * 1024 * 1024
 """Uncompressed bytes that are sorted together: a worker holds them twice, as read and sorted."""
@@ -63,31 +71,26 @@ class PartitionedWriter:
         schema: pa.Schema,
         compression: str = COMPRESSION,
         scheme: RowDivision = DAILY,
+        file_bytes: int = FILE_BYTES,
     ) -> None:
         self._directory, self._schema, self._compression = directory, schema, compression
-        self._scheme = scheme
+        self._scheme, self._file_bytes = scheme, file_bytes
         self._open_max = OPEN_MAX + scheme.open_files
         self._group_bytes = GROUP_BYTES * OPEN_MAX // self._open_max
         self._open: dict[Partition, _OpenFile] = {}
         self._written: list[DataFile] = []
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows of any partitions."""
-        for partition, rows in self._scheme.split(batch):
-            file = self._open.pop(partition, None)
-            if file is None:
-                if len(self._open) >= self._open_max:
-                    self._end(next(iter(self._open)))
-                file = _OpenFile(self._directory, partition, self._schema, self._compression)
-            self._open[partition] = file  # most recently used last
-            file.write(rows, self._group_bytes)
-            if file.size >= FILE_BYTES:
-                self._end(partition)
+        """Write rows of any partitions. Raises StorageFailed when an object store fails."""
+        with explained_writes(self._directory):
+            for partition, rows in self._scheme.split(batch):
+                self._write(partition, rows)
 
     def close(self) -> list[DataFile]:
-        """Complete all files durably, and return them."""
-        for partition in list(self._open):
-            self._end(partition)
+        """Complete all files durably, and return them. Raises StorageFailed as `write` does."""
+        with explained_writes(self._directory):
+            for partition in list(self._open):
+                self._end(partition)
         make_durable(self._directory)
         return self._written
 
@@ -99,6 +102,17 @@ class PartitionedWriter:
             remove_file(self._directory, file.day, file.name, file.within)
         self._open.clear()
         self._written.clear()
+
+    def _write(self, partition: Partition, rows: pa.RecordBatch) -> None:
+        file = self._open.pop(partition, None)
+        if file is None:
+            if len(self._open) >= self._open_max:
+                self._end(next(iter(self._open)))
+            file = _OpenFile(self._directory, partition, self._schema, self._compression)
+        self._open[partition] = file  # most recently used last
+        file.write(rows, self._group_bytes)
+        if file.size >= self._file_bytes:
+            self._end(partition)
 
     def _end(self, partition: Partition) -> None:
         self._written.append(self._open[partition].close())
@@ -214,7 +228,7 @@ def read_sorted(
     order = [(name, "ascending") for name in names]
     gathered, size = list[pa.Table](), 0
     for path in paths:
-        with pq.ParquetFile(open_source(path, storage)) as file:
+        with explained_read(path, storage), pq.ParquetFile(open_source(path, storage)) as file:
             for number in range(file.num_row_groups):
                 group_size = file.metadata.row_group(number).total_byte_size
                 if gathered and size + group_size > RUN_BYTES:

@@ -114,11 +114,7 @@ def _of_object_store(
     store = ObjectStore(root)
     store.check_bucket()
     if kind == "iceberg":
-        from roquet.spark.tables import iceberg
-
-        iceberg.check_installed()
-        with iceberg.explained_catalog(root):
-            return _iceberg(root, topic, name, catalog)
+        return _iceberg(root, topic, name, catalog)
     if LOG not in store.names():
         raise ConfigError(f"{root} is no delta table: it has no {LOG}")
     return _delta(root)
@@ -224,6 +220,15 @@ def _iceberg(
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
+    with iceberg.explained_catalog(root):
+        return _iceberg_snapshot(root, topic, name, catalog)
+
+
+def _iceberg_snapshot(
+    root: TableLocation, topic: str, name: str, catalog: Mapping[str, str]
+) -> TableSnapshot:
+    from roquet.spark.tables import iceberg
+
     storage: Mapping[str, str] = {}
     if isinstance(root, ObjectLocation):
         iceberg.check_catalog(root, catalog)

@@ -17,10 +17,20 @@ from uuid import uuid4
 
 import msgspec
 
-from roquet.model.errors import ConfigError, StoreLocked
+from roquet.log_records import logger
+from roquet.model.errors import ConfigError, RoquetError, StoreLocked
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.table import DataFile, TableCommit, TableConflict, TableDamaged
+from roquet.spark.tables.output_files import PREFIX
+from roquet.spark.tables.table import (
+    DataFile,
+    StagingArea,
+    TableCommit,
+    TableConflict,
+    TableDamaged,
+)
 from roquet.store.filesystem.directory_lock import FileLock
+
+log = logger(__name__)
 
 HIDDEN: Final = "_roquet"
 """The hidden directory: Spark, Delta and Iceberg ignore names that begin with an underscore."""
@@ -128,6 +138,29 @@ class Staging:
             for file in intent.added:
                 self.disk.remove(self.path(file))
         self.disk.remove(self._intent)
+
+
+def unnamed_files(root: Path, named: Collection[str], before_ms: int) -> list[Path]:
+    """Files of archives below a table that it does not name, written before a time (ms since 1970).
+
+    `named` are paths relative to `root`.
+    """
+    return [
+        path
+        for path in sorted(root.rglob(f"{PREFIX}*.parquet"))
+        if not path.is_relative_to(root / HIDDEN)
+        and path.relative_to(root).as_posix() not in named
+        and path.stat().st_mtime * 1000 < before_ms
+    ]
+
+
+def clean_if_due(staging: StagingArea, clean: Callable[[], int]) -> None:
+    """Remove leftovers of killed runs; an archive without the right to remove goes on."""
+    try:
+        if staging.has_leftovers():
+            clean()
+    except RoquetError as error:
+        log.warning("leftovers of killed runs stay: %s", error)
 
 
 def check_target(root: Path, kind: str) -> None:

@@ -14,7 +14,9 @@ from roquet.net.blocking import BlockingChannel
 from roquet.spark.cluster.cluster_client import DataLost
 from roquet.spark.jobs.archive import archive_job
 from roquet.spark.jobs.archive.archive_job import (
+    COMPACT_MIN_RUNNING,
     ArchiveProgress,
+    OnArchiveProgress,
     Params,
     count_missing,
     run,
@@ -25,7 +27,7 @@ from roquet.spark.jobs.job_runner import JobFailed
 from roquet.spark.jobs.task_set import TaskResult
 from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange
-from roquet.spark.source import plan
+from roquet.spark.source import plan, stream
 from roquet.spark.tables.table import TableConflict
 from roquet.wire.calls.admin.group import GetConsumeStats
 from roquet.wire.calls.admin.topic import CreateTopic, DeleteTopic
@@ -43,15 +45,24 @@ class ArchiveRunner:
         self.topic, self.eager, self.root = topic, eager, root
 
     def run(
-        self, *, spark: Any = None, should_stop: Callable[[], bool] = lambda: False, **params: Any
+        self,
+        *,
+        spark: Any = None,
+        on_progress: OnArchiveProgress = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        **params: Any,
     ) -> ArchiveProgress:
         options = {"namesrv": self.topic.namesrv, "timeout": "2s", **params.pop("options", {})}
         arguments = {"topic": "orders", "target": str(self.root), "options": options, **params}
-        return run(Params(**arguments), lambda: spark or self.eager(), should_stop=should_stop)
+        return run(Params(**arguments), lambda: spark or self.eager(), on_progress, should_stop)
+
+    @property
+    def files(self) -> list[str]:
+        return [str(path) for path in self.root.glob("day=*/*.parquet")]
 
     @property
     def bodies(self) -> list[bytes]:
-        files = [str(path) for path in self.root.glob("day=*/*.parquet")]
+        files = self.files
         return sorted(ds.dataset(files).to_table()["body"].to_pylist()) if files else []
 
 
@@ -142,6 +153,48 @@ def test_a_run_without_end_merges_now_and_then(
     done = runner.run(every_ms=1, compact=True, should_stop=should_stop)
     assert done.merged > 3
     runner.run()
+    assert runner.bodies == runner.topic.bodies
+
+
+class HourlyRun:
+    """A run that never ends: each pause between two looks is an hour, with new messages."""
+
+    def __init__(self, runner: ArchiveRunner, hours: int) -> None:
+        self._runner, self._hours = runner, hours
+        self._commits = 0
+        self.most_files = 0
+        """Most files of one day at any hour."""
+
+    def run(self, **params: Any) -> ArchiveProgress:
+        self._send()
+        return self._runner.run(
+            every_ms=1, on_progress=self._look, should_stop=lambda: self._hours < 0, **params
+        )
+
+    def _look(self, progress: ArchiveProgress) -> None:
+        if progress.commits > self._commits:  # the hour's batch; the pause comes next
+            self._commits = progress.commits
+        else:
+            self._send()
+        self.most_files = max(self.most_files, len(self._runner.files))
+
+    def _send(self) -> None:
+        self._hours -= 1
+        if self._hours >= 0:
+            self._runner.topic.send(1)
+
+
+@pytest.mark.spark_suite
+def test_a_week_of_an_hourly_run_makes_few_files(
+    runner: ArchiveRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All of them are in one day here, and so more than a day of any week would have."""
+    monkeypatch.setattr(stream, "IDLE_MS", 1)
+    week = HourlyRun(runner, 7 * 24)
+    done = week.run(compact=True)
+    assert (done.rows, done.commits) == (4 * 7 * 24, 7 * 24 + 1)
+    assert len(runner.files) == 1
+    assert 16 <= week.most_files <= 2 * COMPACT_MIN_RUNNING * len(runner.topic.queues)
     assert runner.bodies == runner.topic.bodies
 
 

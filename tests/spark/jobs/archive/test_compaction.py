@@ -1,5 +1,6 @@
 """Small files of a partition are merged; large ones and those of other writers stay."""
 
+import random
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
@@ -166,6 +167,38 @@ def test_the_offsets_are_read_before_the_files_are_listed(tmp_path: Path) -> Non
         assert compact(noting, run_here) == 4
     assert calls.index("state") < calls.index("files")
     assert calls.count("state") == 1
+
+
+def test_files_grow_to_the_aimed_size_and_are_left_alone_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A 1,024th of the real sizes: an archive that merges after each of its commits."""
+    scale, rng = 1024, random.Random(7)
+    monkeypatch.setattr(compaction, "TARGET_BYTES", TARGET_BYTES // scale)
+    columns, merged = (*COLUMNS, "body"), set[str]()
+    with ParquetTable(tmp_path, ArchiveIdentity(topic="orders", columns=columns)) as table:
+        for at in range(36):
+            directory = table.begin()
+            writer = PartitionedWriter(directory, schema_of(columns))
+            row = {
+                "broker": ["broker-a"],
+                "queue_id": [0],
+                "queue_offset": [at],
+                "body": [rng.randbytes(rng.choice([5_000, 20_000, 150_000]))],
+                "stored_at": [datetime(2026, 1, 30, tzinfo=UTC)],
+            }
+            writer.write(pa.RecordBatch.from_pydict(row, schema=schema_of(columns)))
+            state = table.state(())
+            table.commit(state.then({QUEUE: at + 1}, directory.name, writer.close(), ()))
+            if at % 7 == 0:
+                compact(table, run_here)
+                *large, last = sorted(table.files(), key=lambda file: -file.size)
+                sizes = [file.size * scale / 1024**2 for file in large]
+                assert all(128 <= size <= 512 for size in sizes), "MiB; all but one"
+                assert last.size * scale <= 512 * 1024**2
+                assert merged <= {file.name for file in table.files()}, "nor written again"
+                merged = {file.name for file in large}
+    assert len(merged) > 3
 
 
 @pytest.mark.spark_suite

@@ -24,6 +24,7 @@ from roquet.spark.tables.iceberg.catalog import (
     catalog_of,
     check_catalog,
     check_name,
+    check_no_secrets,
     explained_catalog,
     name_of,
     parse_catalog,
@@ -205,6 +206,11 @@ def test_a_table_without_a_name_is_named_after_its_topic() -> None:
         {"token": "hunter2"},
         {"credential": "id:hunter2"},
         {"uri": "postgresql://me:hunter2@there/lake"},
+        {"uri": "postgresql://there/lake?user=me&password=hunter2"},
+        {"uri": "https://there/lake?sig=hunter2"},
+        {"adls.account-key": "hunter2"},
+        {"adls.connection-string": "AccountName=lake;AccountKey=hunter2"},
+        {"header.Authorization": "Basic hunter2"},
     ],
 )
 def test_secrets_are_no_options_of_a_catalog(options: dict[str, str]) -> None:
@@ -213,6 +219,12 @@ def test_secrets_are_no_options_of_a_catalog(options: dict[str, str]) -> None:
         catalog_of(Path("/lake"), options)
     assert "hunter2" not in str(error.value)
     assert name in str(error.value)
+
+
+def test_what_is_no_secret_may_be_said() -> None:
+    check_no_secrets(parse_catalog(["https://lake/api?prefix=a&warehouse=b", "warehouse=lake"]))
+    check_no_secrets(parse_catalog(["glue", "glue.region=eu-west-1", "glue.id=123456789012"]))
+    check_no_secrets({"uri": "sqlite:////lake/monkey.db", "s3.endpoint": "http://127.0.0.1:9000"})
 
 
 def test_the_variable_of_a_secret_has_the_name_of_its_catalog() -> None:
@@ -259,6 +271,24 @@ def test_a_catalog_that_goes_away_under_its_archive_is_a_sentence(
         server.is_away = False
         iceberg.archive(table, 5, 9)
     assert server.catalog.load_table("lake.all").scan().to_arrow().num_rows == 18
+
+
+def test_a_catalog_that_is_away_or_lost_the_table_is_a_sentence_for_readers(
+    iceberg: "TableKind", server: RestCatalogServer
+) -> None:
+    options = parse_catalog([server.uri])
+    with IcebergTable(iceberg.root, iceberg.wanted, name="lake.all", catalog=options) as table:
+        iceberg.archive(table, 0, 5)
+    server.is_away = True
+    with pytest.raises(CatalogFailed, match="refused or did not answer: ServiceUnavailable"):
+        read_snapshot(str(iceberg.root), "orders", name="lake.all", catalog=options)
+    server.is_away = False
+    server.catalog.drop_table("lake.all")
+    with pytest.raises(ConfigError, match=r"has no table lake\.all"):
+        read_snapshot(str(iceberg.root), "orders", name="lake.all", catalog=options)
+    gone = parse_catalog(["http://127.0.0.1:1"])
+    with pytest.raises(CatalogFailed, match="refused or did not answer: ConnectionError"):
+        read_snapshot(str(iceberg.root), "orders", catalog=gone)
 
 
 def test_a_table_that_the_catalog_loses_is_not_made_again(

@@ -100,7 +100,8 @@ def test_statistics_of_the_files_prune_offsets_times_and_keys(
 ) -> None:
     with lake()() as table:
         assert len(list(table.scan().plan_files())) == 2
-        for condition in ("queue_offset = 5", "queue_offset >= 10", "key = 'zzz'"):
+        late = "stored_at >= '2026-02-01T00:30:00+00:00'"
+        for condition in ("queue_offset = 5", "queue_offset >= 10", "key = 'zzz'", late):
             assert len(list(table.scan(condition).plan_files())) < 2, condition
 
 

@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.iceberg.table_place import check_free, check_place, local_path
+from roquet.spark.tables.iceberg.table_place import (
+    check_free,
+    check_place,
+    local_path,
+    object_home,
+    relative_path,
+)
 from roquet.spark.tables.object_location import ObjectLocation
 from roquet.spark.tables.object_store import ObjectStore
 
@@ -20,6 +26,13 @@ def test_a_table_has_to_lie_in_its_target() -> None:
     for home in ("s3://lake/a/roquet/orders", "s3://lake/bc", "file:///lake/b"):
         with pytest.raises(ConfigError, match="outside of s3://lake/b"):
             check_place(target, home)
+
+
+def test_paths_are_relative_to_the_tables_files() -> None:
+    home = object_home(ObjectLocation("s3://lake/b", {"AWS_REGION": "x"}), "s3a://lake/b/orders/")
+    assert home == ObjectLocation("s3://lake/b/orders", {"AWS_REGION": "x"})
+    for path in ("day=2026-01-31/a.parquet", "day=2026-01-31/hour=3/a.parquet", "bucket=3/a"):
+        assert relative_path(f"{home}/data/{path}") == path
 
 
 def test_a_new_table_shares_its_place_with_no_other_files(objects: "DirectoryObjects") -> None:

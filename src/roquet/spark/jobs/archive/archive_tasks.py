@@ -20,7 +20,12 @@ from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
 from roquet.spark.tables.body_columns import BodyField, file_schema
 from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter, read_sorted
+from roquet.spark.tables.parquet_writer import (
+    COMPRESSION,
+    MERGED_FILE_BYTES,
+    PartitionedWriter,
+    read_sorted,
+)
 from roquet.spark.tables.partition_scheme import DAILY, PartitionScheme
 from roquet.spark.tables.table import DataFile
 
@@ -82,7 +87,9 @@ class CompactionTasks(msgspec.Struct, frozen=True, kw_only=True):
     def run(self, number: int) -> TaskResult:
         """Merge the files of one group."""
         schema = file_schema(self.columns, self.body_fields)
-        writer = PartitionedWriter(self.directory, schema, self.compression, self.scheme)
+        writer = PartitionedWriter(
+            self.directory, schema, self.compression, self.scheme, MERGED_FILE_BYTES
+        )
         runs = read_sorted(self.groups[number], schema, self.storage, self.sort_by)
         files = _write((batch for rows in runs for batch in rows.to_batches()), writer)
         return TaskResult(files=tuple(files))

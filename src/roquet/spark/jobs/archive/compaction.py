@@ -16,8 +16,9 @@ from roquet.spark.tables.output_files import PREFIX
 from roquet.spark.tables.parquet_writer import COMPRESSION
 from roquet.spark.tables.table import ArchiveTable, DataFile, TableState
 
-TARGET_BYTES: Final = 128 * 1024 * 1024
-"""Least size aimed at for a merged file; a file of at least half of it is not merged."""
+TARGET_BYTES: Final = 256 * 1024 * 1024
+"""Least size of a full group of small files. A file of at least half of it is not merged again, so
+files have 128 to 512 MiB, but for the last one of a partition."""
 
 FILES_MIN: Final = 2
 """Default for the small files of one day that are worth merging."""

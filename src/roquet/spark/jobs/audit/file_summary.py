@@ -18,7 +18,7 @@ from roquet.model.errors import ConfigError
 from roquet.model.properties import SINK_ROW
 from roquet.spark.jobs.intervals import OffsetArray, OffsetCounts, count_offsets, sum_counts
 from roquet.spark.jobs.task_set import TaskResult
-from roquet.spark.tables.object_store import open_source
+from roquet.spark.tables.object_store import explained_read, open_source
 from roquet.spark.tables.table import TableDamaged
 
 REQUIRED_COLUMNS: Final = ("broker", "queue_id", "queue_offset")
@@ -126,6 +126,13 @@ def read_audit_columns(
 
     Raises ConfigError when a required column is missing.
     """
+    with explained_read(path, storage):
+        yield from _read_columns(path, topic, storage, keys=keys)
+
+
+def _read_columns(
+    path: str, topic: str, storage: Mapping[str, str], *, keys: bool
+) -> Iterator[pa.RecordBatch]:
     source = open_source(path, storage)
     metadata = pq.read_metadata(source)
     names = metadata.schema.to_arrow_schema().names

@@ -26,7 +26,7 @@ from roquet.spark.options import SourceOptions
 from roquet.spark.queue_offsets import OffsetRange, QueueKey, to_json
 from roquet.spark.source.tasks import read_task
 from roquet.spark.tables.object_location import StagingDirectory
-from roquet.spark.tables.object_store import open_source
+from roquet.spark.tables.object_store import explained_read, open_source
 from roquet.spark.tables.parquet_writer import COMPRESSION, PartitionedWriter
 from roquet.spark.tables.table import DataFile
 
@@ -134,10 +134,11 @@ class MergeTasks(msgspec.Struct, frozen=True, kw_only=True):
     def _read(self, paths: Sequence[str], schema: pa.Schema) -> pa.Table:
         if not paths:
             return schema.empty_table()
-        return pa.concat_tables(
-            pq.read_table(open_source(path, self.storage), schema=schema, partitioning=None)
-            for path in paths
-        )
+        with explained_read(paths[0], self.storage):
+            return pa.concat_tables(
+                pq.read_table(open_source(path, self.storage), schema=schema, partitioning=None)
+                for path in paths
+            )
 
 
 class LatestChanges:

@@ -22,7 +22,7 @@ from roquet.model.errors import ConfigError
 from roquet.spark.jobs.intervals import OffsetArray, OffsetSet
 from roquet.spark.jobs.resend_rows import REQUIRED_COLUMNS, USED_COLUMNS
 from roquet.spark.queue_offsets import QueueKey
-from roquet.spark.tables.object_store import dataset_source
+from roquet.spark.tables.object_store import dataset_source, explained_read
 
 BATCH_ROWS: Final = 4_096
 """Rows that are held in memory of each queue; a task reads many queues at the same time."""
@@ -251,20 +251,30 @@ def _read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Read some columns of files in the order of their rows, in small batches."""
     for file in files:
-        source, file_system = dataset_source(file, storage)
-        data = ds.dataset(source, format="parquet", filesystem=file_system)
-        missing = [name for name in REQUIRED_COLUMNS if name not in data.schema.names]
-        if missing:
-            raise ConfigError(f"{file} has no column {missing[0]!r}: its rows cannot be sent again")
-        present = [name for name in dict.fromkeys(columns) if name in data.schema.names]
-        batches = data.to_batches(
-            columns=present,
-            filter=condition,
-            batch_size=BATCH_ROWS,
-            batch_readahead=1,
-            fragment_readahead=1,
-        )
-        yield from (_cast_columns(batch, file) for batch in batches)
+        with explained_read(file, storage):
+            yield from _read_file(file, columns, storage, condition)
+
+
+def _read_file(
+    file: str,
+    columns: Iterable[str],
+    storage: Mapping[str, str],
+    condition: ds.Expression | None,
+) -> Iterator[pa.RecordBatch]:
+    source, file_system = dataset_source(file, storage)
+    data = ds.dataset(source, format="parquet", filesystem=file_system)
+    missing = [name for name in REQUIRED_COLUMNS if name not in data.schema.names]
+    if missing:
+        raise ConfigError(f"{file} has no column {missing[0]!r}: its rows cannot be sent again")
+    present = [name for name in dict.fromkeys(columns) if name in data.schema.names]
+    batches = data.to_batches(
+        columns=present,
+        filter=condition,
+        batch_size=BATCH_ROWS,
+        batch_readahead=1,
+        fragment_readahead=1,
+    )
+    yield from (_cast_columns(batch, file) for batch in batches)
 
 
 def _cast_columns(rows: pa.RecordBatch, file: str) -> pa.RecordBatch:

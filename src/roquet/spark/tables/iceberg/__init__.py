@@ -6,6 +6,8 @@ table_place     where a table lies: a directory, or a prefix of an object store
 layout          partition fields and sort order
 expiry          older snapshots, and the files that only they have
 data_files      files of a table as entries of its manifests
+named_files     files that any metadata at the table's place names
+snapshot_commit a change whose files stay until its outcome is known
 """
 
 from roquet.spark.tables.iceberg.catalog import (

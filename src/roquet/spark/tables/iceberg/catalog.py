@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.iceberg.table_place import local_path
 from roquet.spark.tables.object_location import ENDPOINT, REGION, ObjectLocation, TableLocation
-from roquet.spark.tables.object_store import explanation
+from roquet.spark.tables.object_store import explanation, retry_strategy
 from roquet.spark.tables.table import TableDamaged
 
 if TYPE_CHECKING:
@@ -39,14 +39,24 @@ IO_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 )
 """pyiceberg's names of our options; it has credentials from the environment itself."""
 
+RETRIES: Final = "s3.retry-strategy-impl"
+"""pyiceberg's option for retries, of which it makes few without one."""
+
 REGION_DEFAULT: Final = "us-east-1"
 """Without a region pyiceberg asks AWS, whatever the endpoint is."""
 
 CATALOG_PACKAGES: Final = frozenset({"boto3", "botocore", "pyiceberg", "requests", "sqlalchemy"})
 """Packages whose errors are those of a catalog."""
 
-SECRET_PARTS: Final = ("access-key", "credential", "password", "secret", "token")
-"""Parts of the names of catalog options whose values are secret."""
+SECRET_PARTS: Final = (
+    *("access-key", "account-key", "api-key", "apikey", "authorization", "connection-string"),
+    *("cookie", "credential", "passphrase", "passwd", "password", "private-key", "secret"),
+    *("signature", "token"),
+)
+"""Parts of the names of catalog options, and of parameters of a URI, whose values are secret."""
+
+SECRET_PARAMETERS: Final = frozenset({"key", "pass", "pwd", "sig"})
+"""Further such parameters of a URI."""
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.ASCII | re.IGNORECASE)
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
@@ -88,12 +98,13 @@ def check_catalog(root: ObjectLocation, catalog: Mapping[str, str]) -> None:
 
 def catalog_of(root: TableLocation, options: Mapping[str, str]) -> "Catalog":
     """The catalog with these options; without options the SQLite catalog of the directory."""
-    _check_no_secrets(options)
+    check_no_secrets(options)
     if isinstance(root, ObjectLocation):
         known = {
             IO_OPTIONS[name]: root.options[name] for name in IO_OPTIONS if name in root.options
         }
         known.setdefault(IO_OPTIONS[REGION], REGION_DEFAULT)
+        known[RETRIES] = f"{retry_strategy.__module__}.{retry_strategy.__name__}"
         return _load({**known, WAREHOUSE: root.url}, options)
     home = f"file://{root.resolve()}"
     if options:
@@ -149,17 +160,28 @@ def _missing_text(error: Exception) -> str:
     return f"this catalog needs more of pyiceberg: pip install '{extra}'"
 
 
-def _check_no_secrets(options: Mapping[str, str]) -> None:
+def check_no_secrets(options: Mapping[str, str]) -> None:
     """ConfigError, which does not repeat them, for secrets among the options of a catalog."""
     for name, value in options.items():
-        is_secret = any(part in name.lower() for part in SECRET_PARTS)
-        if is_secret or ("://" in value and "@" in value):
+        if _is_secret_name(name) or ("://" in value and _has_secret(value)):
             catalog = options.get(NAME, CATALOG_NAME).upper().replace("-", "_")
             variable = name.upper().replace(".", "__").replace("-", "_")
             raise ConfigError(
                 f"--catalog {name} holds a secret: every user of the machine sees the words of a "
                 f"command; set PYICEBERG_CATALOG__{catalog}__{variable} in the environment"
             )
+
+
+def _is_secret_name(name: str) -> bool:
+    return any(part in name.lower().replace("_", "-") for part in SECRET_PARTS)
+
+
+def _has_secret(uri: str) -> bool:
+    """Whether a URI holds a user, or a parameter whose name says that its value is secret."""
+    parameters = [each.partition("=")[0] for each in re.split("[?&;#]", uri)[1:]]
+    return "@" in uri or any(
+        _is_secret_name(each) or each.lower() in SECRET_PARAMETERS for each in parameters
+    )
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from roquet.model.errors import ConfigError
 from roquet.spark.tables.partition_scheme import place_of
 from roquet.spark.tables.table import DataFile
 
@@ -14,11 +15,34 @@ if TYPE_CHECKING:
 
 
 def entries_of(table: "IceTable", snapshot: "Snapshot | None") -> "Iterator[Entry]":
-    """The files of a snapshot; none without a snapshot."""
+    """The data files of a snapshot; none without a snapshot."""
+    from pyiceberg.manifest import ManifestContent
+
     if snapshot is not None:
         for manifest in snapshot.manifests(table.io):
-            for entry in manifest.fetch_manifest_entry(table.io):
-                yield entry.data_file
+            if manifest.content == ManifestContent.DATA:
+                for entry in manifest.fetch_manifest_entry(table.io):
+                    yield entry.data_file
+
+
+def check_no_deletes(table: "IceTable", where: object) -> None:
+    """Raise ConfigError while the current snapshot has delete files.
+
+    They say which rows of data files were deleted. A data file that is merged or replaced is
+    another file, whose rows they would no longer delete.
+    """
+    from pyiceberg.manifest import ManifestContent
+
+    snapshot = table.current_snapshot()
+    for manifest in () if snapshot is None else snapshot.manifests(table.io):
+        if manifest.content == ManifestContent.DELETES and (
+            manifest.has_added_files() or manifest.has_existing_files()
+        ):
+            raise ConfigError(
+                f"{where} has delete files, so its data files hold rows that another writer "
+                "deleted, and no file is merged or replaced: write them anew "
+                "(rewrite_data_files with delete-file-threshold=1), and start again"
+            )
 
 
 def described(

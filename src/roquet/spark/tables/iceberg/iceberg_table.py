@@ -28,7 +28,12 @@ from roquet.spark.tables.iceberg.catalog import (
     explained_catalog,
     name_of,
 )
-from roquet.spark.tables.iceberg.data_files import described, entries_of, file_of
+from roquet.spark.tables.iceberg.data_files import (
+    check_no_deletes,
+    described,
+    entries_of,
+    file_of,
+)
 from roquet.spark.tables.iceberg.expiry import expire
 from roquet.spark.tables.iceberg.layout import (
     check_writable,
@@ -36,10 +41,18 @@ from roquet.spark.tables.iceberg.layout import (
     partition_record,
     set_layout,
 )
-from roquet.spark.tables.iceberg.table_place import check_free, check_place, staging_area
+from roquet.spark.tables.iceberg.named_files import named_files
+from roquet.spark.tables.iceberg.snapshot_commit import commit_change
+from roquet.spark.tables.iceberg.table_place import (
+    check_free,
+    check_place,
+    object_home,
+    relative_path,
+    staging_area,
+)
 from roquet.spark.tables.object_location import StagingDirectory, TableLocation
 from roquet.spark.tables.object_store import ObjectStore
-from roquet.spark.tables.staging import check_target
+from roquet.spark.tables.staging import check_target, clean_if_due
 from roquet.spark.tables.table import (
     ArchiveIdentity,
     DataFile,
@@ -109,6 +122,7 @@ class IcebergTable:
         self._staging = staging_area(root, self._table.location(), self._disk)
         try:
             self._staging.settle(self.state().number)
+            clean_if_due(self._staging, self.clean)
         except BaseException:
             self._staging.close()
             raise
@@ -134,6 +148,8 @@ class IcebergTable:
         for _ in range(TRIES):
             check_base(commit, self.state())
             self._check_writable()
+            if commit.removed:
+                self._check_no_deletes()
             self._staging.publish(commit)
             try:
                 with explained_catalog(self._root):
@@ -154,9 +170,10 @@ class IcebergTable:
         self._staging.settle(commit.number)
 
     def files(self) -> Sequence[DataFile]:
-        """The files of the current snapshot."""
+        """The files of the current snapshot; ConfigError while it has delete files."""
         with explained_catalog(self._root):
             self._table.refresh()
+            self._check_no_deletes()
             return [
                 file_of(entry) for entry in entries_of(self._table, self._table.current_snapshot())
             ]
@@ -166,16 +183,8 @@ class IcebergTable:
         return self._staging.address(file)
 
     def clean(self) -> int:
-        """Nothing in a directory, where opening has done it; ConfigError in an object store.
-
-        Another catalog may have files of its own at the same place, which this one cannot know.
-        """
-        if not isinstance(self._root, Path):
-            raise ConfigError(
-                "orphans of an Iceberg table in an object store are not removed here: another "
-                "catalog may name them. Use remove_orphan_files of the catalog's own engine"
-            )
-        return self._staging.clean(self._all_named)
+        """Remove files that no metadata of the table names and no commit can name any more."""
+        return self._staging.clean(self._named_paths)
 
     def expire(self, before_ms: int, *, is_preview: bool) -> ExpiredVersions:
         """Expire older snapshots, and remove the files that only they have."""
@@ -256,6 +265,11 @@ class IcebergTable:
             self._table, self._schema(self.identity), self._partition_fields(), self._where
         )
 
+    def _check_no_deletes(self) -> None:
+        """Raise ConfigError while the version that was read last has delete files."""
+        with explained_catalog(self._root):
+            check_no_deletes(self._table, self._where)
+
     @property
     def _where(self) -> str:
         """The table's name and place, for texts."""
@@ -283,14 +297,15 @@ class IcebergTable:
         removed = [entry for entry in present if file_of(entry).path in gone]
         check_removed(commit, {file_of(entry).path for entry in removed})
         retired = {RETIRED: commit.retired_before} if commit.retired_before else {}
-        with self._table.transaction() as change:
-            change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note, **retired})
-            producer = change.update_snapshot(snapshot_properties=summary)
-            with producer.overwrite() if gone else producer.fast_append() as snapshot:
-                for entry in removed:
-                    snapshot.delete_data_file(entry)
-                for entry in described(self._table, commit.added, self._record):
-                    snapshot.append_data_file(entry)
+        change = self._table.transaction()
+        change.set_properties({**SETTINGS, NAMES: self._names(), STATE: note, **retired})
+        producer = change.update_snapshot(snapshot_properties=summary)
+        with producer.overwrite() if gone else producer.fast_append() as snapshot:
+            for entry in removed:
+                snapshot.delete_data_file(entry)
+            for entry in described(self._table, commit.added, self._record):
+                snapshot.append_data_file(entry)
+        commit_change(change, lambda: self._is_committed(commit))
 
     def _note(self) -> TableNote:
         """The state in the newest version of the table."""
@@ -317,14 +332,12 @@ class IcebergTable:
             msgspec.json.decode(text, type=TableNote).attempt == commit.attempt for text in notes
         )
 
-    def _all_named(self) -> set[str]:
-        """The paths of the files of all snapshots."""
+    def _named_paths(self) -> set[str]:
+        """The paths of the data files of all versions of a table in an object store."""
+        assert not isinstance(self._root, Path), "in a directory nothing is left to be removed"
+        home = object_home(self._root, self._table.location())
         with explained_catalog(self._root):
-            self._table.refresh()
-            snapshots = list(self._table.snapshots())
-            return {
-                file_of(entry).path for each in snapshots for entry in entries_of(self._table, each)
-            }
+            return {relative_path(url) for url in named_files(self._table, home)}
 
     def _names(self) -> str:
         return self._table.schema().name_mapping.model_dump_json()

@@ -11,6 +11,7 @@ from roquet.spark.tables.disk import Disk
 from roquet.spark.tables.object_location import ObjectLocation, TableLocation
 from roquet.spark.tables.object_staging import ObjectStaging
 from roquet.spark.tables.object_store import ObjectStore
+from roquet.spark.tables.partition_scheme import place_of
 from roquet.spark.tables.staging import Staging
 from roquet.spark.tables.table import StagingArea
 
@@ -20,14 +21,26 @@ def staging_area(root: TableLocation, home: str, disk: Disk) -> StagingArea:
     if isinstance(root, Path):
         directory = local_path(home)
         return Staging(directory, directory / "data", disk)
-    return ObjectStaging(ObjectLocation(f"{home.rstrip('/')}/data", root.options))
+    place = object_home(root, home)
+    return ObjectStaging(ObjectLocation(place.file("data"), place.options))
+
+
+def object_home(root: ObjectLocation, home: str) -> ObjectLocation:
+    """The place of a table that its catalog has at `home`, with the options of its target."""
+    return ObjectLocation(home.replace("s3a://", "s3://", 1).rstrip("/"), root.options)
+
+
+def relative_path(url: str) -> str:
+    """The path of a data file relative to the table's files."""
+    partition, name = place_of(url)
+    return f"{partition.path}/{name}"
 
 
 def check_place(root: TableLocation, home: str) -> None:
     """ConfigError when a table of a catalog lies elsewhere than in its target."""
     if isinstance(root, Path):
         local_path(home)
-    elif not f"{home.replace('s3a://', 's3://', 1).rstrip('/')}/".startswith(f"{root.url}/"):
+    elif not object_home(root, home).file("").startswith(root.file("")):
         raise ConfigError(
             f"the catalog has the table outside of {root}: give the place that the catalog gives "
             "its tables, or another name (--table)"
@@ -45,7 +58,7 @@ def check_free(root: TableLocation, home: str) -> None:
                 "another name (--table) or another path"
             )
         return
-    place = ObjectLocation(home.replace("s3a://", "s3://", 1).rstrip("/"), root.options)
+    place = object_home(root, home)
     if ObjectStore(place).names():
         raise ConfigError(
             f"{place} is not empty, and the catalog knows no table there: another catalog may. "
