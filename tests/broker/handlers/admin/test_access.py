@@ -23,6 +23,7 @@ from roquet.wire.calls.access import (
     ListUsers,
     PolicyEntryInfo,
     PolicyInfo,
+    UpdateAcl,
     UpdateUser,
     UserInfo,
 )
@@ -102,6 +103,23 @@ async def test_acls_are_changed_by_super_users_alone(broker: Broker, peer: FakeP
     assert listed.body == b"[" + got.body + b"]"
     await delete(DeleteAcl(subject="User:bob", resource="Topic:a", access_key="root"), peer)
     assert broker.bind(handlers.get_acl)(GetAcl(subject="User:bob"), peer).body == b""
+
+
+async def test_an_update_takes_the_place_of_the_entry_of_its_resource(
+    broker: Broker, peer: FakePeer
+) -> None:
+    await made(broker, peer)
+    change = broker.bind(handlers.change_acl)
+    for resource in ("Topic:a", "Topic:b"):
+        call = CreateAcl(subject="User:bob", access_key="root", body=acl(resource))
+        await change(call, peer)
+    denied = PolicyEntryInfo(resource="Topic:a", actions=["All"], decision="Deny")
+    body = codec.dumps(AclInfo(policies=[PolicyInfo(entries=[denied])]))
+    await change(UpdateAcl(subject="User:bob", access_key="root", body=body), peer)
+    entries = broker.access.tables.acls["bob"].custom
+    assert [(str(one.resource), str(one.decision)) for one in entries] == [
+        ("Topic:a", "Deny"), ("Topic:b", "Allow"),
+    ]  # fmt: skip
 
 
 async def test_the_subject_of_the_body_wins(broker: Broker, peer: FakePeer) -> None:
