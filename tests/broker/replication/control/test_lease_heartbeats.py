@@ -15,6 +15,7 @@ from roquet.broker.replication.control.failover_context import (
     FailoverContext,
     FailoverSettings,
     GroupStanding,
+    LogFacts,
 )
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.model.errors import CallRefused
@@ -100,6 +101,22 @@ async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answer
         assert scene.controller.count(BrokerHeartbeat) == 9
         assert scene.term.may_acknowledge(5)
         task.cancel()
+
+
+@in_virtual_time
+async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None:
+    scene = Scene()
+    known = LogFacts(epoch=5, end=100, confirmed=90, members=frozenset({3, 1}), set_version=7)
+    scene.roles.facts = lambda: known  # type: ignore[method-assign]
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+        scene.standing.own = ObeyedTerm(broker_id=1, epoch=6, master=2)
+        await scene.heartbeats.step()
+    told = [call for call in scene.controller.asked if isinstance(call, BrokerHeartbeat)]
+    assert [(one.sync_state_set, one.sync_state_set_epoch) for one in told] == [
+        ("1,3", 7),
+        (None, None),
+    ]
 
 
 @in_virtual_time

@@ -98,6 +98,7 @@ class LeaseHeartbeats:
     def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
         context = self._context
         facts, settings, own = context.transitions.facts(), context.settings, self._standing.own
+        leads = epoch is not None and bool(facts.members)
         return heartbeat_of(
             context.member,
             broker_id=own.broker_id,
@@ -111,6 +112,8 @@ class LeaseHeartbeats:
             releases_lease=releases or None,
             is_learner=settings.is_learner or None,
             logs_needed=settings.logs_needed,
+            sync_state_set=",".join(map(str, sorted(facts.members))) if leads else None,
+            sync_state_set_epoch=facts.set_version if leads else None,
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:
