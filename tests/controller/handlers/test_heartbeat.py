@@ -68,7 +68,7 @@ def test_the_set_that_a_master_knows_is_read_or_left_alone(
 ) -> None:
     heartbeat = call(broker_id=1, lease_epoch=4, sync_state_set=text, sync_state_set_epoch=9)
     known = known_set(heartbeat)
-    assert (known and known.members) == members
+    assert (set(known.members) if known else None) == members
     assert known_set(call(broker_id=1, lease_epoch=4)) is None
 
 
@@ -89,7 +89,7 @@ async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
         await one.beat(lease_epoch=1, sync_state_set="1", sync_state_set_epoch=4)
         found = state.group("bc")
         assert found is not None
-        assert (found.in_sync, found.set_version) == ({1}, 4)
+        assert (found.in_sync, found.set_version) == (frozenset({1}), 4)
         assert "the stored sync-state set was older" in caplog.text
         await one.beat(lease_epoch=1, sync_state_set="1,2,3", sync_state_set_epoch=2)
         assert state.group("bc") == found, "a late heartbeat changes nothing"
