@@ -1,6 +1,7 @@
 """Three brokers and a controller: masters die, fall silent and come back; nothing is lost."""
 
 import asyncio
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -306,6 +307,30 @@ async def test_brokers_of_diverged_logs_wait_for_an_operator() -> None:
         assert running.members() == {1}
         facts = running.brokers[2].broker.replication.stream_client.facts
         assert not facts.is_connected
+
+
+@in_virtual_time
+async def test_nobody_outside_the_set_is_elected_after_an_old_copy_of_the_state_was_restored() -> (
+    None
+):
+    async with group() as running:
+        assert await running.settled(3) == 1
+        copy = deepcopy(running.state)
+        await running.kill(3)
+        await running.until(lambda: running.members() == {1, 2})
+        await running.send_on(["without 3"])
+        await running.kill_controller()
+        running.state = copy
+        await running.start_controller()
+        await running.loop.clock.sleep(1_500)
+        for number in (1, 2):
+            await running.kill(number)
+        await running.start_broker(3)
+        await running.loop.clock.sleep(20_000)
+        assert running.master() is None, "3 lacks what was acknowledged"
+        await running.start_broker(2)
+        await running.until(lambda: running.master() == 2)
+        running.check()
 
 
 @in_virtual_time

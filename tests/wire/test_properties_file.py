@@ -58,6 +58,11 @@ def test_any_escaped_settings_are_read_back(values: dict[str, str]) -> None:
     assert read_properties(escape_properties(values)) == values
 
 
+@given(st.text(alphabet="ab=:#! \t\f\v\r\n\u2028"))
+def test_an_escape_elsewhere_changes_no_other_line(text: str) -> None:
+    assert read_properties(f"{text}\nc\\d=1") == read_properties(text) | {"cd": "1"}
+
+
 @given(st.text())
 def test_no_text_breaks_the_reader(text: str) -> None:
     try:

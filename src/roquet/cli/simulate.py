@@ -19,6 +19,9 @@ SHOWN_MAX: Final = 5
 CHUNK: Final = 4
 """Seeds that a process is given at once; one, if they are long."""
 
+GC_THRESHOLDS: Final = (50_000, 20, 100)
+"""Rarer than Python's own: a seed leaves little until its end."""
+
 ALL: Final = "all"
 """The scenario that shares the seeds among all workloads."""
 
@@ -187,6 +190,7 @@ def _prepare() -> None:
 
     _silence_logs()
     gc.freeze()  # each seed ends with a collection, which would visit all modules
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def _silence_logs(level: str = "CRITICAL") -> None:

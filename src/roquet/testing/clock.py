@@ -6,12 +6,15 @@ async def test_a_silent_peer_is_forgotten(): ...      # two minutes pass in a mi
 
 import asyncio
 import selectors
+from asyncio import Handle, TimerHandle
 from collections.abc import Callable, Coroutine
+from contextvars import Context
 from functools import wraps
 from random import Random
 from typing import Any, Final, ParamSpec, TypeVar
 
 from roquet.testing.network import Network
+from roquet.testing.virtual_timers import VirtualTimers
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -21,6 +24,9 @@ START_MS: Final = 1_700_000_000_000
 
 STUCK_S: Final = 2.0
 """Real seconds that a loop with nothing due waits for another thread before it fails."""
+
+LOOP_ITSELF: Final = 1
+"""File descriptors that a loop has registered for itself: the one by which threads wake it."""
 
 
 class VirtualClock:
@@ -70,10 +76,61 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.network = Network(self, Random(seed))
         self.executor_ms: dict[str, int] = {}
         """Ms that work for executors takes on slow hosts; none elsewhere."""
+        self.timers = VirtualTimers()
 
     def time(self) -> float:
         """The virtual clock's time."""
         return self.clock.elapsed_s()
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """Call a function at a time, those of one time in the order of these calls."""
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        timer = TimerHandle(when, callback, args, self, context)
+        self.timers.push(timer)
+        return timer
+
+    def call_later(  # type: ignore[override]
+        self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
+    ) -> TimerHandle:
+        """Call a function after some seconds."""
+        return self.call_at(self.clock.elapsed_s() + delay, callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, timer: Any) -> None:
+        if timer._scheduled:
+            self.timers.note_cancelled()
+
+    def _run_once(self) -> None:
+        """Run one turn: what is ready; only if nothing is, the clock jumps to the next timer.
+
+        asyncio's own turn does as much, and half of a simulation's time would be spent in it.
+        """
+        loop: Any = self  # the parts of a turn have no public names
+        ready, timers = loop._ready, self.timers
+        when = timers.next_when()
+        if not (ready or loop._stopping):
+            timeout = None if when is None else max(0.0, when - self.clock.elapsed_s())
+            loop._process_events(loop._selector.select(timeout))
+        end = self.clock.elapsed_s() + self._clock_resolution
+        if when is not None and when < end:
+            ready.extend(timers.pop_due(end))
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            try:
+                handle._context.run(handle._callback, *handle._args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._report(handle, error)
+
+    def _report(self, handle: Handle, error: BaseException) -> None:
+        """Report the error of a callback, as `Handle` does for loops of asyncio."""
+        text = f"Exception in callback {handle}"
+        self.call_exception_handler({"message": text, "exception": error, "handle": handle})
 
     async def create_server(self, *args: Any, **options: Any) -> Any:
         """Listen on the network in memory, as `asyncio` does on sockets."""
@@ -116,17 +173,15 @@ class _JumpingSelector(selectors.DefaultSelector):
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """File descriptors that are ready now; if none is, the clock jumps."""
-        if (
-            timeout == 0
-        ):  # callbacks are ready; what another thread wants is one of them, or can wait
-            return []
-        ready = super().select(STUCK_S if timeout is None else 0)
-        if ready:
-            return ready
+        if timeout is None or len(self.get_map()) > LOOP_ITSELF:
+            ready = super().select(STUCK_S if timeout is None else 0)
+            if ready:
+                return ready
         if timeout is None:
             raise RuntimeError("everyone waits, and nothing is due: this would last for ever")
-        self._clock.jump(timeout * 1000)
-        return ready
+        if timeout:
+            self._clock.jump(timeout * 1000)
+        return []
 
 
 def run(main: Coroutine[Any, Any, T], *, seed: int = 0) -> T:

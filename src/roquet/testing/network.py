@@ -124,11 +124,12 @@ class Network:
         for transport in self._transports:
             transport.pump_soon()
 
-    def drop(self, one: str, other: str) -> None:
-        """Break every connection between two hosts; both ends see an error."""
-        for transport in tuple(self._transports):
-            if {transport.here[0], transport.there[0]} == {one, other}:
-                transport.break_off(ConnectionResetError("the network dropped it"))
+    def drop(self, one: str, other: str) -> bool:
+        """Break every connection between two hosts; both ends see an error. False without any."""
+        ends = [end for end in self._transports if {end.here[0], end.there[0]} == {one, other}]
+        for transport in ends:
+            transport.break_off(ConnectionResetError("the network dropped it"))
+        return bool(ends)
 
     async def create_server(
         self, factory: Factory, host: str | None = None, port: int | None = None, **_: object

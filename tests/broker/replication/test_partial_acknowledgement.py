@@ -3,12 +3,14 @@
 With `allAckInSyncStateSet=false` a message is acknowledged that a member of the set may lack.
 """
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 from tests.conversation.failover_group import CONTROLLER, Group, group
 
+from roquet.rules.replication.acknowledgement import ReplicaAck
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.codes import ResponseCode
@@ -77,6 +79,26 @@ async def test_consumers_do_not_see_it_before_the_whole_set_has_it() -> None:
         assert "between" not in running.stored(1)
         running.network.heal()
         await running.until(lambda: "between" in running.stored(1), 30)
+
+
+@in_virtual_time
+async def test_with_synchronous_flush_they_do_not_see_it_before_the_masters_disk_has_it() -> None:
+    flushed = ReplicaAck.FLUSHED
+    async with group(all_ack_in_sync_set=True, sync_flush=True, replica_ack=flushed) as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["everywhere"])
+        master, slow = running.brokers[1].broker.log.store, running.loop.executor_ms
+        slow[running.host(1)] = 2_000
+        sending = asyncio.create_task(running.send("between", 1))
+        await running.loop.clock.sleep(1_000)
+        mode = running.brokers[1].broker.replication.controller_mode
+        assert mode is not None
+        assert mode.sync_set.acknowledged == master.raw.end, "it is on the replicas' disks"
+        assert mode.sync_set.confirmed == master.flushed_position < master.raw.end
+        assert "between" not in running.stored(1)
+        slow.clear()
+        assert (await sending).code == ResponseCode.SUCCESS
+        assert "between" in running.stored(1)
 
 
 @in_virtual_time

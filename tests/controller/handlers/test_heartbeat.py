@@ -3,7 +3,7 @@ from tests.controller.conftest import broker, controller
 from tests.namesrv.conftest import FakePeer
 
 from roquet.controller import liveness
-from roquet.controller.handlers.heartbeat import live_broker
+from roquet.controller.handlers.heartbeat import known_set, live_broker
 from roquet.model.errors import CallRefused
 from roquet.testing.clock import in_virtual_time
 from roquet.wire.calls.route import BrokerHeartbeat
@@ -57,3 +57,39 @@ async def test_a_master_of_an_unknown_group_gets_no_lease() -> None:
         with pytest.raises(CallRefused) as refused:
             await one.beat(lease_epoch=1)
         assert refused.value.code == 2008
+
+
+@pytest.mark.parametrize(
+    ("text", "members"),
+    [("1,3", {1, 3}), ("2", {2}), ("", None), ("1;3", None), ("1,,2", None), ("-1", None)],
+)
+def test_the_set_that_a_master_knows_is_read_or_left_alone(
+    text: str, members: set[int] | None
+) -> None:
+    heartbeat = call(broker_id=1, lease_epoch=4, sync_state_set=text, sync_state_set_epoch=9)
+    known = known_set(heartbeat)
+    assert (set(known.members) if known else None) == members
+    assert known_set(call(broker_id=1, lease_epoch=4)) is None
+
+
+@in_virtual_time
+async def test_after_an_old_copy_was_restored_the_masters_own_set_counts(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with controller() as server, broker(1) as one, broker(2) as two, broker(3) as three:
+        for each in (one, two, three):
+            await each.apply()
+            await each.beat()
+        await one.elect()
+        state = server.controller.leadership.leader_state()
+        version = (await one.replica_info()).master_epoch or 0
+        assert await one.alter(version, 1, 1, 2, 3) == {1, 2, 3}
+        old = state.group("bc")
+        assert old is not None
+        await one.beat(lease_epoch=1, sync_state_set="1", sync_state_set_epoch=4)
+        found = state.group("bc")
+        assert found is not None
+        assert (found.in_sync, found.set_version) == (frozenset({1}), 4)
+        assert "the stored sync-state set was older" in caplog.text
+        await one.beat(lease_epoch=1, sync_state_set="1,2,3", sync_state_set_epoch=2)
+        assert state.group("bc") == found, "a late heartbeat changes nothing"

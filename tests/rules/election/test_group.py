@@ -14,6 +14,7 @@ from roquet.rules.election.group import (
     alter_set,
     apply_broker_id,
     clean_group,
+    newer_set,
     register_address,
 )
 from roquet.wire.codes import ResponseCode
@@ -192,3 +193,38 @@ def test_brokers_that_are_alive_are_removed_only_on_demand() -> None:
 
 def test_a_group_that_is_not_there_cannot_be_removed() -> None:
     assert code_of(clean_group(None, (), ())) == RefusalCode.INVALID_CLEAN_BROKER_METADATA
+
+
+def known(*members: int, version: int, master: int = 1, epoch: int = 4) -> SetChange:
+    return SetChange(
+        master=master, master_epoch=epoch, members=frozenset(members), set_version=version
+    )
+
+
+def test_a_set_that_the_master_knows_and_the_state_does_not_is_taken_over() -> None:
+    old = replace(TRIO, set_version=7)
+    assert newer_set(old, known(1, 3, version=9)) == replace(
+        old, in_sync=frozenset({1, 3}), set_version=9
+    )
+
+
+def test_members_that_an_old_state_does_not_know_are_left_out() -> None:
+    old = replace(TRIO, set_version=7)
+    found = newer_set(old, known(1, 3, 4, version=9))
+    assert (found.in_sync, found.set_version) == ({1, 3}, 10), "and the master hears of that"
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        known(1, 3, version=7),
+        known(1, 3, version=6),
+        known(2, 3, version=9, master=2),
+        known(1, 3, version=9, epoch=3),
+        known(2, 3, version=9),
+    ],
+    ids=["known", "late", "not the master", "an earlier epoch", "without the master"],
+)
+def test_no_other_set_is_taken_over(told: SetChange) -> None:
+    old = replace(TRIO, set_version=7)
+    assert newer_set(old, told) == old

@@ -10,6 +10,7 @@ Once the disk has failed all waiting sends fail, and what was not durable never 
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -63,6 +64,8 @@ class Flush:
         self._complete_ms = clock.monotonic_ms()
         self.times_s = Histogram(SHORT_S)
         """Seconds of flushes of the log, for metrics."""
+        self.on_flushed: list[Callable[[], object]] = []
+        """Called after each flush of the log."""
 
     def request(self) -> None:
         """Let a flush begin soon."""
@@ -111,7 +114,12 @@ class Flush:
                 await loop.run_in_executor(self._threads, self._store.flush_log)
                 self.times_s.observe((self._clock.monotonic_ms() - begun_ms) / 1000)
         finally:
-            self._mark.advance(self._store.flushed_position)
+            self._advance()
+
+    def _advance(self) -> None:
+        self._mark.advance(self._store.flushed_position)
+        for listener in self.on_flushed:
+            listener()
 
     async def checkpoint(self, now_ms: int, *, at_once: bool = False) -> None:
         """Flush everything and write a checkpoint, at which recovery begins.
@@ -135,7 +143,7 @@ class Flush:
             await self._clock.sleep(PAUSE_MS)
         await run(self._threads, flush_task)
         self._complete_position = end
-        self._mark.advance(self._store.flushed_position)
+        self._advance()
 
     def _is_too_soon(self) -> bool:
         """Whether so many files are to be flushed that the checkpoint is postponed."""

@@ -83,8 +83,13 @@ class ControllerMode:
         self.term = MasterTermCell(clock)
         self.view = ConfirmedView(store, message_log.arrivals)
         self.sync_set = SyncSet(
-            clock, lambda: store.raw.end, lambda: needed_of(settings.config), self.view.show
+            clock,
+            lambda: store.raw.end,
+            lambda: needed_of(settings.config),
+            self.view.show,
+            flushed=lambda: store.flushed_position if settings.config.sync_flush else None,
         )
+        self._flush.on_flushed.append(self.sync_set.confirm)
         self.acknowledgements = SetAcknowledgements(
             message_log.flush, settings, clock, self.role, self.sync_set, self.term
         )

@@ -1,6 +1,8 @@
 """Settings format: settings written as text, by Apache's keys and ours, as they are read again."""
 
 from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final
 
 from roquet.broker.settings.apache_settings import unused_settings
 from roquet.broker.settings.config import BrokerConfig
@@ -8,7 +10,11 @@ from roquet.broker.settings.definitions import FIXED, SETTINGS
 from roquet.broker.settings.value_formats import HIDDEN, HOUR_MS, SettingParser
 from roquet.model.errors import ConfigError
 
+TEXTS_MAX: Final = 2_000
+"""Texts of values that are kept: those of several brokers in one process."""
 
+
+@lru_cache(TEXTS_MAX, typed=True)
 def apache_text(name: str, value: object) -> str:
     """A setting's value as the genuine broker writes it, in a unit that reads back unchanged."""
     setting = SETTINGS[name]
@@ -21,6 +27,7 @@ def apache_text(name: str, value: object) -> str:
     return text
 
 
+@lru_cache(TEXTS_MAX, typed=True)
 def own_text(name: str, value: object) -> str:
     """A setting's value as we write it; times have a unit, and secrets are hidden."""
     if SETTINGS[name].is_secret:

@@ -1,20 +1,36 @@
 """Heartbeats: brokers are alive, and masters of ours get their leases prolonged."""
 
+import re
 from collections.abc import Awaitable
+from typing import Final
 
 from roquet.controller.controller import Controller
+from roquet.controller.leader_state import LeaderState
 from roquet.controller.liveness import TIMEOUT_MS, LiveBroker
 from roquet.controller.request_fields import check_broker_id, check_texts
+from roquet.log_records import logger
 from roquet.model.errors import CallRefused
 from roquet.net.router import Peer
 from roquet.rules.election.elect import PRIORITY_DEFAULT, Candidate
+from roquet.rules.election.group import (
+    REPLICAS_MAX,
+    Refusal,
+    RefusalCode,
+    ReplicaGroup,
+    SetChange,
+    newer_set,
+)
 from roquet.rules.election.lease import LeaseRequest
 from roquet.rules.liveness import SILENCE_MS_MAX, LastSeen
 from roquet.wire.calls.route import BrokerHeartbeat, BrokerHeartbeatReply
 from roquet.wire.codes import ResponseCode
 
+log = logger(__name__)
+
 GREETING = "Heart beat success"
 """Apache's remark."""
+
+_ID: Final = re.compile(r"[0-9]{1,9}")
 
 
 def heartbeat(
@@ -41,7 +57,22 @@ def heartbeat(
         epoch=call.lease_epoch,
         waits_for_all=bool(call.waits_for_all),
     )
-    return _lease(controller, call.broker_name, request)
+    return _lease(controller, call.broker_name, request, known_set(call))
+
+
+def known_set(call: BrokerHeartbeat) -> SetChange | None:
+    """Sync-state set that a master tells with its heartbeat; None without one that can be read."""
+    ids = (call.sync_state_set or "").split(",")[: REPLICAS_MAX + 1]
+    if call.sync_state_set_epoch is None or not all(_ID.fullmatch(one) for one in ids):
+        return None
+    assert call.broker_id is not None, "it was looked at"
+    assert call.lease_epoch is not None, "a master asks for a lease"
+    return SetChange(
+        master=call.broker_id,
+        master_epoch=call.lease_epoch,
+        members=frozenset(map(int, ids)),
+        set_version=call.sync_state_set_epoch,
+    )
 
 
 def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
@@ -64,12 +95,33 @@ def live_broker(call: BrokerHeartbeat, peer: Peer, now_ms: int) -> LiveBroker:
     )
 
 
-async def _lease(controller: Controller, name: str, request: LeaseRequest) -> BrokerHeartbeatReply:
+async def _lease(
+    controller: Controller, name: str, request: LeaseRequest, known: SetChange | None
+) -> BrokerHeartbeatReply:
     state = controller.leadership.leader_state()
     group = state.group(name)
     if group is not None and controller.elections.epoch_known(name) > group.master_epoch:
         remark = f"the controller's state of group {name} is older than its brokers"
         raise CallRefused(ResponseCode.CONTROLLER_FENCED_MASTER_EPOCH, remark)
+    if group is not None and known is not None and newer_set(group, known) != group:
+        await _take_over(state, name, known)
     await state.grant(name, request)
     length_ms = controller.leadership.terms.length_ms
     return BrokerHeartbeatReply(remark=GREETING, lease_millis=length_ms)
+
+
+async def _take_over(state: LeaderState, name: str, known: SetChange) -> None:
+    """Store the set that a master knows, which is later than the stored one."""
+
+    def decide(group: ReplicaGroup | None) -> ReplicaGroup | Refusal:
+        remark = f"there is no group {name}"
+        if group is None:
+            return Refusal(RefusalCode.BROKER_NEED_TO_BE_REGISTERED, remark)
+        return newer_set(group, known)
+
+    group = await state.update(name, decide)
+    log.error(
+        "group %s: the stored sync-state set was older than the one of its master, %s, which is "
+        "taken over: the state was lost and an old copy restored",
+        name, sorted(group.in_sync),
+    )  # fmt: skip

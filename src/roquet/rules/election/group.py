@@ -3,6 +3,7 @@
     apply_broker_id   a new broker gets its id for good
     register_address  a broker says where it is
     alter_set         a master changes its sync-state set
+    newer_set         a master knows a later set than is stored
     clean_group       an operator removes brokers that are gone, or all of them
     elect             a master is elected (`rules.election.elect`)
 
@@ -169,6 +170,23 @@ def alter_set(
             RefusalCode.ALTER_SYNC_STATE_SET_FAILED, f"the set lacks its master {change.master}"
         )
     return replace(group, in_sync=change.members, set_version=group.set_version + 1)
+
+
+def newer_set(group: ReplicaGroup, known: SetChange) -> ReplicaGroup:
+    """The group with the set that its master knows, if that is later than the stored one.
+
+    An old copy of the state was restored. Elected from its set, a broker might lack messages that
+    were acknowledged by the members of the later one. Members that the copy does not know are left
+    out: the others have everything.
+    """
+    is_later = known.set_version > group.set_version
+    if not is_later or (known.master, known.master_epoch) != (group.master, group.master_epoch):
+        return group
+    members = known.members & group.replicas.keys()
+    if known.master not in members:
+        return group
+    left_out = members != known.members
+    return replace(group, in_sync=members, set_version=known.set_version + left_out)
 
 
 def _fenced(group: ReplicaGroup, change: SetChange) -> Refusal | None:

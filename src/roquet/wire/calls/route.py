@@ -95,6 +95,10 @@ class BrokerHeartbeat(Call[BrokerHeartbeatReply], frozen=True, kw_only=True):
     logs_needed: Int | None = None
     """Number of logs that have to hold a message before the sender, if it leads, acknowledges it;
     None: those of the whole set."""
+    sync_state_set: str | None = None
+    """Ids of the sync-state set that a master knows, with commas between them."""
+    sync_state_set_epoch: Int | None = None
+    """Version of that set."""
 
 
 class DataVersionReply(Reply, frozen=True, kw_only=True):

@@ -14,8 +14,16 @@ class Master:
     def __init__(self, *members: int, needed: int = ALL_OF_THE_SET, end: int = 100) -> None:
         self.clock = this_loop().clock
         self.end = end
+        self.flushed: int | None = None
+        """How far the log is on the master's disk, where that matters."""
         self.shown: list[int | None] = []
-        self.set = SyncSet(self.clock, lambda: self.end, lambda: needed, self.shown.append)
+        self.set = SyncSet(
+            self.clock,
+            lambda: self.end,
+            lambda: needed,
+            self.shown.append,
+            flushed=lambda: self.flushed,
+        )
         self.set.begin(1, SyncState(members=frozenset({1, *members}), version=3), end)
 
     def report(self, broker_id: int, position: int, *, is_learner: bool = False) -> None:
@@ -49,6 +57,34 @@ async def test_a_message_is_acknowledged_once_every_member_has_it() -> None:
     master.report(3, 150)
     assert await waits
     assert master.shown[-1] == 150
+
+
+@in_virtual_time
+async def test_with_synchronous_flush_consumers_see_no_more_than_the_masters_disk_has() -> None:
+    master = Master(2)
+    master.flushed, master.end = 100, 150
+    waits = master.reaches(150)
+    master.report(2, 150)
+    assert await waits, "a sender waits for the disk by himself"
+    assert (master.shown[-1], master.set.confirmed) == (100, 100)
+    master.flushed = 150
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (150, 150)
+
+
+@in_virtual_time
+async def test_with_synchronous_flush_that_holds_for_a_master_alone_too() -> None:
+    master = Master()
+    master.flushed, master.end = 100, 150
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (100, 100)
+    master.set.propose(frozenset({1, 2}))
+    master.report(2, 150)
+    master.set.adopt(frozenset({1, 2}), 4)
+    assert (master.shown[-1], master.set.confirmed) == (100, 100)
+    master.flushed = 150
+    master.set.confirm()
+    assert (master.shown[-1], master.set.confirmed) == (150, 150)
 
 
 @in_virtual_time

@@ -5,15 +5,21 @@ import logging
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 from tests.broker.replication.control.test_failover import SETTINGS, Roles
 from tests.broker.replication.scripted_controller import MEMBER, ScriptedController, client_of
 
 from roquet.broker.replication.confirmation.master_term import MasterTermCell
-from roquet.broker.replication.control.failover_context import FailoverContext, GroupStanding
+from roquet.broker.replication.control.failover_context import (
+    FailoverContext,
+    FailoverSettings,
+    GroupStanding,
+    LogFacts,
+)
 from roquet.broker.replication.control.lease_heartbeats import LeaseHeartbeats
 from roquet.model.errors import CallRefused
-from roquet.rules.election.lease import MasterTerm
+from roquet.rules.election.lease import LeaseTerms, MasterTerm
 from roquet.rules.replication.role_change import GroupView, ObeyedTerm
 from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.store.replication.identity_file import IdentityFile
@@ -25,7 +31,7 @@ from roquet.wire.codes import ResponseCode
 class Scene:
     """Broker 1, which leads in epoch 5 unless a test says otherwise."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: FailoverSettings = SETTINGS) -> None:
         clock = this_loop().clock
         self.controller = ScriptedController()
         self.controller.grants(2_000)
@@ -40,7 +46,7 @@ class Scene:
             identity=IdentityFile(Path("/data/brokerIdentity"), MemoryFiles()),
             transitions=self.roles,
             term=self.term,
-            settings_in_force=lambda: SETTINGS,
+            settings_in_force=lambda: settings,
             clock=clock,
             rng=Random(1),
         )
@@ -98,6 +104,22 @@ async def test_a_master_sends_four_heartbeats_in_a_lease_however_slow_the_answer
 
 
 @in_virtual_time
+async def test_a_master_tells_the_set_that_it_knows_and_a_replica_none() -> None:
+    scene = Scene()
+    known = LogFacts(epoch=5, end=100, confirmed=90, members=frozenset({3, 1}), set_version=7)
+    scene.roles.facts = lambda: known  # type: ignore[method-assign]
+    async with scene.controller.server:
+        await scene.heartbeats.step()
+        scene.standing.own = ObeyedTerm(broker_id=1, epoch=6, master=2)
+        await scene.heartbeats.step()
+    told = [call for call in scene.controller.asked if isinstance(call, BrokerHeartbeat)]
+    assert [(one.sync_state_set, one.sync_state_set_epoch) for one in told] == [
+        ("1,3", 7),
+        (None, None),
+    ]
+
+
+@in_virtual_time
 async def test_a_replica_sends_a_heartbeat_every_second() -> None:
     scene = Scene()
     scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
@@ -105,6 +127,22 @@ async def test_a_replica_sends_a_heartbeat_every_second() -> None:
         task = asyncio.create_task(scene.heartbeats.serve())
         await asyncio.sleep(3.5)
         assert scene.controller.count(BrokerHeartbeat) == 4
+        task.cancel()
+
+
+@in_virtual_time
+async def test_a_new_master_extends_a_lease_that_is_shorter_than_the_pause_of_a_replica() -> None:
+    scene = Scene(msgspec.structs.replace(SETTINGS, lease=LeaseTerms(length_ms=600)))
+    scene.controller.grants(600)
+    scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=2)
+    async with scene.controller.server:
+        task = asyncio.create_task(scene.heartbeats.serve())
+        await asyncio.sleep(0.1)
+        scene.standing.own = ObeyedTerm(broker_id=1, epoch=5, master=1)
+        await scene.heartbeats.step()  # as after an election
+        for _ in range(20):
+            await asyncio.sleep(0.1)
+            assert scene.term.may_acknowledge(5)
         task.cancel()
 
 

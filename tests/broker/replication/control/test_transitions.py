@@ -46,7 +46,9 @@ async def test_a_promoted_broker_notes_its_epoch_and_is_fenced_until_it_has_a_le
     parts.append()
     assert parts.store.bounds("orders", 0) == (0, 1)
     assert parts.mode.sync_set.state.members == {1}
-    assert parts.transitions.facts() == LogFacts(epoch=3, end=100, confirmed=100)
+    assert parts.transitions.facts() == LogFacts(
+        epoch=3, end=100, confirmed=100, members=frozenset({1}), set_version=3
+    )
 
 
 @in_virtual_time

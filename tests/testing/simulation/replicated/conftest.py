@@ -35,6 +35,7 @@ CALM = ReplicatedScenario(
     network_ms=(0, 1),
     drifts=(0,) * 6,
     loyal=(0,),
+    is_hurried=False,
     faults=(),
 )
 """A scenario in which nothing happens."""

@@ -81,7 +81,7 @@ def test_what_is_forgotten_may_be_another(
     prefix: ConfirmedPrefix, history: ReplicatedHistory
 ) -> None:
     prefix.observe("a", reader(b"onetwo"), 6)
-    prefix.forget(3)
+    prefix.forget(1, 3)
     prefix.observe("b", reader(b"onexxx"), 6)
     assert (bytes(prefix.content), history.broken) == (b"onexxx", [])
 

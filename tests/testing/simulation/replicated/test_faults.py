@@ -73,6 +73,33 @@ async def test_a_dead_broker_is_not_killed_again_nor_frozen() -> None:
 
 
 @in_virtual_time
+async def test_a_fault_that_nobody_can_feel_is_not_counted() -> None:
+    async with injecting(store=ControllerStore.ETCD, controllers=2) as (running, injector):
+        await injector.inject(planned(ReplicaFault.KILL, 2, length_ms=60_000))
+        for fault in (
+            ReplicaFault.ISOLATE,
+            ReplicaFault.PART_BROKER,
+            ReplicaFault.PART_ONE_WAY,
+            ReplicaFault.PART_CONTROLLER,
+            ReplicaFault.CUT,
+            ReplicaFault.CUT_CONTROLLER,
+            ReplicaFault.SLOW_NETWORK,
+            ReplicaFault.SLOW_DISK,
+            ReplicaFault.DISK_FULL,
+            ReplicaFault.WALL_CLOCK,
+        ):
+            await injector.inject(planned(fault, 2))
+        for fault in (ReplicaFault.ETCD_SLOW, ReplicaFault.ETCD_LOSES_ANSWERS):
+            await injector.inject(planned(fault))
+            await injector.inject(planned(fault))
+        assert happened(running) == ["KILL", "ETCD_SLOW", "ETCD_LOSES_ANSWERS"]
+        for fault in (ReplicaFault.ETCD_STOP, ReplicaFault.ETCD_PARTED):
+            await injector.inject(planned(fault))
+        await injector.inject(planned(ReplicaFault.CONTROLLER_PARTED))
+        assert happened(running)[3:] == ["ETCD_STOP"]
+
+
+@in_virtual_time
 async def test_a_second_machine_keeps_its_power_until_the_first_has_its_log_again() -> None:
     async with injecting() as (running, injector):
         await injector.inject(planned(ReplicaFault.POWER_LOSS, 1))

@@ -2,17 +2,23 @@
 
 import asyncio
 
-from tests.testing.simulation.replicated.conftest import running_group
+from tests.testing.simulation.replicated.conftest import RunningGroup, running_group
 
 from roquet.testing.clock import in_virtual_time
+from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from roquet.testing.simulation.replicated.group_operator import GroupOperator
 from roquet.testing.simulation.replicated.servers import HOSTS
+
+
+def operator_of(running: RunningGroup) -> GroupOperator:
+    prefix = ConfirmedPrefix(running.history)
+    return GroupOperator(running.scenario, running.servers, running.history, prefix)
 
 
 @in_virtual_time
 async def test_a_group_that_helps_itself_needs_no_operator() -> None:
     async with running_group() as running:
-        operator = GroupOperator(running.scenario, running.servers, running.history)
+        operator = operator_of(running)
         living = asyncio.create_task(operator.live())
         await running.servers.lose_power(HOSTS[0])
         await asyncio.sleep(15)
@@ -26,7 +32,7 @@ async def test_a_group_that_helps_itself_needs_no_operator() -> None:
 async def test_a_broker_that_was_elected_while_its_machine_was_lost_is_replaced() -> None:
     async with running_group() as running:
         servers = running.servers
-        operator = GroupOperator(running.scenario, servers, running.history)
+        operator = operator_of(running)
         living = asyncio.create_task(operator.live())
         await servers.kill(HOSTS[2])
         await running.until_in_sync(1, 2)

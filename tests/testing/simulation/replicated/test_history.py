@@ -52,10 +52,29 @@ def test_an_operators_elections_are_kept() -> None:
     assert noted.lines[-1].endswith("an operator has had 2 elected in epoch 7")
 
 
+def seen(position: int, host: str = "h") -> SeenMessage:
+    return SeenMessage(body="b", queue_id=0, offset=0, position=position, host=host, at_ms=40)
+
+
 def test_messages_behind_a_position_are_forgotten() -> None:
     noted = history()
     for position in (100, 200, 300):
-        message = SeenMessage(body="b", queue_id=0, offset=0, position=position, host="h", at_ms=40)
-        noted.saw(message)
-    noted.forget_seen(200)
+        noted.saw(seen(position))
+    noted.forget(1, 200)
     assert [message.position for message in noted.seen] == [100, 200]
+
+
+def test_what_brokers_show_that_have_the_forgotten_part_still_may_vanish() -> None:
+    noted = ReplicatedHistory(lambda: 40, {"old": 3, "new": 4}.__getitem__)
+    assert noted.lasting("old", 300) == 300
+    noted.forget(3, 200)
+    for host in ("old", "new"):
+        noted.saw(seen(150, host))
+        noted.saw(seen(300, host))
+    assert [(each.host, each.position) for each in noted.seen] == [
+        ("old", 150),
+        ("new", 150),
+        ("new", 300),
+    ]
+    noted.forget(2, 100)
+    assert noted.lasting("old", 300) == 200, "it has a later epoch than that"

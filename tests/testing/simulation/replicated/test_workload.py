@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from tests.testing.simulation.replicated.conftest import CALM
 
 from roquet.testing.simulation.replicated.scenario import (
     PlannedFault,
@@ -33,6 +34,22 @@ def test_a_group_that_cannot_heal_is_a_finding(monkeypatch: pytest.MonkeyPatch) 
     scenario = msgspec.structs.replace(draw_scenario(0), faults=(kill,))
     found = simulate(lambda _: ReplicatedWorkload(scenario), 0).findings
     assert [finding.split(":")[0] for finding in found] == ["unhealed"]
+
+
+def test_a_hurried_life_goes_on_once_the_group_has_recovered() -> None:
+    kills = tuple(
+        PlannedFault(at_ms=at_ms, fault=ReplicaFault.KILL, broker=2, other=1, length_ms=50)
+        for at_ms in (500, 9_000, 18_000)
+    )
+    ends = list[int]()
+    for is_hurried in (False, True):
+        scenario = msgspec.structs.replace(CALM, faults=kills, is_hurried=is_hurried)
+        result = simulate(lambda _, each=scenario: ReplicatedWorkload(each), 0)  # type: ignore[misc]
+        assert (result.findings, result.disturbances) == ((), 3)
+        ends.append(max(int(line[:9]) for line in result.lines if "** KILL" in line))
+    patient_ms, hurried_ms = ends
+    assert patient_ms > 18_000
+    assert hurried_ms < 9_000, "and yet the broker was up again before each kill"
 
 
 def test_an_empty_log_has_no_records() -> None:

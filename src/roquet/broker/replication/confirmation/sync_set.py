@@ -1,10 +1,14 @@
 """SyncSet: the sync-state set of a master, and the position that all of its members have.
 
-    report of a member ──▶ confirmed position ──▶ the store shows it, acknowledgements are sent
+    report of a member ──▶ position that all have ──▶ acknowledgements are sent
+                                   │ on this disk, with synchronous flush
+                                   └──▶ confirmed position ──▶ consumers see it
     report of another that has caught up ──▶ joins once the controller has said yes
     connection lost, too long behind ──▶ leaves once the controller has said yes
 
-While a change is proposed the members before and after it have to acknowledge.
+While a change is proposed the members before and after it have to acknowledge. With synchronous
+flush a master that has lost its power may be elected again, with what was on its disk: so consumers
+see no message that is not there.
 """
 
 import asyncio
@@ -30,6 +34,11 @@ from roquet.rules.replication.sync_state import (
 NO_MEMBERS: Final = SyncState(members=frozenset(), version=0)
 
 
+def nowhere() -> int | None:
+    """None: confirmed messages do not have to be on the disk."""
+    return None
+
+
 class SyncSet:
     """Sync-state set of the master of one epoch; without members while this broker is none."""
 
@@ -39,20 +48,26 @@ class SyncSet:
         end: Callable[[], int],
         needed: Callable[[], int],
         on_confirmed: Callable[[int | None], object],
+        *,
+        flushed: Callable[[], int | None] = nowhere,
     ) -> None:
         """Begin without members.
 
         `needed` is the number of logs that have to hold a message, or ALL_OF_THE_SET.
         `on_confirmed` is called with the position up to which consumers may read; None: all.
+        `flushed` is the position up to which this disk has the log, where confirmed messages have
+        to be on it; `confirm` has to be called when it grows.
         """
         self._clock = clock
         self._end = end
         self._needed = needed
         self._on_confirmed = on_confirmed
+        self._flushed = flushed
         self._reports: dict[int, ReplicaReportFacts] = {}
         self._caught_up: dict[int, int] = {}
         self._master = 0
         self._epoch_start = 0
+        self._confirmed = 0
         self._mark = AsyncWatermark(clock=clock)
         self._replicated = AsyncWatermark(clock=clock)
         self.state = NO_MEMBERS
@@ -65,6 +80,7 @@ class SyncSet:
         """Lead from now on; all of the log up to the start of the epoch is confirmed."""
         self.end_term()
         self._master, self._epoch_start, self.state = master, epoch_start, state
+        self._confirmed = epoch_start
         self._mark = AsyncWatermark(epoch_start, clock=self._clock)
         self._replicated = AsyncWatermark(epoch_start, clock=self._clock)
         self.confirm()
@@ -81,13 +97,17 @@ class SyncSet:
 
     @property
     def confirmed(self) -> int:
-        """Position up to which all members have the log."""
-        return self._end() if self.is_alone else self._mark.value
+        """Position up to which all members have the log, and consumers may see it."""
+        return self._end() if self._shows_all else self._confirmed
 
     @property
     def is_alone(self) -> bool:
         """Whether this broker leads, and nobody besides it has to acknowledge."""
         return len(self.state.acknowledging) == 1
+
+    @property
+    def _shows_all(self) -> bool:
+        return self.is_alone and self._flushed() is None
 
     async def reach(self, position: int, deadline_ms: int) -> bool:
         """Wait until as many members as needed have the log up to a position.
@@ -120,7 +140,7 @@ class SyncSet:
         return self._mark if self._needed() == ALL_OF_THE_SET else self._replicated
 
     def confirm(self) -> None:
-        """Compute the confirmed position again: the log has grown, or a report has come."""
+        """Compute the confirmed position again: the log has grown, or a report or a flush came."""
         if not self.state.members:
             return
         end, others = self._end(), self.state.acknowledging - {self._master}
@@ -128,7 +148,10 @@ class SyncSet:
         position = confirmed_position(self._mark.value, end, reports, others)
         self._mark.advance(position)
         self._replicated.advance(replicated_position(self._needed(), end, reports, others))
-        self._on_confirmed(None if self.is_alone else position)
+        flushed = self._flushed()
+        shown = position if flushed is None else min(position, flushed)
+        self._confirmed = max(self._confirmed, shown)
+        self._on_confirmed(None if self._shows_all else self._confirmed)
 
     # -- replicas -----------------------------------------------------------------------------
 

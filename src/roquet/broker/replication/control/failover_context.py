@@ -27,6 +27,9 @@ class LogFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Last epoch; -1 without any."""
     end: int
     confirmed: int
+    members: frozenset[int] = frozenset()
+    """Sync-state set that this broker knows as its master; empty at a replica."""
+    set_version: int = 0
 
 
 class Transitions(Protocol):

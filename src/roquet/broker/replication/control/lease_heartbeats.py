@@ -48,16 +48,20 @@ class LeaseHeartbeats:
                     task = asyncio.create_task(self.step())
                     beats.add(task)
                     task.add_done_callback(beats.discard)
-                await self._context.clock.sleep(self._interval_ms())
+                await self._pause()
         finally:
             for task in beats:
                 task.cancel()
 
-    def _interval_ms(self) -> int:
-        settings = self._context.settings
-        if not self._standing.own.leads:
-            return settings.heartbeat_ms
-        return min(settings.heartbeat_ms, settings.lease.length_ms // HEARTBEATS_A_LEASE)
+    async def _pause(self) -> None:
+        """Return when the next heartbeat is due: soon if this broker has been elected meanwhile."""
+        clock, settings = self._context.clock, self._context.settings
+        began_ms, usual_ms = clock.monotonic_ms(), settings.heartbeat_ms
+        leading_ms = min(usual_ms, settings.lease.length_ms // HEARTBEATS_A_LEASE)
+        passed_ms = 0
+        while passed_ms < (leading_ms if self._standing.own.leads else usual_ms):
+            await clock.sleep(min(leading_ms, usual_ms - passed_ms))
+            passed_ms = clock.monotonic_ms() - began_ms
 
     async def step(self, *, releases: bool = False) -> None:
         """Send one heartbeat, and take over the lease that it is answered with.
@@ -94,6 +98,7 @@ class LeaseHeartbeats:
     def _heartbeat(self, epoch: int | None, *, releases: bool) -> BrokerHeartbeat:
         context = self._context
         facts, settings, own = context.transitions.facts(), context.settings, self._standing.own
+        leads = epoch is not None and bool(facts.members)
         return heartbeat_of(
             context.member,
             broker_id=own.broker_id,
@@ -107,6 +112,8 @@ class LeaseHeartbeats:
             releases_lease=releases or None,
             is_learner=settings.is_learner or None,
             logs_needed=settings.logs_needed,
+            sync_state_set=",".join(map(str, sorted(facts.members))) if leads else None,
+            sync_state_set_epoch=facts.set_version if leads else None,
         )
 
     async def _confirm(self, epoch: int, sent_ms: int) -> None:

@@ -124,11 +124,13 @@ class RoleTransitions:
 
     def facts(self) -> LogFacts:
         """Log of this broker now."""
-        end = self._store.raw.end
+        end, known = self._store.raw.end, self._set.state
         return LogFacts(
             epoch=last_epoch(self._epochs.within(end)),
             end=end,
-            confirmed=self._set.confirmed if self._set.state.members else 0,
+            confirmed=self._set.confirmed if known.members else 0,
+            members=known.members,
+            set_version=known.version,
         )
 
     def confirmed(self, position: int, at_master: int) -> None:

@@ -58,8 +58,9 @@ class ConfirmedPrefix:
             )
         self._compared[host] = min(start, position)
 
-    def forget(self, position: int) -> None:
-        """Expect no more than what is in front of a position."""
+    def forget(self, epoch: int, position: int) -> None:
+        """Expect no more of logs up to an epoch than what is in front of a position."""
+        self._history.forget(epoch, position)
         del self.content[position:]
         self._compared = {host: min(at, position) for host, at in self._compared.items()}
 

@@ -65,7 +65,8 @@ class ControlFaults:
         return self._part(self.controller(planned.other), ETCD_HOSTS, planned.length_ms)
 
     def _part(self, host: str, others: tuple[str, ...], length_ms: int) -> bool:
-        if self._servers.controllers.etcd is None:
+        etcd = self._servers.controllers.etcd
+        if etcd is None:
             return False
         network = self._loop.network
         for other in others:
@@ -75,7 +76,9 @@ class ControlFaults:
             for other in others:
                 network.rejoin(host, other)
 
-        return self._later(length_ms, rejoin)
+        self._later(length_ms, rejoin)
+        dead = {*etcd.dead, *self._servers.down}
+        return host not in dead and not dead.issuperset(others)
 
     # -- etcd ---------------------------------------------------------------------------------
 
@@ -109,13 +112,13 @@ class ControlFaults:
         return any(killed)
 
     async def _slow_etcd(self, _host: str, planned: PlannedFault) -> bool:
-        if (etcd := self._servers.controllers.etcd) is None:
+        if (etcd := self._servers.controllers.etcd) is None or etcd.is_slow:
             return False
         etcd.is_slow = True
         return self._later(planned.length_ms, lambda: _set(etcd, is_slow=False))
 
     async def _lose_answers(self, _host: str, planned: PlannedFault) -> bool:
-        if (etcd := self._servers.controllers.etcd) is None:
+        if (etcd := self._servers.controllers.etcd) is None or etcd.loses_answers:
             return False
         etcd.loses_answers = True
         return self._later(planned.length_ms, lambda: _set(etcd, loses_answers=False))

@@ -1,7 +1,8 @@
 """FaultInjector: lets planned faults happen to a replicated group, and ends each after its time.
 
 A fault that cannot happen is left out: to a broker that is down already, or a loss of power under
-which the settings promise nothing.
+which the settings promise nothing. One that nobody can feel is not counted: a parting from servers
+that are down, or the end of connections where there are none.
 """
 
 import asyncio
@@ -147,13 +148,11 @@ class FaultInjector:
 
     def _forget_unflushed(self, host: str) -> None:
         """Expect no more of the only member of the set than what is acknowledged or on its disk."""
-        if self._servers.mode(host) is None:
-            return
-        flushed = self._servers.brokers[host].broker.log.store.flushed_position
-        acknowledged = [each.position for each in self._history.positions]
-        position = max(flushed, *acknowledged, 0)
-        self._prefix.forget(position)
-        self._history.forget_seen(position)
+        flushed = 0  # of a broker that is being started: not known
+        if self._servers.mode(host) is not None:
+            flushed = self._servers.brokers[host].broker.log.store.flushed_position
+        position = max(flushed, self._history.acknowledged_position)
+        self._prefix.forget(self._servers.group.master_epoch, position)
 
     def _may_lose_power(self, host: str) -> bool:
         """Whether a loss of power leaves another broker that has all that was acknowledged."""
@@ -220,30 +219,35 @@ class FaultInjector:
             for other in others:
                 network.rejoin(host, other)
 
-        return self._later(length_ms, rejoin)
+        self._later(length_ms, rejoin)
+        return self._is_up(host) and any(self._is_up(other) for other in others)
+
+    def _is_up(self, host: str) -> bool:
+        return host not in self._servers.down
 
     async def _part_one_way(self, host: str, planned: PlannedFault) -> bool:
         network, other = self._loop.network, _beside(host, planned.other)
         network.partition_one_way(host, other)
-        return self._later(planned.length_ms, lambda: network.rejoin(host, other))
+        self._later(planned.length_ms, lambda: network.rejoin(host, other))
+        return self._is_up(host) and self._is_up(other)
 
     async def _cut(self, host: str, planned: PlannedFault) -> bool:
-        self._loop.network.drop(host, _beside(host, planned.other))
-        return True
+        return self._loop.network.drop(host, _beside(host, planned.other))
 
     async def _cut_controller(self, host: str, _planned: PlannedFault) -> bool:
-        self._loop.network.drop(host, self._control.controller(LEADING))
-        return True
+        return self._loop.network.drop(host, self._control.controller(LEADING))
 
     async def _slow_network(self, host: str, planned: PlannedFault) -> bool:
         network, usual = self._loop.network, self._scenario.network_ms
         network.slow(host, *SLOW_MS)
-        return self._later(planned.length_ms, lambda: network.slow(host, *usual))
+        self._later(planned.length_ms, lambda: network.slow(host, *usual))
+        return self._is_up(host)
 
     async def _slow_disk(self, host: str, planned: PlannedFault) -> bool:
         slow = self._loop.executor_ms
         slow[host] = self._rng.randint(5, 1_500)
-        return self._later(planned.length_ms, lambda: slow.pop(host, None))
+        self._later(planned.length_ms, lambda: slow.pop(host, None))
+        return self._is_up(host)
 
     async def _fill_disk(self, host: str, planned: PlannedFault) -> bool:
         if self._servers.files[host].is_full:
@@ -253,7 +257,8 @@ class FaultInjector:
         def free() -> None:  # a process since then has other files
             self._servers.files[host].is_full = False
 
-        return self._later(planned.length_ms, free)
+        self._later(planned.length_ms, free)
+        return self._is_up(host)
 
     async def _shift_wall_clock(self, host: str, planned: PlannedFault) -> bool:
         clock = self._servers.clocks[host]
@@ -262,7 +267,8 @@ class FaultInjector:
         def set_right() -> None:
             clock.ahead_ms = 0
 
-        return self._later(planned.length_ms, set_right)
+        self._later(planned.length_ms, set_right)
+        return self._is_up(host)
 
 
 def _beside(host: str, distance: int) -> str:

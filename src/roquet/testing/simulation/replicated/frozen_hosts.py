@@ -7,7 +7,6 @@ silence: connections stay open, and what they send waits.
 """
 
 import asyncio
-import heapq
 from collections.abc import Callable
 from contextvars import Context
 from typing import Any
@@ -50,11 +49,7 @@ class FrozenHosts:
         self._loop._ready.extend(held)
         for timer in timers:
             if not timer.cancelled():
-                self._schedule(timer)
-
-    def _schedule(self, timer: Any) -> None:
-        heapq.heappush(self._loop._scheduled, timer)
-        timer._scheduled = True
+                self._loop.timers.push(timer)
 
     def _take_ready(self, host: str) -> list[asyncio.Handle]:
         """Take a host's callbacks out of the queue of the loop, whose length may not change."""
@@ -66,16 +61,9 @@ class FrozenHosts:
         return taken
 
     def _take_timers(self, host: str) -> list[asyncio.TimerHandle]:
-        scheduled = self._loop._scheduled
-        taken = [
-            timer
-            for timer in scheduled
-            if not timer.cancelled() and Network.host_of(timer._context) == host
-        ]
-        for timer in taken:
-            timer._scheduled = False
-        scheduled[:] = [timer for timer in scheduled if timer._scheduled]
-        heapq.heapify(scheduled)
+        taken: list[asyncio.TimerHandle] = self._loop.timers.remove(
+            lambda timer: Network.host_of(timer._context) == host
+        )
         return taken
 
     def _intercept(self) -> None:

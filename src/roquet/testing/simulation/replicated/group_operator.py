@@ -2,12 +2,14 @@
 
 A broker whose machine was lost, and that was elected before anybody knew, waits for an operator.
 All other members of its set have what was acknowledged; so the longest log of the others is taken,
-once all brokers serve.
+once all brokers serve. Messages that nobody acknowledged are lost with that: also those that
+consumers have seen because the broker was alone.
 """
 
 import asyncio
 from typing import Final
 
+from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 from roquet.testing.simulation.replicated.scenario import ReplicatedScenario
 from roquet.testing.simulation.replicated.servers import HOSTS, ReplicatedServers, host_of
@@ -23,11 +25,16 @@ class GroupOperator:
     """Operator of one group."""
 
     def __init__(
-        self, scenario: ReplicatedScenario, servers: ReplicatedServers, history: ReplicatedHistory
+        self,
+        scenario: ReplicatedScenario,
+        servers: ReplicatedServers,
+        history: ReplicatedHistory,
+        prefix: ConfirmedPrefix,
     ) -> None:
         self._members = scenario.members
         self._servers = servers
         self._history = history
+        self._prefix = prefix
         self._stuck_since_ms: int | None = None
 
     async def live(self) -> None:
@@ -57,11 +64,12 @@ class GroupOperator:
         """Have the best of the others elected."""
         others = [*self._members - self._servers.group.in_sync]
         winner = max(others, key=self._log_of)
-        controllers = self._servers.controllers
+        controllers, before = self._servers.controllers, self._servers.group.master_epoch
         electing = self._servers.hosts.run(controllers.leader, controllers.elect(winner))
         await asyncio.wait([electing])
         if not electing.cancelled() and (epoch := electing.result()) is not None:
             self._history.operate(winner, epoch)
+            self._prefix.forget(before, self._history.acknowledged_position)
 
     def _log_of(self, number: int) -> tuple[int, int]:
         mode = self._servers.mode(host_of(number))

@@ -62,6 +62,15 @@ class GrantedLease(msgspec.Struct, frozen=True, kw_only=True):
     """From then on the controller may elect another broker."""
 
 
+class ForgottenTail(msgspec.Struct, frozen=True, kw_only=True):
+    """Part of a log that was lost with the power of the only member of the set."""
+
+    epoch: int
+    """Latest epoch then: a log whose last epoch is no later may hold that part still."""
+    position: int
+    """Where it begins."""
+
+
 class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
     """A new role of a broker's process."""
 
@@ -76,8 +85,13 @@ class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
 class ReplicatedHistory(History):
     """The events of a replicated workload."""
 
-    def __init__(self, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, now_ms: Callable[[], int], log_epoch: Callable[[str], int] = lambda _: 0
+    ) -> None:
+        """Begin without events; `log_epoch` is the last epoch in the log of a host's broker."""
         super().__init__(now_ms)
+        self._log_epoch = log_epoch
+        self._forgotten: list[ForgottenTail] = []
         self.offsets: list[AcknowledgedOffset] = []
         self.positions: list[AcknowledgedPosition] = []
         self.seen: list[SeenMessage] = []
@@ -110,13 +124,31 @@ class ReplicatedHistory(History):
         """Note that a broker acknowledges."""
         self.positions.append(position)
 
-    def saw(self, message: SeenMessage) -> None:
-        """Note that a consumer was given a message."""
-        self.seen.append(message)
+    @property
+    def acknowledged_position(self) -> int:
+        """Position up to which brokers have acknowledged their logs."""
+        return max((each.position for each in self.positions), default=0)
 
-    def forget_seen(self, position: int) -> None:
-        """Forget messages that consumers were given behind a position: they may be gone."""
+    def saw(self, message: SeenMessage) -> None:
+        """Note that a consumer was given a message, unless it may have to vanish."""
+        if message.position <= self.lasting(message.host, message.position):
+            self.seen.append(message)
+
+    def forget(self, epoch: int, position: int) -> None:
+        """Expect no more of logs up to an epoch than what is in front of a position.
+
+        Neither of what consumers were given, nor of what brokers that know no later epoch give
+        them and call confirmed.
+        """
+        self._forgotten.append(ForgottenTail(epoch=epoch, position=position))
         self.seen = [message for message in self.seen if message.position <= position]
+
+    def lasting(self, host: str, position: int) -> int:
+        """A position, or where the part in front of it begins that a broker has to lose."""
+        if not self._forgotten:
+            return position
+        epoch = self._log_epoch(host)
+        return min((position, *(tail.position for tail in self._forgotten if epoch <= tail.epoch)))
 
     def saved(self, group: ReplicaGroup) -> None:
         """Note a state that the controller stored."""

@@ -70,7 +70,8 @@ class GroupObserver:
         if self._parts.get(host) != part:
             self._parts[host] = part
             self._prefix.compare_anew(host)
-        self._prefix.observe(host, partial(self._servers.log_of, host), confirmed)
+        lasting = self._history.lasting(host, confirmed)
+        self._prefix.observe(host, partial(self._servers.log_of, host), lasting)
 
     @contextmanager
     def _acknowledgements(self) -> Iterator[None]:

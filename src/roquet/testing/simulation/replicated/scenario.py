@@ -29,10 +29,17 @@ FIRST_FAULT_MS: Final = 500
 BURST: Final = (6, 20)
 """Least and most faults in a row; a life has one burst of them, unless it is to have more."""
 
-HEALING_MS: Final = 5_000
+GAPS_MS: Final = (40, 200, 400, 1_000, 3_000)
+"""Longest times between two faults of a burst, of which one is drawn for each."""
+
+LENGTHS_MS: Final = (60, 150, 400, 1_000, 2_500, 4_500)
+"""Longest lengths of faults, of which one is drawn for each: most are over before the group has
+reacted, and some outlive leases and elections."""
+
+HEALING_MS: Final = 2_500
 """Longest time between the last fault of a burst and the next one."""
 
-PACES: Final = (1.0, 0.5, 0.4)
+PACES: Final = (1.0, 0.5, 0.25)
 """Times between the faults of a burst, against the first one of a life: a long life has bursts of
 each pace, since an idle group costs as much as one with faults."""
 
@@ -160,6 +167,8 @@ class ReplicatedScenario(msgspec.Struct, frozen=True, kw_only=True):
     """Per mille by which the clock of each broker, and then of each controller, is fast."""
     loyal: tuple[int, ...]
     """For each producer the broker that it always sends to; `MASTER`: whoever takes messages."""
+    is_hurried: bool
+    """Whether a fault comes before its time once the group has recovered from the one before it."""
     faults: tuple[PlannedFault, ...]
 
     @property
@@ -204,6 +213,7 @@ def draw_scenario(seed: int, faults: int | None = None) -> ReplicatedScenario:
         network_ms=rng.choice(((0, 1), (0, 5), (1, 30))),
         drifts=tuple(rng.choice((-5, 0, 0, 5)) for _ in range(BROKERS + CONTROLLERS_MAX)),
         loyal=(MASTER, *(rng.choice((MASTER, 1, 2, 3)) for _ in range(3))),
+        is_hurried=faults is not None,
         faults=tuple(_draw_life(rng, promise, store, faults)),
     )
 
@@ -244,9 +254,9 @@ def _draw_burst(
         kinds = (*kinds, *OF_ETCD)
     faults = list[PlannedFault]()
     for _ in range(size):
-        at_ms += round(pace * rng.randrange(rng.choice((40, 400, 400, 1_500, 4_000))))
+        at_ms += round(pace * rng.randrange(rng.choice(GAPS_MS)))
         broker = victim or rng.choice((MASTER, MASTER, MASTER, 1, 2, 3))
-        length_ms = rng.randrange(20, rng.choice((300, 2_000, 4_500, 4_500)))
+        length_ms = rng.randrange(20, rng.choice(LENGTHS_MS))
         fault = PlannedFault(
             at_ms=at_ms,
             fault=rng.choice(kinds),

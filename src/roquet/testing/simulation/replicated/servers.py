@@ -202,6 +202,13 @@ class ReplicatedServers:
         states = self._history.states
         return host_of((states[-1].group.master if states else None) or 1)
 
+    def log_epoch(self, host: str) -> int:
+        """Last epoch in the log of a broker, or that it leads in; -1 while it does not serve."""
+        if (mode := self.mode(host)) is None:
+            return -1
+        role = mode.role.current
+        return max(role.epoch if role.is_master else -1, mode.transitions.facts().epoch)
+
     def process(self, host: str) -> int:
         """Number of a broker's latest process."""
         return self._processes[host]

@@ -50,6 +50,15 @@ AFTER_MS: Final = 250
 LOOK_MS: Final = 150
 """Ms between two looks at all logs."""
 
+RECOVERED: Final = 3
+"""Messages that a group acknowledges after a fault before a hurried life goes on."""
+
+LONG_MS: Final = 1_500
+"""Time between two faults from which on a hurried life waits until all brokers are in sync."""
+
+RECOVERY_LOOK_MS: Final = 30
+"""Ms between two looks whether a group has recovered."""
+
 START_MS: Final = 15_000
 """By then a group that has not elected anybody yet never will: faults begin all the same."""
 
@@ -71,7 +80,9 @@ class ReplicatedWorkload:
         self.scenario = scenario
         loop = this_loop()
         self._clock = loop.clock
-        self.history = ReplicatedHistory(loop.clock.monotonic_ms)
+        self.history = ReplicatedHistory(
+            loop.clock.monotonic_ms, lambda host: self.cluster.log_epoch(host)
+        )
         self.cluster = ReplicatedServers(scenario, self.history, loop)
         self._prefix = ConfirmedPrefix(self.history)
         self._observer = GroupObserver(scenario, self.cluster, self.history, self._prefix)
@@ -81,6 +92,8 @@ class ReplicatedWorkload:
         self._busy_until_ms = 0
         self._began_ms = 0
         """When the group served for the first time."""
+        self._saved_ms = 0
+        """Time by which faults come before their time."""
         self._clients: list[asyncio.Task[None]] = []
         self._is_healed = False
 
@@ -111,7 +124,7 @@ class ReplicatedWorkload:
             rng = Random(f"reader {self.scenario.seed} {host}")
             reader = OffsetReader(host, self.history, self._clock, rng)
             self._clients.append(self.cluster.hosts.run(READER_HOST, reader.live()))
-        operator = GroupOperator(self.scenario, self.cluster, self.history)
+        operator = GroupOperator(self.scenario, self.cluster, self.history, self._prefix)
         self._clients += (asyncio.create_task(self._look()), asyncio.create_task(operator.live()))
 
     def _describe(self) -> None:
@@ -145,9 +158,24 @@ class ReplicatedWorkload:
 
     async def wait_until(self, at_ms: int) -> None:
         """Wait for the time of the next fault, with many messages under way when it comes."""
+        at_ms -= self._saved_ms
+        if self.scenario.is_hurried:
+            saved_ms = await self._wait_for_recovery(at_ms - BEFORE_MS)
+            at_ms, self._saved_ms = at_ms - saved_ms, self._saved_ms + saved_ms
         await self._sleep_until(at_ms - BEFORE_MS)
         self._busy_until_ms = max(self._busy_until_ms, at_ms)
         await self._sleep_until(at_ms)
+
+    async def _wait_for_recovery(self, at_ms: int) -> int:
+        """Wait until the group has recovered, or for a time; returns how much of that is left."""
+        enough = len(self.history.acknowledged) + RECOVERED
+        is_long = at_ms - self.history.now_ms() > LONG_MS
+        while (left_ms := at_ms - self.history.now_ms()) > 0:
+            is_in_sync = not is_long or self.unhealed() is None
+            if len(self.history.acknowledged) >= enough and is_in_sync:
+                break
+            await asyncio.sleep(min(left_ms, RECOVERY_LOOK_MS) / 1_000)
+        return max(0, left_ms)
 
     async def _sleep_until(self, at_ms: int) -> None:
         if (left_ms := at_ms - self.history.now_ms()) > 0:
