@@ -37,10 +37,12 @@ def requirements_of(package: Distribution, extras: Iterable[str]) -> Iterator[Re
 def closure(line: str) -> dict[str, Distribution]:
     """All packages that an install line brings, by their canonical names, without Roquet itself.
 
+    The line is what follows `pip install`: one requirement or several, without quotes.
+
     Raises LookupError for one that the environment of this process lacks.
     """
     brought: dict[str, Distribution] = {}
-    waiting, seen = [Requirement(line)], set()
+    waiting, seen = [*map(Requirement, line.split())], set()
     while waiting:
         wanted = waiting.pop()
         name = canonicalize_name(wanted.name)

@@ -28,7 +28,6 @@ from roquet.testing.cluster import BlockingCluster
 from roquet.wire.calls.send import SendBack
 from roquet.wire.records.message_id import parse_offset_message_id
 from roquet.wire.signing import Credentials
-from wheels import build_wheel
 
 pytestmark = [pytest.mark.docs, pytest.mark.timeout(900)]
 
@@ -53,7 +52,7 @@ ELSEWHERE: Final = {
     r".* sc://": "spark_suite/test_spark_connect.py has a server for them",
     r"roquet dashboard\b": "cli/servers/test_dashboard.py has them: they need a port and a browser",
     r"roquet lake ": "cli/lake/test_query.py has them, where DuckDB is installed",
-    r".* s3://": "spark_suite/test_object_store.py has a server for them",
+    r".* s3://": "test_topic_to_lake.py and tests/spark_suite have a server for them",
     r"roquet produce greetings -m hello": "needs the name server with TLS of the line before it",
     r"roquet cluster (elect|retire)": "cli/servers/test_supervisor.py has them, with a controller",
     r"roquet serve .*--access-file": "needs the file of its own broker-a, from its first start",
@@ -174,11 +173,6 @@ def environment_of(page: Path, command: str) -> str:
     """The install line that a command of a page needs by what the page says."""
     extras = set(INSTALL.findall(page.read_text("utf-8"))) if NEEDY.match(command) else set()
     return f"roquet[{','.join(sorted(extras))}]" if extras else "roquet"
-
-
-@pytest.fixture(scope="session")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 class Environments:

@@ -28,6 +28,7 @@ DEFAULTS = f"""\
 spark.driver.memory              512m
 spark.executor.memory            512m
 spark.ui.enabled                 false
+spark.decommission.enabled       true
 spark.driver.extraJavaOptions    {JAVA_OPTIONS}
 spark.executor.extraJavaOptions  {JAVA_OPTIONS}
 """
@@ -106,6 +107,10 @@ class SparkProcess:
         """Processes of a worker that run tasks."""
         below = descendants(self._process.pid)
         return [pid for pid, command in below.items() if "CoarseGrainedExecutor" in command]
+
+    def decommission(self) -> None:
+        """Tell a worker that its machine goes away: its tasks may end, and it gets no others."""
+        self._process.send_signal(signal.SIGPWR)
 
     def kill(self) -> None:
         """End it as a machine does that loses its power: with all that it has started."""

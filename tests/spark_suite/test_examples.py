@@ -36,6 +36,7 @@ pytestmark = pytest.mark.spark_suite
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "spark"
 FLIGHTS = 2_000
+TOPICS = ("flights", "late_flights", "alarms", "late_aircraft")
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +56,11 @@ def namesrv() -> Iterator[str]:
 
     with BlockingCluster() as running:
         with BlockingChannel(running.broker_addrs[0]) as channel:
-            for topic in ("flights", "late_flights", "alarms"):
+            for topic in TOPICS:
                 channel.call(
                     CreateTopic(topic=topic, read_queue_nums=4, write_queue_nums=4, perm=6)
                 )
-        for topic in ("flights", "late_flights", "alarms"):
+        for topic in TOPICS:
             _known(running.namesrv_addr, topic)
         loop.run(send(running.namesrv_addr))
         yield running.namesrv_addr
@@ -171,7 +172,9 @@ def test_turnarounds_are_the_times_between_departures(
     assert +expected == Counter(
         (row.tailnum, row.departed.astimezone(UTC), round(row.hours, 6)) for row in rows
     )
-    assert f"{len(rows):,} turn-arounds" in module.html(rows)
+    text = module.html(rows)
+    assert f"{len(rows):,} turn-arounds" in text
+    assert "<svg" in text
 
 
 def test_the_last_departure_of_the_batch_before_counts() -> None:
@@ -204,7 +207,37 @@ def test_a_late_aircraft_raises_one_alarm(
     assert _messages(namesrv, "alarms") == len(late)
     alarms = module.read(spark, "alarms", namesrv=namesrv).collect()
     assert {alarm.tailnum for alarm in alarms} == late
-    assert f"{len(late):,} alarms" in module.html(alarms)
+    text = module.html(alarms)
+    assert f"{len(late):,} alarms" in text
+    assert "<svg" in text
+
+
+def test_flights_are_joined_with_the_alarms_that_they_follow(
+    spark: SparkSession, namesrv: str, flights: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    example("alarms").run(spark, "late_aircraft", str(tmp_path / "raised"), namesrv=namesrv)
+    raised = example("alarms").read(spark, "late_aircraft", namesrv=namesrv).collect()
+    module, table = example("after_alarm"), str(tmp_path / "after")
+    for _ in range(2):  # a second run goes on, and finds nothing new
+        module.run(spark, "late_aircraft", table, namesrv=namesrv)
+    expected = Counter(
+        (alarm.tailnum, alarm.time_hour.astimezone(UTC), hour, flight["dep_delay"])
+        for alarm in raised
+        for flight in flights
+        for hour in [datetime.fromisoformat(flight["time_hour"])]
+        if flight["tailnum"] == alarm.tailnum
+        and flight["dep_delay"] is not None
+        and timedelta() < hour - alarm.time_hour.astimezone(UTC) <= timedelta(days=1)
+    )
+    assert expected.total() > 20
+    rows = spark.read.parquet(table).collect()
+    assert expected == Counter(
+        (row.tailnum, row.raised.astimezone(UTC), row.time_hour.astimezone(UTC), row.dep_delay)
+        for row in rows
+    )
+    text = module.html(rows)
+    assert f"{len(rows):,} flights" in text
+    assert "<svg" in text
 
 
 def test_the_declarative_pipeline_makes_its_tables_and_its_topic(

@@ -1,7 +1,8 @@
 """Archives by a standalone cluster whose workers share nothing but an S3 server.
 
 Master and workers are processes of this machine, each with its own directories. Executors and a
-worker are killed while their tasks wait for a broker: Spark alone runs the tasks again.
+worker are killed while their tasks wait for a broker: Spark alone runs the tasks again. A worker
+that is decommissioned ends its tasks, unless it is killed before.
 """
 
 import asyncio
@@ -181,6 +182,33 @@ def test_a_killed_executor_and_a_lost_worker_cost_no_row_and_double_none(
         gate.is_open = True
         until(lambda: row_count() == 8 * COUNT, "the next batch is whole")
         until(lambda: cluster.applications(third), "the new worker is used")
+        driver.send_signal(signal.SIGTERM)
+        assert ended(cluster, driver)["rows"] == 8 * COUNT
+    assert bodies() == sorted(gated_orders.sent)
+
+
+@pytest.mark.parametrize("is_killed", [False, True], ids=["ends", "is killed"])
+def test_a_decommissioned_worker_costs_no_row_and_doubles_none(
+    s3: S3Server,
+    cluster: StandaloneCluster,
+    gated_orders: PersistentTopic,
+    gate: PullGate,
+    is_killed: bool,
+) -> None:
+    leaving = cluster.add_worker()
+    gate.is_open = False
+    gated_orders.send(count=COUNT)
+    with archiving(cluster, gated_orders, "--every", "500ms") as driver:
+        until(lambda: gate.waiting >= 2 * cluster.cores and leaving.executors(), "all tasks read")
+        leaving.decommission()
+        until(lambda: "ecommission" in leaving.log, "the worker has heard it")
+        if is_killed:
+            leaving.kill()
+        gate.is_open = True
+        until(lambda: row_count() == 4 * COUNT, "the batch is whole")
+        until(lambda: not leaving.executors(), "its executor has ended")
+        gated_orders.send(count=COUNT)
+        until(lambda: row_count() == 8 * COUNT, "the next batch does without it")
         driver.send_signal(signal.SIGTERM)
         assert ended(cluster, driver)["rows"] == 8 * COUNT
     assert bodies() == sorted(gated_orders.sent)

@@ -1,5 +1,6 @@
 """A table of every kind is read by pyarrow alone, with its partitions."""
 
+import json
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
@@ -8,12 +9,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable, write_deltalake
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.arrow_dataset import arrow_dataset
 
 if TYPE_CHECKING:
-    from tests.spark.tables.conftest import TableKind
+    from tests.spark.tables.conftest import DirectoryObjects, TableKind
 
 
 def test_all_rows_of_every_kind_are_read(kind: "TableKind") -> None:
@@ -24,6 +26,46 @@ def test_all_rows_of_every_kind_are_read(kind: "TableKind") -> None:
     assert dataset.count_rows() == 40
     places = dataset.to_table(columns=["broker", "queue_id", "queue_offset"]).to_pylist()
     assert sorted(tuple(row.values()) for row in places) == kind.whole(20)
+
+
+def test_the_history_of_a_delta_table_is_not_read(
+    kinds: "Callable[[str], TableKind]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An archive that runs all the time has tens of thousands of entries."""
+    kind = kinds("delta")
+    with kind.open() as table:
+        kind.archive(table, 0, 12)
+    monkeypatch.delattr(DeltaTable, "history")
+    assert arrow_dataset(str(kind.root)).count_rows() == 24
+
+
+def test_a_table_with_other_names_in_its_files_is_refused(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"queue_offset": [1, 2]}))
+    log = tmp_path / "_delta_log"
+    [metadata] = [
+        action["metaData"]
+        for line in (log / f"{0:020}.json").read_text().splitlines()
+        if "metaData" in (action := json.loads(line))
+    ]
+    schema = json.loads(metadata["schemaString"])
+    for number, field in enumerate(schema["fields"], 1):
+        names = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"c{number}"}
+        field["metadata"] = names
+    metadata["schemaString"] = json.dumps(schema)
+    metadata["configuration"] = {
+        "delta.columnMapping.mode": "name",
+        "delta.columnMapping.maxColumnId": str(len(schema["fields"])),
+    }
+    actions = [{"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}}, {"metaData": metadata}]
+    (log / f"{1:020}.json").write_text("\n".join(map(json.dumps, actions)))
+    with pytest.raises(ConfigError, match="to other names in its files"):
+        arrow_dataset(str(tmp_path))
+
+
+def test_a_path_without_a_table_in_an_object_store_is_named(objects: "DirectoryObjects") -> None:
+    (objects.root / "lake" / "orders").mkdir()
+    with pytest.raises(ConfigError, match=r"^s3://lake/orders is no delta table"):
+        arrow_dataset("s3://lake/orders")
 
 
 @pytest.mark.parametrize("name", ["parquet", "delta"])

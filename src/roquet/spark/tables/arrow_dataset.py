@@ -4,17 +4,24 @@ No Spark and no Java: what a reader selects and filters is read from the files b
 """
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.delta_storage import explained_log, log_options
+from roquet.spark.tables.delta_storage import (
+    LOG,
+    check_installed,
+    check_plain_files,
+    explained_log,
+    log_options,
+)
 from roquet.spark.tables.object_location import TableLocation
-from roquet.spark.tables.object_store import dataset_source
+from roquet.spark.tables.object_store import ObjectStore, dataset_source
 from roquet.spark.tables.open_table import table_location
-from roquet.spark.tables.snapshot import TableSnapshot, read_snapshot
+from roquet.spark.tables.snapshot import TableSnapshot, kind_of, read_snapshot
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -27,10 +34,11 @@ def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
 
     Raises ConfigError when there is no table, or one that holds no file yet.
     """
-    snapshot = read_snapshot(target, storage=storage)
     root = table_location(target, storage)
-    if snapshot.kind == "delta":
+    # A snapshot would read every entry of a Delta log for its offsets.
+    if not isinstance(root, Path) or kind_of(root) == "delta":
         return _delta(root)
+    snapshot = read_snapshot(target, storage=storage)
     if not snapshot.paths:
         raise ConfigError(f"{target} has no rows yet: archive something first")
     return _files(snapshot, root)
@@ -38,11 +46,18 @@ def arrow_dataset(target: str, storage: Mapping[str, str] = {}) -> ds.Dataset:
 
 def _delta(root: TableLocation) -> ds.Dataset:
     """A Delta table by its own library: it knows partitions, and refuses what it cannot read."""
+    check_installed()
     from deltalake import DeltaTable
     from deltalake.exceptions import DeltaProtocolError
 
+    if not isinstance(root, Path):
+        store = ObjectStore(root)
+        store.check_bucket()
+        if LOG not in store.names():
+            raise ConfigError(f"{root} is no delta table: it has no {LOG}")
     with explained_log(root):
         log: Log = DeltaTable(str(root), storage_options=log_options(root))
+        check_plain_files(log, root)
         try:
             return log.to_pyarrow_dataset()
         except DeltaProtocolError as error:

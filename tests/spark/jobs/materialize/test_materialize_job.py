@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable as Log
+from deltalake.transaction import AddAction
 from pyspark.sql import SparkSession
 from tests.spark.tables.conftest import Crash, CrashingDisk
 
@@ -119,6 +120,19 @@ def test_buckets_without_changes_are_left_alone(job: Materializer) -> None:
     job.send(("k1", b"2"))
     job.run()
     assert len(before & {*Log(str(job.root)).file_uris()}) == 2
+
+
+def test_a_file_of_another_writer_that_tells_no_bucket_is_refused(job: Materializer) -> None:
+    job.send(("a", b"1"), ("b", b"1"))
+    job.run()
+    log = Log(str(job.root))
+    theirs = AddAction("x7/part-0.parquet", 10, {"bucket": "1"}, 0, True, '{"numRecords":1}')
+    log.create_write_transaction([theirs], "append", log.schema(), partition_by=["bucket"])
+    before = Log(str(job.root)).version()
+    job.send(("a", b"2"))
+    with pytest.raises(ConfigError, match=r"in no bucket's directory \(part-0.parquet\)"):
+        job.run()
+    assert Log(str(job.root)).version() == before, "nothing was committed"
 
 
 def test_a_key_that_moved_to_another_queue_is_counted(job: Materializer) -> None:

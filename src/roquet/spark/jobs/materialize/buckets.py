@@ -4,7 +4,7 @@ A change can only concern rows of its own bucket, so a merge rewrites the bucket
 and leaves the others alone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 from zlib import crc32
 
@@ -12,9 +12,11 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from roquet.model.errors import ConfigError
 from roquet.spark.tables.bucket_hash import bucket_of
 from roquet.spark.tables.partition_scheme import Partition
 from roquet.spark.tables.partitioning import NO_DAY
+from roquet.spark.tables.table import DataFile
 
 COLUMN: Final = "bucket"
 """The partition column of the table: a number, or null for rows without a key."""
@@ -50,6 +52,25 @@ class KeyBuckets(msgspec.Struct, frozen=True, kw_only=True):
         """The rows by bucket."""
         for directory, rows in split_by_bucket(batch, self.count, self.key_hash):
             yield Partition("", directory), rows
+
+
+def files_of_buckets(files: Iterable[DataFile], directories: Collection[str]) -> list[DataFile]:
+    """The files of these buckets.
+
+    Raises ConfigError for a file of another writer whose path does not say its bucket: rows that a
+    change replaces may be in it, and would stay beside the new ones.
+    """
+    found = []
+    for file in files:
+        if not file.within.startswith(f"{COLUMN}="):
+            raise ConfigError(
+                f"the table has a file in no bucket's directory ({file.name}): another writer put "
+                "it there. Nothing was committed; write it anew to the directories of the "
+                f"partitions ({COLUMN}=…), or make another table"
+            )
+        if file.within in directories:
+            found.append(file)
+    return found
 
 
 def split_by_bucket(

@@ -22,7 +22,7 @@ from roquet.spark.jobs.archive.archive_job import (
     run_batches,
 )
 from roquet.spark.jobs.job_runner import ready_cores, spark_for
-from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY
+from roquet.spark.jobs.materialize.buckets import BUCKETS, NO_KEY, files_of_buckets
 from roquet.spark.jobs.materialize.iceberg_state import IcebergStateTable
 from roquet.spark.jobs.materialize.materialize_tasks import (
     BucketFiles,
@@ -194,11 +194,11 @@ class MaterializeRun(ArchiveRun):
         )
         results = self._run_tasks(change_tasks)
         count_missing(change_tasks.ranges, results, self._settings)
-        null_keys = self._check_keys(results)
         changes = [file for result in results for file in result.files]
         touched = {file.within for file in changes} - {NO_KEY}
-        removed = [file for file in self._table.files() if file.within in touched]
         try:
+            null_keys = self._check_keys(results)
+            removed = files_of_buckets(self._table.files(), touched)
             merges = self._run_tasks(self._merge_tasks(changes, removed, directory))
         finally:
             for file in changes:
