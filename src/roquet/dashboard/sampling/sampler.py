@@ -108,9 +108,7 @@ class Sampler:
         problem = None
         try:
             found_brokers = await brokers.statuses(self._admin)
-            known_replicas = await replicas.statuses(self._admin)
-            # Brokers that do not answer are among the statuses.
-            amiss = replicas.problems([one for one in known_replicas if one.fault is None])
+            amiss = await self._replica_problems()
             async for group in groups.show_each(self._admin):
                 found_groups[group.name] = group
                 self._add_group(group, clock.now_ms())
@@ -138,6 +136,15 @@ class Sampler:
         self.latest = sample
         self._first.set()
         return sample
+
+    async def _replica_problems(self) -> list[str]:
+        """Sentences about replicas; none where brokers do not tell of them."""
+        try:
+            known = await replicas.statuses(self._admin)
+        except RoquetError:
+            return []
+        # Those that do not answer are among the brokers.
+        return replicas.problems([one for one in known if one.fault is None])
 
     def _add_group(self, group: GroupInfo, now_ms: int) -> None:
         if group.name in self._groups or len(self._groups) < GROUPS_MAX:
