@@ -38,6 +38,14 @@ from roquet.model.route import BrokerData, ClusterInfo, QueueData, TopicRoute  #
 from roquet.model.subscription import ConsumeType, MessageModel  # noqa: E402
 from roquet.model.topic import GroupTable, SubscriptionGroup, TopicConfig, TopicTable  # noqa: E402
 from roquet.wire.call import Call, Reply  # noqa: E402
+from roquet.wire.calls.access import (  # noqa: E402
+    AclInfo,
+    ListAcls,
+    ListUsers,
+    PolicyEntryInfo,
+    PolicyInfo,
+    UserInfo,
+)
 from roquet.wire.calls.admin.group import GetConnections, GetConsumeStats  # noqa: E402
 from roquet.wire.calls.admin.settings import GetSettings  # noqa: E402
 from roquet.wire.calls.admin.stats import (  # noqa: E402
@@ -59,12 +67,16 @@ from roquet.wire.fastjson import codec  # noqa: E402
 QUEUES = 8
 """Queues of each topic on each broker."""
 
+USERS = 200
+"""Users, each with two entries of policies."""
+
 GOAL_MS = 150
 
 PAGES = (
     "/", "/topics", "/topics?q=orders-00&sort=messages", "/topics/orders-0001", "/groups",
     "/groups?sort=lag&state=lagging", "/groups/billing-0001", "/brokers", "/brokers/broker-0",
-    "/messages", "/messages/new", "/dead-letters", "/balance?group=billing-0001", "/audit",
+    "/messages", "/messages/new", "/dead-letters", "/balance?group=billing-0001", "/jobs", "/audit",
+    "/access?user=user-001&action=Sub&resource=Topic:orders-0001",
 )  # fmt: skip
 
 
@@ -151,6 +163,11 @@ class FakeCluster(AdminClient):
             GetTopic: configs["orders-0001"],
             GetTopicStats: TopicStats(offset_table=stats),
             GetConsumeStats: ConsumeStats(offset_table=progress),
+            ListUsers: [
+                UserInfo(username=name, user_type="Normal", user_status="enable")
+                for name in (f"user-{number:03}" for number in range(USERS))
+            ],
+            ListAcls: [_acl(f"user-{number:03}") for number in range(USERS)],
             GetConnections: ConsumerConnection(
                 connection_set=members, consume_type=ConsumeType.CONSUME_PASSIVELY,
                 message_model=MessageModel.CLUSTERING,
@@ -161,6 +178,15 @@ class FakeCluster(AdminClient):
         }
         encoded[GetSettings] = b"\n".join(b"setting%d=1" % number for number in range(500))
         return encoded
+
+
+def _acl(user: str) -> AclInfo:
+    entries = [
+        PolicyEntryInfo(resource=resource, actions=["Sub", "Get"], decision="Allow")
+        for resource in ("Topic:orders-*", "Group:billing-*")
+    ]
+    policy = PolicyInfo(policy_type="Custom", entries=entries)
+    return AclInfo(subject=f"User:{user}", policies=[policy])
 
 
 class PageTimes:

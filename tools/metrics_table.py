@@ -32,14 +32,15 @@ series whose labels are `{OTHER}`, and `roquet_metrics_overflow_total` tells how
 ## With Apache's names
 
 Names, types, labels, units and buckets are those of Apache RocketMQ 5.5's brokers, so that existing
-boards work. Two of the names say another unit than they have; there the table says what it is. What
-differs:
+boards work. Some of the names say something else than they have: there the table says in capitals
+what it is, and there is one of Roquet that is right. What differs:
 
 - `is_retry` of `rocketmq_messages_out_total` and `rocketmq_throughput_out_total` is always there;
   Apache's pulls lack it.
 - `rocketmq_rpc_latency_milliseconds` begins when a request is served. Apache's begins when it is
   read; here the wait in between is in `roquet_event_loop_lag_seconds`. Of frequent requests that
   are answered at once one in sixteen is timed, and the others count with its time.
+- A request code that RocketMQ does not know is `other`, not the number: clients may send any.
 - The internal readers of Apache's broker (`CID_RMQ_SYS_TRANS` and others) are no groups here and
   have no series.
 

@@ -64,6 +64,13 @@ ALERT_RULES = (
         "roquet serve starts a process again that has died; its log in DATA/logs says why it did.",
     ),
     Alert(
+        "RoquetPageNotRead", "critical", "1m",
+        f"up == 0 and on (job, instance) last_over_time({roquet.BUILD_INFO.name}[1d])",
+        "{{ $labels.instance }} shows no metrics any more",
+        "The server is down, or Prometheus cannot reach it. One that is gone for good leaves the"
+        " targets of Prometheus.",
+    ),
+    Alert(
         "RoquetRefusesMessages", "critical", "1m", f"{roquet.STORE_FAILED.name} == 1",
         "{{ $labels.node_id }} takes no messages",
         "The disk is full or has failed: free space, or restart the broker once the disk is well.",

@@ -51,5 +51,13 @@ def test_each_function_is_a_box_with_its_share(graphs: dict[str, Any]) -> None:
     ]  # fmt: skip
 
 
+def test_names_of_functions_cannot_become_tags(graphs: dict[str, Any]) -> None:
+    hostile = '"><script>alert(1)</script>'
+    svg = graphs["draw"]({("python3", hostile): 1}, hostile)
+    names = {node.tagName for node in xml.dom.minidom.parseString(svg).getElementsByTagName("*")}
+    assert "script" not in names
+    assert "&lt;script&gt;" in svg
+
+
 def test_no_samples_are_an_empty_picture(graphs: dict[str, Any]) -> None:
     assert xml.dom.minidom.parseString(graphs["draw"](graphs["fold"]([]), "none"))

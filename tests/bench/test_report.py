@@ -1,9 +1,11 @@
 """The page of all results."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
@@ -44,6 +46,18 @@ def test_files_without_rows_and_steps_that_failed_do_not_prevent_the_page(tmp_pa
     text = page_of(tmp_path, "--failed", " spark.py sink.py")
     assert "Failed: spark.py, sink.py." in text
     assert "bench-cut" in text
+
+
+def test_text_in_results_cannot_become_html(tmp_path: Path) -> None:
+    hostile = '"><script>alert(1)</script><img src=x onerror=alert(2)>'
+    words = dict.fromkeys(("work", "unit", "goal", "cause"), hostile)
+    row = {**ROW, **words, "series": f"{hostile}: {hostile}", "x": 1}
+    (tmp_path / "bench-<b>.json").write_text(json.dumps([row, {**row, "x": 64}]))
+    text = page_of(tmp_path, "--failed", f" {hostile}")
+    assert "&lt;script&gt;alert(1)" in text
+    assert not re.search(r"<(script|img|b)\b", text)
+    for picture in re.findall(r"<svg.*?</svg>", text, re.DOTALL):
+        ET.fromstring(picture)
 
 
 def test_samples_of_a_soak_are_drawn_over_time(tmp_path: Path) -> None:

@@ -1,4 +1,11 @@
-from roquet.broker.counts import DELAY, NORMAL, SIZES_MAX, BrokerCounts, StoredMessages
+from roquet.broker.counts import (
+    CHECKPOINT,
+    DELAY,
+    NORMAL,
+    SIZES_MAX,
+    BrokerCounts,
+    StoredMessages,
+)
 from roquet.metrics.counts import SERIES_MAX
 
 
@@ -32,6 +39,31 @@ def test_messages_of_retry_and_dead_letter_topics_do_not_count() -> None:
     counts.note_stored("%DLQ%billing", NORMAL, 10)
     counts.note_batch("orders", NORMAL, 2, 30)
     assert [labels for labels, _ in counts.stored.items()] == [("orders", NORMAL)]
+
+
+def test_a_deleted_topic_and_a_deleted_group_give_their_places_back() -> None:
+    counts = BrokerCounts()
+    counts.counts_stored = True
+    for topic in ("gone", "stays"):
+        counts.note_stored(topic, NORMAL, 10)
+        for by_topic in (counts.commits, counts.rollbacks, counts.timer_enqueued):
+            by_topic.add(topic)
+        counts.delay_s.observe(topic, value=1)
+        for group in ("billing", "audit"):
+            counts.dead_letters.add(group, topic)
+            counts.redelivered.add(topic, group)
+            counts.revive_notes.add(topic, group, CHECKPOINT)
+    counts.forget(["gone"])
+    counts.forget(group="audit")
+    assert [labels for labels, _ in counts.stored.items()] == [("stays", NORMAL)]
+    for by_topic in (counts.commits, counts.rollbacks, counts.timer_enqueued):
+        assert [labels for labels, _ in by_topic.items()] == [("stays",)]
+    assert [labels for labels, _ in counts.delay_s.items()] == [("stays",)]
+    assert [labels for labels, _ in counts.dead_letters.items()] == [("billing", "stays")]
+    assert [labels for labels, _ in counts.redelivered.items()] == [("stays", "billing")]
+    assert [labels for labels, _ in counts.revive_notes.items()] == [
+        ("stays", "billing", CHECKPOINT)
+    ]
 
 
 def test_topics_beyond_the_limit_are_counted_together_and_told() -> None:

@@ -23,6 +23,36 @@ async def test_an_unknown_address_is_a_page_that_says_so(open_site: OpenSite) ->
         assert "there is no such page" in response.text
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/static/%2e%2e/app.py",
+        "/static/..%2fapp.py",
+        "/static/%2e%2e%2f%2e%2e%2f%2e%2e%2fetc/passwd",
+        "/static/%2fetc%2fpasswd",
+        "/static//etc/passwd",
+        "/static/..%5capp.py",
+        "/static/style.css%00.png",
+        "/static/%00",
+        "/static/",
+        "/topics/..%2f..%2fetc%2fpasswd",
+        "/groups/%2e%2e%2f%2e%2e",
+        "/brokers/..%2f..%2fconfig",
+        "/dead-letters/%2e%2e/export",
+        "/messages/body?topic=..%2f..%2fetc%2fpasswd&broker=..%2f&queue=0&offset=0",
+    ],
+)
+@in_virtual_time
+async def test_no_address_leads_out_of_the_pages_and_the_static_files(
+    open_site: OpenSite, path: str
+) -> None:
+    async with open_site() as it:
+        response = await it.browser.get(path)
+        assert response.status_code in (400, 404), response.text
+        assert "root:" not in response.text
+        assert "import " not in response.text
+
+
 @pytest.mark.parametrize("path", ["/", "/static/style.css", "/nowhere"])
 @in_virtual_time
 async def test_each_response_forbids_foreign_scripts(open_site: OpenSite, path: str) -> None:

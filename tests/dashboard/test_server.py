@@ -1,3 +1,4 @@
+import asyncio
 import ssl
 from pathlib import Path
 
@@ -45,3 +46,34 @@ async def test_with_a_certificate_it_speaks_tls_alone() -> None:
         assert "Secure" in response.headers["set-cookie"]
         with pytest.raises(httpx.TransportError):
             await client.get(url.replace("https", "http"))
+
+
+async def test_a_renewed_certificate_is_shown_without_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.dashboard.server.RELOAD_MS", 10)
+
+    def renew(name: str, *suffixes: str) -> None:
+        for suffix in suffixes:
+            (tmp_path / f"own.{suffix}").write_bytes(
+                (CERTIFICATES / f"{name}.{suffix}").read_bytes()
+            )
+
+    def shown(port: int) -> bytes:
+        return ssl.PEM_cert_to_DER_cert(ssl.get_server_certificate(("127.0.0.1", port)))
+
+    def own(name: str) -> bytes:
+        return ssl.PEM_cert_to_DER_cert((CERTIFICATES / f"{name}.pem").read_text())
+
+    renew("server", "pem", "key")
+    tls = ServerTls(cert=tmp_path / "own.pem", key=tmp_path / "own.key")
+    settings = DashboardConfig(name_servers="127.0.0.1:9", port=0, tls=tls)
+    async with serve_dashboard(settings) as url:
+        port = int(url.rstrip("/").rpartition(":")[2])
+        assert await asyncio.to_thread(shown, port) == own("server")
+        renew("elsewhere", "pem")
+        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(shown, port) == own("server"), "its key is not there yet"
+        renew("elsewhere", "key")
+        await asyncio.sleep(0.05)
+        assert await asyncio.to_thread(shown, port) == own("elsewhere")

@@ -45,6 +45,10 @@ def test_times_are_utc_and_odd_ones_are_not_known() -> None:
     assert filters.time(2**63) == filters.time(-1) == filters.time(0) == filters.DASH
 
 
+def test_a_clients_version_is_its_release_where_that_is_known() -> None:
+    assert (filters.release(513), filters.release(7)) == ("5.5.0", "version 7")
+
+
 def test_numbers_and_names() -> None:
     assert (filters.number(1234567), filters.percent(0.756)) == ("1,234,567", "76 %")
     assert filters.segment("a/b c%\ud800") == "a%2Fb%20c%25%3F"

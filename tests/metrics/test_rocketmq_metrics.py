@@ -46,5 +46,6 @@ def test_buckets_are_the_genuine_ones(metric: Metric) -> None:
 
 
 def test_what_a_genuine_name_hides_is_in_its_help_text() -> None:
+    assert OURS["rocketmq_timer_dequeue_lag"].help.startswith("ALL")
     assert OURS["rocketmq_finish_message_latency_milliseconds"].help.startswith("SECONDS")
     assert OURS["rocketmq_pop_revive_lag_milliseconds"].help.startswith("A COUNT")

@@ -20,6 +20,9 @@ FIRING_MINUTE, OVER_MINUTE = 55, 175
 
 Labels = Mapping[str, str]
 
+GONE: Final = float("nan")
+"""Stands for a series that is not there."""
+
 NODE: Final[Labels] = {"cluster": "c", "node_type": "broker", "node_id": "broker-a"}
 GROUP: Final[Labels] = {**NODE, "consumer_group": "billing", "topic": "orders"}
 KIND: Final[Labels] = {**NODE, "kind": "pull"}
@@ -43,10 +46,13 @@ class AlertSeries(NamedTuple):
 
     @property
     def values(self) -> str:
-        """One value for each minute."""
+        """One value for each minute; `_` where there is none."""
         values, total = [], 0.0
         for minute in range(END_MINUTE + 1):
             value = self.ill if ILL_MINUTE <= minute < WELL_MINUTE else self.well
+            if value is GONE:
+                values.append("_")
+                continue
             if self.metric.type is not MetricType.GAUGE:
                 total += value
                 value = total
@@ -79,11 +85,24 @@ def simple(metric: Metric, labels: Labels, well: float, ill: float) -> AlertCase
     return AlertCase((AlertSeries(metric, labels, well, ill),), labels)
 
 
+TARGET: Final[Labels] = {"job": "roquet", "instance": "10.0.0.1:5557"}
+
+UP: Final = Metric("up", MetricType.GAUGE, "Whether Prometheus could read a page.")
+"""Made by Prometheus itself."""
+
 FAILED: Final = {**NODE, "request_code": "send_message_v2", "result": "process_request_failed"}
 DEAD: Final = {**GROUP, "is_system": "false"}
 
 CASES: Final[Mapping[str, AlertCase]] = {
     "RoquetProcessDown": simple(roquet.PROCESS_UP, {"process": "broker-a"}, 1, 0),
+    "RoquetPageNotRead": AlertCase(
+        (
+            AlertSeries(UP, TARGET, 1, 0),
+            always(UP, {"job": "other", "instance": "10.0.0.9:9100"}, 0),
+            AlertSeries(roquet.BUILD_INFO, TARGET, 1, GONE),
+        ),
+        TARGET,
+    ),
     "RoquetRefusesMessages": simple(roquet.STORE_FAILED, NODE, 0, 1),
     "RoquetDiskAlmostFull": AlertCase(
         (AlertSeries(roquet.DISK_USED, NODE, 0.5, 0.89), always(roquet.DISK_LIMIT, NODE, 0.9)),

@@ -18,6 +18,7 @@ from roquet.metrics.roquet_metrics import ROQUET_METRICS
 TABLE = {metric.name: metric for metric in (*ROCKETMQ_METRICS, *ROQUET_METRICS)}
 
 COMMON = {"cluster", "node_id", "node_type", "process", "le", "instance", "job"}
+"""Labels that a server, `roquet serve` or Prometheus adds to every series."""
 
 EXPRESSIONS = [alert.expression for alert in monitoring_files.ALERT_RULES] + [
     expression

@@ -4,6 +4,7 @@ Everything else on a metrics page is computed from the store, the tables and the
 page is asked for. Without metrics only rare events are counted, and a send pays nothing.
 """
 
+from collections.abc import Collection
 from typing import Final
 
 from roquet.metrics.counts import Histogram, LabeledCounts, LabeledHistograms, LabeledTallies
@@ -97,6 +98,8 @@ class BrokerCounts:
         """Records of pops, by topic, group and CHECKPOINT or ACKNOWLEDGEMENT."""
         self.redelivered = LabeledTallies(2)
         """Popped messages given out again, by topic and group."""
+        self.unlisted = 0
+        """How often a page showed something that is counted elsewhere as `other`."""
 
     @property
     def overflow(self) -> int:
@@ -104,7 +107,18 @@ class BrokerCounts:
         tables: tuple[LabeledCounts[object], ...] = tuple(
             table for table in vars(self).values() if isinstance(table, LabeledCounts)
         )
-        return sum(table.overflow for table in tables)
+        return self.unlisted + sum(table.overflow for table in tables)
+
+    def forget(self, topics: Collection[str] = (), group: str | None = None) -> None:
+        """Remove the counters of deleted topics, or of a deleted group: others need the room."""
+        for by_topic in (
+            self.stored, self.commits, self.rollbacks, self.commit_s, self.timer_enqueued,
+            self.timer_dequeued, self.delay_s,
+        ):  # fmt: skip
+            by_topic.forget(lambda labels: labels[0] in topics)
+        self.dead_letters.forget(lambda labels: labels[0] == group or labels[1] in topics)
+        for by_both in (self.revive_notes, self.redelivered):
+            by_both.forget(lambda labels: labels[0] in topics or labels[1] == group)
 
     def note_stored(self, topic: str, kind: str, size: int) -> None:
         """Count a stored message; those of retry and dead-letter topics do not count."""

@@ -37,12 +37,20 @@ def measure(
         controller.clock,
         meter=meter,
         connections=lambda: len(server.peers),
-        sources=(partial(add_groups, controller), server.add_openings),
+        sources=(
+            partial(add_leadership, controller),
+            partial(add_groups, controller),
+            server.add_openings,
+        ),
     )
 
 
-def add_groups(controller: Controller, page: MetricsPage) -> None:
-    """Add the role of the controller and the number of brokers that are alive."""
+def add_leadership(controller: Controller, page: MetricsPage) -> None:
+    """Add whether the controller leads."""
     page.add(roquet.IS_LEADER, int(controller.leadership.state is not None))
+
+
+def add_groups(controller: Controller, page: MetricsPage) -> None:
+    """Add the number of brokers that are alive."""
     page.add(roquet.BROKERS, controller.liveness.count)
     page.add(roquet.BROKER_NAMES, len(controller.liveness.names))

@@ -23,6 +23,8 @@ from roquet.dashboard.security.audit_log import AuditLog
 from roquet.dashboard.security.sessions import Sessions
 from roquet.model.errors import ConfigError
 from roquet.net.address import address_error
+from roquet.net.clock import Clock, every
+from roquet.net.reloaded_tls import RELOAD_MS, ReloadedTls
 
 CONNECTIONS_MAX: Final = 1_000
 """Connections of browsers at a time, streams among them."""
@@ -92,8 +94,10 @@ async def serve_dashboard(
     settings: DashboardConfig, job_source: JobSource | None = None
 ) -> AsyncIterator[str]:
     """Serve a dashboard; yields its URL. Raises ConfigError when the port is taken."""
-    async with open_dashboard(settings, job_source=job_source) as dashboard:
-        context = settings.tls.context() if settings.tls else None
+    async with (
+        open_dashboard(settings, job_source=job_source) as dashboard,
+        _tls_context(settings, dashboard.clock) as context,
+    ):
         server = _server(dashboard, context)
         with closing(_listener(settings)) as listener:
             serving = asyncio.create_task(server.serve([listener]))
@@ -104,6 +108,26 @@ async def serve_dashboard(
             finally:
                 server.should_exit = True
                 await serving
+
+
+@asynccontextmanager
+async def _tls_context(
+    settings: DashboardConfig, clock: Clock
+) -> AsyncIterator[ssl.SSLContext | None]:
+    """The context of the server, whose handshakes take over changed files; None without TLS."""
+    if settings.tls is None:
+        yield None
+        return
+    tls = ReloadedTls(settings.tls)
+    context = settings.tls.context()
+
+    def take_newest(connection: ssl.SSLObject, _name: str, _context: ssl.SSLContext) -> None:
+        connection.context = tls.context
+
+    # A listening socket keeps its context for ever; this one hands each handshake on.
+    context.sni_callback = take_newest
+    async with _running(every(RELOAD_MS, tls.reload, clock)):
+        yield context
 
 
 def _listener(settings: DashboardConfig) -> socket.socket:

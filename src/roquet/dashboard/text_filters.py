@@ -7,6 +7,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from roquet.model.printable_text import printable, quantity
+from roquet.wire.client_version import release_of
 
 DASH: Final = "\N{EN DASH}"
 """Stands for what is not known."""
@@ -67,6 +68,11 @@ def percent(share: float | None) -> str:
     return DASH if share is None else f"{share * 100:.0f} %"
 
 
+def release(version: int) -> str:
+    """The release that a client's version number stands for, or the number itself."""
+    return release_of(version) or f"version {version}"
+
+
 def segment(text: str) -> str:
     """A name as one part of an address's path, or as the value of a parameter."""
     return quote(text.encode("utf-8", "replace"), safe="")
@@ -80,6 +86,7 @@ FILTERS: Final[Mapping[str, Callable[..., Any]]] = MappingProxyType(
         "duration": duration,
         "time": time,
         "percent": percent,
+        "release": release,
         "segment": segment,
         "printable": printable,
         "quantity": quantity,

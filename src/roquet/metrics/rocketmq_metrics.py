@@ -20,6 +20,9 @@ FINISH_S: Final = (5, 60, 600, 3600, 43200, 86400)
 DELAY_S: Final = (60, 600, 3600, 43200, 86400, 259200)
 """Bounds of the delay that messages ask for, in seconds."""
 
+TIMER_BOUNDS_S: Final = (5, 60, 300, 900, 3600, 14400, 28800, 86400)
+"""Bounds of the time until a delivery, in seconds."""
+
 PROCESSORS: Final = (
     "send", "async_put", "pull", "ack", "query_message", "client_manager", "heartbeat",
     "lite_pull", "transaction", "consumer_manager", "admin", "reply",
@@ -136,6 +139,18 @@ TIMER_ENQUEUE_LATENCY: Final = gauge(
     "rocketmq_timer_enqueue_latency_milliseconds",
     "Age of the first message that is not on the timer wheel yet; 0 without one.", *STORAGE,
 )  # fmt: skip
+TIMER_DEQUEUE_LAG: Final = gauge(
+    "rocketmq_timer_dequeue_lag",
+    "ALL messages that wait on the timer wheel, due or not; see"
+    " rocketmq_timer_dequeue_latency_milliseconds for how late they are.",
+    *STORAGE,
+)  # fmt: skip
+TIMER_SNAPSHOT: Final = gauge(
+    "rocketmq_timer_message_snapshot",
+    "Messages on the timer wheel that are due within timer_bound_s seconds, and not within the"
+    " bound before it.",
+    "timer_bound_s", *STORAGE,
+)  # fmt: skip
 TIMER_DEQUEUE_LATENCY: Final = gauge(
     "rocketmq_timer_dequeue_latency_milliseconds",
     "How far the timer is behind the clock, beyond the second that it is in.", *STORAGE,
@@ -171,7 +186,9 @@ POP_REVIVE_RETRY: Final = counter(
 )  # fmt: skip
 POP_REVIVE_LAG: Final = gauge(
     "rocketmq_pop_revive_lag_milliseconds",
-    "A COUNT, in spite of the name: records of the revive queue that are not settled.", "queue_id",
+    "A COUNT, in spite of the name: records of the revive queue that are not settled; see"
+    " roquet_pop_revive_lag_messages.",
+    "queue_id",
 )  # fmt: skip
 
 ROCKETMQ_METRICS: Final[tuple[Metric, ...]] = tuple(
@@ -182,10 +199,6 @@ ROCKETMQ_METRICS: Final[tuple[Metric, ...]] = tuple(
 LEFT_OUT: Final[dict[str, str]] = {
     "rocketmq_half_messages": "The log does not say of which topic open half messages are;"
     " `roquet_half_messages` has all together.",
-    "rocketmq_timer_dequeue_lag": "The wheel counts no messages by second; see"
-    " `rocketmq_timer_dequeue_latency_milliseconds`.",
-    "rocketmq_timer_message_snapshot": "The wheel counts no messages by second; see"
-    " `rocketmq_timing_messages`.",
     "rocketmq_pop_buffer_scan_time_consume_milliseconds": "There is no buffer that is scanned.",
     "rocketmq_pop_revive_latency_milliseconds": "Pops in flight are in memory here: nothing is read"
     " late from the revive topic; see `rocketmq_pop_revive_lag_milliseconds`.",

@@ -70,6 +70,12 @@ TRANSACTION_TIME: Final = histogram(
     bounds=FINISH_S,
 )  # fmt: skip
 
+POP_REVIVE_LAG: Final = gauge(
+    "roquet_pop_revive_lag_messages",
+    "Records of a revive queue that are not settled: pops in flight, and their acknowledgements.",
+    "queue_id",
+)
+
 _OF_GROUP: Final = ("consumer_group", "topic")
 
 GROUP_ONLINE: Final = gauge(
@@ -137,8 +143,9 @@ BROKER_NAMES: Final = gauge(
     nodes=(NodeType.NAME_SERVER, NodeType.CONTROLLER),
 )  # fmt: skip
 IS_LEADER: Final = gauge(
-    "roquet_controller_is_leader", "1 for the controller that leads, else 0.",
-    nodes=(NodeType.CONTROLLER,),
+    "roquet_controller_is_leader",
+    "1 for the controller that leads, else 0; a name server's page has it of one in its process.",
+    nodes=(NodeType.CONTROLLER, NodeType.NAME_SERVER),
 )  # fmt: skip
 PROCESS_UP: Final = gauge(
     "roquet_process_up", "1 for a process of `roquet serve` whose metrics were read, else 0.",

@@ -20,6 +20,7 @@ from roquet.net.access.access_users import RELOAD_MS, AccessUsers
 from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.channel import security_of
 from roquet.net.clock import SYSTEM_CLOCK, Clock, every
+from roquet.net.exporter.exporter import MetricsExporter
 from roquet.net.log_levels import apply_log_levels
 from roquet.net.pool import ChannelPool
 from roquet.net.reloaded_tls import ReloadedTls
@@ -46,6 +47,8 @@ class NameServer:
         self._server: Server | None = None
         self.metrics_port = 0
         """The port of the metrics page; 0: it shows none."""
+        self.exporter: MetricsExporter | None = None
+        """The metrics page, for what else is in the process; None: there is none."""
 
     @property
     def port(self) -> int:
@@ -83,7 +86,7 @@ class NameServer:
         server = Server(router, host=config.host, port=config.port, clock=clock)
         server.tls = ReloadedTls(config.tls) if config.tls else None
         server.proxies = config.proxy_protocol_from
-        exporter = measure(self.state, router, server)
+        self.exporter = exporter = measure(self.state, router, server)
         self._server = await self._running.enter_async_context(server)
         if exporter is not None:
             await self._running.enter_async_context(exporter)

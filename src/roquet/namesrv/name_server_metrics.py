@@ -1,4 +1,4 @@
-"""Name server metrics: brokers and topics that a name server knows, and its requests."""
+"""Name server metrics: brokers that a name server knows, and its requests."""
 
 from functools import partial
 
@@ -7,6 +7,7 @@ from roquet.metrics.metric import NodeType
 from roquet.metrics.text_format import MetricsPage
 from roquet.model.settings import join_address
 from roquet.namesrv.state import NameServerState
+from roquet.net.address import is_specific, routable_address
 from roquet.net.exporter.exporter import (
     MetricsExporter,
     NodeIdentity,
@@ -24,10 +25,13 @@ def measure(state: NameServerState, router: Router, server: Server) -> MetricsEx
     if (address := exporter_address(state.config)) is None:
         return None
     router.meter = meter = RequestMeter(state.clock, FREQUENT_CODES)
+    host = state.config.host
     return MetricsExporter(
         NodeIdentity(
             node_type=NodeType.NAME_SERVER,
-            node_id=join_address(state.config.host, state.config.port),
+            node_id=join_address(
+                host if is_specific(host) else routable_address(), state.config.port
+            ),
             further=exporter_labels(state.config),
         ),
         address,

@@ -1,20 +1,34 @@
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.metrics.prometheus_text import Page, parsed
 
 from roquet.broker.app import BrokerServer
+from roquet.broker.counts import ACKNOWLEDGEMENT, CHECKPOINT, DELAY, FIFO, NORMAL, TRANSACTION
+from roquet.broker.metrics.inventory import MODES, PROTOCOL
+from roquet.broker.metrics.traffic import DISK, PUT_OK
 from roquet.broker.settings.config import BrokerConfig
 from roquet.client.producer import Producer
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.metrics.metric import NodeType
-from roquet.metrics.rocketmq_metrics import LEFT_OUT, ROCKETMQ_METRICS
+from roquet.metrics.request_counts import RequestResult
+from roquet.metrics.rocketmq_metrics import (
+    LEFT_OUT,
+    PROCESSORS,
+    ROCKETMQ_METRICS,
+    STORAGE,
+    TIMER_BOUNDS_S,
+)
 from roquet.metrics.roquet_metrics import ROQUET_METRICS
 from roquet.model.errors import ConfigError
 from roquet.namesrv.app import NameServer
 from roquet.namesrv.config import NameServerConfig
 from roquet.net.exporter.page_client import read_page
+from roquet.wire.codes import RequestCode, ResponseCode
+
+VECTOR = Path(__file__).parents[2] / "vectors" / "metrics" / "broker-5.5.0.prom"
 
 PROM: dict[str, Any] = {
     "host": "127.0.0.1",
@@ -54,6 +68,30 @@ async def test_labels_of_the_settings_are_on_every_value() -> None:
         page = await page_of(server)
     assert page.one("roquet_build_info", zone="a", note='say "hi"') == 1
     assert all({"zone", "note"} <= labels for name in page.types for labels in page.labels(name))
+
+
+def test_values_of_labels_are_spelled_as_on_the_genuine_page() -> None:
+    spelled: dict[str, set[str]] = {
+        "request_code": {code.name.lower() for code in RequestCode},
+        "response_code": {code.name.lower() for code in ResponseCode},
+        "result": {*RequestResult},
+        "processor": {*PROCESSORS},
+        "message_type": {NORMAL, FIFO, DELAY, TRANSACTION},
+        "consume_mode": {*MODES.values()},
+        "protocol_type": {PROTOCOL},
+        "revive_message_type": {CHECKPOINT, ACKNOWLEDGEMENT},
+        "put_status": {PUT_OK},
+        "timer_bound_s": {*map(str, TIMER_BOUNDS_S)},
+        **{name: {value} for name, value in zip(STORAGE, DISK, strict=True)},
+    }
+    genuine = parsed(VECTOR.read_text("utf-8"))
+    for name, ours in spelled.items():
+        theirs = {value.labels[name] for value in genuine.values if name in value.labels}
+        assert theirs
+        unknown = {"9999"} if name == "request_code" else set()
+        assert theirs - ours == unknown, name
+    bounds = {value.labels.get("timer_bound_s") for value in genuine.values} - {None}
+    assert bounds == spelled["timer_bound_s"]
 
 
 async def test_everything_on_the_page_is_in_the_table() -> None:

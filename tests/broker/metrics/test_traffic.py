@@ -10,6 +10,7 @@ from roquet.broker.handlers.messages.send import send
 from roquet.broker.handlers.messages.send_back import send_back
 from roquet.broker.metrics.traffic import add_events, add_traffic
 from roquet.metrics.counts import OTHER
+from roquet.metrics.rocketmq_metrics import TIMER_BOUNDS_S
 from roquet.rules.consumption.pop import PopCheckpoint
 from roquet.rules.quota import QuotaExcess, parse_quotas
 from roquet.wire.calls.send import SendBack
@@ -174,6 +175,38 @@ async def test_a_timed_message_counts_when_it_comes_and_when_it_is_delivered(
     assert page.one("rocketmq_messages_in_total", topic="orders", message_type="delay") == 2
 
 
+async def test_waiting_messages_are_counted_by_the_time_until_they_are_due(
+    measured: Broker, collect: Collect, peer: FakePeer, message: MakeSend
+) -> None:
+    broker, timer = measured, measured.delivery.timer
+    name = "rocketmq_timer_message_snapshot"
+    page = await collect(add_events)
+    assert {page.one(name, timer_bound_s=str(bound_s)) for bound_s in TIMER_BOUNDS_S} == {0}
+    for delay_s in (40, 50, 200, 7_000, 100_000):
+        broker.bind(send)(message(properties=f"TIMER_DELAY_SEC\x01{delay_s}\x02"), peer)
+    async with asyncio.timeout(5):
+        while timer.behind:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+    page = await collect(add_events)
+    counts = {bound_s: page.one(name, timer_bound_s=str(bound_s)) for bound_s in TIMER_BOUNDS_S}
+    assert counts == {5: 0, 60: 2, 300: 1, 900: 0, 3600: 0, 14400: 1, 28800: 0, 86400: 0}
+    assert page.one("rocketmq_timer_dequeue_lag", storage_type="local") == 5
+    assert page.one("rocketmq_timing_messages", topic="orders") == 5
+
+
+async def test_topics_that_wait_beyond_the_limit_are_one_series(
+    broker: Broker, collect: Collect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("roquet.broker.metrics.traffic.SERIES_MAX", 2)
+    for number, topic in enumerate("abcd", 1):
+        broker.delivery.timer.context.metrics.add(topic, number, 0)
+    page = await collect(add_events)
+    assert page.one("rocketmq_timing_messages", topic="b") == 2
+    assert page.one("rocketmq_timing_messages", topic=OTHER) == 7
+    assert len(page.of("rocketmq_timing_messages")) == 3
+    assert broker.log.counts.overflow == 2
+
+
 async def test_pops_and_their_acknowledgements_are_counted(
     broker: Broker, collect: Collect, peer: FakePeer, message: MakeSend
 ) -> None:
@@ -195,6 +228,7 @@ async def test_pops_and_their_acknowledgements_are_counted(
     page = await collect(add_events)
     assert page.one("rocketmq_pop_checkpoint_buffer_size") == 1
     assert page.one("rocketmq_pop_revive_lag_milliseconds", queue_id="0") == 1
+    assert page.one("roquet_pop_revive_lag_messages", queue_id="0") == 1
     revive.settle(checkpoint, 1)
     page = await collect(add_events)
     noted = {

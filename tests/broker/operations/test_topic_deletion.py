@@ -52,6 +52,16 @@ async def test_members_that_listened_to_a_deleted_topic_are_its_former_readers(
     assert late == [True, True, False], "who reconnects names its group"
 
 
+async def test_a_deleted_topic_is_no_longer_counted(
+    broker: Broker, peer: FakePeer, message: MakeSend
+) -> None:
+    broker.log.counts.counts_stored = True
+    broker.bind(send)(message(), peer)
+    assert [topic for (topic, _), _ in broker.log.counts.stored.items()] == ["orders"]
+    delete_topics(broker.log, broker.delivery, broker.tables, broker.control, ["orders"])
+    assert list(broker.log.counts.stored.items()) == []
+
+
 async def test_no_progress_outlives_the_messages_of_a_deleted_topic(
     peer: FakePeer, message: MakeSend, monkeypatch: pytest.MonkeyPatch
 ) -> None:

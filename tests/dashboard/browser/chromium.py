@@ -15,6 +15,46 @@ SWITCHES: Final = (
     *("--disable-background-networking", "--disable-component-update"),
 )
 
+NAMED_ROLES: Final = frozenset(
+    {
+        "button", "checkbox", "combobox", "DisclosureTriangle", "dialog", "image", "link",
+        "navigation", "radio", "region", "search", "searchbox", "spinbutton", "table", "textbox",
+        "DateTime", "Date",
+    }
+)  # fmt: skip
+"""Roles, as Chromium calls them, that say nothing without a name."""
+
+PALE: Final = """
+() => {
+  const numbers = (colour) => colour.match(/[\\d.]+/g).map(Number);
+  const luminance = (colour) => colour.slice(0, 3).map((part) => part / 255)
+    .map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, c, n) => sum + c * [0.2126, 0.7152, 0.0722][n], 0);
+  const ground = (element) => {
+    for (let at = element; at; at = at.parentElement) {
+      const colour = numbers(getComputedStyle(at).backgroundColor);
+      if (colour.length < 4 || colour[3] === 1) return colour;
+    }
+    return [255, 255, 255];
+  };
+  const pale = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const text = [...element.childNodes].filter((node) => node.nodeType === 3)
+      .map((node) => node.data.trim()).join("");
+    if (!text || element.closest("svg, option, .hidden, .skip, :disabled")) continue;
+    if (!element.checkVisibility()) continue;
+    const style = getComputedStyle(element);
+    const size = parseFloat(style.fontSize);
+    const isLarge = size >= 24 || (size >= 18.66 && Number(style.fontWeight) >= 700);
+    const [low, high] = [luminance(numbers(style.color)), luminance(ground(element))]
+      .sort((a, b) => a - b);
+    const contrast = (high + 0.05) / (low + 0.05);
+    if (contrast < (isLarge ? 3 : 4.5)) pale.push(`${contrast.toFixed(2)}: ${text.slice(0, 60)}`);
+  }
+  return pale;
+}
+"""
+
 NARROW: Final = {"width": 390, "height": 844}
 WIDE: Final = {"width": 1280, "height": 820}
 
@@ -46,6 +86,24 @@ class Tab:
             "document.documentElement.scrollWidth - document.documentElement.clientWidth"
         )
         return width
+
+    async def nameless(self) -> list[str]:
+        """Roles of parts without a name, as a screen reader would get them from Chromium."""
+        session = await self.page.context.new_cdp_session(self.page)
+        tree = await session.send("Accessibility.getFullAXTree")
+        await session.detach()
+        return [
+            f"{node['role']['value']} {node.get('properties', '')}"
+            for node in tree["nodes"]
+            if not node.get("ignored")
+            and node.get("role", {}).get("value") in NAMED_ROLES
+            and not node.get("name", {}).get("value", "").strip()
+        ]
+
+    async def pale(self) -> list[str]:
+        """Texts whose contrast to their ground is below what WCAG 2 wants (level AA)."""
+        found: list[str] = await self.page.evaluate(PALE)
+        return found
 
     def _note(self, kind: str, text: str) -> None:
         if kind in ("error", "warning"):
@@ -83,7 +141,10 @@ async def tab(
 
 
 async def check_pages(browser: Any, url: str, paths: Sequence[str]) -> None:
-    """Open pages in both themes and on a telephone; none may have an error, or be too wide."""
+    """Open pages in both themes and on a telephone.
+
+    None may have an error, be too wide or too pale, or have a part without a name.
+    """
     for dark, narrow in ((False, False), (True, False), (False, True)):
         async with tab(browser, url, dark=dark, narrow=narrow) as shown:
             for path in paths:
@@ -91,3 +152,5 @@ async def check_pages(browser: Any, url: str, paths: Sequence[str]) -> None:
                 assert await shown.page.locator("h1").count() == 1, path
                 assert shown.errors == [], path
                 assert await shown.overflow() <= 0, f"{path} is too wide, narrow: {narrow}"
+                assert await shown.pale() == [], f"{path}, dark: {dark}"
+                assert narrow or dark or await shown.nameless() == [], path

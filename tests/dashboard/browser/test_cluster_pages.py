@@ -150,6 +150,7 @@ async def test_a_topic_is_made_changed_resized_and_deleted_by_hand() -> None:
         await page.get_by_role("button", name="Resize").click()
         await page.locator("#resize").get_by_text("done").wait_for()
         await page.get_by_role("button", name="Delete…").click()
+        assert await page.get_by_role("button", name="Delete").is_disabled()
         await page.get_by_label("Type returns to confirm").fill("returns")
         await page.get_by_role("button", name="Delete").click()
         await page.get_by_text("topic returns is deleted").wait_for()
@@ -202,7 +203,15 @@ async def test_keys_lead_to_pages_search_and_help() -> None:
     async with shop() as it, chromium() as browser, tab(browser, it.url) as shown:
         page = shown.page
         await shown.go("/")
-        for key, path in (("t", "/topics"), ("g", "/groups"), ("b", "/brokers"), ("o", "/")):
+        await page.keyboard.press("?")
+        keys = await page.locator("dialog[open] dt").all_inner_texts()
+        await page.keyboard.press("Escape")
+        pages = {words[-1] for words in map(str.split, keys) if words[0] == "g"}
+        wanted = {"t": "/topics", "g": "/groups", "m": "/messages", "d": "/dead-letters",
+                  "b": "/brokers", "a": "/access", "j": "/jobs", "l": "/balance",
+                  "u": "/audit", "o": "/"}  # fmt: skip
+        assert pages == wanted.keys()
+        for key, path in wanted.items():
             await page.keyboard.press("g")
             await page.keyboard.press(key)
             await page.wait_for_url(it.url.rstrip("/") + path)
@@ -253,7 +262,7 @@ async def test_pages_work_without_scripts() -> None:
         context.set_default_timeout(20_000)
         page = await context.new_page()
         await page.goto(f"{it.url}topics")
-        await page.get_by_label("Search").fill("pay")
+        await page.get_by_role("searchbox").fill("pay")
         await page.get_by_role("button", name="Show").click()
         assert await page.get_by_role("link", name="payments").count() == 1
         await page.get_by_role("link", name="payments").click()

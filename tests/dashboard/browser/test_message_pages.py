@@ -12,6 +12,7 @@ import pytest
 from playwright.async_api import expect
 from tests.dashboard.browser.chromium import Tab, check_pages, chromium, needs_chromium, tab
 from tests.dashboard.conftest import SECURED
+from tests.dashboard.facts.test_jobs import row as job_row
 from tests.dashboard.pages.orders_topic import HOSTILE
 
 from roquet.admin import dead_letters
@@ -20,6 +21,7 @@ from roquet.client.producer import Producer
 from roquet.client.push import PushConsumer
 from roquet.client.reading.message import ReceivedMessage
 from roquet.dashboard.config import DashboardConfig
+from roquet.dashboard.job_notes import JobRow
 from roquet.dashboard.server import serve_dashboard
 from roquet.model.message import Message
 from roquet.testing.cluster import Cluster, cluster
@@ -140,16 +142,151 @@ async def test_a_message_is_sent_and_dead_letters_are_sent_again_by_hand() -> No
         await shown.go("/messages?topic=orders&text=typed")
         assert "typed by hand" in await page.locator("tbody").inner_text()
         await shown.go("/dead-letters/billing")
-        for box in (await page.get_by_role("checkbox").all())[:2]:
-            await box.check()
+        boxes = page.locator("tbody").get_by_role("checkbox")
+        await page.get_by_label("Choose all that are shown").check()
+        chosen = [await box.is_checked() for box in await boxes.all()]
+        assert len(chosen) >= 3
+        assert all(chosen)
+        await boxes.first.uncheck()
         await page.get_by_role("button", name="Send the chosen ones again").click()
-        await page.get_by_role("button", name="Send 2 messages").click()
-        assert "2 messages sent again" in await page.get_by_role("status").inner_text()
+        count = f"{len(chosen) - 1} messages"
+        await page.get_by_role("button", name=f"Send {count}").click()
+        assert f"{count} sent again" in await page.get_by_role("status").inner_text()
         await shown.go("/audit")
         audited = await page.locator("tbody").inner_text()
         assert "dead-letters.resend" in audited
         assert "message.send" in audited
         assert shown.errors == []
+
+
+async def test_messages_are_found_in_every_way_by_hand() -> None:
+    async with shop() as (running, url, _), chromium() as browser, tab(browser, url) as shown:
+        async with Producer(running.namesrv_addr) as producer:
+            receipt = await producer.send(
+                "orders", b'{"amount": 9}', tag="paid", keys=("4712",), properties={"amount": "9"}
+            )
+        page, rows = shown.page, shown.page.locator("tbody tr")
+        for field, value in (
+            ("Key", "4712"),
+            ("Text", '"amount": 9'),
+            ("Tags", "paid || gone"),
+            ("SQL92", "amount > 5"),
+            ("Message id", receipt.message_id),
+            ("From (UTC)", "2020-01-01T00:00"),
+        ):
+            await shown.go("/messages")
+            await page.get_by_label("Topic").fill("orders")
+            await page.get_by_label(field, exact=True).fill(value)
+            await page.get_by_role("button", name="Find").click()
+            await rows.first.wait_for()
+            assert "4712" in await page.locator("tbody").inner_text(), field
+            assert field == "From (UTC)" or await rows.count() == 1, field
+        await shown.go("/messages?topic=orders&sql=amount+%3E+5")
+        await rows.first.get_by_role("link").click()
+        await page.get_by_role("heading", name=receipt.message_id).wait_for()
+        assert '"amount": 9' in await page.locator("pre").inner_text()
+        await page.get_by_role("link", name="hex").click()
+        assert "00000000  7b 22 61" in await page.locator("pre").inner_text()
+        await page.get_by_role("link", name="text", exact=True).click()
+        assert await page.locator("pre").inner_text() == '{"amount": 9}'
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Download the body").click()
+        saved = await (await download.value).path()
+        assert saved.read_bytes() == b'{"amount": 9}'
+        await page.get_by_role("link", name="Send one like it").click()
+        assert await page.locator("textarea[name=body]").input_value() == '{"amount": 9}'
+        assert await page.get_by_label("Tag").input_value() == "paid"
+        await page.get_by_role("button", name="Send").click()
+        await page.get_by_role("status").wait_for()
+        await shown.go("/messages?topic=orders&tags=paid")
+        assert await rows.count() == 2
+        assert shown.errors == []
+
+
+async def test_a_trace_is_shown_and_a_tail_follows_what_is_wanted() -> None:
+    async with shop() as (running, url, hostile), chromium() as browser, tab(browser, url) as shown:
+        page = shown.page
+        await shown.go(hostile)
+        trace = page.get_by_role("region", name="Trace")
+        async with asyncio.timeout(20):
+            while "try 1" not in await trace.inner_text():
+                await asyncio.sleep(0.5)
+                await page.reload()
+        assert "sent" in await trace.inner_text()
+        await shown.go("/messages/tail")
+        await page.get_by_label("Topic").fill("orders")
+        await page.get_by_label("Tags").fill("wanted")
+        await page.get_by_role("button", name="Follow").click()
+        await expect(page.locator("#tail-counts")).to_have_text(re.compile("^0 messages"))
+        async with Producer(running.namesrv_addr) as producer:
+            for tag in ("other", "wanted", "other"):
+                await producer.send("orders", tag.encode(), tag=tag)
+        rows = page.locator("#tail-rows tr")
+        await rows.first.wait_for()
+        await page.wait_for_timeout(1_000)
+        assert await rows.count() == 1
+        assert "wanted" in await rows.first.inner_text()
+        await rows.first.get_by_role("link").click()
+        assert await page.locator("pre").inner_text() == "wanted"
+        assert shown.errors == []
+
+
+async def test_dead_letters_are_exported_and_strategies_compared_by_hand() -> None:
+    async with shop() as (_, url, _), chromium() as browser, tab(browser, url) as shown:
+        page = shown.page
+        await shown.go("/dead-letters")
+        await page.get_by_role("link", name="billing").click()
+        assert "given up after" in await page.locator("tbody").first.inner_text()
+        async with page.expect_download() as download:
+            await page.get_by_role("link", name="Export as JSON lines").click()
+        *letters, end = (await (await download.value).path()).read_text("utf-8").splitlines()
+        assert json.loads(end) == {"complete": True, "letters": len(letters)}
+        assert len(letters) == 3
+        await shown.go("/groups/billing")
+        await page.locator("#main").get_by_role("link", name="Balance").click()
+        await page.get_by_label("Then").select_option("a member joins")
+        await page.get_by_role("button", name="Show").click()
+        await page.get_by_role("columnheader", name="Fewest possible").wait_for()
+        assert "(a new member)" in await page.get_by_label("Members").inner_text()
+        await page.get_by_label("Then").select_option(index=2)
+        await page.get_by_role("button", name="Show").click()
+        await page.get_by_text("nobody would be left").wait_for()
+        assert [error for error in shown.errors if "400 (Bad Request)" not in error] == []
+
+
+async def test_tables_of_archives_are_shown() -> None:
+    async with cluster(brokers=1) as running, chromium() as browser:
+        settings = DashboardConfig(
+            name_servers=running.namesrv_addr, port=0, tables=("/lake/orders", "/lake/gone")
+        )
+        async with serve_dashboard(settings, job_source=_jobs) as url:
+            await check_pages(browser, url, ["/jobs"])
+
+
+def _jobs(table: str) -> list[JobRow]:
+    if table == "/lake/gone":
+        raise OSError("no such directory")
+    return [
+        job_row(table),
+        job_row(f"{table}/clicks", alert="retention will delete messages: run the job"),
+    ]
+
+
+async def test_a_read_only_dashboard_offers_no_change() -> None:
+    async with cluster(brokers=1) as running, chromium() as browser:
+        async with Producer(running.namesrv_addr) as producer:
+            await producer.send("orders", b"hello")
+        settings = DashboardConfig(name_servers=running.namesrv_addr, port=0, read_only=True)
+        paths = ["/topics", "/topics/orders", "/groups", "/brokers/broker-a", "/access",
+                 "/messages?topic=orders", "/topics/orders/delete"]  # fmt: skip
+        async with serve_dashboard(settings) as url, tab(browser, url) as shown:
+            for path in paths:
+                await shown.go(path)
+                assert await shown.page.get_by_text("read-only", exact=True).count() == 1
+                forms = shown.page.locator("form[method=post], button.danger, button.primary")
+                names = await forms.all_inner_texts()
+                assert set(names) <= {"Find", "Ask"}, path
+            assert shown.errors == []
 
 
 async def test_users_and_policies_are_made_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,6 +309,24 @@ async def test_users_and_policies_are_made_by_hand(monkeypatch: pytest.MonkeyPat
         await question.get_by_label("Resource").fill("Topic:orders")
         await question.get_by_role("button", name="Ask").click()
         assert "bob may Pub on Topic:orders" in await shown.page.get_by_role("status").inner_text()
+        await shown.page.get_by_label("Delete the entry for Topic:orders of bob").click()
+        await shown.page.get_by_role("button", name="Delete the entry").click()
+        await shown.page.get_by_text("policy of bob for Topic:orders deleted").wait_for()
+        form = shown.page.locator("details").filter(has_text="Create or change a user")
+        await form.locator("summary").click()
+        await form.get_by_label("change").check()
+        await form.get_by_label("Name").fill("bob")
+        await form.get_by_label("Status").select_option("disabled")
+        await form.get_by_role("button").click()
+        await shown.page.get_by_text("user bob changed").wait_for()
+        row = shown.page.get_by_role("row").filter(has_text="bob")
+        assert "disabled" in await row.first.inner_text()
+        form = shown.page.locator("details").filter(has_text="Delete a user")
+        await form.locator("summary").click()
+        await form.get_by_label("Name", exact=True).fill("bob")
+        await form.get_by_label("The name once more").fill("bob")
+        await form.get_by_role("button").click()
+        await shown.page.get_by_text("user bob deleted").wait_for()
         assert shown.errors == []
         await check_pages(browser, url, ["/access"])
 

@@ -1,3 +1,4 @@
+import msgspec
 import pytest
 
 from roquet.admin.brokers import BrokerStatus
@@ -38,6 +39,12 @@ def texts(shown: ClusterSample, **silent: str) -> list[str]:
 def test_a_healthy_cluster_has_no_problems() -> None:
     fine = broker(commitLogDiskRatio="0.50", setAsideTotal="0", brokerActive="true")
     assert texts(sample(fine, groups=(group("a", 5, members=1), group("b", 0)))) == []
+
+
+def test_replicas_that_are_not_in_sync_are_named() -> None:
+    one = sample(broker())
+    shown = msgspec.structs.replace(one, replica_problems=["broker-a 1 at h:2 is not in sync"])
+    assert texts(shown) == ["broker-a 1 at h:2 is not in sync"]
 
 
 @pytest.mark.parametrize(

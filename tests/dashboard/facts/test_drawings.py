@@ -45,6 +45,16 @@ def test_each_owner_has_a_colour_and_nobody_has_none() -> None:
     assert drawn.bars[1].title == "orders broker-a:0: nobody"
 
 
+def test_queues_of_retries_stand_last() -> None:
+    queue = MessageQueue("%RETRY%billing", "broker-a", 0)
+    retry = OwnerSpan(queue=queue, owner="a", start_ms=0, end_ms=60)
+    drawn = owner_picture([retry, span(0, "a", 0, 60)])
+    assert drawn is not None
+    names = ["orders broker-a:0", "%RETRY%billing broker-a:0"]
+    assert [row.name for row in drawn.rows] == names
+    assert [bar.y for bar in drawn.bars] == [18, 2]
+
+
 def test_more_queues_than_fit_are_counted() -> None:
     drawn = owner_picture([span(number, "a", 0, 9) for number in range(ROWS_MAX + 3)])
     assert drawn is not None

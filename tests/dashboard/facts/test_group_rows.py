@@ -31,9 +31,22 @@ def test_rows_have_trends_and_curves() -> None:
     assert row.trend is not None
     assert row.trend.caught_up_ms == 20_000
     assert row.spark is not None
-    (queue,) = queue_rows(info(("orders", 20)), history)
-    assert queue.trend.caught_up_ms == 20_000
+    (queue,) = queue_rows(info(("orders", 10)), history, 20_000)
+    assert queue.trend.caught_up_ms == 10_000
     assert queue.spark is not None
+
+
+def test_a_queue_with_lag_now_is_not_called_caught_up() -> None:
+    history = GroupHistory()
+    for time_ms in (0, 10_000):
+        history.add(info(("orders", 0)), time_ms)
+    (queue,) = queue_rows(info(("orders", 7)), history, 11_000)
+    assert queue.trend.text == "growing"
+
+
+def test_queues_of_retries_stand_last() -> None:
+    rows = queue_rows(info(("%RETRY%billing", 1), ("orders", 2)), GroupHistory(), 0)
+    assert [row.queue.topic for row in rows] == ["orders", "%RETRY%billing"]
 
 
 def test_the_topic_with_the_most_to_handle_is_first() -> None:

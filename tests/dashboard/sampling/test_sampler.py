@@ -1,9 +1,11 @@
 import asyncio
 
+import msgspec
 import pytest
 from tests.dashboard.conftest import OpenSite
 
 from roquet.admin import groups, topics
+from roquet.admin.replicas import ReplicaStatus
 from roquet.admin.topics import TopicSettings
 from roquet.dashboard.sampling.sampler import PAUSE_FACTOR, Sampler, rate_of
 from roquet.testing.clock import in_virtual_time
@@ -25,6 +27,24 @@ async def test_a_sample_has_brokers_topics_and_groups(open_site: OpenSite) -> No
         await groups.delete(it.admin, "billing")
         await sampler.step()
         assert list(sampler.history("billing").lags) == []
+
+
+@in_virtual_time
+async def test_a_sample_says_what_is_wrong_with_replicas(
+    open_site: OpenSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def statuses(_: object) -> list[ReplicaStatus]:
+        master = ReplicaStatus(broker="b", broker_id=0, address="h:1", is_master=True)
+        behind = msgspec.structs.replace(
+            master, broker_id=1, address="h:2", is_master=False, is_in_sync=False
+        )
+        silent = msgspec.structs.replace(behind, broker_id=2, fault="refused")
+        return [master, behind, silent]
+
+    monkeypatch.setattr("roquet.admin.replicas.statuses", statuses)
+    async with open_site() as it:
+        sample = await Sampler(it.admin, period_ms=10_000).step()
+        assert sample.replica_problems == ["b 1 at h:2 is not in sync"]
 
 
 @in_virtual_time

@@ -46,6 +46,26 @@ def test_a_second_holds_what_was_put_into_it(wheel: TimerWheel) -> None:
     assert list(wheel.used()) == [(SECOND, slot)]
 
 
+@pytest.mark.parametrize("slots", [256, 300])
+@pytest.mark.parametrize("seed", range(5))
+def test_messages_of_a_time_are_those_of_its_seconds(slots: int, seed: int) -> None:
+    rng = Random(seed)
+    wheel = TimerWheel(MapPool(MemoryFiles(), 4), PATH, slots)
+    assert wheel.count(SECOND, SECOND + 99_000) == 0
+    wheel.prepare()
+    counts = {SECOND + 1_000 * n: rng.randint(-1, 5) for n in rng.sample(range(slots), 40)}
+    for number, (time_ms, count) in enumerate(counts.items()):
+        wheel.put(time_ms, TimerSlot(52 * number, 52 * number, count))
+    wheel.put(SECOND + 7_000, EMPTIED_SLOT)
+    counts[SECOND + 7_000] = 0
+    for _ in range(20):
+        begin, end = sorted(rng.choices(range(-5, slots), k=2))
+        wanted = sum(
+            max(0, count) for at, count in counts.items() if begin <= (at - SECOND) // 1_000 < end
+        )
+        assert wheel.count(SECOND + begin * 1_000, SECOND + end * 1_000) == wanted
+
+
 def test_a_slot_belongs_to_another_second_after_a_turn_of_the_wheel(wheel: TimerWheel) -> None:
     assert wheel.span_ms == SLOTS * 1_000
     wheel.put(SECOND, TimerSlot(0, 0, 1))

@@ -30,6 +30,7 @@ def measure(broker: Broker, router: Router, server: Server) -> MetricsExporter |
     broker.log.counts.counts_stored = True
     lag = GroupLagSource(broker)
     rebalances, counts = broker.coordination.rebalances, broker.log.counts
+    statistics = broker.control.statistics
     exporter = MetricsExporter(
         NodeIdentity(
             node_type=NodeType.BROKER,
@@ -50,7 +51,9 @@ def measure(broker: Broker, router: Router, server: Server) -> MetricsExporter |
             lag.add,
             server.add_openings,
         ),
-        overflow=lambda: counts.overflow + rebalances.overflow + lag.overflow,
+        overflow=lambda: (
+            counts.overflow + rebalances.overflow + lag.overflow + statistics.other_gets.times
+        ),
     )
     exporter.unready = partial(unready_reasons, broker)
     return exporter

@@ -12,7 +12,8 @@ from roquet.metrics.text_format import MetricsPage
 from roquet.model.names import is_system_group
 from roquet.model.subscription import ConsumeType
 from roquet.net.router import Peer
-from roquet.wire.codes import VERSION, Language
+from roquet.wire.client_version import release_of
+from roquet.wire.codes import Language
 
 POOLS: Final[Mapping[str, str]] = {
     "send": admission.SEND,
@@ -34,21 +35,11 @@ MODES: Final[Mapping[ConsumeType, str]] = {
 
 PROTOCOL: Final = "remoting"
 
-VERSION_DIGITS: Final = 550
-"""The digits of the version 5.5.0, whose number on the wire is VERSION. From 4.0.0 on numbers have
-two for each version, of a snapshot and of the release."""
-
-OLDEST_DIGITS: Final = 400
-NEWEST_DIGITS: Final = 999
-
 
 def version_name(number: int) -> str:
     """A client's version as Apache's metrics show it: v5_5_0, v5_4_9_snapshot or the number."""
-    digits = VERSION_DIGITS + (number + 1 - VERSION) // 2
-    if not OLDEST_DIGITS <= digits <= NEWEST_DIGITS:
-        return str(number)
-    name = "v" + "_".join(str(digits))
-    return name if number % 2 == VERSION % 2 else f"{name}_snapshot"
+    release = release_of(number)
+    return str(number) if release is None else f"v{release}".replace(".", "_").replace("-", "_")
 
 
 def language_name(number: int) -> str:

@@ -9,7 +9,7 @@ from roquet.broker.statistics import StatsCounter
 from roquet.broker.tables.topics import system_topic_names
 from roquet.metrics import rocketmq_metrics as rocketmq
 from roquet.metrics import roquet_metrics as roquet
-from roquet.metrics.counts import OTHER
+from roquet.metrics.counts import OTHER, SERIES_MAX
 from roquet.metrics.text_format import MetricsPage
 from roquet.model.names import (
     HALF_TOPIC,
@@ -19,6 +19,8 @@ from roquet.model.names import (
     is_retry,
     is_system_group,
 )
+from roquet.rules.delay.timer import floor_ms
+from roquet.store.timer.wheel import SLOTS_PER_STEP
 
 SERIES_COUNT: Final = 200
 """Series that are added before others have their turn: about a millisecond."""
@@ -82,6 +84,7 @@ async def add_events(broker: Broker, page: MetricsPage) -> None:
     _add_transactions(broker, page)
     await asyncio.sleep(0)
     _add_timer(broker, page)
+    await _add_snapshot(broker, page)
     await asyncio.sleep(0)
     _add_pops(broker, page)
     for excess, requests in sorted(broker.control.quotas.excesses.items()):
@@ -112,8 +115,8 @@ def _add_timer(broker: Broker, page: MetricsPage) -> None:
         page.add(rocketmq.TIMER_DEQUEUE, dequeued.value, topic, *DISK)
     for (topic,), seconds in counts.delay_s.items():
         page.add_histogram(rocketmq.DELAY_LATENCY, seconds, topic, *DISK)
-    for topic in timer.context.metrics.content().timing_count:
-        page.add(rocketmq.TIMING_MESSAGES, timer.context.metrics.get(topic), topic, *DISK)
+    _add_timing(broker, page)
+    page.add(rocketmq.TIMER_DEQUEUE_LAG, timer.context.metrics.total, *DISK)
     behind, now_ms = max(0, timer.behind), broker.control.clock.now_ms()
     page.add(rocketmq.TIMER_ENQUEUE_LAG, behind, *DISK)
     waits_ms = 0
@@ -125,6 +128,33 @@ def _add_timer(broker: Broker, page: MetricsPage) -> None:
     late_ms = now_ms - timer.context.timers.read_ms - SECOND_MS
     is_used = timer.context.timers.exists and timer.context.metrics.total
     page.add(rocketmq.TIMER_DEQUEUE_LATENCY, max(0, late_ms) if is_used else 0, *DISK)
+
+
+def _add_timing(broker: Broker, page: MetricsPage) -> None:
+    """Add the messages that wait, by topic."""
+    waiting = broker.delivery.timer.context.metrics
+    topics = list(waiting.content().timing_count)
+    for topic in topics[:SERIES_MAX]:
+        page.add(rocketmq.TIMING_MESSAGES, waiting.get(topic), topic, *DISK)
+    if others := topics[SERIES_MAX:]:
+        broker.log.counts.unlisted += len(others)
+        page.add(rocketmq.TIMING_MESSAGES, sum(map(waiting.get, others)), OTHER, *DISK)
+
+
+async def _add_snapshot(broker: Broker, page: MetricsPage) -> None:
+    """Add the messages that wait, by the time until they are due, with pauses."""
+    timers = broker.delivery.timer.context.timers
+    now_ms = floor_ms(broker.control.clock.now_ms())
+    # What is late is due now. The second that is read stands still before the first message.
+    begin_ms = min(timers.read_ms, now_ms) if timers.exists else now_ms
+    for bound_s in rocketmq.TIMER_BOUNDS_S:
+        end_ms, count = now_ms + bound_s * SECOND_MS, 0
+        while begin_ms < end_ms:
+            step_ms = min(end_ms, begin_ms + SLOTS_PER_STEP * SECOND_MS)
+            count += timers.count(begin_ms, step_ms)
+            begin_ms = step_ms
+            await asyncio.sleep(0)
+        page.add(rocketmq.TIMER_SNAPSHOT, count, str(bound_s), *DISK)
 
 
 def _add_pops(broker: Broker, page: MetricsPage) -> None:
@@ -141,3 +171,4 @@ def _add_pops(broker: Broker, page: MetricsPage) -> None:
         least, end = store.bounds(revive.topic, queue_id)
         first = least if settled is None else max(least, settled + 1)
         page.add(rocketmq.POP_REVIVE_LAG, max(0, end - first), str(queue_id))
+        page.add(roquet.POP_REVIVE_LAG, max(0, end - first), str(queue_id))

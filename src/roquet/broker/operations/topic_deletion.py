@@ -34,6 +34,7 @@ def delete_topics(
     tables.topics.remove_all(topics, now_ms)
     tables.groups.forget_topics(topics, now_ms)
     control.statistics.forget(topics)
+    message_log.counts.forget(topics)
     message_log.arrivals.look_again(topics)
 
 
@@ -56,6 +57,7 @@ def delete_copied_topics(
         message_log.store.delete_topic_before(topic, position)
     tables.topics.remove_all(gone, control.clock.now_ms())
     control.statistics.forget(topics)
+    message_log.counts.forget(topics)
     message_log.arrivals.look_again(topics)
 
 

@@ -1,6 +1,7 @@
 """roquet namesrv: a name server, and a controller in the same process if that is asked for."""
 
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,7 @@ from roquet.namesrv.config import PORT, NameServerConfig
 
 if TYPE_CHECKING:
     from roquet.controller.config import ControllerConfig
+    from roquet.namesrv.app import NameServer
 
 
 def namesrv(  # noqa: PLR0913 - each is an option
@@ -101,16 +103,24 @@ async def _namesrv(config: NameServerConfig, controller: "ControllerConfig | Non
         names = await servers.enter_async_context(NameServer(config))
         output.echo(f"name server ready at {names.address}")
         if controller is not None:
-            output.echo(f"controller ready at {await _embedded(servers, controller)}")
+            output.echo(f"controller ready at {await embed_controller(servers, names, controller)}")
         await systemd.serve_until(stop)
 
 
-async def _embedded(servers: AsyncExitStack, config: "ControllerConfig") -> str:
-    """Start a controller in this process; returns its address."""
+async def embed_controller(
+    servers: AsyncExitStack, names: "NameServer", config: "ControllerConfig"
+) -> str:
+    """Start a controller in the process of a name server, whose metrics page says if it leads.
+
+    Returns its address.
+    """
     from roquet.controller.app import ControllerServer
+    from roquet.controller.controller_metrics import add_leadership
 
     try:
         server = await servers.enter_async_context(ControllerServer(config))
     except ConfigError as error:  # here the name server has --port
         raise ConfigError(str(error).replace("--port", "--controller-port")) from None
+    if names.exporter is not None:
+        names.exporter.add_source(partial(add_leadership, server.controller))
     return server.address

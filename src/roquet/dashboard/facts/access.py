@@ -1,5 +1,6 @@
 """Access: the users and policies of a cluster, and why a user may do something or not."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -180,12 +181,13 @@ def _are_equal(one: AccessTables, other: AccessTables) -> bool:
 
 
 def _user_rows(tables: AccessTables) -> list[UserRow]:
+    entries = Counter(row.user for row in _policy_rows(tables))
     return [
         UserRow(
             name=name,
             user_type=str(user.user_type),
             status=str(user.status),
-            entries=sum(row.user == name for row in _policy_rows(tables)),
+            entries=entries[name],
         )
         for name, user in sorted(tables.users.items())
     ]

@@ -37,6 +37,7 @@ def amiss(sample: ClusterSample, name_servers: Mapping[str, str]) -> list[Proble
             for address, error in name_servers.items()
         ),
         *(problem for broker in sample.brokers for problem in _of_broker(broker)),
+        *(Problem(text=text, path="/brokers") for text in sample.replica_problems),
         *(problem for group in sample.groups.values() for problem in _of_group(group)),
     ]
     if sample.problem is not None:

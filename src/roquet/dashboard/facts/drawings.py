@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from roquet.dashboard.sampling.history import OwnerSpan
+from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 
 POINTS_MAX: Final = 120
@@ -98,7 +99,7 @@ def owner_picture(spans: Sequence[OwnerSpan]) -> OwnerPicture | None:
     end_ms = max(span.end_ms for span in spans)
     if start_ms == end_ms:
         return None
-    queues = sorted({span.queue for span in spans})
+    queues = sorted(sorted({span.queue for span in spans}), key=lambda q: is_retry(q.topic))
     rows = {queue: n for n, queue in enumerate(queues[:ROWS_MAX])}
     owners = sorted({span.owner for span in spans if span.owner})
     colours = {owner: f"c{n % COLOURS}" for n, owner in enumerate(owners)} | {"": "c-none"}

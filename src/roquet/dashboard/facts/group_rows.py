@@ -8,6 +8,7 @@ from roquet.admin.group_info import GroupInfo, GroupQueueInfo
 from roquet.dashboard.facts.drawings import Curve, curve
 from roquet.dashboard.facts.trend import LagTrend, lag_trend
 from roquet.dashboard.sampling.history import GroupHistory
+from roquet.model.names import is_retry
 from roquet.model.queue import MessageQueue
 
 SPARK_WIDTH = 90
@@ -56,19 +57,24 @@ def with_curve(row: GroupRow, history: GroupHistory) -> GroupRow:
     )
 
 
-def queue_rows(group: GroupInfo, history: GroupHistory) -> list[QueueRow]:
-    """The queues of a group with the trend of each."""
+def queue_rows(group: GroupInfo, history: GroupHistory, now_ms: int) -> list[QueueRow]:
+    """The queues of a group as they are now, with the trend of each; those of retries are last."""
     rows = []
-    for queue in group.queues:
+    for queue in sorted(group.queues, key=lambda one: is_retry(one.topic)):
         lags = history.queue_lags(MessageQueue(queue.topic, queue.broker, queue.queue_id))
         rows.append(
             QueueRow(
                 queue=queue,
-                trend=lag_trend(history.times, lags),
+                trend=trend_until_now(history, lags, queue.lag, now_ms),
                 spark=curve(lags, width=SPARK_WIDTH, height=SPARK_HEIGHT),
             )
         )
     return rows
+
+
+def trend_until_now(history: GroupHistory, lags: Sequence[int], lag: int, now_ms: int) -> LagTrend:
+    """The trend of samples and of a lag that was asked for after them, which a page shows."""
+    return lag_trend([*history.times, now_ms], [*lags, lag])
 
 
 def lag_by_topic(queues: Sequence[GroupQueueInfo]) -> Mapping[str, int]:

@@ -19,10 +19,10 @@ from roquet.dashboard.facts.group_rows import (
     group_row,
     lag_by_topic,
     queue_rows,
+    trend_until_now,
     with_curve,
 )
 from roquet.dashboard.facts.paging import list_part
-from roquet.dashboard.facts.trend import lag_trend
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of, dashboard_of
 from roquet.model.errors import UsageError
@@ -68,13 +68,14 @@ async def show_group(request: Request) -> Response:
     """One group: queues, owners over time, members."""
     name = request.path_params["name"]
     info = await groups.show(admin_of(request), name)
-    history = dashboard_of(request).sampler.history(name)
+    dashboard = dashboard_of(request)
+    history, now_ms = dashboard.sampler.history(name), dashboard.clock.now_ms()
     return page(
         request,
         "group.html",
         group=info,
-        trend=lag_trend(history.times, history.lags),
-        queues=queue_rows(info, history),
+        trend=trend_until_now(history, history.lags, info.lag, now_ms),
+        queues=queue_rows(info, history, now_ms),
         only_html={
             "topics": lag_by_topic(info.queues),
             "lag_curve": curve(history.lags, width=760, height=90),

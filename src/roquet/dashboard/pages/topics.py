@@ -1,5 +1,6 @@
 """Topics: a list, each with its queues; created, changed, resized and deleted."""
 
+from collections.abc import Mapping, Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -12,6 +13,7 @@ from roquet.admin import resizing, topic_preview, topics
 from roquet.admin.topics import TopicInfo, TopicSettings, parse_permission
 from roquet.dashboard.changes import change, done, form_number, form_text
 from roquet.dashboard.facts.paging import list_part
+from roquet.dashboard.facts.topic_readers import QueueOwner, queue_owners, topic_readers
 from roquet.dashboard.rendering import page
 from roquet.dashboard.request_context import admin_of, dashboard_of, visitor_of
 from roquet.dashboard.sampling.topic_sample import TopicSample
@@ -60,14 +62,25 @@ async def show_topic(request: Request) -> Response:
     info = await topics.show(admin_of(request), name)
     sample = dashboard.sampler.latest
     known = sample.topics.get(name) if sample else None
+    groups = sample.groups if sample else {}
+    owners = queue_owners(name, info.groups, groups)
     return page(
         request,
         "topic.html",
         topic=info,
         in_per_s=known.in_per_s if known else None,
         resize=dashboard.resizes.progress(name),
-        only_html={"group_samples": sample.groups if sample else {}},
+        readers=topic_readers(name, info.groups, groups),
+        owners=owners,
+        only_html={"owners_of": _by_queue(owners)},
     )
+
+
+def _by_queue(owners: Sequence[QueueOwner]) -> Mapping[tuple[str, int], Sequence[QueueOwner]]:
+    by_queue: dict[tuple[str, int], list[QueueOwner]] = {}
+    for one in owners:
+        by_queue.setdefault((one.broker, one.queue_id), []).append(one)
+    return by_queue
 
 
 @change("topic.create")

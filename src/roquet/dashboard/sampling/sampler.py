@@ -2,12 +2,12 @@
 
 import asyncio
 from array import array
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
-from roquet.admin import brokers, groups, topics
+from roquet.admin import brokers, groups, replicas, topics
 from roquet.admin.brokers import BrokerStatus
 from roquet.admin.client import AdminClient
 from roquet.admin.group_info import GroupInfo
@@ -34,6 +34,8 @@ class ClusterSample(msgspec.Struct, frozen=True, kw_only=True):
     brokers: list[BrokerStatus]
     topics: Mapping[str, TopicSample]
     groups: Mapping[str, GroupInfo]
+    replica_problems: Sequence[str] = ()
+    """Sentences about replicas that are out of sync, and masters that are away."""
     problem: str | None = None
     """Error that ended the sample before it was whole."""
 
@@ -102,9 +104,11 @@ class Sampler:
         found_brokers: list[BrokerStatus] = []
         found_topics: dict[str, TopicSample] = {}
         found_groups: dict[str, GroupInfo] = {}
+        amiss: list[str] = []
         problem = None
         try:
             found_brokers = await brokers.statuses(self._admin)
+            amiss = await self._replica_problems()
             async for group in groups.show_each(self._admin):
                 found_groups[group.name] = group
                 self._add_group(group, clock.now_ms())
@@ -122,6 +126,7 @@ class Sampler:
             brokers=found_brokers,
             topics=found_topics,
             groups=found_groups,
+            replica_problems=amiss,
             problem=problem,
         )
         if problem is None:
@@ -131,6 +136,15 @@ class Sampler:
         self.latest = sample
         self._first.set()
         return sample
+
+    async def _replica_problems(self) -> list[str]:
+        """Sentences about replicas; none where brokers do not tell of them."""
+        try:
+            known = await replicas.statuses(self._admin)
+        except RoquetError:
+            return []
+        # Those that do not answer are among the brokers.
+        return replicas.problems([one for one in known if one.fault is None])
 
     def _add_group(self, group: GroupInfo, now_ms: int) -> None:
         if group.name in self._groups or len(self._groups) < GROUPS_MAX:

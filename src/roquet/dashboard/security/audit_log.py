@@ -1,17 +1,18 @@
 """AuditLog: who changed what, when, from where, and how it ended."""
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from enum import Enum
+from io import SEEK_END, FileIO
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
 from roquet.model.errors import ConfigError, RoquetError
+from roquet.store.filesystem.private_files import open_private
 
 ENTRIES_MAX: Final = 1_000
-"""Entries that memory holds; the file holds all."""
+"""Changes that memory holds, the newest; the file holds all."""
 
 VALUE_MAX: Final = 500
 """Characters of one text that are written; the rest is cut."""
@@ -55,18 +56,17 @@ class AuditLog:
 
     def __init__(self, path: Path | None) -> None:
         """Open the file for appending; ConfigError when that is not possible."""
-        self._entries: deque[AuditEntry] = deque(maxlen=ENTRIES_MAX)
+        self._entries: dict[int, AuditEntry] = {}
         self._next = 1
         try:
-            self._file = path.open("ab", buffering=0) if path else None
+            self._file = _open(path) if path else None
         except OSError as error:
             raise ConfigError(f"audit file {path}: {error.strerror}") from None
 
     @property
     def entries(self) -> Sequence[AuditEntry]:
-        """Entries in memory, the newest first; those that ended are there once."""
-        latest: dict[int, AuditEntry] = {entry.number: entry for entry in self._entries}
-        return [latest[number] for number in sorted(latest, reverse=True)]
+        """Changes in memory, the newest first, each as far as it is known."""
+        return [self._entries[number] for number in sorted(self._entries, reverse=True)]
 
     def begin(
         self, *, at_ms: int, user: str | None, address: str, action: str, details: Mapping[str, str]
@@ -96,8 +96,26 @@ class AuditLog:
 
     def _write(self, entry: AuditEntry) -> None:
         if self._file is not None:
+            line = msgspec.json.encode(entry) + b"\n"
             try:
-                self._file.write(msgspec.json.encode(entry) + b"\n")
+                while line:  # a disk that fills up takes a part, and refuses the rest
+                    line = line[self._file.write(line) or 0 :]
             except OSError as error:
                 raise RoquetError(f"the audit log cannot be written: {error.strerror}") from None
-        self._entries.append(entry)
+        self._entries[entry.number] = entry
+        if len(self._entries) > ENTRIES_MAX:
+            del self._entries[min(self._entries)]
+
+
+def _open(path: Path) -> FileIO:
+    """The file for appending; a new one is its owner's alone, since it names users and topics.
+
+    A line that was cut, by a kill or a full disk, is ended: the next one begins on its own.
+    """
+    file = FileIO(str(path), "a", opener=open_private)
+    if path.is_file() and path.stat().st_size:  # and no pipe
+        with path.open("rb") as written:
+            written.seek(-1, SEEK_END)
+            if written.read() != b"\n":
+                file.write(b"\n")
+    return file

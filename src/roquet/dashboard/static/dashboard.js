@@ -26,6 +26,9 @@ document.addEventListener("keydown", (event) => {
   }
 });
 
+// On a telephone the menu is wider than the window: the page that is open is in sight.
+document.querySelector("nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+
 const theme = document.getElementById("theme");
 if (theme) {
   const root = document.documentElement;
@@ -40,10 +43,19 @@ if (theme) {
   });
 }
 
-// A button that names what it does is enabled once the same name was typed beside it.
+// A box in the head of a table that ticks all boxes of a name below it.
+document.querySelectorAll("input[data-choose]").forEach((all) => {
+  const boxes = [...all.form.querySelectorAll(`input[name="${all.dataset.choose}"]:not(:disabled)`)];
+  all.hidden = boxes.length < 2;
+  all.addEventListener("change", () => boxes.forEach((box) => { box.checked = all.checked; }));
+});
+
+// The button of a deletion is enabled once the name was typed beside it.
+function confirm(field) {
+  const button = field.form?.querySelector("button[data-confirmed]");
+  if (button) button.disabled = field.value !== field.dataset.confirm;
+}
+document.querySelectorAll("input[data-confirm]").forEach(confirm);
 document.addEventListener("input", (event) => {
-  const wanted = event.target.dataset?.confirm;
-  if (wanted === undefined) return;
-  const button = event.target.form?.querySelector("button[data-confirmed]");
-  if (button) button.disabled = event.target.value !== wanted;
+  if (event.target.dataset?.confirm !== undefined) confirm(event.target);
 });

@@ -173,6 +173,10 @@ class MetricsExporter:
         """The port that it listens on."""
         return self._server.port
 
+    def add_source(self, source: MetricsSource) -> None:
+        """Add samples of another part of the process to the page."""
+        self._sources = (source, *self._sources)
+
     async def __aenter__(self) -> Self:
         await self._running.enter_async_context(self._server)
         self._running.callback(asyncio.create_task(self._loop_lag.serve()).cancel)

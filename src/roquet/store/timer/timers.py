@@ -140,6 +140,13 @@ class TimerStore:
         """The first second of [begin_ms, end_ms) in which something waits; else end_ms."""
         return self._wheel.next_used_ms(begin_ms, end_ms)
 
+    def count(self, begin_ms: int, end_ms: int) -> int:
+        """Messages that wait in the seconds of [begin_ms, end_ms); a sum that may be a little off.
+
+        Takes about a millisecond for `SLOTS_PER_STEP` seconds in all of which something waits.
+        """
+        return self._wheel.count(begin_ms, end_ms)
+
     def seconds_from(self, begin_ms: int) -> Iterator[int | None]:
         """Each used second from a time on, in ms; None now and then, for a pause."""
         for number, (time_ms, _) in enumerate(self._wheel.used(), 1):

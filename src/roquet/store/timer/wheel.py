@@ -93,6 +93,25 @@ class TimerWheel:
             second += count
         return end_ms
 
+    def count(self, begin_ms: int, end_ms: int) -> int:
+        """Messages that wait in the seconds of [begin_ms, end_ms), as their slots count them."""
+        second, end = begin_ms // PRECISION_MS, end_ms // PRECISION_MS
+        if second >= end or not self.exists:
+            return 0
+        view, total = self._file.mapped_view or self._file.view(), 0
+        while second < end:
+            at = second % self._slots
+            length = min(_SLOTS_PER_PAGE - at % _SLOTS_PER_PAGE, self._slots - at, end - second)
+            page = bytes(view[at * SLOT_SIZE : (at + length) * SLOT_SIZE])
+            if not _EMPTY_PAGE.startswith(page):
+                for number, (stored, _, last, count, _) in enumerate(
+                    SLOT.iter_unpack(page), second
+                ):
+                    if stored == number and last != NONE:
+                        total += max(0, count)
+            second += length
+        return total
+
     def held_ms(self, time_ms: int) -> int:
         """The second whose slot occupies the place of a time's slot; 0 for none."""
         view, at = (

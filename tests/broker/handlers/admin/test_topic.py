@@ -147,7 +147,9 @@ async def test_a_group_is_created_changed_and_deleted(broker: Broker, peer: Fake
     assert table.subscription_group_table["billing"] == group
 
     broker.tables.offsets.commit("billing", "orders", 0, 1)
+    broker.coordination.rebalances.add("billing")
     await broker.bind(handlers.delete_group)(calls.DeleteGroup(group_name="billing"), peer)
+    assert list(broker.coordination.rebalances.items()) == []
     assert broker.tables.offsets.get("billing", "orders", 0) == 1
     await broker.bind(handlers.delete_group)(
         calls.DeleteGroup(group_name="billing", clean_offset=True), peer

@@ -6,6 +6,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.control import ControlPlane
+from roquet.broker.coordination import GroupCoordination
 from roquet.broker.delivery import DeliveryServices
 from roquet.broker.ingest.destination import QUEUES_MAX
 from roquet.broker.log.message_log import MessageLog
@@ -189,6 +190,7 @@ async def create_groups(
 async def delete_group(
     message_log: MessageLog,
     tables: BrokerTables,
+    coordination: GroupCoordination,
     control: ControlPlane,
     call: calls.DeleteGroup,
     _peer: Peer,
@@ -202,6 +204,8 @@ async def delete_group(
     tables.ordered_pops.forget(group=call.group_name)
     tables.offset_resets.forget(group=call.group_name)
     control.statistics.forget(group=call.group_name)
+    message_log.counts.forget(group=call.group_name)
+    coordination.rebalances.forget(lambda labels: labels[0] == call.group_name)
     if call.clean_offset:
         tables.offsets.remove_group(call.group_name)
         await save_progress_in_threads(message_log, tables)
