@@ -340,20 +340,20 @@ def test_a_table_of_glue_lies_in_the_server(
 ) -> None:
     """Glue's client sends a commit again whose answer was lost, and Glue refuses it then."""
     iceberg.catalog = {"name": "glue", "glue.endpoint": s3.url, "glue.region": "us-east-1"}
-    update: Callable[..., None] = GlueCatalog._update_glue_table
+    commit: Callable[..., Any] = GlueCatalog.commit_table
     commits = 0
 
-    def sent_twice(*args: object, **kwargs: object) -> None:
+    def sent_twice(*args: object) -> None:
         nonlocal commits
         commits += 1
-        update(*args, **kwargs)
+        commit(*args)
         raise CommitFailedException("Glue detected concurrent update to table version 1")
 
     for _ in range(2):
         iceberg.topic.send(count=COUNT)
         assert iceberg.run().rows == 4 * COUNT
         if is_sent_twice:
-            monkeypatch.setattr(GlueCatalog, "_update_glue_table", sent_twice)
+            monkeypatch.setattr(GlueCatalog, "commit_table", sent_twice)
     assert commits == is_sent_twice
     assert iceberg.bodies() == sorted(iceberg.topic.sent)
     more: dict[str, Any] = {"options": {"namesrv": iceberg.topic.namesrv}}
