@@ -18,6 +18,7 @@ from tests.spark.tables.delta_log import allow_deletion_vectors, delete_rows, ma
 
 from roquet.model.errors import ConfigError, RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, SystemClock
+from roquet.spark.tables import delta as tables
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
 from roquet.spark.tables.staging import Staging
@@ -147,6 +148,7 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
         Log(str(delta.root)).alter.set_table_description(_description(delta.root))
         raise CommitFailedError("another writer came first")
 
+    monkeypatch.setattr(tables, "TRIES", 3)
     monkeypatch.setattr(Log, "create_write_transaction", refuse)
     with delta.open() as table, pytest.raises(TableConflict, match="another archive writes to it"):
         delta.archive(table, 0, 3)
