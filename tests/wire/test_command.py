@@ -2,6 +2,7 @@
 
 import json
 import struct
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,10 @@ VECTORS = Path(__file__).parents[1] / "vectors" / "headers.jsonl"
 LINES = [json.loads(line) for line in VECTORS.read_text().splitlines()]
 ENCODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "encode"]
 DECODED = [(line["in"], line["out"]) for line in LINES if line["in"]["op"] == "decode"]
+
+DEEP = 9_000 if sys.version_info < (3, 14) else 90_000
+"""Levels that the first look at a header takes, and the second does not. From Python 3.14 on only
+the thread's stack limits them."""
 
 texts = st.text(st.characters(codec="utf-8"), max_size=20)
 filled = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20)
@@ -175,7 +180,7 @@ def test_an_unknown_language_is_other(language: str) -> None:
         b'{"code":1',
         b'{"remark":"\xff"}',
         b'{"remark":5}',
-        b'{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
+        b'{"x":' + b"[" * 1_000_000 + b"]" * 1_000_000 + b"}",
     ],
 )
 def test_a_broken_json_header_is_the_peers_fault(header: bytes) -> None:
@@ -184,7 +189,7 @@ def test_a_broken_json_header_is_the_peers_fault(header: bytes) -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", ["[]", "5", '"x"', '{"a":"\xff"}', '{"a":' + "[" * 9000 + "]" * 9000 + "}"]
+    "fields", ["[]", "5", '"x"', '{"a":"\xff"}', '{"a":' + "[" * DEEP + "]" * DEEP + "}"]
 )
 def test_broken_fields_spoil_the_call_and_not_the_connection(fields: str) -> None:
     header = b'{"code":1,"extFields":' + fields.encode("latin-1") + b"}"
