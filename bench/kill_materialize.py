@@ -1,13 +1,15 @@
 """A table of latest states under kills: the last change of each key, and no key that was deleted.
 
 The topic is that of the archives: a change of each key in turn, every seventh of which deletes it.
+In directories every second table is one of Iceberg.
 """
 
 from typing import TYPE_CHECKING, ClassVar
 
 from fill import TOMBSTONE_EVERY
 from kill_archive import COLUMNS, KEYS, TOPIC, Archive, Place, place_of
-from kill_store import ObjectArchive
+from kill_stage import Stage
+from kill_store import ObjectArchive, ObjectServer
 
 if TYPE_CHECKING:
     from roquet.spark.tables.table import ArchiveTable
@@ -23,8 +25,12 @@ class LatestStates(Archive):
     job: ClassVar = MATERIALIZE
     columns: ClassVar = ["key", "stored_at", *COLUMNS]
 
+    def __init__(self, stage: Stage, kind: str, number: int, messages: int) -> None:
+        super().__init__(stage, "iceberg" if number % 2 else kind, number, messages)
+
     def options(self) -> list[str]:
-        return ["--columns", ",".join(self.columns), "--buckets", str(BUCKETS)]
+        kind = "iceberg" if self._kind == "iceberg" else "delta"
+        return ["--kind", kind, "--columns", ",".join(self.columns), "--buckets", str(BUCKETS)]
 
     def wanted(self) -> set[Place]:
         """The last change of each key, unless it deletes it."""
@@ -34,6 +40,11 @@ class LatestStates(Archive):
 
 class ObjectLatestStates(LatestStates, ObjectArchive):
     """One round: the same into a new table of an S3 server."""
+
+    def __init__(
+        self, stage: Stage, server: ObjectServer, kind: str, number: int, messages: int
+    ) -> None:
+        ObjectArchive.__init__(self, stage, server, kind, number, messages)
 
     def opened(self) -> "ArchiveTable":
         from roquet.spark.jobs.materialize.materialize_job import Params, open_state

@@ -1,6 +1,6 @@
-"""The lake: archives in an S3 server, tables of latest states, audits, small reads, executors.
+"""The lake: archives in an S3 server, latest states, audits, queries, small reads, executors.
 
-    python bench/lake.py --only store,changes,audit,reads,executors
+    python bench/lake.py --only store,changes,audit,query,reads,executors
 
 Prints a table of figures beside their goals, writes one JSON. `store` stands beside a local
 directory and, unless Kafka is left out, beside Kafka's way into Parquet in the same run. The S3
@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -233,6 +233,64 @@ def audit(args: argparse.Namespace, folder: Path) -> list[Row]:
     ]  # fmt: skip
 
 
+def query(args: argparse.Namespace, folder: Path) -> list[Row]:
+    """`roquet lake query` on the table of the demo's flights, as a command that starts anew."""
+    from roquet.cli.demo.flights import archive_path, read
+
+    messages = list(read(archive_path()))
+    target = str(folder / "flights")
+    make_flights(target, messages)
+    command = [sys.executable, "-m", "roquet", "lake", "query", "--json", "--table"]
+    command += [f"flights={target}"]
+    sql = {
+        "by tag": "select tag, count(*) as n from flights group by 1",
+        "by a field of the bodies": "select decode(body)::json->>'carrier' as carrier, "
+        "count(*) as n from flights group by 1",
+    }
+    rows = []
+    for name, text in sql.items():
+        best = float("inf")
+        for _ in range(args.passes):
+            began = time.monotonic()
+            done = subprocess.run([*command, text], check=True, stdout=subprocess.PIPE, text=True)
+            best = min(best, time.monotonic() - began)
+            found = sum(json.loads(line)["n"] for line in done.stdout.splitlines())
+            assert found == len(messages), found
+        work = f"lake query, {len(messages):,} flights {name}"
+        rows.append(Row(work, "s", best, None, "<= 1", lambda o, _: o <= 1))
+    return rows
+
+
+def make_flights(target: str, messages: Sequence[Any]) -> None:
+    """The flights as an archive's table."""
+    import pyarrow as pa
+
+    from roquet.spark.jobs.archive.archive_job import Params, open_archive
+    from roquet.spark.tables.parquet_writer import PartitionedWriter
+    from roquet.spark.tables.partitioning import schema_of
+
+    columns = (*COLUMNS, "tag")
+    params = Params(topic=TOPIC, target=target, kind="delta", columns=columns)
+    size, schema = len(messages), schema_of(columns)
+    ends = {(TOPIC, "broker-a", 0): size}
+    columns_of_rows = {
+        "key": pa.array([" ".join(message.keys) or None for message in messages]),
+        "body": pa.array([message.body for message in messages], pa.binary()),
+        "topic": pa.repeat(TOPIC, size),
+        "broker": pa.repeat("broker-a", size),
+        "queue_id": pa.repeat(pa.scalar(0, pa.int32()), size),
+        "queue_offset": pa.array(range(size)),
+        "stored_at": pa.repeat(pa.scalar(1_790_000_000_000_000, pa.timestamp("us", "UTC")), size),
+        "tag": pa.array([message.tag for message in messages]),
+    }
+    with open_archive(params) as table:
+        directory = table.begin()
+        writer = PartitionedWriter(directory, schema)
+        writer.write(pa.RecordBatch.from_pydict(columns_of_rows, schema=schema))
+        state = table.state(ends)
+        table.commit(state.then(ends, directory.name, writer.close(), ()))
+
+
 def broker_name(namesrv: str) -> str:
     """The name of the broker that serves the topic."""
     from roquet.spark.cluster.cluster_client import ClusterClient
@@ -338,6 +396,7 @@ WORKS: dict[str, Work] = {
     "store": store,
     "changes": changes,
     "audit": audit,
+    "query": query,
     "reads": reads,
     "executors": executors,
 }

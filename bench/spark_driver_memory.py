@@ -94,7 +94,7 @@ def make_table(table: Path, namesrv: str, files: int) -> None:
             partition_by=["day"],
             commit_properties=CommitProperties(),
         )
-    log.create_checkpoint()
+    Log(str(table)).create_checkpoint()
 
 
 def drive(namesrv: str, table: Path, messages: int, *, compact: bool) -> dict[str, float]:

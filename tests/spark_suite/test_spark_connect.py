@@ -101,6 +101,10 @@ def test_jobs_run_over_spark_connect(server: str, orders: PersistentTopic, tmp_p
 
     text = roquet(*words[:-1], "--compact", *namesrv, SPARK_REMOTE=server)
     assert "small files merged" in text
+    latest = str(tmp_path / "latest")
+    text = roquet("spark", "materialize", "orders", latest, "--master", server, *namesrv)
+    assert "4 rows written" in text
+
     text = roquet("spark", "replay", lake, "copies", "--master", server, *namesrv)
     assert f"{4 * COUNT:,} messages to copies" in text
     text = roquet("spark", "audit", "orders", lake, "--master", server, *namesrv)

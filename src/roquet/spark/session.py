@@ -40,8 +40,8 @@ LOCAL_CONF: Final[Mapping[str, str]] = MappingProxyType(
         "spark.driver.host": "127.0.0.1",  # a laptop's own name may not resolve
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "2g",
-        # A rename on this machine's disk is one step by either way; this one starts no processes,
-        # which cost a trigger more than all its rows do.
+        # A rename on this machine's disk is one step by either way. The default one starts more
+        # processes (readlink beside chmod), which cost a trigger more than all its rows do.
         "spark.sql.streaming.checkpointFileManagerClass": (
             "org.apache.spark.sql.execution.streaming.checkpointing"
             ".FileSystemBasedCheckpointFileManager"

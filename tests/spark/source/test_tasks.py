@@ -1,5 +1,6 @@
 """Read tasks hold everything that a worker needs."""
 
+import gc
 import pickle
 from typing import TYPE_CHECKING
 
@@ -48,6 +49,17 @@ def test_a_worker_reads_with_the_addresses_of_its_task(canned: "CannedCluster") 
 
 def test_the_partition_that_spark_makes_for_nothing_is_empty() -> None:
     assert list(read_task(SETTINGS, ("body",), InputPartition(None))) == []
+
+
+def test_what_a_worker_has_loaded_is_kept_out_of_the_collections_after_its_tasks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    frozen = list[int]()
+    monkeypatch.setattr(gc, "freeze", lambda: frozen.append(1))
+    tasks.freeze_loaded.cache_clear()
+    for _ in range(3):
+        assert list(read_task(SETTINGS, ("body",), InputPartition(None))) == []
+    assert frozen == [1]
 
 
 def test_there_are_more_tasks_where_one_would_get_more_rows_than_it_may() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
@@ -26,6 +27,18 @@ def test_all_rows_of_every_kind_are_read(kind: "TableKind") -> None:
     assert dataset.count_rows() == 40
     places = dataset.to_table(columns=["broker", "queue_id", "queue_offset"]).to_pylist()
     assert sorted(tuple(row.values()) for row in places) == kind.whole(20)
+
+
+def test_a_delta_table_is_read_without_a_file_system_in_python(
+    kinds: "Callable[[str], TableKind]",
+) -> None:
+    """Threads of a reader that call Python while the interpreter ends abort the process."""
+    kind = kinds("delta")
+    with kind.open() as table:
+        kind.archive(table, 0, 12)
+    files = arrow_dataset(str(kind.root)).filesystem
+    assert isinstance(files, pafs.SubTreeFileSystem)
+    assert isinstance(files.base_fs, pafs.LocalFileSystem)
 
 
 def test_the_history_of_a_delta_table_is_not_read(

@@ -1,6 +1,8 @@
 """Read tasks: the ranges of one Spark task, and reading them in a worker."""
 
+import gc
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from os import cpu_count
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -62,6 +64,7 @@ def read_task(
     from roquet.spark.cluster.cluster_client import ClusterClient
     from roquet.spark.cluster.range_reader import RangeReader
 
+    freeze_loaded()
     if isinstance(partition, ReadTask):  # Spark makes an empty partition of its own for no tasks
         _check_planner(partition.roquet)
         cluster = ClusterClient(settings, partition.addresses, replicas=partition.replicas)
@@ -71,6 +74,17 @@ def read_task(
             raise
         except CallError as error:
             raise BrokerUnavailable(_timeout_text(settings, partition.value, error)) from error
+
+
+@cache
+def freeze_loaded() -> None:
+    """Keep what this process has loaded out of its garbage collections, once.
+
+    A worker of PySpark makes a full collection after each task. That takes tens of milliseconds for
+    the modules alone, which is more than the read of a small batch.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def _check_planner(version: str) -> None:

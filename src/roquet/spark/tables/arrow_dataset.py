@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+import pyarrow.fs as pafs
 
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.delta_storage import (
@@ -59,9 +60,20 @@ def _delta(root: TableLocation) -> ds.Dataset:
         log: Log = DeltaTable(str(root), storage_options=log_options(root))
         check_plain_files(log, root)
         try:
-            return log.to_pyarrow_dataset()
+            return log.to_pyarrow_dataset(filesystem=_files_below(root))
         except DeltaProtocolError as error:
             raise ConfigError(f"{root} cannot be read here: {error}") from error
+
+
+def _files_below(root: TableLocation) -> pafs.FileSystem:
+    """The files of a table by pyarrow's own file systems.
+
+    deltalake's is written in Python. Threads of a reader that call it while the interpreter ends
+    would abort the process.
+    """
+    storage = {} if isinstance(root, Path) else root.options
+    path, files = dataset_source(str(root), storage)
+    return pafs.SubTreeFileSystem(path, files or pafs.LocalFileSystem())
 
 
 def _files(snapshot: TableSnapshot, root: TableLocation) -> ds.Dataset:
