@@ -55,6 +55,24 @@ async def test_no_master_is_elected_while_the_state_is_lost() -> None:
 
 @pytest.mark.parametrize("store", ControllerStore)
 @in_virtual_time
+async def test_a_controller_whose_machine_lost_its_power_has_all_that_it_decided(
+    store: ControllerStore,
+) -> None:
+    async with running_group(store=store) as running:
+        controllers, before = running.servers.controllers, running.servers.group
+        leader = controllers.leader
+        await running.servers.kill_controller(leader, loses_power=True)
+        await asyncio.sleep(5)
+        await running.servers.come_back(leader)
+        await running.servers.kill(HOSTS[0])
+        await running.until_in_sync(2, 3)
+        assert running.servers.group.master_epoch == before.master_epoch + 1
+        assert running.servers.group.set_version > before.set_version
+        assert running.history.broken == []
+
+
+@pytest.mark.parametrize("store", ControllerStore)
+@in_virtual_time
 async def test_an_operator_has_a_broker_elected_while_a_controller_leads(
     store: ControllerStore,
 ) -> None:

@@ -7,19 +7,19 @@ from roquet.testing.simulation.replicated.defects import DEFECTS
 from roquet.testing.simulation.workloads import run_seed
 
 SEEDS = {
-    "unwaited-acknowledgement": 3,
+    "unwaited-acknowledgement": 8,
     "ignored-lease": 1,
-    "unapproved-shrink": 9,
+    "unapproved-shrink": 1,
     "frozen-master": 1,
-    "unconfirmed-reads": 4,
-    "skipped-truncation": 3,
+    "unconfirmed-reads": 6,
+    "skipped-truncation": 6,
     "excessive-truncation": 0,
-    "outsider-election": 1,
+    "outsider-election": 2,
     "learner-in-set": 1,
     "repeated-epoch": 0,
-    "unflushed-report": 81,
-    "trusted-log": 1,
-    "forgotten-epoch": 3,
+    "unflushed-report": 46,
+    "trusted-log": 2,
+    "forgotten-epoch": 41,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 

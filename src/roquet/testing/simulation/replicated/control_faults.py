@@ -27,6 +27,7 @@ class ControlFaults:
         self._later = later
         self.acts: Mapping[ReplicaFault, Act] = {
             ReplicaFault.CONTROLLER_KILL: self._kill_controller,
+            ReplicaFault.CONTROLLER_POWER_LOSS: self._lose_controllers_power,
             ReplicaFault.CONTROLLER_FREEZE: self._freeze_controller,
             ReplicaFault.CONTROLLER_PARTED: self._part_store,
             ReplicaFault.ETCD_KILL: self._kill_member,
@@ -45,10 +46,16 @@ class ControlFaults:
         return controllers.hosts[at % len(controllers.hosts)]
 
     async def _kill_controller(self, _host: str, planned: PlannedFault) -> bool:
+        return await self._end_controller(planned)
+
+    async def _lose_controllers_power(self, _host: str, planned: PlannedFault) -> bool:
+        return await self._end_controller(planned, loses_power=True)
+
+    async def _end_controller(self, planned: PlannedFault, *, loses_power: bool = False) -> bool:
         host = self.controller(planned.other)
         if host in self._servers.down:
             return False
-        await self._servers.kill_controller(host)
+        await self._servers.kill_controller(host, loses_power=loses_power)
         return self._later(planned.length_ms, lambda: self._servers.come_back(host))
 
     async def _freeze_controller(self, _host: str, planned: PlannedFault) -> bool:

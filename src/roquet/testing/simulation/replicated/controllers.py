@@ -21,8 +21,8 @@ from roquet.controller.state_store.memory import MemoryStore
 from roquet.model.errors import CallRefused
 from roquet.rules.election.elect import ElectionRequest
 from roquet.rules.election.group import ReplicaGroup
-from roquet.store.filesystem.memory_files import MemoryFiles
 from roquet.testing.clock import VirtualLoop
+from roquet.testing.power_loss_files import PowerLossFiles
 from roquet.testing.simulation.hosts import Hosts
 from roquet.testing.simulation.replicated.etcd_cluster import ETCD_HOSTS, ETCD_PORT, EtcdCluster
 from roquet.testing.simulation.replicated.frozen_hosts import FrozenHosts
@@ -81,7 +81,8 @@ class ReplicatedControllers:
         self._loop = loop
         self._tasks = hosts
         self._servers: dict[str, ControllerServer] = {}
-        self._files = MemoryFiles()
+        self._files = PowerLossFiles()
+        self._rng = Random(f"controllers {scenario.seed}")
         self._memory = MemoryStore()
 
     @property
@@ -123,10 +124,11 @@ class ReplicatedControllers:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._history.break_promise(f"start: {host} cannot be started: {error!r}")
 
-    def forget(self, host: str) -> None:
-        """Note that a controller's process is about to be killed."""
+    def forget(self, host: str, *, loses_power: bool = False) -> None:
+        """Note that a controller's process is about to be killed, perhaps with its machine."""
         self._servers.pop(host, None)
-        self._files = self._files.copy()
+        files = self._files
+        self._files = files.after_power_loss(self._rng) if loses_power else files.copy()
 
     async def elect(self, broker_id: int) -> int | None:
         """Do what an operator does by `roquet cluster elect --unclean`; returns the new epoch.

@@ -81,6 +81,7 @@ class ReplicaFault(Enum):
     DISK_FULL = "has no space on its disk"
     WALL_CLOCK = "has a wall clock that jumps"
     CONTROLLER_KILL = "the controller is killed"
+    CONTROLLER_POWER_LOSS = "the controller's machine loses its power"
     CONTROLLER_FREEZE = "the controller stands still"
     CONTROLLER_PARTED = "the controller is parted from its store"
     ETCD_KILL = "a member of etcd is killed"
@@ -119,6 +120,14 @@ FAULTS: Final = (
     ),
 )
 """Faults to draw from, those that change the master more often; a restart of all is drawn apart."""
+
+ON_DISKS: Final = (
+    *FAULTS,
+    *(ReplicaFault.SLOW_DISK,) * 4,
+    *(ReplicaFault.BLACKOUT,) * 4,
+    *(ReplicaFault.POWER_LOSS,) * 4,
+)
+"""Faults where everything is on disks: more of those that tell what is there."""
 
 WITHOUT_POWER_LOSS: Final = tuple(fault for fault in FAULTS if fault is not ReplicaFault.POWER_LOSS)
 
@@ -246,6 +255,8 @@ def _draw_burst(
 ) -> list[PlannedFault]:
     """Faults that often overlap: what one leaves half done, the next one meets."""
     kinds: tuple[ReplicaFault, ...] = FAULTS
+    if promise is Promise.ON_DISKS:
+        kinds = ON_DISKS
     if promise is Promise.WHOLE_SET_ALONE:
         kinds = WITHOUT_POWER_LOSS
     if victim:

@@ -246,10 +246,10 @@ class ReplicatedServers:
         self.files[host] = self.files[host].copy()
         await self._end(host)
 
-    async def kill_controller(self, host: str) -> None:
-        """Kill a controller's process."""
-        self.controllers.forget(host)
-        await self._end(host)
+    async def kill_controller(self, host: str, *, loses_power: bool = False) -> None:
+        """Kill a controller's process, or let its machine lose its power."""
+        self.controllers.forget(host, loses_power=loses_power)
+        await self._end(host, silently=loses_power)
 
     async def _end(self, host: str, *, silently: bool = False) -> None:
         self.down[host] = None
