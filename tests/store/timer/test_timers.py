@@ -81,6 +81,8 @@ def test_a_second_holds_its_messages_in_a_chain() -> None:
     slot = timers.slot(NOW + 5_000)
     assert slot is not None
     assert (slot.first, slot.last, slot.count) == (0, 104, 2)
+    assert timers.count(NOW, NOW + 7_000) == 2
+    assert timers.count(NOW + 5_000, NOW + 8_000) == 3
     timers.add(unit(3, 5, magic=5))
     slot = timers.slot(NOW + 5_000)
     assert slot is not None
