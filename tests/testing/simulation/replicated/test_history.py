@@ -1,5 +1,7 @@
 """History of a replicated group: what is noted, and the lines that tell of it."""
 
+from msgspec.structs import replace
+
 from roquet.rules.election.group import ReplicaGroup
 from roquet.testing.simulation.replicated.history import (
     AcknowledgedOffset,
@@ -45,11 +47,20 @@ def test_decisions_leases_states_and_roles_are_kept() -> None:
     assert noted.lines[-1].endswith("h leads in epoch 2")
 
 
-def test_an_operators_elections_are_kept() -> None:
-    noted = history()
-    noted.operate(2, 7)
-    assert noted.operated == {7}
-    assert noted.lines[-1].endswith("an operator has had 2 elected in epoch 7")
+def test_an_operators_election_counts_once_it_is_stored() -> None:
+    noted, elected = history(), list[int]()
+    group = ReplicaGroup(cluster="c", name="g", replicas={}, master=1, master_epoch=6)
+    noted.attempt(2, 6, lambda: elected.append(2))
+    noted.saved(group)
+    noted.saved(replace(group, master=2))
+    noted.withdraw_attempt()
+    noted.saved(replace(group, master=2, master_epoch=7))
+    noted.attempt(2, 6, lambda: elected.append(2))
+    assert (noted.operated, elected) == (set(), [])
+    for _ in range(2):
+        noted.saved(replace(group, master=2, master_epoch=7))
+    assert (noted.operated, elected) == ({7}, [2])
+    assert any(line.endswith("an operator has had 2 elected in epoch 7") for line in noted.lines)
 
 
 def seen(position: int, host: str = "h") -> SeenMessage:

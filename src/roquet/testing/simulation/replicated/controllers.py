@@ -133,7 +133,7 @@ class ReplicatedControllers:
     async def elect(self, broker_id: int) -> int | None:
         """Do what an operator does by `roquet cluster elect --unclean`; returns the new epoch.
 
-        None if nobody was elected, or no controller leads.
+        None if nobody was elected, or no controller leads. Raises CallRefused if nobody knows.
         """
         server = self._servers.get(self.leader)
         if server is None or not hasattr(server, "controller"):
@@ -143,7 +143,9 @@ class ReplicatedControllers:
         try:
             state = controller.leadership.leader_state()
             result = await controller.elections.elect_designated(state, GROUP, request)
-        except CallRefused:
+        except CallRefused as error:
+            if not error.definite:
+                raise
             return None
         return result.group.master_epoch if result.refusal is None else None
 

@@ -7,8 +7,10 @@ consumers have seen because the broker was alone.
 """
 
 import asyncio
+from functools import partial
 from typing import Final
 
+from roquet.model.errors import CallRefused
 from roquet.testing.simulation.replicated.confirmed_prefix import ConfirmedPrefix
 from roquet.testing.simulation.replicated.history import ReplicatedHistory
 from roquet.testing.simulation.replicated.scenario import ReplicatedScenario
@@ -65,11 +67,16 @@ class GroupOperator:
         others = [*self._members - self._servers.group.in_sync]
         winner = max(others, key=self._log_of)
         controllers, before = self._servers.controllers, self._servers.group.master_epoch
+        self._history.attempt(winner, before, partial(self._forget, before))
         electing = self._servers.hosts.run(controllers.leader, controllers.elect(winner))
         await asyncio.wait([electing])
-        if not electing.cancelled() and (epoch := electing.result()) is not None:
-            self._history.operate(winner, epoch)
-            self._prefix.forget(before, self._history.acknowledged_position)
+        if electing.cancelled() or isinstance(electing.exception(), CallRefused):
+            return  # it may be stored yet
+        if electing.result() is None:
+            self._history.withdraw_attempt()
+
+    def _forget(self, epoch: int) -> None:
+        self._prefix.forget(epoch, self._history.acknowledged_position)
 
     def _log_of(self, number: int) -> tuple[int, int]:
         mode = self._servers.mode(host_of(number))

@@ -100,6 +100,7 @@ class ReplicatedHistory(History):
         self.roles: list[RoleChange] = []
         self.operated: set[int] = set()
         """Epochs of masters that an operator has had elected."""
+        self._attempt: tuple[int, int, Callable[[], object]] | None = None
         self.broken: list[str] = []
         """Findings of checks that run with the simulation."""
 
@@ -109,10 +110,27 @@ class ReplicatedHistory(History):
             self.broken.append(finding)
             self.say(f"!! {finding}")
 
-    def operate(self, winner: int, epoch: int) -> None:
-        """Note that an operator has had a broker elected."""
-        self.operated.add(epoch)
-        self.say(f"-- an operator has had {winner} elected in epoch {epoch}")
+    def attempt(self, winner: int, epoch: int, on_elected: Callable[[], object]) -> None:
+        """Note that an operator wants a broker to lead in a later epoch than this one.
+
+        It is elected once that is stored, whether or not anybody gets the answer.
+        """
+        self._attempt = winner, epoch, on_elected
+
+    def withdraw_attempt(self) -> None:
+        """Note that an operator's order was refused: nobody is elected by it any more."""
+        self._attempt = None
+
+    def _note_operated(self, group: ReplicaGroup) -> None:
+        """Note an election by an operator, if it is stored just now."""
+        if self._attempt is None:
+            return
+        winner, before, on_elected = self._attempt
+        if group.master == winner and group.master_epoch > before:
+            self._attempt = None
+            self.operated.add(group.master_epoch)
+            self.say(f"-- an operator has had {winner} elected in epoch {group.master_epoch}")
+            on_elected()
 
     def acknowledged_at(self, message: AcknowledgedOffset, began_ms: int) -> None:
         """Note that a producer got the answer that its message is stored."""
@@ -157,6 +175,7 @@ class ReplicatedHistory(History):
             f"controller: {group.master} leads in epoch {group.master_epoch}, in sync are "
             f"{sorted(group.in_sync)} ({group.set_version})"
         )
+        self._note_operated(group)
 
     def granted(self, broker_id: int, epoch: int, length_ms: int) -> None:
         """Note a lease."""
