@@ -8,6 +8,7 @@ server runs in a read-only root with a volume, is asked for its health until it 
 SIGTERM, and a line of JSON says how that went.
 """
 
+import argparse
 import json
 import os
 import re
@@ -135,8 +136,20 @@ class Root:
         return {**index, **self._environ}
 
 
-def main(file: Path, wheel: Path, directory: Path, command: Sequence[str]) -> None:
+def main() -> None:
     """Build, run, ask, stop."""
+    summary = (__doc__ or "").partition("\n")[0]
+    parser = argparse.ArgumentParser(description=summary)
+    parser.add_argument("file", type=Path, metavar="CONTAINERFILE")
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("directory", type=Path, help="the root, which is made")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="that the container runs")
+    args = parser.parse_args()
+    tried(args.file, args.wheel.resolve(), args.directory.resolve(), args.command)
+
+
+def tried(file: Path, wheel: Path, directory: Path, command: Sequence[str]) -> None:
+    """Build, run, ask and stop a container, and print how that went."""
     root = Root(directory, wheel)
     root.make()
     for step in instructions(file):
@@ -180,4 +193,4 @@ def _folder(path: Path) -> Path:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]).resolve(), Path(sys.argv[3]).resolve(), sys.argv[4:])
+    main()
