@@ -25,26 +25,25 @@ from system import Row, save, show  # noqa: E402
 import genuine  # noqa: E402
 
 COST_MAX = 1.03
-PAGES = 5
 PAGE_S = 1.1
 """Seconds from page to page: a page is shown again to whoever asks within one."""
 
 
-def page_ms(broker: Brokers, port: int) -> float:
+def page_ms(broker: Brokers, port: int, pages: int) -> float:
     """CPU time of the broker for one page, in ms, beside what it uses without requests."""
-    time.sleep(PAGES * PAGE_S)
+    time.sleep(pages * PAGE_S)
     began_s = broker.cpu_seconds()
-    time.sleep(PAGES * PAGE_S)
+    time.sleep(pages * PAGE_S)
     idle_s = broker.cpu_seconds() - began_s
     began_s = broker.cpu_seconds()
-    for _ in range(PAGES):
+    for _ in range(pages):
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
             page.read()
         time.sleep(PAGE_S)
-    return (broker.cpu_seconds() - began_s - idle_s) * 1000 / PAGES
+    return (broker.cpu_seconds() - began_s - idle_s) * 1000 / pages
 
 
-def run(rounds: int, seconds: float) -> tuple[list[Result], list[Result], float]:
+def run(rounds: int, seconds: float, pages: int) -> tuple[list[Result], list[Result], float]:
     """Results of each round, with metrics and without, and the ms of one page."""
     shown: list[Result] = []
     plain: list[Result] = []
@@ -61,7 +60,7 @@ def run(rounds: int, seconds: float) -> tuple[list[Result], list[Result], float]
                 else:
                     plain.append(measure(without, Load(), seconds))
             print(f"  {shown[-1].broker_us:.2f} and {plain[-1].broker_us:.2f} us", flush=True)
-        return shown, plain, page_ms(with_page, port)
+        return shown, plain, page_ms(with_page, port, pages)
 
 
 def rows(shown: list[Result], plain: list[Result], page: float) -> list[Row]:
@@ -85,9 +84,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=4, help="of each measurement")
+    parser.add_argument("--pages", type=int, default=5, help="whose cost is measured")
     parser.add_argument("--out", type=Path, default=Path("build/bench-metrics-cost.json"))
     given = parser.parse_args()
-    table = rows(*run(given.rounds, given.seconds))
+    table = rows(*run(given.rounds, given.seconds, given.pages))
     show(table)
     save(table, given.out)
 

@@ -33,7 +33,7 @@ SMALL = {
     " --out DIRECTORY/growth.json",
     "keys": "--ours-only --messages 200 --queries 20 --passes 1 --out DIRECTORY/keys.json",
     "lone": "--ours-only --rounds 1 --seconds 0.1 --warm 0 --out DIRECTORY/lone.json",
-    "metrics_cost": "--rounds 1 --seconds 0.1 --out DIRECTORY/metrics-cost.json",
+    "metrics_cost": "--rounds 1 --seconds 0.1 --pages 1 --out DIRECTORY/metrics-cost.json",
     "net": "--requests 100 --repeats 1",
     "pop": "--ours-only --messages 500 --processes 1 --out DIRECTORY/pop.json",
     "produce": "--only many --scale 0.001 --rounds 1 --out DIRECTORY/produce.json",
