@@ -123,10 +123,12 @@ class ReplicatedServers:
         await asyncio.wait([task])
         if task.cancelled() or (error := task.exception()) is None:
             return
-        if not (isinstance(error, StoreFull) and self.brokers.get(host) is server):
+        if not isinstance(error, StoreFull):
             self._history.break_promise(f"start: {host} cannot be started: {error!r}")
             return
         self._history.say(f"{host} has no space to be started")
+        if self.brokers.get(host) is not server:  # killed at that moment: the fault starts another
+            return
         await self._end(host)
         await asyncio.sleep(NO_SPACE_S)
         await self.start_broker(host)
