@@ -182,6 +182,13 @@ async def test_a_user_may_be_shown_what_it_may_send() -> None:
     assert not control.may_do_everything("")
 
 
+def test_every_user_may_be_shown_everything_where_every_user_may_send() -> None:
+    settings = {**SECURED, "authorization_enabled": True, "authorization_whitelist": (310,)}
+    control = AccessControl(BrokerConfig(**settings), None)
+    assert control.may_send("root", "orders", "10.0.0.1")
+    assert not control.may_send("", "orders", "10.0.0.1"), "nobody is no user"
+
+
 @pytest.mark.parametrize(
     "settings",
     [{}, SECURED, {**SECURED, "authorization_enabled": True, "access_compatibility": True}],

@@ -128,6 +128,16 @@ async def test_hidden_messages_wake_once_they_are_shown(arrivals: LongPolling) -
     assert await task
 
 
+async def test_each_hidden_message_is_told_of(arrivals: LongPolling) -> None:
+    hidden: list[int] = []
+    arrivals.on_hidden = lambda: hidden.append(1)
+    arrivals.arrived("orders", 0, 6, [0])
+    assert not hidden
+    arrivals.hold(lambda: 100)
+    arrivals.arrived("orders", 0, 7, [0])
+    assert hidden == [1]
+
+
 async def test_where_nothing_is_hidden_any_more_messages_wake_at_once(
     arrivals: LongPolling,
 ) -> None:

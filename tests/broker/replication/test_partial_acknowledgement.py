@@ -102,6 +102,15 @@ async def test_with_synchronous_flush_they_do_not_see_it_before_the_masters_disk
 
 
 @in_virtual_time
+async def test_with_synchronous_flush_they_see_soon_what_nobody_waits_for() -> None:
+    async with group(all_ack_in_sync_set=True, sync_flush=True, flush_interval=60_000) as running:
+        assert await running.settled(3) == 1
+        await running.send_on(["everywhere"])
+        assert (await running.send("quick", 1, "WAIT\x01false\x02")).code == ResponseCode.SUCCESS
+        await running.until(lambda: "quick" in running.stored(1), 1)
+
+
+@in_virtual_time
 async def test_a_master_that_is_killed_is_replaced_by_the_member_that_has_it() -> None:
     async with two_of_three() as running:
         assert await send_without(running, 3) == ResponseCode.SUCCESS

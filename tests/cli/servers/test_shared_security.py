@@ -64,6 +64,16 @@ def test_users_are_checked_where_there_is_a_file_of_them(tmp_path: Path) -> None
     assert security_options(tmp_path, OWN, None, Path("users.json"))[0] == "--access-file"
 
 
+def test_without_certificates_of_clients_none_names_a_user(tmp_path: Path) -> None:
+    brokers = BrokerConfig(
+        **PAIR, tls_client_ca=Path("ca.pem"), tls_mode=TlsMode.DISABLED,
+        authentication_enabled=True, certificate_users=True,
+        initial_user=Credentials(access_key="root", secret_key="s"),
+    )  # fmt: skip
+    options = security_options(tmp_path, OWN, brokers, Path("users.json"))
+    assert options == ["--access-file", "users.json"]
+
+
 def test_its_own_questions_are_signed_as_the_brokers_sign() -> None:
     assert client_config(None).tls is None
     brokers = BrokerConfig(

@@ -102,6 +102,17 @@ async def test_connections_that_say_nothing_make_room_for_those_that_ask(
         writer.close()
 
 
+async def test_of_many_that_connect_at_once_those_that_are_ended_are_closed(
+    server: HttpServer,
+) -> None:
+    opening = (asyncio.open_connection(HOST, server.port) for _ in range(4 * CONNECTIONS_MAX))
+    opened = await asyncio.gather(*opening)
+    answers = await asyncio.gather(*(reader.read() for reader, _ in opened))
+    assert set(answers) == {b""}, "also those whose task had not begun, and without a timeout"
+    for _, writer in opened:
+        writer.close()
+
+
 async def test_too_many_requests_are_told_to_come_later_until_one_has_been_served_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -31,6 +31,10 @@ from roquet.wire.signing import Credentials
 
 log = logger(__name__)
 
+SEND_CODES: Final = frozenset(
+    (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
+)
+
 RELOAD_MS: Final = 5_000
 """Ms between two looks at the file, for a change that an operator made in it."""
 
@@ -45,6 +49,7 @@ class AccessControl:
         """
         self.is_enabled = config.authentication_enabled
         self._checks_policies = config.authorization_enabled and not config.access_compatibility
+        self._all_may_send = not SEND_CODES.isdisjoint(config.authorization_whitelist)
         self.tables = AccessTables()
         """In force now; frozen, a change makes another."""
         self._file = file
@@ -86,14 +91,16 @@ class AccessControl:
     def may_send(self, username: str, topic: str, ip: str) -> bool:
         """Whether a user may send to a topic now; everybody may where no policies count.
 
-        For messages that a broker shows to producers of its own accord. Apache's broker checks
-        nobody then.
+        Every user may where `authorization_whitelist` has sends. For messages that a broker shows
+        to producers of its own accord. Apache's broker checks nobody then.
         """
         if not self._checks_policies:
             return True
         user = self.tables.users.get(username)
         if user is None or user.status is not UserStatus.ENABLE:
             return False
+        if self._all_may_send:
+            return True
         request = AccessRequest(topic_resource(topic), (Action.PUB,))
         return decide(self.tables, username, request, ip).is_allowed
 

@@ -32,6 +32,8 @@ class LongPolling:
         """Arrivals behind the position up to which messages are shown, each with its position."""
         self._forgotten: int | None = None
         """Position up to which arrivals were forgotten, since there were too many; None: none."""
+        self.on_hidden: Callable[[], object] = lambda: None
+        """Called for each arrival that is hidden."""
         self.waiters = PopWaiters(clock)
         """Waiting pops; they may wait for any queue of a topic."""
         self._polled = self.waiters.watched
@@ -51,6 +53,7 @@ class LongPolling:
                 self._forgotten = self._hidden[-1][0]
                 self._hidden.clear()
             self._hidden.append((self._position(), topic, queue_id, offset, tag_codes))
+            self.on_hidden()
         else:
             self._arrived(topic, queue_id, offset, tag_codes)
 

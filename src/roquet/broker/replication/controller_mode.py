@@ -90,6 +90,7 @@ class ControllerMode:
             flushed=lambda: store.flushed_position if settings.config.sync_flush else None,
         )
         self._flush.on_flushed.append(self.sync_set.confirm)
+        message_log.arrivals.on_hidden = self._flush_hidden
         self.acknowledgements = SetAcknowledgements(
             message_log.flush, settings, clock, self.role, self.sync_set, self.term
         )
@@ -122,6 +123,11 @@ class ControllerMode:
             is_log_whole=files.is_log_whole, on_whole=files.note_log_whole,
             flush=message_log.flush.step,
         )  # fmt: skip
+
+    def _flush_hidden(self) -> None:
+        """Have a message flushed that is not shown before: those of services ask for no flush."""
+        if self._settings.config.sync_flush:
+            self._flush.request()
 
     def notice(self) -> None:
         """Ask the controller now who leads."""

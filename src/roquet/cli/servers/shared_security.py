@@ -33,9 +33,10 @@ def security_options(
         return ["--config", str(own), *access]
     if brokers is None:
         return access
-    if access and brokers.certificate_users:
+    options = _tls_options(brokers, own_config)
+    if access and brokers.certificate_users and "--tls-client-ca" in options:
         access.append("--certificate-users")
-    return [*_tls_options(brokers, own_config), *access]
+    return [*options, *access]
 
 
 def name_server_options(

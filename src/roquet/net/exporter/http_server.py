@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Final, Self, TypeVar
+from typing import Final, NamedTuple, Self, TypeVar
 
 import msgspec
 
@@ -66,6 +66,14 @@ class PageUnavailable(Exception):
     """A page whose answer is 503 Service Unavailable, with this text."""
 
 
+class _OpenConnection(NamedTuple):
+    """A connection that is being served."""
+
+    began_s: float
+    """By the loop's clock."""
+    writer: asyncio.StreamWriter
+
+
 class _BadRequest(Exception):
     """A request that is answered with an error."""
 
@@ -89,8 +97,8 @@ class HttpServer:
         self._host = host
         self._port = port
         self._request_s = request_s
-        self._tasks: dict[asyncio.Task[None], float] = {}
-        """Tasks of open connections, with the loop's time of their begin; the oldest first."""
+        self._tasks: dict[asyncio.Task[None], _OpenConnection] = {}
+        """Tasks of open connections; the oldest first."""
         self._silent: dict[asyncio.Task[None], None] = {}
         """Those whose request has not come yet."""
         self._listener: asyncio.Server | None = None
@@ -117,9 +125,10 @@ class HttpServer:
     async def __aexit__(self, *_: object) -> None:
         if self._listener is not None:
             self._listener.close()
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            self._end(task)
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection in a task that a stop can cancel."""
@@ -129,7 +138,7 @@ class HttpServer:
             writer.close()
             return
         task = loop.create_task(self._serve(reader, writer))
-        self._tasks[task] = loop.time()
+        self._tasks[task] = _OpenConnection(loop.time(), writer)
         self._silent[task] = None
         task.add_done_callback(self._forget)
 
@@ -137,12 +146,17 @@ class HttpServer:
         """End a connection in favour of a new one; returns whether there is one to be ended."""
         task = next(iter(self._silent), None)
         if task is None:
-            task, began_s = next(iter(self._tasks.items()))
-            if now_s - began_s < SERVED_S:
+            task, connection = next(iter(self._tasks.items()))
+            if now_s - connection.began_s < SERVED_S:
                 return False
+        self._end(task)
+        return True
+
+    def _end(self, task: "asyncio.Task[None]") -> None:
+        """End a connection; its task closes nothing if it has not begun."""
+        self._tasks[task].writer.transport.abort()
         task.cancel()
         self._forget(task)
-        return True
 
     def _forget(self, task: "asyncio.Task[None]") -> None:
         self._tasks.pop(task, None)

@@ -396,3 +396,16 @@ async def test_subscriptions_are_compared_with_one_member_of_many(
     assert len(looks) == members + 2, "each one's own, and the two that are told of"
     assert caplog.text.count("listen to different things") == 1
     assert len(caplog.text) < 1_000
+
+
+async def test_without_access_control_the_name_of_a_user_counts_for_nothing(
+    broker: Broker, new_peer: NewPeer
+) -> None:
+    """Else a client that comes back with another key would not be told of replies."""
+    first, second = new_peer(), new_peer()
+    data = HeartbeatData(client_id="c1", producer_data_set=[ProducerData(group_name="pg")])
+    for peer, key in ((first, "old"), (second, "new")):
+        call = Heartbeat(body=codec.dumps(data), access_key=key)
+        broker.bind(handlers.heartbeat)(call, peer)
+    assert broker.tables.clients.user(second) == ""
+    assert broker.tables.clients.producer("c1") is second

@@ -68,7 +68,9 @@ def heartbeat(
         left = message_log.filters.precompile(
             control.settings.config, consumer.group_name, wishes, left
         )
-    changed = tables.clients.beat(peer, data, call.access_key or "")
+    is_checked = control.settings.config.authentication_enabled  # else anybody's word
+    user = call.access_key if is_checked and call.access_key else ""
+    changed = tables.clients.beat(peer, data, user)
     for consumer in data.consumer_data_set:
         _look_for_factions(tables, consumer.group_name)
     coordination.notify(changed)

@@ -182,7 +182,11 @@ class TransactionChecks:
         if peer is None:
             if group not in self._alone and len(self._alone) < TOGETHER:
                 self._alone.add(group)
-                log.warning("no producer of group %s is here to be asked: trying again", group)
+                log.warning(
+                    "no producer of group %s that may send to %s is here to be asked: trying again",
+                    group,
+                    half.topic,
+                )
             return
         self._alone.discard(group)
         record, key = half.record, half.unique_key
@@ -208,12 +212,9 @@ class TransactionChecks:
     def _producer(self, group: str, topic: str) -> Peer | None:
         """Any connected producer of a group that reads what it is sent and may see the topic."""
         peers = [p for p in self._clients.producers(group) if not p.closed and not p.is_full]
-        while peers:
-            peer = self._rng.choice(peers)
-            if self._may_see(peer, topic):
-                return peer
-            peers.remove(peer)
-        return None
+        first = self._rng.randrange(len(peers)) if peers else 0
+        in_turn = (*peers[first:], *peers[:first])
+        return next((peer for peer in in_turn if self._may_see(peer, topic)), None)
 
 
 def _as_it_will_be(half: HalfMessage) -> bytes:
