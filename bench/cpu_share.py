@@ -38,31 +38,45 @@ def _command(pid: int) -> str:
 
 @contextlib.contextmanager
 def limited(pids: Iterable[int], cores: float) -> Iterator[bool]:
-    """Hold each process, and what it starts later, to so many cores; False where that cannot be."""
+    """Hold each process, and what it starts later, to so many cores.
+
+    False where that cannot be; then none of them is held.
+    """
     groups = list[Path]()
     try:
         for pid in pids:
-            groups.append(_group(f"roquet-bench-{pid}", round(cores * PERIOD_US)))
-            (groups[-1] / "cgroup.procs").write_text(str(pid))
+            groups.append(_root() / f"roquet-bench-{pid}")
+            _hold(pid, groups[-1], round(cores * PERIOD_US))
         able = True
     except OSError:
+        _release(groups)
         able = False
     try:
         yield able
     finally:
-        for group in groups:
-            with contextlib.suppress(OSError):  # processes that end a moment later
-                group.rmdir()
+        _release(groups)
 
 
-def _group(name: str, quota_us: int) -> Path:
-    if (VERSION_1 / "cpu.cfs_quota_us").exists():
-        group = VERSION_1 / name
-        group.mkdir()
+def _root() -> Path:
+    return VERSION_1 if (VERSION_1 / "cpu.cfs_quota_us").exists() else VERSION_2
+
+
+def _hold(pid: int, group: Path, quota_us: int) -> None:
+    """Move a process to a new group with a limit."""
+    group.mkdir()
+    if group.parent == VERSION_1:
         (group / "cpu.cfs_period_us").write_text(str(PERIOD_US))
         (group / "cpu.cfs_quota_us").write_text(str(quota_us))
-        return group
-    group = VERSION_2 / name
-    group.mkdir()
-    (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
-    return group
+    else:
+        (group / "cpu.max").write_text(f"{quota_us} {PERIOD_US}")
+    (group / "cgroup.procs").write_text(str(pid))
+
+
+def _release(groups: Iterable[Path]) -> None:
+    """Move what still runs in the groups to their parent, and remove them."""
+    for group in groups:
+        with contextlib.suppress(OSError):  # not made, or removed before
+            for pid in (group / "cgroup.procs").read_text().split():
+                with contextlib.suppress(OSError):  # it has ended meanwhile
+                    (group.parent / "cgroup.procs").write_text(pid)
+            group.rmdir()

@@ -3,12 +3,14 @@ import tarfile
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from roquet.admin import support_bundle
 from roquet.admin.support_bundle import BundleSources, collect, hide_secrets, pack
 from roquet.broker.app import BrokerServer
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.settings.value_formats import HIDDEN
 from roquet.metrics.exporter_settings import MetricsExporterType
 from roquet.net.clock import SystemClock
 from roquet.net.exporter.http_server import HttpServer
@@ -136,6 +138,12 @@ def test_values_of_secrets_are_hidden(key: str) -> None:
     [
         f'{{"users":[{{"username":"a","password":"{SECRET}"}}]}}',
         f'[\n {{"username": "a",\n "password": "{SECRET}"}}\n]',
+        f'{{"users": [{{"username": "a", "password":\n"{SECRET}"}}]}}',
+        f'\ufeff\n{{"brokerName": "a", "secretKey":\n["{SECRET}",\n"{SECRET}"]}}',
+        f'{{"value": "{{\\"password\\":\\n\\"{SECRET}\\"}}"}}',
+        f'{{"password":\n"{SECRET}",\n}}',
+        f'# users\n[{{"password":\n"{SECRET}"}}]',
+        "[" * 100_000 + f'\n"{SECRET}"',
         f"accounts:\n- accessKey: {SECRET}\n  secretKey: '{SECRET}'\n",
     ],
 )
@@ -145,3 +153,16 @@ async def test_a_file_of_users_that_is_given_for_settings_shows_no_password(
     (tmp_path / "users.json").write_text(text)
     bundle = await collect(BundleSources(configs=[tmp_path / "users.json"]), SystemClock())
     assert SECRET.encode() not in b"".join(bundle.values())
+
+
+async def test_of_a_json_file_all_but_secrets_is_shown(tmp_path: Path) -> None:
+    text = f'{{"brokerName":\n"a", "users": [{{"username": "b", "password":\n"{SECRET}"}}]}}'
+    (tmp_path / "a.json").write_text(text)
+    (tmp_path / "b.json").write_text(text[:-1])
+    sources = BundleSources(configs=[tmp_path / "a.json", tmp_path / "b.json"])
+    bundle = await collect(sources, SystemClock())
+    assert msgspec.json.decode(bundle["a.json"]) == {
+        "brokerName": "a", "users": [{"username": "b", "password": HIDDEN}],
+    }  # fmt: skip
+    assert "b.json" not in bundle
+    assert b"b.json: left out" in bundle["faults.txt"]

@@ -1,5 +1,6 @@
 """The benchmark of the lake: how an archive's plan divides its work among executors."""
 
+import importlib
 import runpy
 import sys
 from pathlib import Path
@@ -31,3 +32,41 @@ def test_a_table_to_audit_has_each_message_once(lake: dict[str, Any], tmp_path: 
     rows = pq.read_table(tmp_path / files[0].name).to_pylist()
     places = [row["queue_offset"] * lake["QUEUES"] + row["queue_id"] for row in rows]
     assert places == list(range(20, 50))
+
+
+@pytest.mark.parametrize(
+    ("cores", "works"),
+    [
+        (0.5, ["archive by two executors of half a core each, beside one: time",
+               "archive by two executors of half a core each: broker"]),
+        (0.0, ["archive by two executors: broker"]),
+    ],
+)  # fmt: skip
+def test_times_of_executors_are_compared_only_if_each_was_held_to_half_a_core(
+    cores: float, works: list[str], lake: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = ({"seconds": s, "broker_cores": 0.4, "executor_cores": cores} for s in (10.0, 5.0))
+    rows = lake["archive_rows"](one, two)
+    assert [row.work for row in rows] == works
+    assert [row.ours for row in rows] == [0.5, 0.4][-len(works) :]
+    assert ("left out" in capsys.readouterr().out) == (not cores)
+
+
+def test_a_limit_that_fails_undoes_those_before_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(BENCH), *sys.path])
+    cpu_share = importlib.import_module("cpu_share")
+
+    (tmp_path / "cpu.cfs_quota_us").touch()
+    monkeypatch.setattr(cpu_share, "VERSION_1", tmp_path)
+    with cpu_share.limited([41], 0.5) as is_limited:
+        group = tmp_path / "roquet-bench-41"
+        assert is_limited
+        assert (group / "cgroup.procs").read_text() == "41"
+        assert (group / "cpu.cfs_quota_us").read_text() == "10000"
+    assert (tmp_path / "cgroup.procs").read_text() == "41"
+    (tmp_path / "roquet-bench-43").touch()
+    with cpu_share.limited([42, 43], 0.5) as is_limited:
+        assert not is_limited
+        assert (tmp_path / "cgroup.procs").read_text() == "42"

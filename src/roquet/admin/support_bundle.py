@@ -97,7 +97,7 @@ async def collect(sources: BundleSources, clock: Clock) -> dict[str, bytes]:
     bundle.files["environment.txt"] = hide_secrets(sorted(_environment(sources.environ))).encode()
     for path in sources.configs:
         with bundle.noting_faults(path):
-            settings = hide_secrets(_settings(path.read_text("utf-8")))
+            settings = _shown(path.read_text("utf-8-sig"))
             bundle.files[bundle.free_name(path.name)] = settings.encode()
     for path in sources.logs:
         with bundle.noting_faults(path):
@@ -168,6 +168,30 @@ def hide_secrets(pairs: Sequence[tuple[str, str]]) -> str:
         f"{key}={HIDDEN if _is_secret(key) or _names_secret(value) else value}\n"
         for key, value in pairs
     )
+
+
+def _shown(text: str) -> str:
+    """A settings file without its secrets, as properties or as JSON."""
+    pairs = _settings(text)
+    if not any(key.startswith(("{", "[")) for key, _ in pairs[:1]):
+        return hide_secrets(pairs)
+    try:  # line by line a name and its value would have nothing to do with each other
+        shown = _without_secrets(msgspec.json.decode(text))
+    except (msgspec.DecodeError, RecursionError):
+        raise ConfigError("left out: it begins as JSON and is none") from None
+    return msgspec.json.format(msgspec.json.encode(shown)).decode()
+
+
+def _without_secrets(value: object) -> object:
+    """A JSON value whose secrets are hidden, by their keys, at any depth."""
+    if isinstance(value, dict):
+        return {
+            key: HIDDEN if _is_secret(key) else _without_secrets(part)
+            for key, part in value.items()
+        }
+    if isinstance(value, list):
+        return [_without_secrets(part) for part in value]
+    return HIDDEN if isinstance(value, str) and _names_secret(value) else value
 
 
 def _names_secret(value: str) -> bool:

@@ -51,11 +51,11 @@ document.querySelectorAll("input[data-choose]").forEach((all) => {
 });
 
 // The button of a deletion is enabled once the name was typed beside it.
-function confirm(field) {
+function enableConfirmed(field) {
   const button = field.form?.querySelector("button[data-confirmed]");
   if (button) button.disabled = field.value !== field.dataset.confirm;
 }
-document.querySelectorAll("input[data-confirm]").forEach(confirm);
+document.querySelectorAll("input[data-confirm]").forEach(enableConfirmed);
 document.addEventListener("input", (event) => {
-  if (event.target.dataset?.confirm !== undefined) confirm(event.target);
+  if (event.target.dataset?.confirm !== undefined) enableConfirmed(event.target);
 });
