@@ -282,6 +282,26 @@ def test_a_vacuum_removes_what_a_checkpoint_has_forgotten(
     assert delta.places() == delta.whole(3)
 
 
+def test_a_vacuum_leaves_the_files_of_an_archive_in_a_directory_below(
+    delta: "TableKind", tmp_path: Path
+) -> None:
+    """They are old, and the table above does not name them."""
+    below = type(delta)("delta", delta.root / "below")
+    with delta.open() as table, below.open() as nested:
+        delta.archive(table, 0, 3)
+        delta.archive(nested, 0, 12)
+        now_ms = SYSTEM_CLOCK.now_ms()
+        [old, *_] = below.root.rglob("*.parquet")
+        orphan = delta.root / "day=2026-01-31" / f"roquet-{'0' * 32}.parquet"
+        shutil.copy(old, orphan)
+        for path in delta.root.rglob("*.parquet"):
+            os.utime(path, times=(now_ms / 1000 - 3600,) * 2)
+        before = delta.on_disk()
+        assert table.expire(now_ms, is_preview=False) == ExpiredVersions(files=1)
+        assert delta.on_disk() == before - {orphan.name}
+    assert (delta.places(), below.places()) == (delta.whole(3), below.whole(12))
+
+
 def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:
     with delta.open() as table:
         delta.archive(table, 0, 3)
