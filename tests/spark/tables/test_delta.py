@@ -1,5 +1,6 @@
 """Delta table: its log decides, and other writers may add entries."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -300,6 +301,32 @@ def test_a_vacuum_leaves_the_files_of_an_archive_in_a_directory_below(
         assert table.expire(now_ms, is_preview=False) == ExpiredVersions(files=1)
         assert delta.on_disk() == before - {orphan.name}
     assert (delta.places(), below.places()) == (delta.whole(3), below.whole(12))
+
+
+def test_what_a_writer_from_the_future_has_replaced_stays(
+    delta: "TableKind", caplog: pytest.LogCaptureFixture
+) -> None:
+    """A vacuum does not see what was removed after now, so that nothing names the file any more."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        state, [old, *_], attempt = table.state(delta.queues), table.files(), table.begin()
+        merged = delta.written(attempt, delta.batch(range(3)))
+        table.commit(state.then(state.offsets, attempt.name, merged, [old]))
+    entry = delta.root / "_delta_log" / f"{2:020}.json"
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        for action, stamp in (("remove", "deletionTimestamp"), ("commitInfo", "timestamp")):
+            if action in line:
+                line[action][stamp] += 3_600_000
+    entry.write_text("\n".join(map(json.dumps, lines)))
+    for path in delta.root.rglob("*.parquet"):
+        os.utime(path, times=(SYSTEM_CLOCK.now_ms() / 1000 - 3600,) * 2)
+    before = delta.on_disk()
+    with delta.open() as table:
+        expired = table.expire(SYSTEM_CLOCK.now_ms(), is_preview=False)
+    assert (expired, delta.on_disk()) == (ExpiredVersions(), before)
+    assert "replaced long ago stay: the log of" in caplog.text
+    assert "ahead of this machine's clock" in caplog.text
 
 
 def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:

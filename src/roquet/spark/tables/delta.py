@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import pyarrow as pa
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
@@ -30,6 +31,7 @@ from roquet.spark.tables.delta_storage import (
     check_free,
     check_installed,
     check_plain_files,
+    check_stamps,
     explained_log,
     log_options,
 )
@@ -44,6 +46,7 @@ from roquet.spark.tables.table import (
     ExpiredVersions,
     StagingArea,
     TableCommit,
+    TableConflict,
     TableState,
     agree_identity,
     check_base,
@@ -52,6 +55,8 @@ from roquet.spark.tables.table import (
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
+
+log = logger(__name__)
 
 TRIES: Final = 20
 """Attempts to add an entry while other writers add theirs."""
@@ -166,7 +171,11 @@ class DeltaTable:
         is_older = SYSTEM_CLOCK.now_ms() - before_ms > FORGOTTEN_MS + HOUR_MS
         if not isinstance(self._root, Path) or is_older or not is_default:
             return []
-        return unnamed_files(self._root, self._all_named(), before_ms)
+        try:
+            return unnamed_files(self._root, self._all_named(), before_ms)
+        except TableConflict as error:
+            log.warning("files that were replaced long ago stay: %s", error)
+            return []
 
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
@@ -333,9 +342,13 @@ class DeltaTable:
         return set(actions["path"].to_pylist())
 
     def _all_named(self) -> set[str]:
-        """The paths of the table's files, and of those that older versions still have."""
+        """The paths of the table's files, and of those that older versions still have.
+
+        TableConflict when another writer's clock is ahead, so that those are not known.
+        """
+        self._update()
+        check_stamps(self._log, self._root, SYSTEM_CLOCK.now_ms())
         with explained_log(self._root):
-            self._log.update_incremental()
             actions = pa.table(self._log.get_add_actions(flatten=True))
             removed = self._log.vacuum(
                 retention_hours=0, dry_run=True, enforce_retention_duration=False
