@@ -147,7 +147,7 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         Log(str(delta.root)).alter.set_table_description(_description(delta.root))
-        raise CommitFailedError("another writer came first")
+        raise CommitFailedError("another writer came first, in s3://lake/features/_delta_log")
 
     monkeypatch.setattr(tables, "TRIES", 3)
     monkeypatch.setattr(Log, "create_write_transaction", refuse)
@@ -169,14 +169,18 @@ def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "Tabl
     assert delta.places() == delta.whole(3)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["an entry of this version exists", "Unsupported table features required: [RowTracking]"],
+)
 def test_a_commit_that_is_there_counts_whatever_its_answer_was(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     """A request that is sent twice is refused the second time: by its own first one."""
 
     def write_twice(log: Log, *args: object, **kwargs: object) -> None:
         write(log, *args, **kwargs)
-        raise CommitFailedError("an entry of this version exists")
+        raise CommitFailedError(answer)
 
     write: Callable[..., None] = Log.create_write_transaction
     monkeypatch.setattr(Log, "create_write_transaction", write_twice)

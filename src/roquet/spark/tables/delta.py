@@ -63,6 +63,10 @@ TRIES: Final = 20
 
 HOUR_MS: Final = 3_600_000
 
+UNWRITABLE: Final = ("Unsupported table features required", "Table features must be specified")
+"""How deltalake begins its error for features that it cannot write; its class is that of an entry
+that came first."""
+
 RETENTION: Final = "delta.deletedFileRetentionDuration"
 
 FORGOTTEN_MS: Final = 7 * 24 * HOUR_MS
@@ -270,12 +274,14 @@ class DeltaTable:
         try:
             self._add_entry(commit)
         except CommitFailedError as error:
-            if "feature" in str(error):  # the same error as for an entry that came first
+            if self._is_entered(commit):
+                return True
+            if str(error).startswith(UNWRITABLE):
                 raise ConfigError(
                     f"{self._root} cannot be written to any more: {error}. Another writer gave the "
                     "table these. Nothing was committed; archive to another place"
                 ) from error
-            return self._is_entered(commit)
+            return False
         except (OSError, DeltaError) as error:
             if isinstance(self._root, Path):
                 raise
