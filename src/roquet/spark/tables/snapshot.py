@@ -220,7 +220,7 @@ def _iceberg(
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
-    with iceberg.explained_catalog(root):
+    with iceberg.explained_catalog(root, is_reader=True):
         return _iceberg_snapshot(root, topic, name, catalog)
 
 
