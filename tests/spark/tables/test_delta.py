@@ -1,5 +1,6 @@
 """Delta table: its log decides, and other writers may add entries."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -146,7 +147,7 @@ def test_a_writer_that_is_always_too_late_gives_up_and_leaves_no_file(
 ) -> None:
     def refuse(*_: object, **__: object) -> None:
         Log(str(delta.root)).alter.set_table_description(_description(delta.root))
-        raise CommitFailedError("another writer came first")
+        raise CommitFailedError("another writer came first, in s3://lake/features/_delta_log")
 
     monkeypatch.setattr(tables, "TRIES", 3)
     monkeypatch.setattr(Log, "create_write_transaction", refuse)
@@ -168,14 +169,18 @@ def test_a_table_that_deltalake_cannot_write_any_more_is_a_sentence(delta: "Tabl
     assert delta.places() == delta.whole(3)
 
 
+@pytest.mark.parametrize(
+    "answer",
+    ["an entry of this version exists", "Unsupported table features required: [RowTracking]"],
+)
 def test_a_commit_that_is_there_counts_whatever_its_answer_was(
-    delta: "TableKind", monkeypatch: pytest.MonkeyPatch
+    delta: "TableKind", monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     """A request that is sent twice is refused the second time: by its own first one."""
 
     def write_twice(log: Log, *args: object, **kwargs: object) -> None:
         write(log, *args, **kwargs)
-        raise CommitFailedError("an entry of this version exists")
+        raise CommitFailedError(answer)
 
     write: Callable[..., None] = Log.create_write_transaction
     monkeypatch.setattr(Log, "create_write_transaction", write_twice)
@@ -280,6 +285,52 @@ def test_a_vacuum_removes_what_a_checkpoint_has_forgotten(
         assert table.expire(now_ms - 7 * days, is_preview=False) == ExpiredVersions()
     assert theirs.exists()
     assert delta.places() == delta.whole(3)
+
+
+def test_a_vacuum_leaves_the_files_of_an_archive_in_a_directory_below(
+    delta: "TableKind", tmp_path: Path
+) -> None:
+    """They are old, and the table above does not name them."""
+    below = type(delta)("delta", delta.root / "below")
+    with delta.open() as table, below.open() as nested:
+        delta.archive(table, 0, 3)
+        delta.archive(nested, 0, 12)
+        now_ms = SYSTEM_CLOCK.now_ms()
+        [old, *_] = below.root.rglob("*.parquet")
+        orphan = delta.root / "day=2026-01-31" / f"roquet-{'0' * 32}.parquet"
+        shutil.copy(old, orphan)
+        for path in delta.root.rglob("*.parquet"):
+            os.utime(path, times=(now_ms / 1000 - 3600,) * 2)
+        before = delta.on_disk()
+        assert table.expire(now_ms, is_preview=False) == ExpiredVersions(files=1)
+        assert delta.on_disk() == before - {orphan.name}
+    assert (delta.places(), below.places()) == (delta.whole(3), below.whole(12))
+
+
+def test_what_a_writer_from_the_future_has_replaced_stays(
+    delta: "TableKind", caplog: pytest.LogCaptureFixture
+) -> None:
+    """A vacuum does not see what was removed after now, so that nothing names the file any more."""
+    with delta.open() as table:
+        delta.archive(table, 0, 3)
+        state, [old, *_], attempt = table.state(delta.queues), table.files(), table.begin()
+        merged = delta.written(attempt, delta.batch(range(3)))
+        table.commit(state.then(state.offsets, attempt.name, merged, [old]))
+    entry = delta.root / "_delta_log" / f"{2:020}.json"
+    lines = [json.loads(line) for line in entry.read_text().splitlines()]
+    for line in lines:
+        for action, stamp in (("remove", "deletionTimestamp"), ("commitInfo", "timestamp")):
+            if action in line:
+                line[action][stamp] += 3_600_000
+    entry.write_text("\n".join(map(json.dumps, lines)))
+    for path in delta.root.rglob("*.parquet"):
+        os.utime(path, times=(SYSTEM_CLOCK.now_ms() / 1000 - 3600,) * 2)
+    before = delta.on_disk()
+    with delta.open() as table:
+        expired = table.expire(SYSTEM_CLOCK.now_ms(), is_preview=False)
+    assert (expired, delta.on_disk()) == (ExpiredVersions(), before)
+    assert "replaced long ago stay: the log of" in caplog.text
+    assert "ahead of this machine's clock" in caplog.text
 
 
 def test_rows_of_an_append_only_table_stay(delta: "TableKind") -> None:

@@ -23,11 +23,11 @@ from tests.spark.tables.delta_log import (
 )
 
 from roquet.model.errors import ConfigError
-from roquet.spark.tables.delta_storage import check_free, explained_log, log_options
+from roquet.spark.tables.delta_storage import check_free, check_stamps, explained_log, log_options
 from roquet.spark.tables.object_location import ObjectLocation, parse_location
 from roquet.spark.tables.object_store import ObjectStore, StorageFailed
 from roquet.spark.tables.snapshot import read_snapshot
-from roquet.spark.tables.table import TableDamaged
+from roquet.spark.tables.table import TableConflict, TableDamaged
 
 if TYPE_CHECKING:
     from tests.spark.tables.conftest import DirectoryObjects
@@ -166,3 +166,12 @@ def test_a_table_with_column_mapping_is_refused(tmp_path: Path) -> None:
     map_columns(root)
     with pytest.raises(ConfigError, match=r"to other names in its files .* is name\)"):
         read_snapshot(str(root))
+
+
+def test_an_entry_that_is_ahead_of_the_clock_is_a_sentence(tmp_path: Path) -> None:
+    root = others_table(tmp_path / "lake")
+    log = Log(str(root))
+    [made_ms] = (entry["timestamp"] for entry in log.history())
+    check_stamps(log, root, made_ms)
+    with pytest.raises(TableConflict, match=r"is 7 ms ahead of this machine's clock, .* none of"):
+        check_stamps(log, root, made_ms - 7)

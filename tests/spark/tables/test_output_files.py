@@ -7,8 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
-from roquet.spark.tables.object_staging import OWN_FILE
-from roquet.spark.tables.output_files import data_path, make_durable, new_file, remove_file
+from roquet.spark.tables.output_files import (
+    OWN_FILE,
+    data_path,
+    make_durable,
+    new_file,
+    remove_file,
+)
 from roquet.spark.tables.parquet_writer import PartitionedWriter
 from roquet.spark.tables.partitioning import schema_of
 

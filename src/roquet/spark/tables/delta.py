@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Self
 import msgspec
 import pyarrow as pa
 
+from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.rules.topic_id import from_number, to_number
@@ -30,6 +31,7 @@ from roquet.spark.tables.delta_storage import (
     check_free,
     check_installed,
     check_plain_files,
+    check_stamps,
     explained_log,
     log_options,
 )
@@ -44,6 +46,7 @@ from roquet.spark.tables.table import (
     ExpiredVersions,
     StagingArea,
     TableCommit,
+    TableConflict,
     TableState,
     agree_identity,
     check_base,
@@ -53,10 +56,16 @@ from roquet.spark.tables.table import (
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
 
+log = logger(__name__)
+
 TRIES: Final = 20
 """Attempts to add an entry while other writers add theirs."""
 
 HOUR_MS: Final = 3_600_000
+
+UNWRITABLE: Final = ("Unsupported table features required", "Table features must be specified")
+"""How deltalake begins its error for features that it cannot write; its class is that of an entry
+that came first."""
 
 RETENTION: Final = "delta.deletedFileRetentionDuration"
 
@@ -166,7 +175,11 @@ class DeltaTable:
         is_older = SYSTEM_CLOCK.now_ms() - before_ms > FORGOTTEN_MS + HOUR_MS
         if not isinstance(self._root, Path) or is_older or not is_default:
             return []
-        return unnamed_files(self._root, self._all_named(), before_ms)
+        try:
+            return unnamed_files(self._root, self._all_named(), before_ms)
+        except TableConflict as error:
+            log.warning("files that were replaced long ago stay: %s", error)
+            return []
 
     def body_fields(self) -> tuple[BodyField, ...]:
         """The body columns of the table's schema."""
@@ -261,12 +274,14 @@ class DeltaTable:
         try:
             self._add_entry(commit)
         except CommitFailedError as error:
-            if "feature" in str(error):  # the same error as for an entry that came first
+            if self._is_entered(commit):
+                return True
+            if str(error).startswith(UNWRITABLE):
                 raise ConfigError(
                     f"{self._root} cannot be written to any more: {error}. Another writer gave the "
                     "table these. Nothing was committed; archive to another place"
                 ) from error
-            return self._is_entered(commit)
+            return False
         except (OSError, DeltaError) as error:
             if isinstance(self._root, Path):
                 raise
@@ -333,9 +348,13 @@ class DeltaTable:
         return set(actions["path"].to_pylist())
 
     def _all_named(self) -> set[str]:
-        """The paths of the table's files, and of those that older versions still have."""
+        """The paths of the table's files, and of those that older versions still have.
+
+        TableConflict when another writer's clock is ahead, so that those are not known.
+        """
+        self._update()
+        check_stamps(self._log, self._root, SYSTEM_CLOCK.now_ms())
         with explained_log(self._root):
-            self._log.update_incremental()
             actions = pa.table(self._log.get_add_actions(flatten=True))
             removed = self._log.vacuum(
                 retention_hours=0, dry_run=True, enforce_retention_duration=False

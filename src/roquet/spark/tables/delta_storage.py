@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from roquet.model.errors import ConfigError
 from roquet.spark.tables.object_location import ENDPOINT, S3, ObjectLocation, TableLocation
 from roquet.spark.tables.object_store import ObjectStore, explanation
-from roquet.spark.tables.table import TableDamaged
+from roquet.spark.tables.table import TableConflict, TableDamaged
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable as Log
@@ -78,6 +78,22 @@ def check_plain_files(log: "Log", where: TableLocation) -> None:
         raise ConfigError(
             f"{where} has deletion vectors, so its files hold rows that were deleted: write them "
             "anew (REORG TABLE … APPLY (PURGE)), and start again"
+        )
+
+
+def check_stamps(log: "Log", where: TableLocation, now_ms: int) -> None:
+    """Raise TableConflict while the log has an entry from the future: some clock is wrong.
+
+    deltalake tells which files were removed before now. One that was removed later by its stamp
+    would seem to be of no version, though it may have been in the newest a moment ago.
+    """
+    with explained_log(where):
+        newest_ms = max((entry.get("timestamp", 0) for entry in log.history()), default=0)
+    if newest_ms > now_ms:
+        raise TableConflict(
+            f"the log of {where} has an entry that is {newest_ms - now_ms} ms ahead of this "
+            "machine's clock, so nothing says which files older versions have, and none of those "
+            "was removed: set the clocks, and start again after that time"
         )
 
 

@@ -10,7 +10,6 @@ that are older than COMMIT_MS_MAX, and only files older than ORPHAN_MS are remov
 removed that a commit might still name. Ages are by the store's own clock, not by the machines'.
 """
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 from uuid import uuid4
@@ -20,7 +19,7 @@ from roquet.model.errors import RoquetError
 from roquet.net.clock import SYSTEM_CLOCK, Clock, boottime
 from roquet.spark.tables.object_location import ObjectDirectory, ObjectLocation
 from roquet.spark.tables.object_store import ObjectStore, StoredObject
-from roquet.spark.tables.output_files import PREFIX
+from roquet.spark.tables.output_files import OWN_FILE
 from roquet.spark.tables.table import DataFile, TableCommit
 
 log = logger(__name__)
@@ -49,11 +48,6 @@ CLEANED: Final = "_roquet/cleaned"
 
 NOW: Final = "_roquet/now"
 """Uploaded again and again: it tells the store's time."""
-
-OWN_FILE: Final = re.compile(
-    rf"(?:day|bucket)=[^/]+/(?:\w+=[^/]+/)*{PREFIX}[0-9a-f]{{32}}\.parquet"
-)
-"""The paths of files that archives write; no others are ever removed."""
 
 
 class ObjectStaging:

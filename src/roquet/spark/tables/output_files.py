@@ -1,5 +1,6 @@
 """Output files: a new Parquet file of a task, in a directory or uploaded to an object store."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,11 @@ from roquet.spark.tables.partition_scheme import Partition
 
 PREFIX: Final = "roquet-"
 """Prefix of the file names of archives."""
+
+OWN_FILE: Final = re.compile(
+    rf"(?:day|bucket)=[^/]+/(?:\w+=[^/]+/)*{PREFIX}[0-9a-f]{{32}}\.parquet"
+)
+"""The paths, relative to a table, of the files that its archive writes; no others are removed."""
 
 
 class OutputFile(Protocol):

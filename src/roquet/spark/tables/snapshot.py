@@ -220,7 +220,7 @@ def _iceberg(
     from roquet.spark.tables import iceberg
 
     iceberg.check_installed()
-    with iceberg.explained_catalog(root):
+    with iceberg.explained_catalog(root, is_reader=True):
         return _iceberg_snapshot(root, topic, name, catalog)
 
 
@@ -236,13 +236,9 @@ def _iceberg_snapshot(
     with closing(iceberg.catalog_of(root, catalog)) as opened:
         table = _table(opened, root, name or (iceberg.name_of(topic) if topic else ""))
     iceberg.check_place(root, table.location())
-    paths = []
-    for task in table.scan().plan_files():
-        if task.delete_files:
-            raise ConfigError(f"{root} keeps deleted rows in files of their own: compact it first")
-        path = task.file.file_path
-        is_object = isinstance(root, ObjectLocation)
-        paths.append(path if is_object else str(iceberg.local_path(path)))
+    paths = iceberg.plain_paths(table, root)
+    if isinstance(root, Path):
+        paths = [str(iceberg.local_path(path)) for path in paths]
     identity = table.properties.get(iceberg.IDENTITY)
     if identity is None:
         return TableSnapshot(kind="iceberg", paths=tuple(sorted(paths)), storage=storage)

@@ -20,7 +20,7 @@ import msgspec
 from roquet.log_records import logger
 from roquet.model.errors import ConfigError, RoquetError, StoreLocked
 from roquet.spark.tables.disk import Disk
-from roquet.spark.tables.output_files import PREFIX
+from roquet.spark.tables.output_files import OWN_FILE, PREFIX
 from roquet.spark.tables.table import (
     DataFile,
     StagingArea,
@@ -141,15 +141,17 @@ class Staging:
 
 
 def unnamed_files(root: Path, named: Collection[str], before_ms: int) -> list[Path]:
-    """Files of archives below a table that it does not name, written before a time (ms since 1970).
+    """Files of a table's archive that it does not name, written before a time (ms since 1970).
 
-    `named` are paths relative to `root`.
+    `named` are paths relative to `root`. A table in a directory below has files of its own, which
+    lie deeper than those of this one.
     """
+    files = {path.relative_to(root).as_posix(): path for path in root.rglob(f"{PREFIX}*.parquet")}
     return [
         path
-        for path in sorted(root.rglob(f"{PREFIX}*.parquet"))
-        if not path.is_relative_to(root / HIDDEN)
-        and path.relative_to(root).as_posix() not in named
+        for name, path in sorted(files.items())
+        if OWN_FILE.fullmatch(name)
+        and name not in named
         and path.stat().st_mtime * 1000 < before_ms
     ]
 

@@ -17,7 +17,7 @@ from pyiceberg.exceptions import (
 from requests.exceptions import ConnectionError as RequestsConnectionError
 from tests.spark.tables.iceberg.rest_catalog import RestCatalogServer, rest_catalog
 
-from roquet.model.errors import ConfigError
+from roquet.model.errors import ConfigError, RoquetError
 from roquet.spark.tables.iceberg import catalog as catalogs
 from roquet.spark.tables.iceberg.catalog import (
     CatalogFailed,
@@ -257,6 +257,24 @@ def test_a_catalog_that_lost_the_table_or_its_metadata_is_a_sentence() -> None:
         explained_catalog(S3),
     ):
         raise FileNotFoundError(2, "no such file")
+
+
+def test_readers_are_told_nothing_about_commits() -> None:
+    errors = (NoSuchTableError("lake.b"), FileNotFoundError(2, "no such file"))
+    for error in errors:
+        with pytest.raises(RoquetError) as caught, explained_catalog(S3, is_reader=True):
+            raise error
+        assert "commit" not in str(caught.value)
+        assert "archive to" not in str(caught.value)
+
+
+def test_a_reader_whose_file_is_missing_is_told_which(iceberg: "TableKind") -> None:
+    with iceberg.open() as table:
+        iceberg.archive(table, 0, 5)
+    for manifest in iceberg.root.rglob("*.avro"):
+        manifest.unlink()
+    with pytest.raises(TableDamaged, match=r"names is missing; restore it, .*\.avro"):
+        read_snapshot(str(iceberg.root), "orders")
 
 
 def test_a_catalog_that_goes_away_under_its_archive_is_a_sentence(

@@ -122,6 +122,33 @@ def test_files_that_another_catalog_names_stay(lake: Lake) -> None:
         assert places(loaded.scan().to_arrow()) == whole(7)
 
 
+def test_files_that_another_catalog_names_in_past_metadata_stay(lake: Lake) -> None:
+    """Its version is a past one here, whose snapshot was expired without its files."""
+    with lake.loaded() as table:
+        where = table.metadata_location
+        [first] = table.snapshots()
+    with catalog_of(table_location(ROOT), lake.catalog("other")) as other:
+        other.create_namespace("roquet")
+        other.register_table("roquet.orders", where)
+    with lake.open() as table:
+        state, old, attempt = table.state(QUEUES), table.files(), table.begin()
+        merged = [
+            file
+            for _, broker, queue_id in QUEUES
+            for file in written(attempt, batch(range(5), broker=broker, queue_id=queue_id))
+        ]
+        table.commit(state.then(state.offsets, attempt.name, merged, old))
+    with lake.loaded() as loaded:
+        loaded.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+        assert any(entry.metadata_file == where for entry in loaded.refresh().metadata.metadata_log)
+    before = lake.files()
+    with lake.open() as table:
+        assert table.clean() == 0
+    assert lake.files() == before
+    with lake.loaded("other") as loaded:
+        assert places(loaded.scan().to_arrow()) == whole(5)
+
+
 def test_files_stay_that_a_catalog_from_a_backup_does_not_know(lake: Lake) -> None:
     database = lake.folder / "catalog.db"
     shutil.copy(database, lake.folder / "backup.db")
@@ -146,6 +173,19 @@ def test_a_change_that_was_refused_keeps_no_orphan(lake: Lake) -> None:
         assert {
             url.rpartition("/")[2] for url in named_files(table, lake.store.location)
         } == lake.files()
+
+
+def test_metadata_that_a_commit_removes_meanwhile_is_no_error(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Archives keep a hundred metadata files, and each commit removes the oldest one."""
+    lake.store.put("metadata/00000-x.metadata.json", b"{")
+    listed = lake.store.files("metadata")
+    lake.store.remove("metadata/00000-x.metadata.json")
+    monkeypatch.setattr(ObjectStore, "files", lambda *_: listed)
+    with lake.loaded() as table:
+        named = named_files(table, lake.store.location)
+    assert {url.rpartition("/")[2] for url in named} == lake.files()
 
 
 def test_metadata_that_cannot_be_read_keeps_every_file(lake: Lake) -> None:

@@ -20,6 +20,7 @@ from roquet.spark.tables.iceberg.catalog import (
     name_of,
     parse_catalog,
 )
+from roquet.spark.tables.iceberg.data_files import plain_paths
 from roquet.spark.tables.iceberg.iceberg_table import IDENTITY, RETIRED, STATE, IcebergTable
 from roquet.spark.tables.iceberg.table_place import check_place, local_path
 
@@ -38,4 +39,5 @@ __all__ = [
     "local_path",
     "name_of",
     "parse_catalog",
+    "plain_paths",
 ]

@@ -185,10 +185,11 @@ def _has_secret(uri: str) -> bool:
 
 
 @contextmanager
-def explained_catalog(root: TableLocation) -> Iterator[None]:
+def explained_catalog(root: TableLocation, *, is_reader: bool = False) -> Iterator[None]:
     """Give errors of a catalog or an object store a sentence; those of a directory pass.
 
-    A refused change and one of unknown outcome pass, too.
+    A refused change and one of unknown outcome pass, too. What became of a commit is said to a
+    writer alone.
     """
     from pyiceberg.exceptions import (
         CommitFailedException,
@@ -196,20 +197,21 @@ def explained_catalog(root: TableLocation) -> Iterator[None]:
         NoSuchTableError,
     )
 
+    uncommitted = "" if is_reader else ", so nothing was committed"
+    other_place = "" if is_reader else ", or archive to another place"
     try:
         yield
     except (RoquetError, CommitFailedException, CommitStateUnknownException):
         raise
     except FileNotFoundError as error:
         raise TableDamaged(
-            f"a file that the catalog of {root} names is missing, so nothing was committed; "
-            f"restore it, or the table: {_first_line(error)}"
+            f"a file that the catalog of {root} names is missing{uncommitted}; restore "
+            f"it, or the table: {_first_line(error)}"
         ) from error
     except NoSuchTableError as error:
         raise CatalogFailed(
-            f"the catalog of {root} has lost the table, so nothing was committed: "
-            f"{_first_line(error)}. Its files are there still: register the table again, or "
-            "archive to another place"
+            f"the catalog of {root} has lost the table{uncommitted}: {_first_line(error)}. Its "
+            f"files are there still: register the table again{other_place}"
         ) from error
     except Exception as error:
         if not CATALOG_PACKAGES.isdisjoint(

@@ -25,6 +25,18 @@ def entries_of(table: "IceTable", snapshot: "Snapshot | None") -> "Iterator[Entr
                     yield entry.data_file
 
 
+def plain_paths(table: "IceTable", where: object) -> list[str]:
+    """The paths of the current data files; ConfigError when delete files are about their rows."""
+    try:
+        tasks = list(table.scan().plan_files())
+    except (NotImplementedError, ValueError):  # equality deletes, which pyiceberg does not read
+        check_no_deletes(table, where)
+        raise
+    if any(task.delete_files for task in tasks):
+        check_no_deletes(table, where)
+    return [task.file.file_path for task in tasks]
+
+
 def check_no_deletes(table: "IceTable", where: object) -> None:
     """Raise ConfigError while the current snapshot has delete files.
 
@@ -40,7 +52,7 @@ def check_no_deletes(table: "IceTable", where: object) -> None:
         ):
             raise ConfigError(
                 f"{where} has delete files, so its data files hold rows that another writer "
-                "deleted, and no file is merged or replaced: write them anew "
+                "deleted, and no file is read, merged or replaced: write them anew "
                 "(rewrite_data_files with delete-file-threshold=1), and start again"
             )
 

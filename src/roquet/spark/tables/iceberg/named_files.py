@@ -2,7 +2,8 @@
 
 A table in an object store has files of killed runs among its own. Its catalog alone does not say
 which those are: it may have been restored from a backup, and another catalog may have the table,
-too. So every metadata file below the table counts, whoever has written it.
+too, perhaps at a version that is past here. So every metadata file below the table counts, whoever
+has written it.
 """
 
 from collections.abc import Iterator
@@ -38,42 +39,38 @@ def named_files(table: "IceTable", home: ObjectLocation) -> set[str]:
             "catalogs name; no file was removed"
         )
     found = snapshot_files(table, table.snapshots()).data
-    for metadata in _newest_metadata(table, home):
+    known = {snapshot.manifest_list for snapshot in table.snapshots()}
+    for metadata in _other_metadata(table, home):
         for snapshot in metadata.snapshots:
-            if table.snapshot_by_id(snapshot.snapshot_id) is None:
+            if snapshot.manifest_list not in known:
+                known.add(snapshot.manifest_list)
                 with suppress(FileNotFoundError):  # expired: its files have been removed
                     found |= snapshot_files(table, [snapshot]).data
     return found
 
 
-def _newest_metadata(table: "IceTable", home: ObjectLocation) -> "Iterator[TableMetadata]":
-    """The metadata files that are not the predecessors of others.
+def _other_metadata(table: "IceTable", home: ObjectLocation) -> "Iterator[TableMetadata]":
+    """All metadata files but the table's newest one.
 
-    More than one there is after a run was killed while it committed, and of a second catalog.
+    They are its predecessors, a hundred at most as archives set it, what a run wrote that was
+    killed while it committed, and those of a second catalog.
     """
     from pyiceberg.exceptions import ValidationError
     from pyiceberg.serializers import FromInputFile
 
-    files = [
-        file for file in ObjectStore(home).files(METADATA) if file.path.endswith(METADATA_SUFFIX)
-    ]
-    seen = {_name(table.metadata_location), *_predecessors(table.metadata)}
-    for file in sorted(files, key=lambda file: file.modified_ms, reverse=True):
-        if _name(file.path) in seen:
+    newest = _name(table.metadata_location)
+    for file in ObjectStore(home).files(METADATA):
+        if not file.path.endswith(METADATA_SUFFIX) or _name(file.path) == newest:
             continue
         try:
-            metadata = FromInputFile.table_metadata(table.io.new_input(home.file(file.path)))
+            yield FromInputFile.table_metadata(table.io.new_input(home.file(file.path)))
+        except FileNotFoundError:  # a commit has removed the oldest one meanwhile
+            continue
         except (ValidationError, ValueError) as error:
             raise TableDamaged(
                 f"{home.file(file.path)} cannot be read, so no file was removed: move it away if "
                 "it is not the table's"
             ) from error
-        seen |= _predecessors(metadata)
-        yield metadata
-
-
-def _predecessors(metadata: "TableMetadata") -> set[str]:
-    return {_name(entry.metadata_file) for entry in metadata.metadata_log}
 
 
 def _name(path: str) -> str:
