@@ -52,6 +52,21 @@ def test_a_password_of_a_key_is_refused_with_advice(tmp_path: Path) -> None:
     assert security_options(tmp_path, OWN, brokers) == ["--config", str(tmp_path / OWN)]
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        {"tls_enable": True},
+        {"tls_ca": Path("ca.pem"), "tls_check_host": False},
+        {"tls_ca": Path("ca.pem"), "tls_client_cert": Path("other.pem")},
+    ],
+)
+def test_other_calls_than_theirs_are_refused_with_advice(
+    tmp_path: Path, calls: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError, match=r"give each a namesrv\.conf in its directory"):
+        security_options(tmp_path, OWN, BrokerConfig(**PAIR, **calls))
+
+
 def test_users_are_checked_where_there_is_a_file_of_them(tmp_path: Path) -> None:
     brokers = BrokerConfig(
         **PAIR, tls_client_ca=Path("ca.pem"), authentication_enabled=True, certificate_users=True,

@@ -9,11 +9,16 @@ from typing import TYPE_CHECKING, Final
 
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
-from roquet.net.tls import TlsMode
+from roquet.net.tls import Tls, TlsMode
 
 if TYPE_CHECKING:
     from roquet.client.config import ClientConfig
 
+_NO_OTHER_CALLS: Final = (
+    "the name server and controllers of `roquet serve` call brokers with tls_ca and the certificate"
+    " of the brokers' servers alone: with tls_client_cert, tls_check_host, tls_verify, or with"
+    " tls.enable and no tls_ca, give each a {} in its directory below --data"
+)
 _NO_PASSWORD: Final = (
     "tls_key_password: the name server and controllers of `roquet serve` get no password of a key:"
     " give each a {} in its directory below --data, with tls.server.keyPassword"
@@ -75,6 +80,8 @@ def _tls_options(brokers: BrokerConfig, own_config: str) -> list[str]:
     if tls.client_ca is not None:
         auth = tls.client_auth.value
         options += ["--tls-client-ca", str(tls.client_ca), "--tls-client-auth", auth]
-    if brokers.tls_ca is not None and brokers.calls_tls is not None:
-        options += ["--tls-ca", str(brokers.tls_ca)]
+    if (calls := brokers.calls_tls) is not None:
+        if calls.ca is None or calls != Tls(ca=calls.ca, cert=tls.cert, key=tls.key):
+            raise ConfigError(_NO_OTHER_CALLS.format(own_config))
+        options += ["--tls-ca", str(calls.ca)]
     return options

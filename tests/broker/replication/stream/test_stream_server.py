@@ -104,6 +104,25 @@ def test_with_access_control_replicas_of_other_machines_have_to_be_named(
     run()
 
 
+def test_a_replica_that_ha_replicas_names_no_more_gets_no_more(
+    parts: MakeParts, caplog: pytest.LogCaptureFixture
+) -> None:
+    @in_virtual_time
+    async def run() -> None:
+        made = parts(ha_replicas=("127.0.0.1",))
+        async with connected(made) as replica:
+            await made.clock.sleep(100)
+            made.settings.change({"ha_replicas": "127.0.0.1,10.0.0.9"}, 0)
+            await made.clock.sleep(100)
+            assert not replica.is_over
+            made.settings.change({"ha_replicas": "10.0.0.9"}, 0)
+            await made.clock.sleep(100)
+            assert replica.is_over
+        assert "not served any more: it is none of ha_replicas" in caplog.text
+
+    run()
+
+
 def test_a_port_in_use_is_named(parts: MakeParts) -> None:
     @in_virtual_time
     async def run() -> None:

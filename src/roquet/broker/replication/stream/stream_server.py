@@ -50,12 +50,13 @@ class StreamServer:
         self.port = 0
         self._role = role
         self._connections: dict[int, ReplicaConnection] = {}
-        self._tasks: dict[asyncio.Task[None], None] = {}
-        """Of each connection; in order of arrival."""
+        self._tasks: dict[asyncio.Task[None], ReplicaConnection | None] = {}
+        """Of each connection, in order of arrival; None until its task has begun."""
         self._count = 0
         self._refused: BoundedCache[str, str] = BoundedCache(HOSTS_REMEMBERED)
         self._listener: asyncio.Server | SniffingListener | None = None
         role.on_change.append(lambda *_: self._follow_role())
+        settings.subscribe(lambda _: self._end_unwelcome(), "ha_replicas")
 
     async def start(self, host: str, port: int, tls: ReloadedTls | None = None) -> None:
         """Listen; 0 takes any free port. Raises ConfigError when the port cannot be had."""
@@ -114,8 +115,10 @@ class StreamServer:
         number = self._count
         connection = ReplicaConnection(self.source, number, reader, writer)
         host = connection.host
+        if (task := asyncio.current_task()) is not None:
+            self._tasks[task] = connection
         try:
-            self._check_welcome(host, is_local=host == connection.own_host)
+            self._check_welcome(connection)
             self._connections[number] = connection
             self.source.store.on_append(self.source.grown.set)
             await connection.serve()
@@ -130,17 +133,30 @@ class StreamServer:
                 self.source.store.on_append(None)
             writer.transport.abort()
 
-    def _check_welcome(self, host: str, *, is_local: bool) -> None:
-        """Raise StreamError when no replica of a host is served now."""
-        config = self.source.settings.config
+    def _end_unwelcome(self) -> None:
+        """End connections of hosts that `ha_replicas` names no more."""
+        for task, connection in tuple(self._tasks.items()):
+            if connection is not None and (fault := self._address_fault(connection)) is not None:
+                log.warning("the replica at %s is not served any more: %s", connection.host, fault)
+                task.cancel()
+
+    def _address_fault(self, connection: ReplicaConnection) -> str | None:
+        """Why a replica's address gets no log; None if it does."""
+        host, config = connection.host, self.source.settings.config
         sources = config.ha_replicas
         if sources and not any(comes_from(host, source) for source in sources):
-            raise StreamError("it is none of ha_replicas, the addresses of replicas")
-        if not (sources or is_local or config.serves_any_replica):
-            raise StreamError(
+            return "it is none of ha_replicas, the addresses of replicas"
+        if not (sources or host == connection.own_host or config.serves_any_replica):
+            return (
                 "ha_replicas does not name it: with access control it has to, since the log holds "
                 "every message"
             )
+        return None
+
+    def _check_welcome(self, connection: ReplicaConnection) -> None:
+        """Raise StreamError when no replica of this address is served now."""
+        if (fault := self._address_fault(connection)) is not None:
+            raise StreamError(fault)
         if not self._role.current.is_master:
             raise StreamError("this broker is no master: replicas get the log from the master")
         if len(self._connections) >= CONNECTIONS_MAX:
