@@ -6,7 +6,11 @@ import pytest
 
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
 from roquet.cli.servers import supervised_process
-from roquet.cli.servers.supervised_process import SupervisedProcess, started, stop_all
+from roquet.cli.servers.supervised_process import (
+    SupervisedProcess,
+    start_unless_stopped,
+    stop_all,
+)
 
 
 class FakeChild(ChildProcess):
@@ -139,7 +143,7 @@ async def test_a_start_that_takes_long_is_given_up_at_a_stop_signal() -> None:
             raise
         raise AssertionError
 
-    starting = asyncio.create_task(started(slow, stop))
+    starting = asyncio.create_task(start_unless_stopped(slow, stop))
     await asyncio.sleep(0)
     stop.set()
     assert await starting is None
@@ -149,7 +153,7 @@ async def test_a_start_that_takes_long_is_given_up_at_a_stop_signal() -> None:
 async def test_a_start_that_is_over_counts_in_spite_of_a_stop_signal() -> None:
     stop, child = asyncio.Event(), FakeChild()
     stop.set()
-    assert await started(ScriptedStarts(child).start, stop) is child
+    assert await start_unless_stopped(ScriptedStarts(child).start, stop) is child
     failing = ScriptedStarts(ChildProcessFailed("no port"))
     with pytest.raises(ChildProcessFailed):
-        await started(failing.start, asyncio.Event())
+        await start_unless_stopped(failing.start, asyncio.Event())

@@ -20,7 +20,7 @@ from roquet.admin.client import AdminClient
 from roquet.cli.main import app
 from roquet.cli.process import runtime
 from roquet.cli.process.child_processes import ChildProcess
-from roquet.cli.servers import supervisor
+from roquet.cli.servers import supervised_process, supervisor
 from roquet.cli.servers.serve_plan import PORT_STEP, REPLICA_PORT_STEP, BrokerProcess
 from roquet.cli.servers.server_processes import ServerProcesses
 from roquet.client import ProducerConfig, Tls
@@ -62,6 +62,33 @@ async def test_a_stop_signal_during_the_start_starts_no_further_process(
         )
     )
     assert names.end.is_set()
+
+
+async def test_a_name_server_that_dies_while_a_broker_recovers_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stop, names = asyncio.Event(), [FakeChild("namesrv"), FakeChild("namesrv")]
+    monkeypatch.setattr(runtime, "stop_signal", lambda: stop)
+    monkeypatch.setattr(supervised_process, "PAUSE_MIN_S", 0.01)
+    begun: list[FakeChild] = []
+
+    class Recovering(ServerProcesses):
+        async def namesrv(self) -> ChildProcess:
+            begun.append(names[len(begun)])
+            return begun[-1]
+
+        async def broker(self, broker: BrokerProcess) -> ChildProcess:
+            names[0].end.set()
+            while len(begun) < 2:  # noqa: ASYNC110 - a fake
+                await asyncio.sleep(0.01)
+            stop.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    broker = BrokerProcess(broker="broker-a", port=1)
+    await supervisor.run_servers(Recovering(brokers=[broker], namesrv_port=2, data=tmp_path))
+    assert begun == names
+    assert names[1].end.is_set(), "it is stopped at the end"
 
 
 def free_ports() -> tuple[int, int]:

@@ -1,7 +1,8 @@
 """Supervised process: a child process that is started again, after a pause, when it has died."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 from roquet.cli.process.child_processes import ChildProcess, ChildProcessFailed
@@ -71,7 +72,19 @@ class SupervisedProcess:
             log.warning("%s", error)
 
 
-async def started(start: StartProcess, stop: asyncio.Event) -> ChildProcess | None:
+@asynccontextmanager
+async def supervision() -> AsyncIterator[Callable[[SupervisedProcess], None]]:
+    """A function that has a process supervised from its call on, until the block ends."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield lambda process: tasks.append(asyncio.create_task(process.supervise()))
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def start_unless_stopped(start: StartProcess, stop: asyncio.Event) -> ChildProcess | None:
     """Start a process; None if it was not ready when a stop signal came, and is ended.
 
     A broker that reads its whole log takes long, and whoever waits for it may give up.

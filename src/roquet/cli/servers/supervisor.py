@@ -44,8 +44,9 @@ from roquet.cli.servers.shared_security import client_config
 from roquet.cli.servers.supervised_process import (
     StartProcess,
     SupervisedProcess,
-    started,
+    start_unless_stopped,
     stop_all,
+    supervision,
 )
 from roquet.cli.servers.supervisor_metrics import SupervisorMetrics
 from roquet.cli.terminal import output
@@ -196,19 +197,18 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
     """Start the servers one after another, and supervise them until a stop signal comes."""
     stop = runtime.stop_signal()
     plan.make_folders()
-    async with AsyncExitStack() as stack:
+    async with AsyncExitStack() as stack, supervision() as supervise:
         if metrics is not None:
             await stack.enter_async_context(metrics.server)
-        running: list[SupervisedProcess] = []
         for title, start in plan.support():
             if stop.is_set():
                 return
-            child = await started(start, stop)
+            child = await start_unless_stopped(start, stop)
             if child is None:
                 return
             process = SupervisedProcess(child, start)
             stack.push_async_callback(process.stop)
-            running.append(process)
+            supervise(process)
             output.echo(f"{title:<11}  {process.child.address}")
         masters: list[SupervisedProcess] = []
         replicas: list[SupervisedProcess] = []
@@ -218,16 +218,13 @@ async def run_servers(plan: ServerProcesses, metrics: SupervisorMetrics | None =
             if stop.is_set():
                 return
             starter = _starter(plan, broker)
-            child = await started(starter, stop)
+            child = await start_unless_stopped(starter, stop)
             if child is None:
                 return
             process = SupervisedProcess(child, starter)
             may_lead = broker.broker_id == MASTER_ID or plan.controllers is not None
             (masters if may_lead else replicas).append(process)
-        tasks = [
-            asyncio.create_task(process.supervise()) for process in (*running, *masters, *replicas)
-        ]
-        stack.push_async_callback(_cancel, tasks)
+            supervise(process)
         addresses = [process.child.address for process in (*masters, *replicas)]
         output.console().print(await _brokers_table(plan, addresses, stop))
         output.echo("ready (Ctrl-C stops)")
@@ -266,9 +263,3 @@ async def _elected(
 
 def _starter(plan: ServerProcesses, broker: BrokerProcess) -> StartProcess:
     return lambda: plan.broker(broker)
-
-
-async def _cancel(tasks: Sequence[asyncio.Task[None]]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
