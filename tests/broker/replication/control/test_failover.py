@@ -311,6 +311,19 @@ async def test_a_broker_that_was_elected_while_its_machine_was_lost_does_not_lea
         assert [type(step) for step in scene.roles.steps] == [FollowMaster]
 
 
+@in_virtual_time
+async def test_a_broker_that_must_not_lead_waits_while_the_controllers_state_is_lost() -> None:
+    scene = Scene()
+    scene.roles.may_be_elected = False
+    scene.controller.leads(None, 0, version=0)
+    async with running(scene):
+        await scene.sleep(3)
+        scene.controller.leads(None, 9, 1, version=18)
+        await scene.sleep(3)
+        assert scene.controller.count(calls.ElectMaster) == 0
+        assert scene.controller.count(BrokerHeartbeat) == 0
+
+
 def _still_leads(scene: Scene) -> None:
     scene.controller.replies[calls.ElectMaster] = lambda _: calls.ElectMasterReply(
         code=ResponseCode.CONTROLLER_MASTER_STILL_EXIST, master_broker_id=1

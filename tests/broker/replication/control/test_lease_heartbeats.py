@@ -251,3 +251,46 @@ def test_a_broker_that_was_elected_in_absence_may_not_lead_without_a_whole_log()
         standing.view = view
         assert not standing.may_be_elected(is_log_whole=False)
         assert standing.may_be_elected(is_log_whole=True)
+
+
+def standing_without_a_whole_log(epoch: int) -> GroupStanding:
+    standing = GroupStanding(epoch)
+    standing.own = ObeyedTerm(broker_id=1, epoch=epoch)
+    return standing
+
+
+@pytest.mark.parametrize("log_epoch", [4, -1])
+def test_a_controller_that_lost_its_state_lets_nobody_lead_without_a_whole_log(
+    log_epoch: int,
+) -> None:
+    standing = standing_without_a_whole_log(log_epoch)
+    standing.view = GroupView(epoch=0)
+    is_older = log_epoch > 0
+    assert standing.may_be_elected(is_log_whole=False) is not is_older
+    standing.view = GroupView(epoch=6, members=frozenset({1}), set_version=18)  # restored
+    assert not standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=7, master=1, members=frozenset({1}), set_version=19)
+    assert not standing.may_be_elected(is_log_whole=False)
+
+
+def test_a_broker_that_was_alone_may_be_elected_after_its_controllers_state_was_restored() -> None:
+    standing = standing_without_a_whole_log(4)
+    for view in (
+        GroupView(epoch=5, members=frozenset({1}), set_version=9),
+        GroupView(epoch=0),
+        GroupView(epoch=6, master=1, members=frozenset({1}), set_version=10),
+    ):
+        standing.view = view
+        assert standing.may_be_elected(is_log_whole=False)
+    standing.view = GroupView(epoch=7, master=2, members=frozenset({2}), set_version=11)
+    assert not standing.may_be_elected(is_log_whole=False)
+
+
+def test_a_new_group_elects_a_broker_without_a_whole_log() -> None:
+    standing = standing_without_a_whole_log(-1)
+    for view in (
+        GroupView(epoch=0),
+        GroupView(epoch=1, master=1, members=frozenset({1}), set_version=1),
+    ):
+        standing.view = view
+        assert standing.may_be_elected(is_log_whole=False)

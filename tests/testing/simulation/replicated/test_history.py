@@ -50,10 +50,10 @@ def test_decisions_leases_states_and_roles_are_kept() -> None:
 def test_an_operators_election_counts_once_it_is_stored() -> None:
     noted, elected = history(), list[int]()
     group = ReplicaGroup(cluster="c", name="g", replicas={}, master=1, master_epoch=6)
-    noted.attempt(2, 6, lambda: elected.append(2))
+    attempt = noted.attempt(2, 6, lambda: elected.append(2))
     noted.saved(group)
     noted.saved(replace(group, master=2))
-    noted.withdraw_attempt()
+    noted.withdraw_attempt(attempt)
     noted.saved(replace(group, master=2, master_epoch=7))
     noted.attempt(2, 6, lambda: elected.append(2))
     assert (noted.operated, elected) == (set(), [])
@@ -61,6 +61,25 @@ def test_an_operators_election_counts_once_it_is_stored() -> None:
         noted.saved(replace(group, master=2, master_epoch=7))
     assert (noted.operated, elected) == ({7}, [2])
     assert any(line.endswith("an operator has had 2 elected in epoch 7") for line in noted.lines)
+
+
+def test_an_election_whose_answer_was_lost_counts_though_a_later_order_was_refused() -> None:
+    noted, elected = history(), list[str]()
+    group = ReplicaGroup(cluster="c", name="g", replicas={}, master_epoch=4)
+    first = noted.attempt(2, 4, lambda: elected.append("first"))
+    first.has_failed = True
+    noted.withdraw_attempt(noted.attempt(2, 4, lambda: elected.append("second")))
+    noted.saved(replace(group, master=2, master_epoch=5))
+    assert (noted.operated, elected) == ({5}, ["first"])
+
+
+def test_an_election_whose_answer_was_lost_cannot_come_after_another_change() -> None:
+    noted, elected = history(), list[int]()
+    group = ReplicaGroup(cluster="c", name="g", replicas={}, master_epoch=4)
+    noted.attempt(2, 4, lambda: elected.append(2)).has_failed = True
+    noted.saved(group)
+    noted.saved(replace(group, master=2, master_epoch=5))
+    assert (noted.operated, elected) == (set(), [])
 
 
 def seen(position: int, host: str = "h") -> SeenMessage:

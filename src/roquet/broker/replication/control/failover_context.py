@@ -104,8 +104,8 @@ class GroupStanding:
         """Its id is 0 before it is known."""
         self._log_epoch = epoch
         """Last epoch of the log at the start."""
-        self._is_alone = False
-        """Whether the set was this broker alone at the start, and still is."""
+        self._alone_since: GroupView | None = None
+        """Answer by which the set was this broker alone at the start, if it still is."""
         self.view: GroupView | None = None
         """Last answer of the controller."""
         self.refused: int | None = None
@@ -132,9 +132,27 @@ class GroupStanding:
         return is_log_whole or (self.view is not None and self._was_alone(self.view))
 
     def _was_alone(self, view: GroupView) -> bool:
-        """Whether the set has no other member since before this broker was started."""
+        """Whether the set has no other member since before this broker was started.
+
+        An answer of an earlier epoch says nothing: the controller's state was lost, or is old.
+        """
+        since = self._alone_since
+        if view.epoch < (self._log_epoch if since is None else since.epoch):
+            return since is not None
+        if since is not None and not _has_only_elections(since, view):
+            since = None
         # An election that found nobody has an epoch, too.
         elected_in = view.epoch if view.master is not None else view.epoch - 1
-        self._is_alone |= elected_in <= self._log_epoch
-        self._is_alone &= view.members <= {self.own.broker_id}
-        return self._is_alone
+        if since is None and elected_in <= self._log_epoch:
+            since = view
+        self._alone_since = since if view.members <= {self.own.broker_id} else None
+        return self._alone_since is not None
+
+
+def _has_only_elections(before: GroupView, after: GroupView) -> bool:
+    """Whether elections alone can have changed the set, as long as this broker does not lead.
+
+    Each raises its version by no more than the epoch; other changes raise the version alone, so
+    that the first answer was of a state that was lost or old.
+    """
+    return after.set_version - before.set_version <= after.epoch - before.epoch

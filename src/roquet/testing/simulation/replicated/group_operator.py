@@ -67,13 +67,13 @@ class GroupOperator:
         others = [*self._members - self._servers.group.in_sync]
         winner = max(others, key=self._log_of)
         controllers, before = self._servers.controllers, self._servers.group.master_epoch
-        self._history.attempt(winner, before, partial(self._forget, before))
+        attempt = self._history.attempt(winner, before, partial(self._forget, before))
         electing = self._servers.hosts.run(controllers.leader, controllers.elect(winner))
         await asyncio.wait([electing])
         if electing.cancelled() or isinstance(electing.exception(), CallRefused):
-            return  # it may be stored yet
-        if electing.result() is None:
-            self._history.withdraw_attempt()
+            attempt.has_failed = True  # it may be stored yet
+        elif electing.result() is None:
+            self._history.withdraw_attempt(attempt)
 
     def _forget(self, epoch: int) -> None:
         self._prefix.forget(epoch, self._history.acknowledged_position)

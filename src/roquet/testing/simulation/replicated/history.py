@@ -71,6 +71,21 @@ class ForgottenTail(msgspec.Struct, frozen=True, kw_only=True):
     """Where it begins."""
 
 
+class OperatorsAttempt(msgspec.Struct, kw_only=True, eq=False):
+    """An operator's order to elect a broker, until its result is known."""
+
+    winner: int
+    epoch: int
+    """Latest epoch when it was given."""
+    on_elected: Callable[[], object]
+    has_failed: bool = False
+    """Whether nobody works at it any more, but its write may be on its way to the store yet."""
+
+    def elects(self, group: ReplicaGroup) -> bool:
+        """Whether a state that is stored may be its result."""
+        return group.master == self.winner and group.master_epoch > self.epoch
+
+
 class RoleChange(msgspec.Struct, frozen=True, kw_only=True):
     """A new role of a broker's process."""
 
@@ -100,7 +115,7 @@ class ReplicatedHistory(History):
         self.roles: list[RoleChange] = []
         self.operated: set[int] = set()
         """Epochs of masters that an operator has had elected."""
-        self._attempt: tuple[int, int, Callable[[], object]] | None = None
+        self._attempts: list[OperatorsAttempt] = []
         self.broken: list[str] = []
         """Findings of checks that run with the simulation."""
 
@@ -110,27 +125,34 @@ class ReplicatedHistory(History):
             self.broken.append(finding)
             self.say(f"!! {finding}")
 
-    def attempt(self, winner: int, epoch: int, on_elected: Callable[[], object]) -> None:
+    def attempt(
+        self, winner: int, epoch: int, on_elected: Callable[[], object]
+    ) -> OperatorsAttempt:
         """Note that an operator wants a broker to lead in a later epoch than this one.
 
-        It is elected once that is stored, whether or not anybody gets the answer.
+        It is elected once that is stored, whether or not anybody gets the answer, and also if the
+        operator has meanwhile ordered another election.
         """
-        self._attempt = winner, epoch, on_elected
+        attempt = OperatorsAttempt(winner=winner, epoch=epoch, on_elected=on_elected)
+        self._attempts.append(attempt)
+        return attempt
 
-    def withdraw_attempt(self) -> None:
+    def withdraw_attempt(self, attempt: OperatorsAttempt) -> None:
         """Note that an operator's order was refused: nobody is elected by it any more."""
-        self._attempt = None
+        self._attempts = [each for each in self._attempts if each is not attempt]
 
     def _note_operated(self, group: ReplicaGroup) -> None:
-        """Note an election by an operator, if it is stored just now."""
-        if self._attempt is None:
-            return
-        winner, before, on_elected = self._attempt
-        if group.master == winner and group.master_epoch > before:
-            self._attempt = None
+        """Note an election by an operator, if it is stored just now.
+
+        Whatever is stored, a write of an order that failed is not carried out any more: it was for
+        the state before.
+        """
+        fitting = [each for each in self._attempts if each.elects(group)]
+        self._attempts = [each for each in self._attempts if not (fitting or each.has_failed)]
+        if fitting:
             self.operated.add(group.master_epoch)
-            self.say(f"-- an operator has had {winner} elected in epoch {group.master_epoch}")
-            on_elected()
+            self.say(f"-- an operator has had {group.master} elected in epoch {group.master_epoch}")
+            fitting[-1].on_elected()
 
     def acknowledged_at(self, message: AcknowledgedOffset, began_ms: int) -> None:
         """Note that a producer got the answer that its message is stored."""
