@@ -125,8 +125,8 @@ class ControllerMode:
         )  # fmt: skip
 
     def _flush_hidden(self) -> None:
-        """Have a message flushed that is not shown before: those of services ask for no flush."""
-        if self._settings.config.sync_flush:
+        """Have a master flush a message that is not shown before: services ask for no flush."""
+        if self._settings.config.sync_flush and self.role.current.is_master:
             self._flush.request()
 
     def notice(self) -> None:

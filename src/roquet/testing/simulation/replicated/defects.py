@@ -16,7 +16,6 @@ from roquet.broker.replication.confirmation.master_term import MasterTermCell
 from roquet.broker.replication.confirmation.set_acknowledgements import SetAcknowledgements
 from roquet.broker.replication.confirmation.sync_set import SyncSet
 from roquet.broker.replication.control.machine_boot import note_boot
-from roquet.broker.replication.controller_mode import ControllerMode
 from roquet.broker.replication.stream.confirmed_view import ConfirmedView
 from roquet.broker.replication.stream.epoch_framing import EpochReplicaFraming
 from roquet.broker.replication.stream.epoch_log import EpochLog
@@ -154,7 +153,7 @@ def repeated_epoch() -> Iterator[None]:
 
 @contextmanager
 def unflushed_report() -> Iterator[None]:
-    """A replica that has to flush before it acknowledges does not, nor at once after it."""
+    """A replica that has to flush before it acknowledges does not."""
     report = StreamClient._report
 
     def too_early(self: StreamClient, _log_end: int) -> None:
@@ -169,7 +168,6 @@ def unflushed_report() -> Iterator[None]:
     with (
         patched(StreamClient, "_report", too_early),
         patched(StreamClient, "_acknowledge", at_once),
-        patched(ControllerMode, "_flush_hidden", lambda _: None),
     ):
         yield
 
