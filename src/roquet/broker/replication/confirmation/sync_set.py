@@ -181,7 +181,7 @@ class SyncSet:
         """Members that there should be: those that caught up within the last `behind_max_ms`."""
         oldest_ms = self._clock.monotonic_ms() - behind_max_ms
         kept = members_in_time(self.state, self._master, self._caught_up, oldest_ms)
-        # A master that is alone shows its log up to the end: who joins has to have all of that.
+        # A master that is alone acknowledges its whole log: who joins has to have all of that.
         confirmed = max(self._mark.value, self._end() if self.is_alone else 0)
         joining = {
             facts.broker_id
@@ -194,7 +194,7 @@ class SyncSet:
     def propose(self, members: frozenset[int]) -> None:
         """Ask for these members: until the answer is known both sets have to acknowledge."""
         if self.state.proposed is None:
-            self.confirm()  # while the master is alone, up to the end
+            self.confirm()  # while the master is alone, all of its log counts
             self.state = self.state.propose(members)
             self.confirm()  # from now on consumers see no more than the new members have
 
