@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,9 +64,13 @@ def started(folder: Path, namesrv: str, immune: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(command, stdout=log, stderr=log, env=environ)
 
 
-def kill(driver: subprocess.Popen[bytes]) -> int:
-    """Kill the driver and all that it has started; gives how many that were."""
-    everybody = [driver.pid, *descendants(driver.pid)]
+def kill(driver: subprocess.Popen[bytes], below: Sequence[int]) -> int:
+    """Kill the driver and the processes below it; gives how many that were.
+
+    `below` has parents first, and is killed from its end: the Python workers, which commit, before
+    Java and the driver, which would only start others.
+    """
+    everybody = [*reversed(below), driver.pid]
     for pid in everybody:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -112,11 +116,14 @@ def run(running: Any, folder: Path, args: argparse.Namespace) -> dict[str, objec
     driver = started(folder, namesrv, immune)
     count = visible(namesrv)
     deadline = time.monotonic() + PATIENCE_S
-    while count() < args.rows * SHARE:
+    below = list[int]()
+    while (seen := count()) < args.rows * SHARE:
         if driver.poll() is not None or time.monotonic() > deadline:
             raise RuntimeError((folder / "driver.log").read_text()[-3_000:])
+        if seen and not below:  # now, because thousands of rows are committed while it looks
+            below = descendants(driver.pid)
         time.sleep(0.01)
-    killed = kill(driver)
+    killed = kill(driver, below or descendants(driver.pid))
     at_kill = count()
     time.sleep(args.after if args.after is not None else 30 if args.hasty else 900)
     given_up = sum(read(namesrv, "TRANS_CHECK_MAX_TIME_TOPIC").values())

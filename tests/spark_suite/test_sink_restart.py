@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.spark_suite
 
 ROOT = Path(__file__).parents[2]
-ROWS = 20_000
+ROWS = 40_000
 
 
 @pytest.mark.timeout(600)
