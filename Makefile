@@ -40,7 +40,7 @@ PYTHONS ?=
 SOAK_MINUTES ?= 60
 PROFILE_ARGS ?=
 # Each runs whether or not the one before it failed, and the report is made of what they have measured.
-BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py metrics_cost.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py replication.py \
+BENCH_WORKS = "system.py $(BENCH_ARGS)" lone.py metrics_cost.py access_cost.py growth.py clients.py produce.py pop.py keys.py takeover.py balance.py transactions.py replication.py \
 	filters.py filter_scan.py timers.py "timers.py --level --waiting 1000 --out build/bench-timers-level.json" store.py spark.py lake.py sink.py \
 	spark_trigger.py spark_memory.py lab.py "overload.py --seconds 60" "soak.py --work batches --minutes 10" "connections.py half" "connections.py scale" dashboard.py
 

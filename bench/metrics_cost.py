@@ -19,7 +19,7 @@ from urllib.request import urlopen
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "tools"), str(HERE.parent / "src"), str(HERE)]
 
-from raw_client import Brokers, Load, Result, measure, median, ours  # noqa: E402
+from raw_client import Brokers, Load, Result, in_turn, median, ours  # noqa: E402
 from system import Row, save, show  # noqa: E402
 
 import genuine  # noqa: E402
@@ -45,21 +45,14 @@ def page_ms(broker: Brokers, port: int, pages: int) -> float:
 
 def run(rounds: int, seconds: float, pages: int) -> tuple[list[Result], list[Result], float]:
     """Results of each round, with metrics and without, and the ms of one page."""
-    shown: list[Result] = []
-    plain: list[Result] = []
     port = genuine.free_port()
     settings = f"metricsExporterType=PROM\nmetricsPromExporterPort={port}\n"
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="roquet-metrics-")))
         without = stack.enter_context(ours(folder / "off"))
         with_page = stack.enter_context(ours(folder / "on", settings=settings))
-        for number in range(rounds):
-            for is_shown in (number % 2 == 0, number % 2 == 1):
-                if is_shown:
-                    shown.append(measure(with_page, Load(), seconds))
-                else:
-                    plain.append(measure(without, Load(), seconds))
-            print(f"  {shown[-1].broker_us:.2f} and {plain[-1].broker_us:.2f} us", flush=True)
+        sides = [(with_page, Load()), (without, Load())]
+        shown, plain = in_turn(sides, rounds, seconds)
         return shown, plain, page_ms(with_page, port, pages)
 
 

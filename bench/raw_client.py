@@ -30,8 +30,9 @@ from roquet.wire.calls.bodies import TopicConfigs  # noqa: E402
 from roquet.wire.calls.send import Send  # noqa: E402
 from roquet.wire.codes import SerializeType  # noqa: E402
 from roquet.wire.fastjson import codec  # noqa: E402
-from roquet.wire.fields import encode_call  # noqa: E402
+from roquet.wire.fields import AnyCall, encode_call  # noqa: E402
 from roquet.wire.records.batch import encode_item  # noqa: E402
+from roquet.wire.signing import Signer  # noqa: E402
 
 QUEUES: Final = 4
 PREPARED: Final = 64
@@ -57,6 +58,13 @@ class Load:
     """Bytes of each body."""
     batch: int = 1
     """Messages of a request."""
+    signer: Signer | None = None
+    """Signs each request; None: they are sent unsigned."""
+
+    def encode(self, call: AnyCall, opaque: int) -> bytes:
+        """The frame of one request."""
+        encode = self.signer.encode_call if self.signer else encode_call
+        return encode(call, opaque=opaque, serialize_type=SerializeType.JSON)
 
 
 @dataclass(frozen=True)
@@ -128,7 +136,7 @@ def _request(load: Load, number: int) -> bytes:
         batch=load.batch > 1,
         body=body if load.batch == 1 else batch,
     )
-    return encode_call(call, opaque=number, serialize_type=SerializeType.JSON)
+    return load.encode(call, number)
 
 
 def _creation(load: Load) -> bytes:
@@ -138,7 +146,7 @@ def _creation(load: Load) -> bytes:
         for number in range(load.topics)
     ]
     body = codec.dumps(TopicConfigs(topic_config_list=topics))
-    return encode_call(CreateTopics(body=body), opaque=1, serialize_type=SerializeType.JSON)
+    return load.encode(CreateTopics(body=body), 1)
 
 
 def _topic(number: int) -> str:
@@ -273,6 +281,21 @@ def measure(
             client_s=time.process_time() - client_s,
             trips_ms=sorted(trip * 1000 for trip in trips),
         )
+
+
+def in_turn(
+    sides: Sequence[tuple[Brokers, Load]], rounds: int, seconds: float
+) -> list[list[Result]]:
+    """Results of each side, whose brokers all run: every other round begins with the last side."""
+    results: list[list[Result]] = [[] for _ in sides]
+    for number in range(rounds):
+        places = range(len(sides))
+        for place in reversed(places) if number % 2 else places:
+            brokers, load = sides[place]
+            results[place].append(measure(brokers, load, seconds))
+        shown = " and ".join(f"{each[-1].broker_us:.2f}" for each in results)
+        print(f"  {shown} us", flush=True)
+    return results
 
 
 def _prepare(brokers: Brokers, load: Load, frames: list[bytes]) -> None:

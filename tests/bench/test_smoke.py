@@ -20,6 +20,7 @@ COMMANDS = [path for path in FILES if 'if __name__ == "__main__":' in path.read_
 LIBRARIES = [path for path in FILES if path not in COMMANDS]
 
 SMALL = {
+    "access_cost": "--ours-only --rounds 1 --seconds 0.1 --out DIRECTORY/access-cost.json",
     "balance": "--queues 40 --members 20 --repeats 1 --out DIRECTORY/balance.json",
     "codec": "--repeats 1",
     "connections": "half --connections 20 --sends 10",
