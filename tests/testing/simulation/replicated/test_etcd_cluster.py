@@ -181,3 +181,15 @@ async def test_lost_data_end_the_term_and_restored_ones_begin_another() -> None:
         running.cluster.restore_data()
         await asyncio.sleep(4)
         assert (await store.load(await leading(store)))["g"].group == GROUP
+
+
+@in_virtual_time
+async def test_a_member_that_is_killed_while_it_starts_stays_dead() -> None:
+    async with running_etcd() as etcd:
+        one = ETCD_HOSTS[0]
+        etcd.cluster.kill_member(one)
+        starting = asyncio.create_task(etcd.cluster.start_member(one))
+        await asyncio.sleep(0)
+        etcd.cluster.kill_member(one)
+        await starting
+        assert etcd.cluster.dead == {one}

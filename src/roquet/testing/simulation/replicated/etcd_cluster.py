@@ -74,10 +74,17 @@ class EtcdCluster:
             await self.start_member(host)
 
     async def start_member(self, host: str) -> None:
-        """Start a member, or start it again: its data are on its disk, and with the others."""
+        """Start a member, or start it again: its data are on its disk, and with the others.
+
+        One that is killed at the same moment stays dead.
+        """
         self._loop.network.revive(host)
         self.dead.discard(host)
-        await self._hosts.run(host, self._listen(host))
+        try:
+            await self._hosts.run(host, self._listen(host))
+        except asyncio.CancelledError:
+            if host not in self.dead:
+                raise
 
     async def _listen(self, host: str) -> None:
         await self._loop.create_server(lambda: _GatewayProtocol(self, host), host, ETCD_PORT)
