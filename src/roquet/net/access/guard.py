@@ -27,7 +27,7 @@ from roquet.net.router import Peer
 from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.signed_header import SignedHeader, signed_header, text_fields
+from roquet.wire.signed_header import signed_header, text_fields
 from roquet.wire.signing import ACCESS_KEY, SigningKey
 
 log = logger(__name__)
@@ -113,7 +113,7 @@ class AccessGuard:
         self._deciding = {code: one.fields or () for code, one in self._required.items()}
         """Fields that decide on requests of a code."""
         self._tables = AccessTables()
-        self._signers: dict[str, KnownSigner] = {}
+        self._signers: dict[str | None, KnownSigner] = {}
         self._allowed: set[AllowedRequest] = set()
         """Everything that a decision depends on, unless the body or the log is among it."""
         self.user = ""
@@ -133,7 +133,12 @@ class AccessGuard:
         if code in self._rules.unsigned_codes:
             return self._without_user(command)
         header = signed_header(command.fields, self._deciding.get(code, ()))
-        if header is None or (signer := self._signer(header, command.body)) is None:
+        signer = None if header is None else self._signers.get(header.access_key)
+        if (
+            header is None
+            or signer is None
+            or not signer.key.has_made(header.signature, header.text, command.body)
+        ):
             return self._admit(command, peer)
         name = signer.name
         if (
@@ -151,13 +156,6 @@ class AccessGuard:
         fields = _fields_of(command)
         fields.pop(ACCESS_KEY, None)
         return msgspec.structs.replace(command, fields=fields)
-
-    def _signer(self, header: SignedHeader, body: bytes) -> KnownSigner | None:
-        """The signer of a request; None for a wrong signature and for a name that is new here."""
-        signer = self._signers.get(header.access_key or "")
-        if signer is not None and signer.key.has_made(header.signature, header.text, body):
-            return signer
-        return None
 
     def _admit(self, command: Command, peer: Peer, name: str | None = None) -> Command:
         """Admit a request by all its fields; `name` is the user whose signature was checked."""
