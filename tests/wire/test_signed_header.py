@@ -1,7 +1,7 @@
 """Signed headers: what a signature covers, read from fields as they were received."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,11 +15,10 @@ from roquet.wire.codes import VERSION
 from roquet.wire.command import Command
 from roquet.wire.compact import PackedFields, read_pairs, write_pairs
 from roquet.wire.fields import decode_call
-from roquet.wire.records.speedups import COMPILED, use_compiled
 from roquet.wire.signed_header import SignedHeader, signed_header, text_fields
 from roquet.wire.signing import SigningKey
 
-needs_compiled = pytest.mark.skipif(not COMPILED, reason="needs the compiled forms: make install")
+pytestmark = pytest.mark.usefixtures("form")
 
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 
@@ -39,14 +38,6 @@ VALUES = st.one_of(
     st.text(max_size=6),
 )
 PAIRS = st.lists(st.tuples(NAMES, VALUES), max_size=8)
-
-
-@pytest.fixture(autouse=True, scope="module", params=["python", "compiled"])
-def form(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test runs against both forms; the compiled one is absent where no compiler was."""
-    use_compiled(request.param == "compiled")
-    yield
-    use_compiled(True)
 
 
 def raw(fields: dict[str, Any], *, ascii_only: bool = False) -> msgspec.Raw:
@@ -219,7 +210,6 @@ def _decoded(fields: msgspec.Raw | PackedFields | dict[str, str]) -> Send | str:
         return str(error)
 
 
-@needs_compiled
 def test_more_fields_than_requests_have_are_left_to_the_python_form() -> None:
     for count in (63, 64, 65, 1_000):
         fields = {f"f{number}": str(number) for number in range(count)}

@@ -25,6 +25,8 @@ from roquet.wire.command import JSON, ROCKETMQ, Command
 from roquet.wire.compact import read_pairs, write_pairs
 from roquet.wire.fields import decode_call
 
+pytestmark = pytest.mark.usefixtures("form")
+
 KINDS = [JSON, ROCKETMQ]
 
 
