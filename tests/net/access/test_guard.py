@@ -202,6 +202,22 @@ def test_a_request_like_one_that_was_allowed_passes_as_it_came(
     assert guard.user == ""
 
 
+def test_what_is_remembered_of_allowed_requests_is_bounded(
+    guard: AccessGuard,
+    request_of: Request,
+    peer_at: MakePeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.net.access.guard.ALLOWED_MAX", 3)
+    command = request_of(send(), "alice")
+    peers = [peer_at(f"10.0.0.{number}:1") for number in range(4)]
+    for peer in peers[:3]:
+        assert guard.admit(command, peer) is not command  # decided by its policies
+    assert guard.admit(command, peers[0]) is command
+    assert guard.admit(command, peers[3]) is not command
+    assert guard.admit(command, peers[0]) is not command
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_request_that_was_changed_is_refused_behind_others_that_were_allowed(
     guard: AccessGuard, request_of: Request, peer: Peer, kind: int
