@@ -1,9 +1,10 @@
 """Cost of a request on its way through net: microseconds of CPU, as JSON.
 
 `served`: bytes in, bytes out of a server's connection whose handler does nothing, without a socket;
-by the form of the header and the number of requests that one read brings. `talked`: both ends of
-calls over a real socket in one process, by the number of calls in flight. `waited`: advancing a
-mark, as every message does.
+by the form of the header and the number of requests that one read brings. `signed`: the same with
+access control, by a user whom a policy allows it. `counted`: as `served`, with metrics. `talked`:
+both ends of calls over a real socket in one process, by the number of calls in flight. `waited`:
+advancing a mark, as every message does.
 """
 
 import argparse
@@ -13,21 +14,29 @@ import platform
 import sys
 import time
 import timeit
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+from roquet.model.access import AccessTables, PolicyType, User
+from roquet.net.access.guard import AccessGuard, AccessRules
+from roquet.net.access.guarded_router import GuardedRouter
 from roquet.net.async_watermark import AsyncWatermark
 from roquet.net.clock import SYSTEM_CLOCK
 from roquet.net.connection.server_connection import ServerConnection
+from roquet.net.exporter.request_meter import RequestMeter
+from roquet.net.limits.fair_share import FREQUENT_CODES
 from roquet.net.loop import run
 from roquet.net.pool import ChannelPool
 from roquet.net.router import Peer, Router
 from roquet.net.server import Server
+from roquet.rules.access.changes import change_acl, policy_entry
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.codes import SerializeType
 from roquet.wire.fields import encode_call
+from roquet.wire.signing import Credentials, Signer
 
 
 class Scale(NamedTuple):
@@ -45,6 +54,12 @@ SEND = Send(
     properties="KEYS\x01N14228\x02UNIQ_KEY\x01" + "0A" * 16 + "\x02TAGS\x01UA\x02WAIT\x01true\x02",
     body=b"x" * 128,
 )
+
+
+KEYS = Credentials(access_key="flights", secret_key="a secret that nobody guesses")
+
+Encode = Callable[..., bytes]
+"""Makes the frame of a call."""
 
 
 class Nowhere(asyncio.Transport):
@@ -73,12 +88,24 @@ def stored(call: Send, _: Peer) -> SendReply:
     return SendReply(msg_id="0A" * 16, queue_id=call.queue_id, queue_offset=12_345)
 
 
-async def served(router: Router, form: int, pipelined: int, scale: Scale) -> float:
+def guarded() -> GuardedRouter:
+    """A router with access control, at which SEND is allowed to the user of KEYS."""
+    entry = policy_entry(f"Topic:{SEND.topic}", ["Pub"], None, "Allow")
+    user = User(name=KEYS.access_key, password=KEYS.secret_key)
+    tables = AccessTables(users={user.name: user})
+    tables = change_acl(tables, user.name, [(PolicyType.CUSTOM, [entry])])
+    rules = AccessRules(cluster="c", checks_policies=True)
+    return GuardedRouter(AccessGuard(lambda: tables, rules, SYSTEM_CLOCK.now_ms))
+
+
+async def served(
+    router: Router, form: int, pipelined: int, scale: Scale, encode: Encode = encode_call
+) -> float:
     """Microseconds a request, when each read brings so many."""
     guest = ServerConnection(router.dispatch, SYSTEM_CLOCK, lambda _: None)
     transport = Nowhere({"peername": ("127.0.0.1", 1)})
     guest.connection_made(transport)
-    chunk = encode_call(SEND, opaque=1, serialize_type=form) * pipelined
+    chunk = encode(SEND, opaque=1, serialize_type=form) * pipelined
     rounds = max(1, scale.requests // 20 // pipelined)
     times = []
     for _ in range(scale.repeats * 20):
@@ -125,12 +152,19 @@ async def waited(waiting: int, scale: Scale) -> float:
 
 async def measured(scale: Scale) -> dict[str, object]:
     """Everything, one after the other."""
-    router = Router()
-    router.add(Send, stored)
+    router, checking, counting = Router(), guarded(), Router()
+    counting.meter = RequestMeter(SYSTEM_CLOCK, FREQUENT_CODES)
+    for each in (router, checking, counting):
+        each.add(Send, stored)
+    sign = Signer(KEYS).encode_call
+    forms, counts = tuple(SerializeType), (1, 16, 64)
     return {
-        "served": {
-            form.name: {count: await served(router, form, count, scale) for count in (1, 16, 64)}
-            for form in SerializeType
+        "served": {f.name: {n: await served(router, f, n, scale) for n in counts} for f in forms},
+        "signed": {
+            f.name: {n: await served(checking, f, n, scale, sign) for n in counts} for f in forms
+        },
+        "counted": {
+            f.name: {n: await served(counting, f, n, scale) for n in counts} for f in forms
         },
         "talked": {count: await talked(router, count, scale) for count in (1, 64)},
         "waited": {count: await waited(count, scale) for count in (0, 100)},

@@ -19,7 +19,7 @@ import pyarrow as pa
 from roquet.broker.ingest import property_normalizer
 from roquet.rules import sql92
 from roquet.store.key_index import hasher
-from roquet.wire import command
+from roquet.wire import command, compact
 from roquet.wire.calls.pull import Pull, PullReply
 from roquet.wire.calls.send import Send, SendReply
 from roquet.wire.header_codec import HEADER_CODECS
@@ -331,6 +331,49 @@ def decode(r: Random) -> Case:
     return Case((damage(r, frame) if r.random() < 0.5 else frame,))
 
 
+SIGNED_NAMES: Final = (
+    "AccessKey", "Signature", "a", "b", "aa", "ab", "topic", "queueId", "Sig", "SignatureX", "",
+    "é", "_UNIQUE_KEY_QUERY", "~",
+)  # fmt: skip
+
+
+def signed_header(r: Random) -> Case:
+    """Fields of a request in either form, some twice, of another type, or damaged."""
+    names = SIGNED_NAMES[: r.choice((3, 9, 11, 14))]
+    pairs = [(r.choice(names), r.choice(WORDS)) for _ in range(r.choice((0, 1, 3, 6, 20, 70)))]
+    if r.random() < 0.8:
+        pairs = [*dict(pairs).items()]
+    wanted = tuple(r.choice(SIGNED_NAMES) for _ in range(r.randrange(1, 4)))
+    return Case((_json_fields(r, pairs) if r.random() < 0.6 else _pairs(r, pairs), wanted))
+
+
+def _json_fields(r: Random, pairs: list[tuple[str, str]]) -> msgspec.Raw:
+    escapes = r.random() < 0.7
+    texts = [f"{_quoted(r, name, escapes)}:{_quoted(r, value, escapes)}" for name, value in pairs]
+    if r.random() < 0.1:
+        texts.append(f'"z":{r.choice(("null", "1", "true", "[]", "{}"))}')
+    raw = "{" + (", " if r.random() < 0.05 else ",").join(texts) + "}"
+    text = raw.encode("utf-8", "surrogatepass")
+    return msgspec.Raw(damage(r, text) if r.random() < 0.3 else text)
+
+
+def _quoted(r: Random, text: str, escapes: bool) -> str:
+    """A JSON text, perhaps with escapes that are not needed."""
+    quoted = json.dumps(text, ensure_ascii=escapes)
+    if text and r.random() < 0.1:
+        quoted = f'"{"".join(f"{chr(92)}u{ord(c) & 0xFFFF:04X}" for c in text)}"'
+    return quoted.replace("x", r.choice(("\\/", "\\n", '\\"', "x")) if r.random() < 0.2 else "x")
+
+
+def _pairs(r: Random, pairs: list[tuple[str, str]]) -> compact.PackedFields | msgspec.Raw:
+    """Fields of the compact form, whose pairs were decoded, as all are that get there."""
+    written = b"".join(compact.write_pairs({name: value}) for name, value in pairs)
+    try:
+        return compact.read_pairs(damage(r, written) if r.random() < 0.3 else written)
+    except (struct.error, UnicodeDecodeError):
+        return msgspec.Raw(b"null")
+
+
 def encode_frame(r: Random) -> Case:
     """The frame of a call or a reply, with texts and numbers of which some do not fit."""
     text = r.choice((*WORDS, "a\x01b\x02", '"', "\\", "\x7f", "x" * r.choice((255, 4_000, 70_000))))
@@ -606,6 +649,6 @@ CALLS: Final[dict[str, Callable[[Random], Case]]] = {
         property_positions, record_matcher, plain_facts, plain_batch, key_hashes, link_entries,
         entry_columns, decode, encode_frame, join_entries, join_ranges, join_properties, batch_body,
         offset_message_ids, numbered_texts, record_positions, cut_slices, split_texts,
-        plain_records,
+        plain_records, signed_header,
     )
 }  # fmt: skip

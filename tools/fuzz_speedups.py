@@ -36,7 +36,7 @@ from roquet.store.commit_log import log
 from roquet.store.consume_queue import entries
 from roquet.store.key_index import hasher, index
 from roquet.store.replication import plain_records
-from roquet.wire import command, compact, fields
+from roquet.wire import command, compact, fields, signed_header
 from roquet.wire.records import batch, message_id, partial_decode, record
 from roquet.wire.records.speedups import extension
 
@@ -64,6 +64,7 @@ FORMS: Final[dict[str, Any]] = {
         index.link_entries, entries.entry_columns, entries.join_entries, encode.join_properties,
         encode.batch_body, property_columns.numbered_texts, record_scan.record_positions,
         column_slices.cut_slices, properties.split_texts, plain_records.plain_records,
+        signed_header.signed_header,
     )
 }  # fmt: skip
 """Functions that have a compiled form, by name."""

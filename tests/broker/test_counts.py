@@ -54,6 +54,7 @@ def test_a_deleted_topic_and_a_deleted_group_give_their_places_back() -> None:
             counts.redelivered.add(topic, group)
             counts.revive_notes.add(topic, group, CHECKPOINT)
     counts.forget(["gone"])
+    assert list(counts.normal_sizes) == ["stays"]
     counts.forget(group="audit")
     assert [labels for labels, _ in counts.stored.items()] == [("stays", NORMAL)]
     for by_topic in (counts.commits, counts.rollbacks, counts.timer_enqueued):
@@ -73,3 +74,20 @@ def test_topics_beyond_the_limit_are_counted_together_and_told() -> None:
         counts.note_stored(f"t{number}", NORMAL, 10)
     assert len(list(counts.stored.items())) == SERIES_MAX + 1
     assert counts.overflow == 7
+    assert counts.normal_sizes.keys() == {f"t{number}" for number in range(SERIES_MAX)}
+
+
+def test_a_message_of_a_known_size_is_counted_by_its_topic_alone() -> None:
+    counts = BrokerCounts()
+    counts.counts_stored = True
+    counts.note_stored("orders", DELAY, 10)
+    assert "orders" not in counts.normal_sizes
+    counts.note_stored("orders", NORMAL, 10)
+    counts.normal_sizes["orders"][10] += 1
+    stored = dict(counts.stored.items())
+    assert stored["orders", NORMAL].sizes.count == 2  # a page puts them into buckets
+    assert counts.normal_sizes["orders"] == {}
+    counts.note_stored("orders", NORMAL, 20)
+    counts.normal_sizes["orders"][20] += 1
+    assert (stored["orders", NORMAL].count, stored["orders", NORMAL].size) == (4, 60)
+    assert stored["orders", DELAY].count == 1

@@ -26,12 +26,32 @@ def test_requests_are_told_apart_by_code_reply_and_wait() -> None:
 
 def test_requests_that_were_not_timed_count_with_the_time_of_one_that_was() -> None:
     latencies = RequestLatencies()
-    latencies.untimed = 3
+    latencies.left -= 3
+    assert latencies.untimed == 3
     latencies.observe(7)
-    latencies.untimed = 2
+    assert latencies.untimed == 0
+    latencies.left -= 2
     for _ in range(2):
         histogram = latencies.histogram()
         assert (histogram.count, histogram.sum) == (6, 42)
+
+
+def test_how_many_need_not_be_timed_is_set_without_counting_any() -> None:
+    latencies = RequestLatencies()
+    latencies.left -= 1
+    for allowed in (15, 0, 7):
+        latencies.allow_untimed(allowed)
+        assert (latencies.left, latencies.untimed) == (allowed, 1)
+    latencies.left -= 2
+    assert latencies.untimed == 3
+    latencies.observe(5)
+    assert (latencies.left, latencies.untimed, latencies.histogram().count) == (5, 0, 4)
+
+
+def test_a_kind_that_never_occurred_is_not_shown() -> None:
+    counts = RequestCounts()
+    counts.of(RequestKind(11, 0, False, OK)).allow_untimed(15)
+    assert list(counts.items()) == []
 
 
 def test_codes_beyond_the_limit_are_counted_together() -> None:

@@ -11,6 +11,7 @@ from roquet.model.errors import MessageIllegal
 from roquet.wire.compact import (
     PAIRS_MAX,
     encode_compact,
+    pack_pairs,
     read_pairs,
     walk_pairs,
     write_pairs,
@@ -120,6 +121,17 @@ def test_a_name_whose_length_takes_in_what_follows_is_no_name() -> None:
     for pairs in (b"\0\3k\0\0\0\1v", b"\0\1k\0\0\0\3v\0\1l\0\0\0\1w"):
         with pytest.raises(struct.error):
             read_pairs(pairs)
+
+
+def test_a_length_of_a_name_above_32767_is_negative_to_both_forms() -> None:
+    for size in (32_767, 32_768, 65_535):
+        pairs = size.to_bytes(2, "big") + b"n" * size + b"\0\0\0\1v"
+        if size == 32_767:
+            assert read(pairs) == {"n" * size: "v"}
+        else:
+            for form in (pack_pairs, walk_pairs):
+                with pytest.raises(struct.error):
+                    form(pairs)
 
 
 def test_a_frame_is_laid_out_as_drawn() -> None:

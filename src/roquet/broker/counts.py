@@ -66,11 +66,11 @@ class StoredMessages:
 
     def settle(self) -> None:
         """Put the single messages into the buckets."""
-        by_size, self.by_size = self.by_size, {}
-        for size, count in by_size.items():
+        for size, count in self.by_size.items():
             self._count += count
             self._size += size * count
             self._sizes.observe_equal(size, count)
+        self.by_size.clear()
 
 
 class BrokerCounts:
@@ -79,6 +79,9 @@ class BrokerCounts:
     def __init__(self) -> None:
         self.stored: LabeledCounts[StoredMessages] = LabeledCounts(StoredMessages, 2)
         """By topic and message type; nothing while `counts_stored` is False."""
+        self.normal_sizes: dict[str, dict[int, int]] = {}
+        """Single NORMAL messages by their size, by topic: those of `stored` that have a counter of
+        their own. A send counts one up where its size is known."""
         self.counts_stored = False
         self.dead_letters = LabeledTallies(2)
         """By group and topic."""
@@ -116,6 +119,8 @@ class BrokerCounts:
             self.timer_dequeued, self.delay_s,
         ):  # fmt: skip
             by_topic.forget(lambda labels: labels[0] in topics)
+        for topic in topics:
+            self.normal_sizes.pop(topic, None)
         self.dead_letters.forget(lambda labels: labels[0] == group or labels[1] in topics)
         for by_both in (self.revive_notes, self.redelivered):
             by_both.forget(lambda labels: labels[0] in topics or labels[1] == group)
@@ -127,12 +132,14 @@ class BrokerCounts:
 
     def add_stored(self, topic: str, kind: str, size: int) -> None:
         """Count a stored message, as `note_stored` does where it counts."""
-        stored = self.stored.by_labels.get((topic, kind)) or self.stored.of(topic, kind)
+        stored = self.stored.of(topic, kind)
         by_size = stored.by_size
         if size in by_size:
             by_size[size] += 1
         else:
             stored.add_new_size(size)
+        if kind == NORMAL and (topic, kind) in self.stored.by_labels:
+            self.normal_sizes[topic] = by_size
 
     def note_batch(self, topic: str, kind: str, count: int, size: int) -> None:
         """Count the messages of a stored batch."""

@@ -40,27 +40,43 @@ class RequestKind(NamedTuple):
 
 
 class RequestLatencies:
-    """Latencies of the requests of one kind, in whole ms, whose parts even out over many."""
+    """Latencies of the requests of one kind, in whole ms, whose parts even out over many.
 
-    __slots__ = ("_histogram", "_latest_ms", "untimed")
+    Not every request has to be timed: one that is not counts `left` down, and is taken to have
+    lasted as long as the next one that is timed.
+    """
+
+    __slots__ = ("_histogram", "_latest_ms", "_untimed_end", "left")
 
     def __init__(self) -> None:
         self._histogram = Histogram(LATENCY_MS)
         self._latest_ms = 0
-        self.untimed = 0
-        """Requests since the latest timed one; each of them is taken to have lasted as long."""
+        self.left = 0
+        """Requests that need not be timed before the next one is; negative beyond them."""
+        self._untimed_end = 0
+        """The value of `left` up to which all requests are in the histogram."""
+
+    @property
+    def untimed(self) -> int:
+        """Requests since the latest timed one."""
+        return self._untimed_end - self.left
+
+    def allow_untimed(self, count: int) -> None:
+        """Set how many of the next requests need not be timed."""
+        self._untimed_end += count - self.left
+        self.left = count
 
     def observe(self, elapsed_ms: int) -> None:
         """Count a timed request, and those before it that were not."""
         self._latest_ms = elapsed_ms
-        untimed, self.untimed = self.untimed, 0
+        untimed, self._untimed_end = self.untimed, self.left
         self._histogram.observe_equal(elapsed_ms, untimed + 1)
 
     def histogram(self) -> Histogram:
         """The latencies of all requests so far."""
-        if self.untimed:
-            self._histogram.observe_equal(self._latest_ms, self.untimed)
-            self.untimed = 0
+        if untimed := self.untimed:
+            self._untimed_end = self.left
+            self._histogram.observe_equal(self._latest_ms, untimed)
         return self._histogram
 
 
@@ -78,8 +94,10 @@ class RequestCounts:
         return self._new(kind) if found is None else found
 
     def items(self) -> Iterator[tuple[RequestKind, Histogram]]:
-        """All kinds and their latencies, as they are now."""
-        return ((kind, one.histogram()) for kind, one in list(self._by_kind.items()))
+        """All kinds that occurred and their latencies, as they are now."""
+        for kind, latencies in list(self._by_kind.items()):
+            if (histogram := latencies.histogram()).count:
+                yield kind, histogram
 
     def _new(self, kind: RequestKind) -> RequestLatencies:
         if len(self._by_kind) >= KEYS_MAX:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from roquet.log_records import logger
+from roquet.metrics.request_counts import RequestLatencies
 from roquet.model.errors import UsageError
 from roquet.net import error_replies
 from roquet.net.exporter.request_meter import UNTIMED, RequestMeter
@@ -125,7 +126,10 @@ DispatchResult = bytes | DeferredReply | None
 
 _DONE: Final = Reply()
 
-_Served: TypeAlias = tuple[type[Call[Any]], RequestHandler[Any], RequestLimit | None]
+_Served: TypeAlias = tuple[
+    type[Call[Any]], RequestHandler[Any], RequestLimit | None, RequestLatencies | None
+]
+"""Call type, handler, limit, and the meter's counter of frequent requests that succeed at once."""
 
 NO_REASONS: Final[Mapping[int, str]] = MappingProxyType({})
 
@@ -142,18 +146,29 @@ class Router:
         self._faults: set[tuple[int, type[Exception]]] = set()
         self.user = ""
         """The user who signed the request that is dispatched now; empty without access control."""
-        self.meter: RequestMeter | None = None
+        self._meter: RequestMeter | None = None
+
+    @property
+    def meter(self) -> RequestMeter | None:
         """Measures requests; None: they are not measured, and pay nothing."""
+        return self._meter
+
+    @meter.setter
+    def meter(self, meter: RequestMeter) -> None:
+        self._meter = meter
+        for table in (self._served, self._own):
+            for code, (call_type, handler, gate, _) in table.items():
+                table[code] = (call_type, handler, gate, meter.successes(code))
 
     @property
     def handlers(self) -> Mapping[type[Call[Any]], RequestHandler[Any]]:
         """Handlers by call type."""
-        return {call_type: handler for call_type, handler, _ in self._served.values()}
+        return {call_type: handler for call_type, handler, _, _ in self._served.values()}
 
     @property
     def gates(self) -> list[RequestLimit]:
         """The limits of all handlers, each once."""
-        return list(dict.fromkeys(gate for _, _, gate in self._served.values() if gate))
+        return list(dict.fromkeys(gate for _, _, gate, _ in self._served.values() if gate))
 
     def add(
         self, call_type: type[C], handler: RequestHandler[C], gate: RequestLimit | None = None
@@ -165,37 +180,36 @@ class Router:
         code = int(call_type.code)
         if code in self._served:
             raise UsageError(f"code {code} is served already: {self._served[code][0].__name__}")
-        self._served[code] = (call_type, handler, gate)
+        latencies = self._meter.successes(code) if self._meter else None
+        self._served[code] = (call_type, handler, gate, latencies)
 
     def override(self, code: int, handler: RequestHandler[Any] | None) -> None:
         """Serve a code by another handler from now on; None: by its own again."""
-        call_type, own, gate = self._own.setdefault(code, self._served[code])
-        self._served[code] = (call_type, handler or own, gate)
+        call_type, own, gate, latencies = self._own.setdefault(code, self._served[code])
+        self._served[code] = (call_type, handler or own, gate, latencies)
 
     def replace(self, code: int, handler: RequestHandler[Any]) -> None:
         """Register another handler of a code; while `override` is in force, for when it ends."""
-        call_type, served, gate = self._served[code]
+        call_type, served, gate, latencies = self._served[code]
         own = self._own.get(code)
+        replaced = call_type, handler, gate, latencies
         if own is not None:
-            self._own[code] = (call_type, handler, gate)
+            self._own[code] = replaced
         if own is None or served is own[1]:
-            self._served[code] = (call_type, handler, gate)
+            self._served[code] = replaced
 
     def dispatch(self, command: Command, peer: Peer) -> DispatchResult:  # noqa: C901 - a call costs
         """Serve one request. Never raises: errors become replies."""
-        meter = self.meter
-        if meter is None:
-            begun_ms = 0
-        elif meter.left and command.code in meter.frequent:  # without a call of `begin`
-            meter.left -= 1
-            begun_ms = UNTIMED
-        else:
-            begun_ms = meter.begin(command.code)
         served = self._served.get(command.code)
         if served is None:
             reply = error_replies.unknown(command.code, self._unserved.get(command.code))
-            return self._frame_at_once(reply, command, begun_ms)
-        call_type, handler, gate = served
+            return self._frame_at_once(reply, command, self._begin(command.code))
+        call_type, handler, gate, latencies = served
+        if latencies is not None and latencies.left > 0:
+            begun_ms = UNTIMED
+        else:
+            latencies, meter = None, self._meter
+            begun_ms = 0 if meter is None else meter.begin(command.code)
         if gate is not None and gate.is_tight and (remark := gate.refusal(peer)) is not None:
             return self._frame_at_once(error_replies.busy(remark), command, begun_ms)
         try:
@@ -204,12 +218,17 @@ class Router:
                 answer = _DONE
             if isinstance(answer, Reply):
                 frame = None if command.flag & FLAG_ONEWAY else encode_reply(answer, command)
-                if meter is not None:
-                    meter.replied(command.code, command.flag, answer.code, begun_ms)
+                if latencies is not None and not answer.code and frame is not None:
+                    latencies.left -= 1  # without a call of the meter
+                elif self._meter is not None:
+                    self._meter.replied(command.code, command.flag, answer.code, begun_ms)
                 return frame
         except Exception as error:
             return self._refuse(error, command, peer, begun_ms)
         return self._defer(answer, command, peer, gate, begun_ms)
+
+    def _begin(self, code: int) -> int:
+        return 0 if self._meter is None else self._meter.begin(code)
 
     def _defer(
         self,
@@ -226,14 +245,14 @@ class Router:
             flag=command.flag,
             serialize_type=command.serialize_type,
         )
-        if self.meter is not None and begun_ms == UNTIMED:
-            begun_ms = self.meter.now_ms()
+        if self._meter is not None and begun_ms == UNTIMED:
+            begun_ms = self._meter.now_ms()
         size = len(command.body)
         if type(answer) is ReplyWhen:
             frame = partial(self._decided, answer.reply, request, peer, begun_ms)
             cancelled = None
-            if self.meter is not None:
-                cancelled = partial(self.meter.cancelled, command.code, begun_ms)
+            if self._meter is not None:
+                cancelled = partial(self._meter.cancelled, command.code, begun_ms)
             return DeferredReply(FrameWhen(answer.reached, frame, cancelled), gate, size)
         return DeferredReply(self._later(answer, request, peer, begun_ms), gate, size)
 
@@ -249,8 +268,8 @@ class Router:
         try:
             answer = reply(reached)
             if isinstance(answer, Reply) and not peer.is_full:
-                if self.meter is not None:
-                    self.meter.replied_later(command.code, command.flag, answer.code, begun_ms)
+                if self._meter is not None:
+                    self._meter.replied_later(command.code, command.flag, answer.code, begun_ms)
                 return _frame(answer, command)
         except Exception as error:
             return self._refuse(error, command, peer, begun_ms)
@@ -263,7 +282,7 @@ class Router:
         peer: Peer,
         begun_ms: int,
     ) -> bytes | None:
-        meter = self.meter
+        meter = self._meter
         try:
             reply = answer if isinstance(answer, Reply) else await answer or _DONE
             while peer.is_full:  # a body is a view of the log until its frame is made
@@ -281,8 +300,8 @@ class Router:
 
     def _frame_at_once(self, reply: Reply, command: Command, begun_ms: int) -> bytes | None:
         """The frame of a refusal that needed no handler."""
-        if self.meter is not None:
-            self.meter.replied(command.code, command.flag, reply.code, begun_ms)
+        if self._meter is not None:
+            self._meter.replied(command.code, command.flag, reply.code, begun_ms)
         return _frame(reply, command)
 
     def _refuse(
@@ -290,7 +309,7 @@ class Router:
     ) -> bytes | None:
         """The reply for an error; a fault of our own is logged, once with its traceback."""
         reply = error_replies.refusal(error)
-        if (meter := self.meter) is not None:
+        if (meter := self._meter) is not None:
             if reply is None:
                 meter.failed(command.code, begun_ms)
             else:

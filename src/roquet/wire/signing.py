@@ -27,10 +27,11 @@ SECURITY_TOKEN: Final = "SecurityToken"
 VERSION_WITHOUT_UNIQUE: Final = 399
 """The last version of clients that do not sign the field that marks a search for a unique key."""
 
-_UNSIGNED_ONCE: Final = "_UNIQUE_KEY_QUERY"
+UNSIGNED_ONCE: Final = "_UNIQUE_KEY_QUERY"
+"""That field."""
 
 _ORDERS_MAX: Final = 256
-"""Orders of fields that one key remembers; a client has one for each kind of request."""
+"""Orders of fields that are remembered; clients have one for each kind of request."""
 
 _NAMES_LENGTH_MAX: Final = 1_024
 """Characters of all names in an order that is remembered: a stranger may send any names."""
@@ -56,13 +57,48 @@ class Credentials(msgspec.Struct, frozen=True, kw_only=True):
         return [("access_key", self.access_key), ("secret_key", "…")]
 
 
+class FieldOrders:
+    """Values of fields in signed order, by the fields' names as they came.
+
+    Requests of one kind from one kind of client have the same names in the same order.
+    """
+
+    __slots__ = ("_by_names",)
+
+    def __init__(self) -> None:
+        self._by_names: dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]] = {}
+
+    def text(self, ext: Mapping[str, str]) -> bytes:
+        """Values of all fields but the signature, joined in the order of their names."""
+        names = tuple(ext)
+        if (values := self._by_names.get(names)) is None:
+            values = self._order(names)
+        # A lone surrogate becomes a question mark, as in Java's getBytes.
+        return "".join(values(ext)).encode(errors="replace")
+
+    def _order(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
+        """A function from fields with these names to their values in signed order."""
+        signed = sorted(name for name in names if name != SIGNATURE)
+        # Of one name an itemgetter gives the value itself, whose characters join to it again.
+        values = itemgetter(*signed) if signed else lambda _: ()
+        if sum(map(len, names)) <= _NAMES_LENGTH_MAX:
+            if len(self._by_names) >= _ORDERS_MAX:
+                self._by_names.clear()
+            self._by_names[names] = values
+        return values
+
+
+signed_text: Final = FieldOrders().text
+"""Text of a request's fields that its signature covers, before the body."""
+
+
 class SigningKey:
     """A secret key, which makes signatures and checks them; it has no printed form.
 
     HMAC hashes a block of the key before each text and before each digest: both are hashed once.
     """
 
-    __slots__ = ("_inner", "_orders", "_outer")
+    __slots__ = ("_inner", "_outer")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode(errors="replace")
@@ -71,13 +107,10 @@ class SigningKey:
         block = key.ljust(_BLOCK_SIZE, b"\0")
         self._inner = sha1(block.translate(_INNER_PAD))
         self._outer = sha1(block.translate(_OUTER_PAD))
-        self._orders: dict[tuple[str, ...], Callable[[Mapping[str, str]], Iterable[str]]] = {}
-        """Values of fields in signed order, by the fields' names as they came: requests of one kind
-        have the same ones."""
 
     def signature(self, ext: Mapping[str, str], body: bytes) -> str:
         """Signature of a request's fields, except that of a signature, and of its body."""
-        return self._of(ext, body).decode()
+        return self._of(signed_text(ext), body).decode()
 
     def has_signed(self, ext: Mapping[str, str], body: bytes, version: int) -> bool:
         """Whether a request carries this key's signature; takes the same time for any other.
@@ -85,33 +118,21 @@ class SigningKey:
         Clients up to `VERSION_WITHOUT_UNIQUE` leave a field out, as Apache's brokers expect.
         """
         signed = ext
-        if version <= VERSION_WITHOUT_UNIQUE and _UNSIGNED_ONCE in ext:
-            signed = {name: value for name, value in ext.items() if name != _UNSIGNED_ONCE}
-        return compare_digest(
-            self._of(signed, body), ext.get(SIGNATURE, "").encode(errors="replace")
-        )
+        if version <= VERSION_WITHOUT_UNIQUE and UNSIGNED_ONCE in ext:
+            signed = {name: value for name, value in ext.items() if name != UNSIGNED_ONCE}
+        signature = ext.get(SIGNATURE, "").encode(errors="replace")
+        return self.has_made(signature, signed_text(signed), body)
 
-    def _of(self, ext: Mapping[str, str], body: bytes) -> bytes:
-        names = tuple(ext)
-        if (values := self._orders.get(names)) is None:
-            values = self._order(names)
+    def has_made(self, signature: bytes, text: bytes, body: bytes) -> bool:
+        """Whether this is the signature of a text of fields and a body; in constant time."""
+        return compare_digest(self._of(text, body), signature)
+
+    def _of(self, text: bytes, body: bytes) -> bytes:
         inner, outer = self._inner.copy(), self._outer.copy()
-        # A lone surrogate becomes a question mark, as in Java's getBytes.
-        inner.update("".join(values(ext)).encode(errors="replace"))
+        inner.update(text)
         inner.update(body)
         outer.update(inner.digest())
         return b2a_base64(outer.digest(), newline=False)
-
-    def _order(self, names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Iterable[str]]:
-        """A function from fields with these names to their values in signed order."""
-        signed = sorted(name for name in names if name != SIGNATURE)
-        # Of one name an itemgetter gives the value itself, whose characters join to it again.
-        values = itemgetter(*signed) if signed else lambda _: ()
-        if sum(map(len, names)) <= _NAMES_LENGTH_MAX:
-            if len(self._orders) >= _ORDERS_MAX:
-                self._orders.clear()
-            self._orders[names] = values
-        return values
 
 
 class Signer:

@@ -1,6 +1,9 @@
 """Requests that are admitted, and those that are refused."""
 
+import itertools
+import json
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +22,10 @@ from roquet.wire.calls.query import QueryByKey, ViewMessage
 from roquet.wire.calls.send import Send
 from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import JSON, ROCKETMQ, Command
+from roquet.wire.compact import read_pairs, write_pairs
 from roquet.wire.fields import decode_call
+
+pytestmark = pytest.mark.usefixtures("form")
 
 KINDS = [JSON, ROCKETMQ]
 
@@ -175,8 +181,107 @@ def test_handlers_see_the_fields_that_were_checked(
 ) -> None:
     command = request_of(send(), "alice")
     twice = bytes(command.fields).replace(b'{"', b'{"b":"other","', 1)  # type: ignore[arg-type]
-    admitted = guard.admit(msgspec.structs.replace(command, fields=msgspec.Raw(twice)), peer)
-    assert decode_call(admitted, Send).topic == "orders"
+    for _ in range(2):
+        admitted = guard.admit(msgspec.structs.replace(command, fields=msgspec.Raw(twice)), peer)
+        assert decode_call(admitted, Send).topic == "orders"
+    later = bytes(command.fields).replace(b'"}', b'","b":"other"}')  # type: ignore[arg-type]
+    changed = msgspec.structs.replace(command, fields=msgspec.Raw(later))
+    assert remark(guard, changed, peer) == "check signature failed."
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_like_one_that_was_allowed_passes_as_it_came(
+    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+) -> None:
+    first = request_of(send(body=b"one"), "alice", serialize_type=kind)
+    second = request_of(send(body=b"two"), "alice", serialize_type=kind)
+    assert guard.admit(first, peer) == msgspec.structs.replace(first, fields=dict(first.ext))
+    assert guard.admit(second, peer) is second
+    assert guard.user == "alice"
+    assert remark(guard, request_of(send()), peer) == "username cannot be null."
+    assert guard.user == ""
+
+
+def test_what_is_remembered_of_allowed_requests_is_bounded(
+    guard: AccessGuard,
+    request_of: Request,
+    peer_at: MakePeer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("roquet.net.access.guard.ALLOWED_MAX", 3)
+    command = request_of(send(), "alice")
+    peers = [peer_at(f"10.0.0.{number}:1") for number in range(4)]
+    for peer in peers[:3]:
+        assert guard.admit(command, peer) is not command  # decided by its policies
+    assert guard.admit(command, peers[0]) is command
+    assert guard.admit(command, peers[3]) is not command
+    assert guard.admit(command, peers[0]) is not command
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_request_that_was_changed_is_refused_behind_others_that_were_allowed(
+    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+) -> None:
+    command = request_of(send(), "alice", serialize_type=kind)
+    assert admits(guard, command, peer)
+    fields = dict(command.ext)
+    for name in fields.keys() - {"AccessKey"}:
+        for value in ("", fields[name][:-1], fields[name] + "0"):
+            changed = fields | {name: value}
+            if value != fields[name] and (value or kind == JSON):
+                given = received(changed, kind)
+                assert "check signature failed." in remark(guard, given(command), peer)
+    assert "check signature failed." in remark(
+        guard, msgspec.structs.replace(command, body=command.body + b"x"), peer
+    )
+    for stranger in ("bob", "root"):  # whose keys are others
+        given = received(fields | {"AccessKey": stranger}, kind)
+        assert "check signature failed." in remark(guard, given(command), peer)
+    assert admits(guard, command, peer)
+
+
+def received(fields: dict[str, str], kind: int) -> Callable[[Command], Command]:
+    """Gives a command these fields, as they are received."""
+    if kind == JSON:
+        raw = msgspec.Raw(json.dumps(fields, separators=(",", ":")).encode())
+        return lambda command: msgspec.structs.replace(command, fields=raw)
+    packed = read_pairs(write_pairs(fields))
+    return lambda command: msgspec.structs.replace(command, fields=packed)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_characters_that_move_between_fields_keep_the_signature_and_change_the_decision(
+    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+) -> None:
+    command = request_of(send("orders"), "alice", serialize_type=kind)
+    assert admits(guard, command, peer)
+    fields = dict(command.ext)  # signed is "…" + group + topic + default topic + "…"
+    moved = received(fields | {"a": fields["a"] + "o", "b": "rders"}, kind)
+    for _ in range(2):
+        assert "to access Topic:rders from" in remark(guard, moved(command), peer)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@given(st.lists(st.integers(0, 47), min_size=1, max_size=8))
+def test_a_guard_that_remembers_decides_like_one_that_has_seen_nothing(
+    tables: AccessTables, request_of: Request, peer_at: MakePeer, order: list[int]
+) -> None:
+    calls = [send("orders"), send("local"), send("other"), GetSettings()]
+    whose = [("alice", None), ("alice", "guessed"), ("root", None)]
+    peers = [peer_at("127.0.0.1:1"), peer_at("10.0.0.9:1")]
+    cases = list(itertools.product(calls, whose, peers, KINDS))
+    guard = guard_of(tables)
+    for call, (user, secret), peer, kind in (cases[index] for index in order):
+        command = request_of(call, user, secret, serialize_type=kind)
+        assert outcome(guard, command, peer) == outcome(guard_of(tables), command, peer)
+
+
+def outcome(guard: AccessGuard, command: Command, peer: Peer) -> object:
+    """The fields that a handler gets, and the user; or the remark of the refusal."""
+    try:
+        return guard.admit(command, peer).ext, guard.user
+    except CallRefused as refusal:
+        return refusal.remark
 
 
 def test_handlers_see_the_user_who_was_admitted(

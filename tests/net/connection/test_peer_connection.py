@@ -447,7 +447,7 @@ async def test_replies_that_futures_decide_leave_together_and_without_tasks() ->
 
     gate, router = RequestLimit(AdmissionLimits(count=9)), Router()
     router.add(GetKV, serve, gate)
-    router.meter = RequestMeter(this_loop().clock)
+    router.meter = meter = RequestMeter(this_loop().clock)
     link, wire = connect(router)
     tasks = asyncio.all_tasks()
     link.data_received(asks("a", 1) + asks("b", 2) + asks("c", 3) + asks("d", 4))
@@ -470,7 +470,7 @@ async def test_replies_that_futures_decide_leave_together_and_without_tasks() ->
     assert futures["d"].cancelled()
     assert gate.count == 0
     assert not link.in_flight
-    ends = {kind.result: latencies.count for kind, latencies in router.meter.counts.items()}
+    ends = {kind.result: latencies.count for kind, latencies in meter.counts.items()}
     assert ends == {RequestResult.SUCCESS: 3, RequestResult.CANCELLED: 1}
 
 

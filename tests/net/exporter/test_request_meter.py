@@ -1,22 +1,27 @@
 import asyncio
+from typing import Any, cast
 
 import pytest
 
 from roquet.metrics.request_counts import KEYS_MAX, RequestKind, RequestResult
-from roquet.model.errors import CallError
+from roquet.model.errors import CallError, CallRefused
 from roquet.model.settings import parse_address
 from roquet.net.channel import Channel
-from roquet.net.clock import SYSTEM_CLOCK
+from roquet.net.clock import SYSTEM_CLOCK, SystemClock
 from roquet.net.exporter.request_meter import TIMED_EVERY, UNTIMED, RequestMeter
-from roquet.net.router import Router
-from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV
+from roquet.net.router import Peer, Router
+from roquet.wire.call import Call
+from roquet.wire.calls.route import DeleteKV, GetKV, GetRoute, PutKV, ValueReply
 from roquet.wire.codes import RequestCode, ResponseCode
+from roquet.wire.command import Command, decode
+from roquet.wire.fields import encode_call
 
 
 @pytest.fixture
 def meter(router: Router) -> RequestMeter:
-    router.meter = RequestMeter(SYSTEM_CLOCK)
-    return router.meter
+    meter = RequestMeter(SYSTEM_CLOCK)
+    router.meter = meter
+    return meter
 
 
 def kinds(meter: RequestMeter) -> dict[RequestKind, int]:
@@ -80,6 +85,74 @@ def test_of_frequent_requests_some_are_timed_and_all_are_counted() -> None:
         assert meter.begin(route) != UNTIMED
     assert timed == 11
     assert list(kinds(meter).values()) == [10 * TIMED_EVERY + 3]
+
+
+@pytest.mark.parametrize("is_fault", [False, True])
+def test_of_frequent_requests_that_all_fail_some_are_timed_too(is_fault: bool) -> None:
+    send = int(RequestCode.SEND_MESSAGE_V2)
+    meter = RequestMeter(SYSTEM_CLOCK, frozenset({send}))
+    timed = 0
+    for number in range(10 * TIMED_EVERY):
+        begun_ms = meter.begin(send)
+        timed += begun_ms != UNTIMED
+        if is_fault:
+            meter.failed(send, begun_ms)
+        else:
+            meter.replied(send, 0, 17, begun_ms)
+        assert list(kinds(meter).values()) == [number + 1]
+    assert timed == 10
+
+
+class CountingClock(SystemClock):
+    """A clock that counts how often it is read."""
+
+    reads = 0
+
+    def monotonic_ms(self) -> int:
+        self.reads += 1
+        return super().monotonic_ms()
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_a_router_counts_frequent_requests_and_reads_the_clock_for_some(is_early: bool) -> None:
+    clock = CountingClock()
+    meter, router = RequestMeter(clock, frozenset({int(GetKV.code)})), Router()
+    if is_early:
+        router.meter = meter
+    router.add(GetKV, echo)
+    router.add(PutKV, lambda _call, _peer: None)
+    router.override(int(GetKV.code), lambda call, peer: echo(call, peer))
+    if not is_early:
+        router.meter = meter
+    peer = cast("Peer", object())
+    for number in range(3 * TIMED_EVERY):
+        key = "none" if number == 20 else "k"
+        reply = router.dispatch(request(GetKV(namespace="n", key=key)), peer)
+        assert isinstance(reply, bytes)
+        if number == TIMED_EVERY:
+            router.override(int(GetKV.code), None)
+    assert clock.reads == 2 * 3
+    router.dispatch(request(PutKV(namespace="n", key="k", value="v")), peer)
+    assert clock.reads == 2 * 4
+    for _ in range(3):
+        router.dispatch(request(GetKV(namespace="n", key="k"), oneway=True), peer)
+    get_kv, ok = int(GetKV.code), RequestResult.SUCCESS
+    assert kinds(meter) == {
+        RequestKind(get_kv, 0, False, ok): 3 * TIMED_EVERY - 1,
+        RequestKind(get_kv, int(ResponseCode.QUERY_NOT_FOUND), False, ok): 1,
+        RequestKind(int(PutKV.code), 0, False, ok): 1,
+        RequestKind(get_kv, 0, False, RequestResult.ONEWAY): 3,
+    }
+
+
+def echo(call: GetKV, _peer: Peer) -> ValueReply:
+    if call.key == "none":
+        raise CallRefused(ResponseCode.QUERY_NOT_FOUND, "none")
+    return ValueReply(value=call.key)
+
+
+def request(call: Call[Any], *, oneway: bool = False) -> Command:
+    return decode(encode_call(call, opaque=7, oneway=oneway)[4:])
 
 
 def test_kinds_of_strangers_do_not_fill_the_memory() -> None:

@@ -15,11 +15,13 @@ from struct import pack as pack_numbers
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from msgspec import Raw
 
 from roquet.model.errors import MessageIllegal, RecordError
 from roquet.store.consume_queue.entries import entry_columns
 from roquet.wire.records import batch, partial_decode, record, speedups
 from roquet.wire.records.speedups import COMPILED, compiled, use_compiled
+from roquet.wire.signed_header import signed_header
 
 OutcomeOfBoth = Callable[[Callable[[], object]], object]
 
@@ -352,7 +354,7 @@ def test_without_the_extension_module_functions_are_the_python_forms(
 @pytest.mark.parametrize(
     "function",
     [batch.item_columns, record.pack_batch, record.whole_records, partial_decode.property_finder,
-     partial_decode.property_positions],
+     partial_decode.property_positions, signed_header],
 )  # fmt: skip
 def test_both_forms_have_the_same_parameters(function: Callable[..., object]) -> None:
     other = getattr(speedups.extension, function.__name__)
@@ -366,6 +368,7 @@ def test_none_is_no_bytes_to_the_compiled_forms() -> None:
     parts = record.BatchColumns([0], [b""], [b""], [0])
     for name, arguments in (
         ("item_columns", (None, 1)),
+        ("signed_header", (Raw(b"{}"), None)),
         ("whole_records", (None, 0)),
         ("property_finder", (None,)),
         ("property_positions", (None, [0, 1], b"T")),

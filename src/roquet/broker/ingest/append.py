@@ -84,7 +84,7 @@ _OUT: Final = names.TIMER_OUT_MS.encode()
 _PREPARED_NAME: Final = names.TRANSACTION_PREPARED.encode()
 _TRANSACTION_ID: Final = names.TRANSACTION_ID.encode() + _MIDDLE
 _REAL_TOPIC: Final = names.REAL_TOPIC.encode() + _MIDDLE
-_SHARDING_KEY: Final = names.SHARDING_KEY.encode() + _MIDDLE
+_SHARDING_KEY: Final = names.SHARDING_KEY + names.NAME_VALUE_SEPARATOR
 _REAL_QUEUE_ID: Final = names.REAL_QUEUE_ID.encode() + _MIDDLE
 
 ANY_DELAY_MS: Final = 2**63 - 1
@@ -190,7 +190,8 @@ class Ingest:
         )
         draft = self._draft(call, queue_id, peer, body, normalized.text, normalized.tag_code)
         now_ms, recall = self._clock.now_ms(), ""
-        if normalized.is_special or draft.topic[:1] == "%":
+        is_plain = not normalized.is_special and draft.topic[:1] != "%"
+        if not is_plain:
             draft = self._diverted(draft, call, normalized, now_ms)
             recall = self._recall_handle(draft, call.topic, normalized.unique_key)
         try:
@@ -199,11 +200,14 @@ class Ingest:
             raise MessageIllegal(f"a number of the message is out of range: {error}") from error
         self._arrived(draft.topic, draft.queue_id, appended.queue_offset, (draft.tag_code,))
         if (counts := self.counts).counts_stored:
-            if normalized.is_special or call.topic[0] == "%":
+            if not is_plain:
                 self._count_special(call, draft, normalized, appended.size)
+            elif _SHARDING_KEY in call.properties:  # a search in bytes would take twice as long
+                counts.add_stored(call.topic, FIFO, appended.size)
+            elif (sizes := counts.normal_sizes.get(call.topic)) and appended.size in sizes:
+                sizes[appended.size] += 1  # without a call
             else:
-                kind = FIFO if _SHARDING_KEY in normalized.text else NORMAL
-                counts.add_stored(call.topic, kind, appended.size)
+                counts.add_stored(call.topic, NORMAL, appended.size)
         return IngestResult(appended, decode_text(normalized.unique_key), normalized.waits, recall)
 
     def reappend(

@@ -1,11 +1,13 @@
 """AccessGuard: checks who sent a request, and whether he may do what it asks.
 
     command ──▶ user, signature ──▶ what the code needs ──▶ policies ──▶ command of checked fields
-                     │                                         │
+                     │                     │                   │
+                     │                     └── allowed before ─┼─────▶ command as it came
                      └──────────── refused: code 16 ───────────┘
 
 Each request stands alone: nothing is remembered of a connection, and a request that was recorded
-passes again (TLS is the remedy). Refusals are in the words of Apache's brokers.
+passes again (TLS is the remedy). The signature of each one is checked; what a policy has allowed is
+remembered until users or policies change. Refusals are in the words of Apache's brokers.
 """
 
 from collections.abc import Callable, Mapping
@@ -17,15 +19,15 @@ from roquet.log_records import logger
 from roquet.model.access import AccessTables, User, UserStatus, UserType
 from roquet.model.errors import CallRefused
 from roquet.net.access.required_access import REQUIRED, UNCHECKED_BY_APACHE
-from roquet.net.access.requirement import RequestFacts
+from roquet.net.access.requirement import RequestFacts, Requirement
 from roquet.net.address import host_of
 from roquet.net.connection.peer_connection import PeerConnection
 from roquet.net.log_lines import request_fields
 from roquet.net.router import Peer
-from roquet.rules.access.decision import decide, refusal_text
+from roquet.rules.access.decision import AccessRequest, decide, refusal_text
 from roquet.wire.codes import ResponseCode
 from roquet.wire.command import Command
-from roquet.wire.compact import PackedFields
+from roquet.wire.signed_header import signed_header, text_fields
 from roquet.wire.signing import ACCESS_KEY, SigningKey
 
 log = logger(__name__)
@@ -71,11 +73,16 @@ class AccessRules(msgspec.Struct, frozen=True, kw_only=True):
     """Whether what Apache's broker leaves unchecked is not checked here either."""
 
 
-KeyReader = Callable[[Mapping[str, str]], object]
-"""Reads the values that decide on requests of one code."""
+AllowedRequest = tuple[str, str, int, tuple[str | None, ...]]
+"""User, IP address, code, and the values of the fields from which the needs of the code follow."""
 
-_fields: Final = msgspec.json.Decoder(dict[str, str]).decode
-_packed_fields: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
+
+class KnownSigner(msgspec.Struct, frozen=True):
+    """An enabled user whose key was needed since users or policies changed."""
+
+    name: str
+    key: SigningKey
+    needs_policy: bool
 
 
 class AccessGuard:
@@ -98,15 +105,16 @@ class AccessGuard:
         open_codes = rules.open_codes | rules.unsigned_codes
         if rules.is_compatible:
             open_codes |= UNCHECKED_BY_APACHE
-        self._required = {
-            int(code): (requirement, _key_reader(requirement.fields))
+        self._required: dict[int, Requirement] = {
+            int(code): requirement
             for code, requirement in REQUIRED.items()
             if code not in open_codes
         }
-        """Requirements, and how the values are read from which they follow."""
+        self._deciding = {code: one.fields or () for code, one in self._required.items()}
+        """Fields that decide on requests of a code."""
         self._tables = AccessTables()
-        self._keys: dict[str, SigningKey] = {}
-        self._allowed: set[tuple[object, ...] | None] = set()
+        self._signers: dict[str | None, KnownSigner] = {}
+        self._allowed: set[AllowedRequest] = set()
         """Everything that a decision depends on, unless the body or the log is among it."""
         self.user = ""
         """The user of the request that was admitted last; empty if it needed none."""
@@ -121,13 +129,40 @@ class AccessGuard:
         """
         if self._tables_now() is not self._tables:
             self._forget()
-        fields = _fields_of(command)
+        code = command.code
+        if code in self._rules.unsigned_codes:
+            return self._without_user(command)
+        header = signed_header(command.fields, self._deciding.get(code, ()))
+        signer = None if header is None else self._signers.get(header.access_key)
+        if (
+            header is None
+            or signer is None
+            or not signer.key.has_made(header.signature, header.text, command.body)
+        ):
+            return self._admit(command, peer)
+        name = signer.name
+        if (
+            signer.needs_policy
+            and code in self._required
+            and (name, host_of(peer.address), code, header.values) not in self._allowed
+        ):
+            return self._admit(command, peer, name)
+        self.user = name
+        return command
+
+    def _without_user(self, command: Command) -> Command:
+        """A request that needs no user, without the name that it may claim."""
         self.user = ""
-        if command.code in self._rules.unsigned_codes:
-            fields.pop(ACCESS_KEY, None)
-            return msgspec.structs.replace(command, fields=fields)
+        fields = _fields_of(command)
+        fields.pop(ACCESS_KEY, None)
+        return msgspec.structs.replace(command, fields=fields)
+
+    def _admit(self, command: Command, peer: Peer, name: str | None = None) -> Command:
+        """Admit a request by all its fields; `name` is the user whose signature was checked."""
+        self.user = ""
+        fields = _fields_of(command)
         try:
-            user = self._authenticate(command, fields, peer)
+            user = self._known(name) if name else self._authenticate(command, fields, peer)
             if self._rules.checks_policies and user.user_type is not UserType.SUPER:
                 self._authorize(command, fields, user.name, host_of(peer.address))
         except CallRefused as refusal:
@@ -182,32 +217,39 @@ class AccessGuard:
         """Check all that a request needs, one after another. Raises CallRefused for the first."""
         if (required := self._required.get(command.code)) is None:
             return
-        requirement, read = required
-        key = None if read is None else (name, ip, command.code, read(fields))
+        key: AllowedRequest | None = None
+        if (names := required.fields) is not None:
+            key = name, ip, command.code, tuple(map(fields.get, names))
         if key in self._allowed:
             return
         facts = RequestFacts(fields, command.body, self._rules.cluster, self._topic_at)
-        for number, request in enumerate(requirement.needs(facts)):
+        for number, request in enumerate(required.needs(facts)):
             if number >= NEEDS_MAX:
                 raise _refused(f"more than {NEEDS_MAX} resources in one request")
-            verdict = decide(self._tables, name, request, ip)
-            if not verdict.is_allowed:
-                raise _refused(refusal_text(name, request, ip, verdict))
-        if key is not None and _is_short(requirement.fields, fields):
+            self._decide(request, name, ip)
+        if key is not None and _is_short(key):
             if len(self._allowed) >= ALLOWED_MAX:
                 self._allowed.clear()
             self._allowed.add(key)
 
+    def _decide(self, request: AccessRequest, name: str, ip: str) -> None:
+        """Check one need of a request. Raises CallRefused."""
+        verdict = decide(self._tables, name, request, ip)
+        if not verdict.is_allowed:
+            raise _refused(refusal_text(name, request, ip, verdict))
+
     def _key(self, user: User) -> SigningKey:
-        key = self._keys.get(user.name)
-        if key is None:
-            key = self._keys[user.name] = SigningKey(user.password)
-        return key
+        signer = self._signers.get(user.name)
+        if signer is None:
+            needs_policy = self._rules.checks_policies and user.user_type is not UserType.SUPER
+            signer = KnownSigner(user.name, SigningKey(user.password), needs_policy)
+            self._signers[user.name] = signer
+        return signer.key
 
     def _forget(self) -> None:
         """Forget what was decided by other tables."""
         self._tables = self._tables_now()
-        self._keys.clear()
+        self._signers.clear()
         self._allowed.clear()
 
     def _log(self, command: Command, peer: Peer, remark: str) -> None:
@@ -226,30 +268,13 @@ class AccessGuard:
 
 def _fields_of(command: Command) -> dict[str, str]:
     """The header's fields as texts; of a name that is given twice the last value."""
-    given = command.fields
-    try:
-        if isinstance(given, msgspec.Raw):
-            return _fields(given)
-        if isinstance(given, PackedFields):
-            return _packed_fields(given.packed)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass
-    return dict(command.ext)
+    fields = text_fields(command.fields)
+    return dict(command.ext) if fields is None else fields
 
 
-def _key_reader(names: tuple[str, ...] | None) -> KeyReader | None:
-    """Reader of the values of these fields, which most requests have one of; None without any."""
-    if names is None:
-        return None
-    if len(names) == 1:
-        (name,) = names
-        return lambda fields: fields.get(name)
-    return lambda fields: tuple(map(fields.get, names))
-
-
-def _is_short(names: tuple[str, ...] | None, fields: Mapping[str, str]) -> bool:
-    """Whether the values of these fields are no longer than names are."""
-    return all(len(fields.get(name, "")) <= NAME_LENGTH_MAX for name in names or ())
+def _is_short(request: AllowedRequest) -> bool:
+    """Whether the values that decide on a request are no longer than names are."""
+    return all(len(value or "") <= NAME_LENGTH_MAX for value in request[3])
 
 
 def _refused(remark: str) -> CallRefused:

@@ -49,29 +49,33 @@ class RequestMeter:
         self.counts = RequestCounts()
         self.now_ms = clock.monotonic_ms
         """Monotonic time in ms."""
-        self.frequent = frequent
-        """Codes of requests of which few are timed."""
-        self.left = 0
-        """Frequent requests before the next one is timed."""
+        self._frequent = frequent
         self._at_once: dict[tuple[int, int, int], RequestLatencies] = {}
+
+    def successes(self, code: int) -> RequestLatencies | None:
+        """Latencies of a frequent code's requests that succeed at once; None for other codes.
+
+        While `left` is not 0 such a request is not timed, and counts itself by one less of it.
+        """
+        return self._of(code, 0, 0) if code in self._frequent else None
 
     def begin(self, code: int) -> int:
         """Monotonic ms at which a request is served, or UNTIMED."""
-        if code in self.frequent:
-            if self.left:
-                self.left -= 1
+        if (latencies := self.successes(code)) is not None:
+            if latencies.left > 0:
                 return UNTIMED
-            self.left = TIMED_EVERY - 1
+            latencies.allow_untimed(TIMED_EVERY - 1)
         return self.now_ms()
 
     def replied(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
         """Count a request that was answered at once."""
-        found = self._at_once.get((code, response_code, flag & FLAG_ONEWAY))
-        latencies = self._of(code, flag, response_code) if found is None else found
-        if begun_ms == UNTIMED:
-            latencies.untimed += 1
-        else:
+        latencies = self._of(code, flag, response_code)
+        if begun_ms != UNTIMED:
             latencies.observe(self.now_ms() - begun_ms)
+            return
+        latencies.left -= 1
+        if latencies is not self.successes(code):
+            self._time_sooner(code)
 
     def replied_later(self, code: int, flag: int, response_code: int, begun_ms: int) -> None:
         """Count a request whose reply had to wait, for messages or for the disk."""
@@ -89,14 +93,25 @@ class RequestMeter:
         self._ended(RequestKind(code, 0, is_long_polling, RequestResult.CANCELLED), begun_ms)
 
     def _ended(self, kind: RequestKind, begun_ms: int) -> None:
+        if begun_ms == UNTIMED:
+            self._time_sooner(kind.request_code)
         elapsed_ms = 0 if begun_ms == UNTIMED else self.now_ms() - begun_ms
         self.counts.of(kind).observe(elapsed_ms)
 
+    def _time_sooner(self, code: int) -> None:
+        """Allow one untimed request of a frequent code less, since another kind has had it."""
+        if (successes := self.successes(code)) is not None:
+            successes.allow_untimed(successes.left - 1)
+
     def _of(self, code: int, flag: int, response_code: int) -> RequestLatencies:
+        """Latencies of requests that were answered at once."""
+        known = code, response_code, flag & FLAG_ONEWAY
+        if (found := self._at_once.get(known)) is not None:
+            return found
         result = ONEWAY if flag & FLAG_ONEWAY else SUCCESS
         is_known = code in _KNOWN
         shown = code if is_known else OTHER_CODE  # clients may send any
         latencies = self.counts.of(RequestKind(shown, response_code, False, result))
         if is_known and len(self._at_once) < KINDS_MAX:
-            self._at_once[code, response_code, flag & FLAG_ONEWAY] = latencies
+            self._at_once[known] = latencies
         return latencies
