@@ -154,11 +154,11 @@ async def all_offsets(
     tables: BrokerTables,
     control: ControlPlane,
     call: calls.GetAllOffsets,
-    _peer: Peer,
+    peer: Peer,
 ) -> calls.AllOffsetsReply:
     """Return the committed and pulled offsets of all groups; a replica is told what has changed."""
     if call.known_editions is not None:
-        return await _changed_offsets(message_log, tables, control, call)
+        return await _changed_offsets(message_log, tables, control, call, peer)
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
@@ -175,7 +175,11 @@ async def all_offsets(
 
 
 async def _changed_offsets(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.GetAllOffsets
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.GetAllOffsets,
+    peer: Peer,
 ) -> calls.AllOffsetsReply:
     """Wait for a change of a table that a replica copies, and return the offsets changed since.
 
@@ -186,7 +190,9 @@ async def _changed_offsets(
     if known is not None and known.started_ms == now.started_ms:
         with tables.change_waiters.place() as is_free:
             if is_free:
+                _note_copied(tables, call, peer, now)
                 now = await _wait_for_change(message_log, tables, control, call, known)
+                tables.replica_copies.answered(peer, control.clock.monotonic_ms())
         rows = tables.offsets.changed_since(known.offsets)
     else:
         places = list(tables.offsets.by_place())
@@ -196,6 +202,15 @@ async def _changed_offsets(
     count = sum(len(queues) for queues in rows.values())
     body = await dumped(count, answer)
     return calls.AllOffsetsReply(editions=now.text, log_end=log_end, body=body)
+
+
+def _note_copied(
+    tables: BrokerTables, call: calls.GetAllOffsets, peer: Peer, now: TableEditions
+) -> None:
+    """Note what a replica has copied, if it says so."""
+    copied = parse_editions(call.copied_editions or "")
+    if copied is not None and copied.started_ms == now.started_ms:
+        tables.replica_copies.asks(peer, topics=copied.topics, groups=copied.groups)
 
 
 async def _wait_for_change(
