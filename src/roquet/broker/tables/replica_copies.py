@@ -34,7 +34,7 @@ class ReplicaCopy(msgspec.Struct):
 
 
 class ReplicaCopies:
-    """What replicas have copied, by their connections."""
+    """Copies of the topics and groups at replicas, by their connections."""
 
     def __init__(self) -> None:
         self._replicas: dict[Peer, ReplicaCopy] = {}
