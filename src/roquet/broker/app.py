@@ -44,6 +44,7 @@ from roquet.broker.services.broker_address import (
     advertised_address,
     warn_of_container_address,
     warn_of_open_broker,
+    warn_of_refused_replicas,
 )
 from roquet.broker.services.delayed_delivery import SAVE_MS
 from roquet.broker.services.delivery_checkpoints import NOTE_MS
@@ -236,7 +237,9 @@ class BrokerServer:
         warn_of_container_address(config, self.address)
         warn_of_open_broker(config, self.address)
         host, _ = parse_address(self.address)
-        self.stream_address = join_address(host, self.broker.replication.stream_server.port)
+        stream_port = self.broker.replication.stream_server.port
+        warn_of_refused_replicas(config, stream_port)
+        self.stream_address = join_address(host, stream_port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
         return gate
