@@ -383,7 +383,9 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     sync_set_check_interval: Annotated[int, setting(MILLIS, "checkSyncStateSetPeriod")] = 5_000
     """How often a master looks for members of the sync-state set that are too long behind."""
     ha_behind_max: Annotated[int, setting(MILLIS, "haMaxTimeSlaveNotCatchup")] = 15_000
-    """A member that has not had all of the master's log for so long leaves the set."""
+    """A member that has not had all of the master's log for so long leaves the set, at the next
+    look (`sync_set_check_interval`). Longer than `ha_heartbeat_interval`: an idle member reports
+    that often."""
     async_learner: Annotated[bool, setting(SWITCH, "asyncLearner", restart=True)] = False
     """Whether this broker only learns: it gets the log, but is never in the set nor elected."""
     sync_from_last_file: Annotated[bool, setting(SWITCH, "syncFromLastFile", restart=True)] = False
