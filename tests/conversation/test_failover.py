@@ -193,12 +193,9 @@ async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
 async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_settings_say_so() -> (
     None
 ):
-    settings = {
-        "ha_heartbeat_interval": 1_000,
-        "ha_behind_max": 3_000,
-        "sync_set_check_interval": 1_000,
-    }
-    async with group(**settings) as running:
+    async with group(
+        ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
+    ) as running:
         await running.settled(3)
         await running.send_on(["a"])
         for _ in range(30 * 20):

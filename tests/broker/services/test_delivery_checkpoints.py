@@ -5,12 +5,16 @@ from tests.broker.conftest import FakePeer, MakeSend
 
 from roquet.broker.app import BrokerServer
 from roquet.broker.broker import Broker
+from roquet.broker.handlers.admin import inspection
 from roquet.broker.handlers.messages.send import send
 from roquet.broker.services.delivery_checkpoints import CONFIRM_MS, PENDING_MAX
 from roquet.broker.settings.config import BrokerConfig
+from roquet.broker.tables.delay_offsets import DelayOffsetTable
 from roquet.model.names import REVIVE_GROUP
 from roquet.rules.consumption.pop import PopCheckpoint
 from roquet.testing.clock import in_virtual_time, this_loop
+from roquet.wire.calls.admin.inspection import GetDelayOffsets
+from roquet.wire.fastjson import codec
 
 LEVEL = 40
 """A level without messages, which no loop looks at."""
@@ -61,6 +65,20 @@ async def test_a_master_goes_back_to_the_last_progress_that_was_confirmed(
         assert broker.tables.delay_offsets.get(LEVEL) == 5
         await broker.delivery.checkpoints.go_back(may_wait=False)
         assert broker.tables.delay_offsets.get(LEVEL) == 5
+
+
+@in_virtual_time
+async def test_replicas_are_told_of_progress_that_is_confirmed(message: MakeSend) -> None:
+    async with started(message) as broker:
+        hide_later(broker)
+        deliver(broker, message, 5)
+        handler, call = broker.bind(inspection.delay_offsets), GetDelayOffsets()
+        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert told.offset_table == {}
+        broker.log.store.set_confirmed(None)
+        told = codec.loads(handler(call, FakePeer()).body, DelayOffsetTable)
+        assert told.offset_table == {LEVEL: 5}
+        assert broker.delivery.checkpoints.told().timer == broker.delivery.timer.checkpoint
 
 
 @in_virtual_time

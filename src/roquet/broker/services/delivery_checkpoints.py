@@ -5,8 +5,9 @@
 A master that is replaced may lose the end of its log, and what it has delivered with it. If it is
 elected again before it has copied the progress of the master in between, its own must not cover
 messages that nobody has: it goes back to the last progress that was safe, and some messages come
-twice. Delay levels, the timer and the revival of popped messages keep such progress; transactions
-have theirs in the log. Where roles are fixed all of the log is confirmed.
+twice. Replicas are told of safe progress of delay levels and timer alone, for the same reason. The
+revival of popped messages has such progress, too; transactions have theirs in the log. Where roles
+are fixed all of the log is confirmed.
 """
 
 from collections import deque
@@ -80,6 +81,11 @@ class DeliveryCheckpoints:
         self._settle()
         if len(self._pending) < PENDING_MAX:
             self._pending.append(self._progress())
+
+    def told(self) -> DeliveryProgress:
+        """Progress that replicas are told: the ends of their logs may be cut as well."""
+        self._settle()
+        return self._safe if self._safe is not None and self._is_unconfirmed else self._progress()
 
     async def go_back(self, *, may_wait: bool) -> None:
         """Go back to safe progress, unless all that was stored is confirmed.

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, in_slices
@@ -235,12 +236,11 @@ def _editions(tables: BrokerTables, control: ControlPlane) -> TableEditions:
     return table_editions(tables, control.statistics.boot_ms)
 
 
-def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
+def delay_offsets(delivery: DeliveryServices, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
     """Return the progress of each delay level that was used."""
-    used = msgspec.structs.replace(
-        tables.delay_offsets.content(), offset_table=tables.delay_offsets.used()
-    )
-    return Reply(body=codec.dumps(used))
+    table = delivery.checkpoints.told().delays
+    used = {level: offset for level, offset in table.offset_table.items() if offset}
+    return Reply(body=codec.dumps(msgspec.structs.replace(table, offset_table=used)))
 
 
 def request_modes(tables: BrokerTables, _call: calls.GetRequestModes, _peer: Peer) -> Reply:
