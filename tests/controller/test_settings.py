@@ -46,12 +46,21 @@ def test_a_setting_without_effect_is_told_unless_it_is_the_default(
         ("listenPrt", "1", "did you mean 'listenPort'"),
         ("listenPort", "many", "c: listenPort: 'many' is not a whole number"),
         ("enableElectUncleanMaster", "maybe", "neither true nor false"),
-        ("controllerLeaseMillis", "1", "lease_ms: 1 is less than 100"),
+        (
+            "controllerLeaseMillis",
+            "999",
+            "^c: controllerLeaseMillis: a lease of 999 ms is too",
+        ),
+        ("controllerLeaseMillis", "1", "the smallest is 1000 ms"),
     ],
 )
 def test_a_wrong_line_is_refused(key: str, value: str, text: str) -> None:
     with pytest.raises(ConfigError, match=text):
         read_settings({key: value}, "c")
+
+
+def test_a_lease_of_a_second_is_taken() -> None:
+    assert read_settings({"controllerLeaseMillis": "1000"}, "c").lease_ms == 1_000
 
 
 def test_what_is_shown_can_be_read_again() -> None:

@@ -190,6 +190,28 @@ async def test_a_slow_replica_leaves_the_set_and_comes_back() -> None:
 
 
 @in_virtual_time
+async def test_a_replica_that_hangs_holds_senders_up_for_four_seconds_if_the_settings_say_so() -> (
+    None
+):
+    async with group(
+        ha_heartbeat_interval=1_000, ha_behind_max=3_000, sync_set_check_interval=1_000
+    ) as running:
+        await running.settled(3)
+        await running.send_on(["a"])
+        for _ in range(30 * 20):
+            await asyncio.sleep(0.05)
+            assert running.members() == {1, 2, 3}, "an idle replica stays"
+        running.part(3)
+        began_ms = running.loop.clock.monotonic_ms()
+        await running.send_on(["b"])
+        assert running.members() == {1, 2}
+        assert running.loop.clock.monotonic_ms() - began_ms <= 4_500
+        running.network.heal()
+        await running.settled(3)
+        running.check()
+
+
+@in_virtual_time
 async def test_clients_see_the_new_master_at_the_name_server() -> None:
     async with group() as running:
         await running.settled(3)

@@ -1,8 +1,9 @@
 """The log streamed between our broker and one of Apache RocketMQ 5.5.0, either way: equal bytes."""
 
+import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from tests.interop.elected_group import FILE_SIZE, wait_until
 
 import genuine
 from roquet.broker.app import BrokerServer
-from roquet.client.blocking import Producer
+from roquet.client import ConsumeFrom, ConsumerConfig, ProducerConfig, TransactionState
+from roquet.client.blocking import PopConsumer, Producer, TransactionProducer
+from roquet.model import names
 from roquet.model.message import Message
 from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.store.config import StoreConfig
@@ -20,6 +23,26 @@ from roquet.store.store import Draft, Store
 from roquet.testing.cluster import BlockingCluster
 
 pytestmark = [pytest.mark.interop, pytest.mark.usefixtures("java")]
+
+
+ENTRY_SIZE = 20
+"""Bytes of one entry of a queue."""
+
+FILLER = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+"""Entry in front of the first message that a queue of a late replica has."""
+
+TOPICS = (
+    "Copied",
+    "Ordered",
+    "Decided",
+    names.SCHEDULE_TOPIC,
+    names.TIMER_TOPIC,
+    names.HALF_TOPIC,
+    names.OP_HALF_TOPIC,
+    names.revive_topic("DefaultCluster"),
+    names.pop_retry_topic("popping", "Ordered"),
+)
+"""Topics of the messages that are sent, and of those that wait in between."""
 
 
 def log_bytes(store: Path, end: int) -> bytes:
@@ -39,6 +62,26 @@ def queue_bytes(store: Path, topic: str) -> dict[str, bytes]:
     }
 
 
+def differing_queues(theirs: Path, ours: Path) -> list[str]:
+    """Queues of `TOPICS` that are empty here, or have another entry at some offset than there."""
+    differing = []
+    for topic in TOPICS:
+        there, here = queue_bytes(theirs, topic), queue_bytes(ours, topic)
+        pairs = [(there.get(file, b""), entries) for file, entries in here.items()]
+        if not any(entries for _, entries in pairs) or not all(map(agree, pairs)):
+            differing.append(topic)
+    return differing
+
+
+def agree(pair: tuple[bytes, bytes]) -> bool:
+    """Whether both files have the same entries, but for those that a late replica never had."""
+    there, here = pair
+    first = 0
+    while here[first : first + ENTRY_SIZE] == FILLER:
+        first += ENTRY_SIZE
+    return there[first:] == here[first:]
+
+
 def send_many(namesrv: str) -> None:
     """Send messages of several kinds, more than a file of the log holds."""
     with Producer(namesrv, group="replicated") as producer:
@@ -49,7 +92,58 @@ def send_many(namesrv: str) -> None:
         producer.send_batch([Message("Copied", b"batch %d" % number) for number in range(10)])
         assert producer.send("Copied", b"later", delay_level=1).ok
         assert producer.send("Copied", b"timed", delay=timedelta(seconds=2)).ok
+    send_ordered(namesrv)
+    send_in_transactions(namesrv)
+    pop_some(namesrv)
     time.sleep(4)
+
+
+def send_ordered(namesrv: str) -> None:
+    """Send compressed messages with properties, those of a key to one queue."""
+    config = ProducerConfig(compress_from=100)
+    with Producer(namesrv, group="ordering", config=config) as producer:
+        for number in range(40):
+            key = f"key-{number % 5}"
+            body = b"ordered %d, " % number * 100
+            properties = {"colour": "red", "umlaut": "\u00e4"}
+            sent = producer.send("Ordered", body, keys=key, order_key=key, properties=properties)
+            assert sent.ok
+
+
+def send_in_transactions(namesrv: str) -> None:
+    """Commit some messages, roll others back, and leave one to be asked about."""
+    with TransactionProducer(
+        namesrv, group="deciding", check=lambda _: TransactionState.COMMIT
+    ) as producer:
+        for number in range(5):
+            with producer.transaction("Decided", b"committed %d" % number, tag="t", keys="4711"):
+                pass
+            with (
+                suppress(ValueError),
+                producer.transaction("Decided", b"rolled back %d" % number),
+            ):
+                raise ValueError
+        open_one = producer.send_in_transaction(
+            "Decided", b"open", local=lambda _: TransactionState.UNKNOWN
+        )
+        assert open_one.state is TransactionState.UNKNOWN
+
+
+def pop_some(namesrv: str) -> None:
+    """Pop ordered messages, acknowledge most of them, and let the others come again."""
+    config = ConsumerConfig(consume_from=ConsumeFrom.FIRST)
+    acked = 0
+    with PopConsumer(namesrv, group="popping", topic="Ordered", config=config) as consumer:
+        for _ in range(50):
+            for message in consumer.fetch(8, 1_000):
+                if message.body.startswith(b"ordered 7,") and not message.tries:
+                    message.nack(1_000)
+                else:
+                    message.ack()
+                    acked += 1
+            if acked >= 30:
+                return
+    raise AssertionError(f"{acked} messages were popped and acknowledged")
 
 
 @contextmanager
@@ -103,10 +197,9 @@ def test_apaches_replica_follows_our_master_and_acknowledges(tmp_path: Path) -> 
             assert log_bytes(theirs.store, end) == log_bytes(store, end)
             assert end > FILE_SIZE
             master.broker.log.store.flush_all(0)
-            wait_until(
-                lambda: queue_bytes(theirs.store, "Copied") == queue_bytes(store, "Copied"),
-                "its queues are others",
-            )
+            wait_until(lambda: not differing_queues(theirs.store, store), "its queues are others")
+            for topic in TOPICS:
+                assert queue_bytes(theirs.store, topic) == queue_bytes(store, topic)
 
 
 def test_our_replica_follows_apaches_master(
@@ -139,6 +232,8 @@ def test_our_replica_follows_apaches_master(
             assert raw.begin > 0, "it began with the master's last file"
             topic = follower.broker.log.store.bounds
             assert sum(topic("Copied", number)[1] for number in range(8)) > 600
+            mine = tmp_path / "ours" / "genuine-a-1"
+            wait_until(lambda: not differing_queues(theirs.store, mine), "its queues are others")
             running.stop_broker(0)
             raw = running.start_broker(0).broker.log.store.raw
             before = raw.end

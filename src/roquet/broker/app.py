@@ -44,8 +44,10 @@ from roquet.broker.services.broker_address import (
     advertised_address,
     warn_of_container_address,
     warn_of_open_broker,
+    warn_of_refused_replicas,
 )
 from roquet.broker.services.delayed_delivery import SAVE_MS
+from roquet.broker.services.delivery_checkpoints import NOTE_MS
 from roquet.broker.services.housekeeping import INDEX_MS, RETENTION_MS, SCAN_MS, Housekeeping
 from roquet.broker.services.registration import BrokerAddresses, NameServerRegistration
 from roquet.broker.services.revive import REVIVE_MS
@@ -140,6 +142,8 @@ class BrokerServer:
         running.push_async_callback(_save_last, delivery.delay.save, self._clock)
         running.callback(delivery.timer.close)
         running.push_async_callback(_save_last, delivery.timer.save, self._clock)
+        go_back = partial(delivery.checkpoints.go_back, may_wait=False)
+        running.push_async_callback(_save_last, lambda _: go_back(), self._clock)
         loops = _Loops()
         running.push_async_callback(loops.stop)
         self._tls = ReloadedTls(self.config.server_tls) if self.config.server_tls else None
@@ -233,7 +237,9 @@ class BrokerServer:
         warn_of_container_address(config, self.address)
         warn_of_open_broker(config, self.address)
         host, _ = parse_address(self.address)
-        self.stream_address = join_address(host, self.broker.replication.stream_server.port)
+        stream_port = self.broker.replication.stream_server.port
+        warn_of_refused_replicas(config, stream_port)
+        self.stream_address = join_address(host, stream_port)
         if config.port != server.port:
             self.broker.log.ingest.set_origin(self._environment.origin(self.address))
         return gate
@@ -387,6 +393,8 @@ def _deliveries(broker: Broker) -> Iterator[Coroutine[Any, Any, None]]:
     yield every(SAVE_MS, delay.save, delay.clock)
     yield from broker.delivery.timer.work()
     yield every(REVIVE_MS, broker.delivery.revive.step, delay.clock)
+    if broker.replication.controller_mode is not None:
+        yield every(NOTE_MS, broker.delivery.checkpoints.note, delay.clock)
     yield from _transactions(broker)
 
 

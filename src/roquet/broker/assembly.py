@@ -40,6 +40,7 @@ from roquet.broker.replication.stream.stream_server import StreamServer
 from roquet.broker.services.broker_address import advertised_address, encode_address
 from roquet.broker.services.broker_rebalance import BrokerRebalance
 from roquet.broker.services.delayed_delivery import DelayedDelivery
+from roquet.broker.services.delivery_checkpoints import DeliveryCheckpoints
 from roquet.broker.services.handover import Handover
 from roquet.broker.services.peer_brokers import PeerBrokers
 from roquet.broker.services.registration import RegistrationTrigger
@@ -275,6 +276,7 @@ def _delivery(
     set_aside = SetAside(message_log.store, message_log.ingest, tables.topics, clock)
     destinations = Destinations(topics=tables.topics, clock=clock, settings=settings)
     revive = PopRevive(message_log, tables, set_aside, clock, config)
+    timer = _timer(environment, message_log, destinations, set_aside, revive)
     return DeliveryServices(
         delay=DelayedDelivery(
             message_log=message_log,
@@ -284,9 +286,10 @@ def _delivery(
             clock=clock,
             levels=config.message_delay_levels,
         ),
-        timer=_timer(environment, message_log, destinations, set_aside, revive),
+        timer=timer,
         transactions=Transactions(message_log, tables, destinations, set_aside, clock, settings),
         revive=revive,
+        checkpoints=DeliveryCheckpoints(message_log, tables, timer, revive, clock),
         retry_topics=retry_topics,
         set_aside=set_aside,
     )

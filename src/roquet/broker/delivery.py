@@ -11,6 +11,7 @@ import msgspec
 from roquet.broker.ingest.retry_topics import RetryTopics
 from roquet.broker.ingest.set_aside import SetAside
 from roquet.broker.services.delayed_delivery import DelayedDelivery
+from roquet.broker.services.delivery_checkpoints import DeliveryCheckpoints
 from roquet.broker.services.revive import PopRevive
 from roquet.broker.services.timer.timer import Timer
 from roquet.broker.services.transactions.transactions import Transactions
@@ -23,5 +24,6 @@ class DeliveryServices(msgspec.Struct, frozen=True, kw_only=True):
     timer: Timer
     transactions: Transactions
     revive: PopRevive
+    checkpoints: DeliveryCheckpoints
     retry_topics: RetryTopics
     set_aside: SetAside

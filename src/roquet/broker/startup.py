@@ -94,6 +94,7 @@ async def take_over(broker: Broker) -> bool:
     store.refuse_appends(None)
     for store_copy in set_aside:
         store_copy()
+    broker.delivery.checkpoints.begin()
     log.info("this broker is the master now: its log ends at %d", store.end_position)
     return True
 
@@ -117,6 +118,7 @@ def _dispatch(store: Store) -> list[Arrival]:
 async def hand_over(broker: Broker) -> None:
     """Bring a master's work to an end: from now on the log is another broker's."""
     delivery, tables, now_ms = broker.delivery, broker.tables, broker.control.clock.now_ms()
+    await delivery.checkpoints.go_back(may_wait=broker.replication.role.current.is_master)
     await delivery.delay.save(now_ms)
     await delivery.timer.save(now_ms)
     tables.offset_resets.pending.clear()

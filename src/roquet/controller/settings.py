@@ -16,6 +16,9 @@ from roquet.net.log_levels import check_log_levels
 
 log = logger(__name__)
 
+LEASE_SETTING_MS_MIN: Final = 1_000
+"""Shortest lease of a file: four heartbeats in it, of which two may be lost, come 250 ms apart."""
+
 
 class ControllerSetting(msgspec.Struct, frozen=True):
     """A key and the field that it sets."""
@@ -29,6 +32,17 @@ class ControllerSetting(msgspec.Struct, frozen=True):
 
 def _number(text: str, key: str) -> int:
     return parse_int(text, key, least=0)
+
+
+def _lease(text: str, key: str) -> int:
+    """Length of a lease; shorter ones are for simulations, which set them in `ControllerConfig`."""
+    if (lease_ms := parse_int(text, key, least=0)) < LEASE_SETTING_MS_MIN:
+        raise ConfigError(
+            f"{key}: a lease of {lease_ms} ms is too short, the smallest is "
+            f"{LEASE_SETTING_MS_MIN} ms: a master that pauses for a moment would stop taking "
+            "messages"
+        )
+    return lease_ms
 
 
 def _text(text: str, _key: str) -> str:
@@ -55,7 +69,7 @@ SETTINGS: Final[Mapping[str, ControllerSetting]] = MappingProxyType(
         "scanNotActiveBrokerInterval": ControllerSetting("scan_ms", _number, True),
         "controllerAdvertise": ControllerSetting("advertise", _text),
         "controllerStore": ControllerSetting("store", _text),
-        "controllerLeaseMillis": ControllerSetting("lease_ms", _number),
+        "controllerLeaseMillis": ControllerSetting("lease_ms", _lease),
         "controllerAccessFile": ControllerSetting("access_file", _path),
         "controllerAccessCluster": ControllerSetting("access_cluster", _text),
         "logLevels": ControllerSetting("log_levels", check_log_levels, True),

@@ -179,6 +179,11 @@ class Store:
         self._reader.confirmed = self._flusher.confirmed = position
 
     @property
+    def confirmed_position(self) -> int:
+        """Records that end behind this position are hidden; the log's end where none is."""
+        return self._reader.visible_end
+
+    @property
     def begin_position(self) -> int:
         """The first position that the log still holds."""
         return self._log.begin

@@ -1,5 +1,7 @@
 """Popped messages across a switch of the master: acknowledged ones are done, others come again."""
 
+import asyncio
+
 import pytest
 from tests.broker.replication.role_switches import (
     SWITCHES,
@@ -9,7 +11,7 @@ from tests.broker.replication.role_switches import (
     kill,
     records,
 )
-from tests.conversation.failover_group import TOPIC, Group, group
+from tests.conversation.failover_group import CONTROLLER, TOPIC, Group, group
 
 from roquet.model import names
 from roquet.testing.clock import in_virtual_time
@@ -117,3 +119,24 @@ async def test_messages_popped_just_before_the_kill_are_not_given_to_another_mem
             assert await pop(running, number) == {}
             await running.start_broker(before)
             number = await running.settled(3)
+
+
+@in_virtual_time
+async def test_what_a_parted_master_gave_out_is_popped_again_if_its_successor_dies_at_once() -> (
+    None
+):
+    async with group() as running:
+        await running.settled(3)
+        await running.send_on(["first", *(f"m{n}" for n in range(3))])
+        await running.loop.clock.sleep(1_000)
+        running.part(1, running.host(2), running.host(3), CONTROLLER)
+        given = await pop(running, 1)
+        assert len(given) == 4
+        await running.until(lambda: running.master() not in (None, 1), 30)
+        running.network.heal()
+        async with asyncio.timeout(10):
+            while 1 not in running.members():
+                await running.loop.clock.sleep(5)
+        await running.kill(running.master() or 0)
+        await running.until(lambda: running.master() == 1, 30)
+        assert (await pop(running, 1)).keys() == given.keys()

@@ -10,10 +10,12 @@ from roquet.broker.services.broker_address import (
     encode_address,
     warn_of_container_address,
     warn_of_open_broker,
+    warn_of_refused_replicas,
 )
 from roquet.broker.settings.config import BrokerConfig
 from roquet.model.errors import ConfigError
 from roquet.net.tls import TlsMode
+from roquet.rules.replication.acknowledgement import BrokerRole
 from roquet.wire.signing import Credentials
 
 
@@ -69,6 +71,49 @@ def test_a_broker_that_is_open_to_everybody_says_so(caplog: pytest.LogCaptureFix
         warn_of_open_broker(BrokerConfig(), "10.0.0.5:10911")
     assert len(caplog.records) == 2
     assert "everybody who reaches 10.0.0.5:10911 may do everything there" in caplog.text
+
+
+CLOSED = BrokerConfig(authentication_enabled=True, broker_role=BrokerRole.SYNC_MASTER)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        BrokerConfig(broker_role=BrokerRole.SYNC_MASTER),
+        replace(CLOSED, ha_replicas=("10.0.0.7",)),
+        replace(CLOSED, access_compatibility=True),
+        replace(CLOSED, host="127.0.0.1"),
+        replace(CLOSED, host="::1"),
+        replace(CLOSED, host="localhost"),
+        replace(CLOSED, tls_cert=Path("c"), tls_client_ca=Path("a")),
+    ],
+)
+def test_nothing_is_said_where_others_may_connect_for_the_log_or_nobody_could(
+    config: BrokerConfig, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO):
+        warn_of_refused_replicas(config, 10_912)
+        warn_of_refused_replicas(CLOSED, 0)
+    assert caplog.messages == []
+
+
+def test_one_line_says_that_replicas_elsewhere_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    elected = BrokerConfig(
+        authentication_enabled=True, controller_mode=True, controllers=("10.0.0.5:9878",)
+    )
+    alone = BrokerConfig(authentication_enabled=True, host="10.0.0.5")
+    with caplog.at_level(logging.INFO):
+        for config in (CLOSED, elected, alone):
+            warn_of_refused_replicas(config, 10_912)
+    levels = [record.levelname for record in caplog.records]
+    assert levels == ["WARNING", "WARNING", "INFO"]
+    assert set(caplog.messages) == {
+        "only replicas on this machine may connect to port 10912 for the log: with access control "
+        "the addresses of others have to be in ha_replicas, or certificates be required "
+        "(tls_client_ca)"
+    }
 
 
 def test_a_container_is_recognised(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -44,6 +44,7 @@ IN_FORCE = {
     "filtering/filter_cache.py:FilterCache.precompile": "its callers pass the settings in force",
     "replication/controller_mode.py:failover_settings": "its caller passes the settings in force",
     "replication/confirmation/set_acknowledgements.py:policy_of": "its callers pass the settings",
+    "services/broker_address.py:warn_of_refused_replicas": "speaks once, at the start",
     "services/transactions/checks.py:TransactionChecks._policy": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions._write": "reads Transactions.config",
     "services/transactions/transactions.py:Transactions.end": "reads Transactions.config",

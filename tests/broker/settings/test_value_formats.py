@@ -41,6 +41,8 @@ def test_both_spellings_mean_the_same(ours: tuple[str, str], genuine: tuple[str,
         ("listenPort = 70000", "70000 is no port"),
         ("ha_replicas = 10.0.0.1, *", r"'\*' is no IP address and no block"),
         ("quotas = topic:a", "'topic:a' is no quota"),
+        ("controllerHeartBeatTimeoutMills = 999", "999 ms is too short, the smallest is 1000 ms"),
+        ("controller_heartbeat_timeout = 500ms", "500 ms is too short, the smallest is 1000 ms"),
         ("brokerRole = MASTER", "'MASTER' is none of ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ("brokerId = -1", "brokerId: -1"),
         ("haMasterAddress = 10.0.0.1", "'10.0.0.1' is not HOST:PORT"),
@@ -70,6 +72,11 @@ def test_a_value_that_cannot_be_names_its_key(line: str, complaint: str) -> None
     with pytest.raises(ConfigError, match=complaint) as caught:
         value_of(key.strip(), text.strip())
     assert str(caught.value).startswith(key.strip())
+
+
+def test_a_silence_of_a_second_may_mean_that_a_broker_is_dead() -> None:
+    assert value_of("controllerHeartBeatTimeoutMills", "1000") == 1_000
+    assert value_of("controller_heartbeat_timeout", "1s") == 1_000
 
 
 def test_no_address_of_a_master_is_none() -> None:

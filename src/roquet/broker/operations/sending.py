@@ -82,6 +82,7 @@ def _create_topic(tables: BrokerTables, control: ControlPlane, call: SendCall) -
         _refuse(ResponseCode.INVALID_PARAMETER, fault)
     if not names.can_clients_send_to(topic):
         _refuse(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    edition = tables.topics.edition
     made = tables.topics.create_for_send(
         topic,
         call.default_topic,
@@ -95,6 +96,8 @@ def _create_topic(tables: BrokerTables, control: ControlPlane, call: SendCall) -
             f"topic[{topic}] not exist, apply first please! Automatic creation is off here, "
             f"or the default topic {call.default_topic!r} does not allow it",
         )
+    if tables.topics.edition != edition:
+        tables.replica_copies.note_made(topic, tables.topics.edition)
     return made
 
 

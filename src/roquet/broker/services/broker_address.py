@@ -1,5 +1,6 @@
 """Broker address: the host and port that clients are told, and its encoding in records."""
 
+import logging
 import socket
 from ipaddress import ip_address
 from pathlib import Path
@@ -10,6 +11,7 @@ from roquet.log_records import logger
 from roquet.model.errors import ConfigError
 from roquet.model.settings import join_address, parse_address
 from roquet.net.address import LOOPBACK, is_specific, routable_address
+from roquet.rules.replication.acknowledgement import BrokerRole
 
 log = logger(__name__)
 
@@ -47,6 +49,31 @@ def warn_of_open_broker(config: BrokerConfig, address: str) -> None:
         "and checks no users; set authenticationEnabled=true, or bindAddress to one interface",
         address,
     )
+
+
+def warn_of_refused_replicas(config: BrokerConfig, port: int) -> None:
+    """Say that replicas on other machines get no log from the port for replicas.
+
+    So it is with access control unless their addresses are named or certificates are required. A
+    warning where replicas are to be expected: roles change, or a master waits for them.
+    """
+    if not port or config.serves_any_replica or config.ha_replicas or _is_loopback(config.host):
+        return
+    expects_replicas = config.controller_mode or config.broker_role is not BrokerRole.ASYNC_MASTER
+    log.log(
+        logging.WARNING if expects_replicas else logging.INFO,
+        "only replicas on this machine may connect to port %d for the log: with access control "
+        "the addresses of others have to be in ha_replicas, or certificates be required "
+        "(tls_client_ca)",
+        port,
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def encode_address(address: str) -> bytes:

@@ -26,6 +26,7 @@ from roquet.broker.settings.value_formats import (
     DELIVERY_DELAY,
     ELECTION_PRIORITY,
     FLUSH_TYPE,
+    HEARTBEAT_TIMEOUT,
     HOUR,
     HOURS,
     INTERFACE,
@@ -374,14 +375,17 @@ class BrokerConfig(CheckedConfig, frozen=True, kw_only=True):
     broker_heartbeat_interval: Annotated[int, setting(MILLIS, "brokerHeartbeatInterval")] = 1_000
     """How often the controller gets a heartbeat; from a master four times in a lease at least."""
     controller_heartbeat_timeout: Annotated[
-        int, setting(MILLIS, "controllerHeartBeatTimeoutMills")
+        int, setting(HEARTBEAT_TIMEOUT, "controllerHeartBeatTimeoutMills")
     ] = 3_000
-    """Silence after which the controller takes this broker for dead. A killed process is noticed at
-    once, by its connection; this is for machines that hang. Apache's default is 10,000."""
+    """Silence after which the controller takes this broker for dead, 1 s at least. A killed process
+    is noticed at once, by its connection; this is for machines that hang. Apache's default is
+    10,000."""
     sync_set_check_interval: Annotated[int, setting(MILLIS, "checkSyncStateSetPeriod")] = 5_000
     """How often a master looks for members of the sync-state set that are too long behind."""
     ha_behind_max: Annotated[int, setting(MILLIS, "haMaxTimeSlaveNotCatchup")] = 15_000
-    """A member that has not had all of the master's log for so long leaves the set."""
+    """A member that has not had all of the master's log for so long leaves the set, at the next
+    look (`sync_set_check_interval`). Longer than `ha_heartbeat_interval`: an idle member reports
+    that often."""
     async_learner: Annotated[bool, setting(SWITCH, "asyncLearner", restart=True)] = False
     """Whether this broker only learns: it gets the log, but is never in the set nor elected."""
     sync_from_last_file: Annotated[bool, setting(SWITCH, "syncFromLastFile", restart=True)] = False

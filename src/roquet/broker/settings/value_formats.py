@@ -42,6 +42,10 @@ ENTRY_SIZE: Final = 20
 
 HOUR_MS: Final = 3_600_000
 
+HEARTBEAT_TIMEOUT_MS_MIN: Final = 1_000
+"""Shortest silence after which a broker may be taken for dead: shorter ones are pauses of a machine
+that lives, and would have another master elected again and again."""
+
 ACCESS_CODES: Final = frozenset(range(RequestCode.AUTH_CREATE_USER, RequestCode.AUTH_LIST_ACL + 1))
 """Requests that manage users and policies."""
 
@@ -135,6 +139,15 @@ def _servers(value: str, where: str) -> tuple[str, ...]:
 def _number(value: str, where: str, *, least: int = 1, factor: int = 1) -> int:
     """A bare number, as Java reads it; `factor` converts it to our unit."""
     return settings.parse_int(value, where, least=least) * factor
+
+
+def _heartbeat_timeout(value: int, where: str) -> int:
+    if value < HEARTBEAT_TIMEOUT_MS_MIN:
+        raise ConfigError(
+            f"{where}: {value} ms is too short, the smallest is {HEARTBEAT_TIMEOUT_MS_MIN} ms: a "
+            "machine that pauses for a moment would lose its role"
+        )
+    return value
 
 
 def _hour(value: str, where: str) -> int:
@@ -324,6 +337,10 @@ DELIVERY_DELAY: Final = ValueFormat(
 REGISTER_INTERVAL: Final = ValueFormat(
     lambda value, where: _register_interval(settings.parse_millis(value, where)),
     lambda value, where: _register_interval(_number(value, where)),
+)
+HEARTBEAT_TIMEOUT: Final = ValueFormat(
+    lambda value, where: _heartbeat_timeout(settings.parse_millis(value, where), where),
+    lambda value, where: _heartbeat_timeout(_number(value, where), where),
 )
 REQUEST_MODE: Final = ValueFormat(_request_mode)
 POP_SHARE: Final = ValueFormat(partial(settings.parse_int, least=-1))

@@ -2,7 +2,7 @@
 
 Saved as JSON below config/: topics, groups, offsets, request modes, ordered pops, delay offsets.
 Kept in memory alone: clients, locks, resets that a reader has not been told of, former readers,
-limits of cold reads, replicas that wait for changes.
+limits of cold reads, replicas that wait for changes, and what they have copied.
 """
 
 from typing import Any
@@ -19,6 +19,7 @@ from roquet.broker.tables.locks import Locks
 from roquet.broker.tables.offset_resets import OffsetResets
 from roquet.broker.tables.offsets import ConsumerOffsets
 from roquet.broker.tables.ordered_pops import OrderedPops
+from roquet.broker.tables.replica_copies import ReplicaCopies
 from roquet.broker.tables.request_modes import RequestModes
 from roquet.broker.tables.saved_table import SavedTable
 from roquet.broker.tables.topics import Topics
@@ -39,6 +40,7 @@ class BrokerTables(msgspec.Struct, frozen=True, kw_only=True):
     former_readers: FormerReaders = msgspec.field(default_factory=FormerReaders)
     cold_read_limits: ColdReadLimits = msgspec.field(default_factory=ColdReadLimits)
     change_waiters: ChangeWaiters = msgspec.field(default_factory=ChangeWaiters)
+    replica_copies: ReplicaCopies = msgspec.field(default_factory=ReplicaCopies)
 
     @property
     def saved_at_intervals(self) -> tuple[SavedTable[Any], ...]:

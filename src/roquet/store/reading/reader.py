@@ -270,7 +270,7 @@ class RecordReader:
             if at < queue.checked_from:
                 self._repair.ensure(queue, at, at + 4 * CHECK_ENTRIES)
         shared = (
-            contiguous_range(self._log, queues, limits, self._visible_end)
+            contiguous_range(self._log, queues, limits, self.visible_end)
             if len(queues) == len(offsets)
             else None
         )
@@ -324,7 +324,7 @@ class RecordReader:
 
     def message_at(self, position: int, *, only_confirmed: bool = True) -> bytes | None:
         """The record that begins at a position; None without one."""
-        end = self._visible_end if only_confirmed else self._log.end
+        end = self.visible_end if only_confirmed else self._log.end
         if not self._log.begin <= position < end:
             return None
         known = self._log.skim_at(position)
@@ -335,12 +335,12 @@ class RecordReader:
 
     def record_at(self, position: int, size: int) -> memoryview | None:
         """The record of that size at a position, of which only the head is checked; or None."""
-        if position < self._log.begin or position + size > self._visible_end:
+        if position < self._log.begin or position + size > self.visible_end:
             return None
         return self._log.record(position, size)
 
     @property
-    def _visible_end(self) -> int:
+    def visible_end(self) -> int:
         """The position behind which reads see nothing."""
         return self._log.end if self.confirmed is None else min(self.confirmed, self._log.end)
 

@@ -296,3 +296,23 @@ def test_a_replica_waits_for_a_place_on_the_wheel(new_harness: "type[TimerHarnes
     harness.timers.add(TimerUnit(1, START, START, 0, 100, 0))
     assert timer_intake.follow(1, START)
     assert harness.timers.offset == 0
+
+
+def test_what_was_delivered_at_once_is_delivered_again_and_what_waits_is_not(
+    harness: "TimerHarness",
+) -> None:
+    harness.skip(500)
+    for number in range(100):
+        harness.after(b"now %d" % number, 1)
+    harness.after(b"later", 5_000)
+    harness.skip(100)
+    harness.settle()
+    before = len(harness.records("orders"))
+    assert before == 100
+    timer_intake = TimerIntake(harness.parts, TimerDeliveries(harness.parts))
+    offset: int | None = 60
+    while offset is not None:
+        offset = timer_intake.take_overdue(offset, harness.clock.now_ms())
+    again = [record.body for record in harness.records("orders")[before:]]
+    assert again == [b"now %d" % number for number in range(60, 100)]
+    assert timer_intake.take_overdue(101, harness.clock.now_ms()) is None

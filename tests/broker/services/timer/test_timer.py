@@ -361,3 +361,19 @@ def test_the_progress_of_a_master_is_saved_now_and_then(harness: "TimerHarness")
     assert harness.timers.is_saved
     harness.kill()
     assert harness.timer.behind == 0
+
+
+def test_what_was_delivered_at_once_comes_again_if_the_master_in_between_had_not_taken_it(
+    harness: "TimerHarness",
+) -> None:
+    harness.skip(500)
+    for number in range(3):
+        harness.after(b"%d" % number, 1)
+    harness.after(b"waits", 60_000)
+    harness.wait(2_000)
+    assert harness.bodies() == [b"0", b"1", b"2"]
+    read_ms = harness.clock.now_ms()
+    asyncio.run(harness.timer.follow(TimerCheckpoint(read_ms=read_ms, master_offset=1)))
+    assert len(harness.bodies()) == 3, "a replica delivers nothing"
+    harness.wait(60_000)
+    assert harness.bodies()[3:] == [b"1", b"2", b"waits"]

@@ -18,8 +18,8 @@ SEEDS = {
     "learner-in-set": 1,
     "repeated-epoch": 0,
     "unflushed-report": 46,
-    "trusted-log": 2,
-    "forgotten-epoch": 41,
+    "trusted-log": 11,
+    "forgotten-epoch": 6,
 }
 """For each bug a seed that finds it: `roquet simulate --defect NAME` tries many."""
 

@@ -5,6 +5,7 @@ from typing import Final
 import msgspec
 
 from roquet.broker.control import ControlPlane
+from roquet.broker.delivery import DeliveryServices
 from roquet.broker.log.message_log import MessageLog
 from roquet.broker.operations.connections import language_of
 from roquet.broker.operations.large_replies import dumped, in_slices
@@ -154,11 +155,11 @@ async def all_offsets(
     tables: BrokerTables,
     control: ControlPlane,
     call: calls.GetAllOffsets,
-    _peer: Peer,
+    peer: Peer,
 ) -> calls.AllOffsetsReply:
     """Return the committed and pulled offsets of all groups; a replica is told what has changed."""
     if call.known_editions is not None:
-        return await _changed_offsets(message_log, tables, control, call)
+        return await _changed_offsets(message_log, tables, control, call, peer)
     handled = await in_slices(list(tables.offsets.by_place()), lambda row: (row[0], dict(row[1])))
     pulled = await in_slices(
         list(control.statistics.gets.items()), lambda row: (row[0], dict(row[1].pulled))
@@ -175,7 +176,11 @@ async def all_offsets(
 
 
 async def _changed_offsets(
-    message_log: MessageLog, tables: BrokerTables, control: ControlPlane, call: calls.GetAllOffsets
+    message_log: MessageLog,
+    tables: BrokerTables,
+    control: ControlPlane,
+    call: calls.GetAllOffsets,
+    peer: Peer,
 ) -> calls.AllOffsetsReply:
     """Wait for a change of a table that a replica copies, and return the offsets changed since.
 
@@ -186,7 +191,9 @@ async def _changed_offsets(
     if known is not None and known.started_ms == now.started_ms:
         with tables.change_waiters.place() as is_free:
             if is_free:
+                _note_copied(tables, call, peer, now)
                 now = await _wait_for_change(message_log, tables, control, call, known)
+                tables.replica_copies.answered(peer, control.clock.monotonic_ms())
         rows = tables.offsets.changed_since(known.offsets)
     else:
         places = list(tables.offsets.by_place())
@@ -196,6 +203,15 @@ async def _changed_offsets(
     count = sum(len(queues) for queues in rows.values())
     body = await dumped(count, answer)
     return calls.AllOffsetsReply(editions=now.text, log_end=log_end, body=body)
+
+
+def _note_copied(
+    tables: BrokerTables, call: calls.GetAllOffsets, peer: Peer, now: TableEditions
+) -> None:
+    """Note what a replica has copied, if it says so."""
+    copied = parse_editions(call.copied_editions or "")
+    if copied is not None and copied.started_ms == now.started_ms:
+        tables.replica_copies.asks(peer, topics=copied.topics, groups=copied.groups)
 
 
 async def _wait_for_change(
@@ -220,12 +236,11 @@ def _editions(tables: BrokerTables, control: ControlPlane) -> TableEditions:
     return table_editions(tables, control.statistics.boot_ms)
 
 
-def delay_offsets(tables: BrokerTables, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
+def delay_offsets(delivery: DeliveryServices, _call: calls.GetDelayOffsets, _peer: Peer) -> Reply:
     """Return the progress of each delay level that was used."""
-    used = msgspec.structs.replace(
-        tables.delay_offsets.content(), offset_table=tables.delay_offsets.used()
-    )
-    return Reply(body=codec.dumps(used))
+    table = delivery.checkpoints.told().delays
+    used = {level: offset for level, offset in table.offset_table.items() if offset}
+    return Reply(body=codec.dumps(msgspec.structs.replace(table, offset_table=used)))
 
 
 def request_modes(tables: BrokerTables, _call: calls.GetRequestModes, _peer: Peer) -> Reply:

@@ -40,7 +40,7 @@ FILTER_TYPES: Final = frozenset({"SINGLE_TAG", "MULTI_TAG"})
 async def create_topic(
     tables: BrokerTables, control: ControlPlane, call: calls.CreateTopic, _peer: Peer
 ) -> Reply:
-    """Create a topic or change its settings; name servers know it before the reply."""
+    """Create a topic or change its settings; replicas and name servers know it before the reply."""
     if call.topic_filter_type not in FILTER_TYPES:  # refused where Java reads the header
         fault = f"topicFilterType = [{call.topic_filter_type}] value invalid"
         raise CallRefused(ResponseCode.SYSTEM_ERROR, fault)
@@ -62,6 +62,7 @@ async def create_topic(
             [_checked(tables, control, made, changes)], control.clock.now_ms()
         )
     )
+    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
     await control.registration.wait_registered()
     return Reply()
 
@@ -85,6 +86,7 @@ async def create_topics(
         return tables.topics.begin_put(made, control.clock.now_ms())
 
     await tables.topics.change(begin)
+    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
     await control.registration.wait_registered()
     return Reply()
 
@@ -114,6 +116,7 @@ async def delete_topic(
         [call.topic, *(t for t in retries if tables.topics.get(t))],
     )
     await clear_removed(message_log)
+    await tables.replica_copies.reach(control.clock, topics=tables.topics.edition)
     return Reply()
 
 
@@ -170,6 +173,7 @@ async def create_group(
     await tables.groups.change(
         lambda: tables.groups.begin_put([_checked_group(tables, made)], control.clock.now_ms())
     )
+    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
     return Reply()
 
 
@@ -184,6 +188,7 @@ async def create_groups(
         return tables.groups.begin_put(made, control.clock.now_ms())
 
     await tables.groups.change(begin)
+    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
     return Reply()
 
 
@@ -209,6 +214,7 @@ async def delete_group(
     if call.clean_offset:
         tables.offsets.remove_group(call.group_name)
         await save_progress_in_threads(message_log, tables)
+    await tables.replica_copies.reach(control.clock, groups=tables.groups.edition)
     return Reply()
 
 

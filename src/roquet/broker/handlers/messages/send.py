@@ -19,6 +19,7 @@ from roquet.broker.tables.broker_tables import BrokerTables
 from roquet.model.errors import CallRefused, MessageIllegal, StoreError, StoreFailed
 from roquet.net.router import HandlerReply, Peer, ReplyWhen
 from roquet.rules.replication.acknowledgement import PutStatus
+from roquet.wire.call import Reply
 from roquet.wire.calls.send import SendReply
 from roquet.wire.codes import ResponseCode
 
@@ -36,7 +37,7 @@ def send(
         check_in_sync(replication, call)
         queue_id = select_queue(tables, control, call)
         if call.batch:
-            return _batch(message_log, control, replication, call, queue_id, peer)
+            return _batch(message_log, tables, control, replication, call, queue_id, peer)
         stored = message_log.ingest.append(call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
@@ -52,7 +53,10 @@ def send(
     if stored.recall_handle:
         reply = replace(reply, recall_handle=stored.recall_handle)
     if replication.acknowledgements.is_needed and stored.waits:
-        return _when_safe(replication, reply, appended.position + appended.size)
+        answer = _when_safe(replication, reply, appended.position + appended.size)
+        if call.topic in tables.replica_copies.unknown:
+            return _once_known(tables, control, call.topic, answer)
+        return answer
     return reply
 
 
@@ -68,13 +72,14 @@ def send_batch(
     try:
         check_in_sync(replication, call)
         queue_id = select_queue(tables, control, call)
-        return _batch(message_log, control, replication, call, queue_id, peer)
+        return _batch(message_log, tables, control, replication, call, queue_id, peer)
     except (CallRefused, MessageIllegal, StoreError) as error:
         return send_refusal(control, error)
 
 
 def _batch(
     message_log: MessageLog,
+    tables: BrokerTables,
     control: ControlPlane,
     replication: Replication,
     call: SendCall,
@@ -91,11 +96,26 @@ def _batch(
         trace_on=config.trace_on,
     )
     if replication.acknowledgements.is_needed and stored.waits:
-        return _when_safe(replication, reply, appended.end)
+        answer = _when_safe(replication, reply, appended.end)
+        if call.topic in tables.replica_copies.unknown:
+            return _once_known(tables, control, call.topic, answer)
+        return answer
     return reply
 
 
-def _when_safe(replication: Replication, reply: SendReply, position: int) -> HandlerReply:
+async def _once_known(
+    tables: BrokerTables, control: ControlPlane, topic: str, answer: Awaitable[Reply | None]
+) -> Reply | None:
+    """The reply to a message that has made its topic, once replicas know that one, too."""
+    reply = await answer
+    if reply is not None and reply.code == ResponseCode.SUCCESS:
+        await tables.replica_copies.reach_made(control.clock, topic)
+    return reply
+
+
+def _when_safe(
+    replication: Replication, reply: SendReply, position: int
+) -> Awaitable[Reply | None]:
     """The reply, once disk and replicas have the message; another status when that takes too long.
 
     When the disk has failed the code is SYSTEM_ERROR, which leaves open whether it is stored.

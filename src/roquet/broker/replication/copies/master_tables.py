@@ -191,13 +191,19 @@ class MasterTables:
             data_version=pages[0].data_version,
         )
 
-    async def offsets(self, known: TableEditions | None, wait_ms: int) -> MasterOffsets:
+    async def offsets(
+        self, known: TableEditions | None, wait_ms: int, copied: TableEditions | None = None
+    ) -> MasterOffsets:
         """Ask for the progress of groups: what has changed since `known`, as soon as there is any.
 
-        Waits for at most `wait_ms` at a broker of ours; any other one gives everything at once.
+        Waits for at most `wait_ms` at a broker of ours, which may wait in turn until this replica
+        says by `copied` that it has a table; any other one gives everything at once.
         """
-        text = "" if known is None else known.text
-        call = GetAllOffsets(known_editions=text, wait_millis=wait_ms)
+        call = GetAllOffsets(
+            known_editions="" if known is None else known.text,
+            copied_editions=None if copied is None else copied.text,
+            wait_millis=wait_ms,
+        )
         reply = await self._plain_call(call, TIMEOUT_MS + wait_ms)
         body = await _decoded(reply.body, AllOffsets)
         log_end = reply.log_end

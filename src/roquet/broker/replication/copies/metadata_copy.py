@@ -80,6 +80,9 @@ METRICS: Final = "timer metrics"
 IDENTITY: Final = "identity"
 
 
+NO_EDITIONS: Final = TableEditions(started_ms=0, topics=0, groups=0, offsets=0, request_modes=0)
+
+
 class CopyTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The parts of the replica that copies go to."""
 
@@ -130,6 +133,8 @@ class MasterSession:
         self.reports_changes = True
         """Whether it answers when a table changes; a master is asked so until it proves not to."""
         self.known: TableEditions | None = None
+        self._copied: dict[str, TableEditions] = {}
+        """Editions that were known before a table was copied last."""
         self.due_ms: dict[str, int] = {}
         """Monotonic ms at which an item is copied again; one that is not here is due."""
         self.offsets: list[PendingOffsets] = []
@@ -137,6 +142,29 @@ class MasterSession:
         """By item."""
         self.topics_version: DataVersion | None = None
         self.groups_version: DataVersion | None = None
+
+    def note_copied(self, name: str, known: TableEditions | None) -> None:
+        """Note that an item was copied when these editions had been known before."""
+        if known is not None:
+            self._copied[name] = known
+
+    @property
+    def copied(self) -> TableEditions | None:
+        """The editions of the tables that are certainly copied; None before any is known."""
+        known = self.known
+        if known is None:
+            return None
+
+        def before(name: str) -> TableEditions:
+            editions = self._copied.get(name, NO_EDITIONS)
+            return editions if editions.started_ms == known.started_ms else NO_EDITIONS
+
+        return msgspec.structs.replace(
+            known,
+            topics=before(TOPICS).topics,
+            groups=before(GROUPS).groups,
+            request_modes=before(REQUEST_MODES).request_modes,
+        )
 
     @property
     def whole_ms(self) -> int:
@@ -228,7 +256,10 @@ class MetadataCopy:
         if session.due_ms.get(name, 0) > (now_ms := self._clock.monotonic_ms()):
             return
         session.due_ms[name] = now_ms + interval_ms
-        if not await self._attempt(session, name, work):
+        known = session.known
+        if await self._attempt(session, name, work):
+            session.note_copied(name, known)
+        else:
             session.due_ms[name] = self._clock.monotonic_ms() + RETRY_MS
 
     async def _attempt(
@@ -343,7 +374,7 @@ class MetadataCopy:
     async def _copy_offsets(
         self, session: MasterSession, known: TableEditions | None, wait_ms: int
     ) -> None:
-        answer = await session.master.offsets(known, wait_ms)
+        answer = await session.master.offsets(known, wait_ms, session.copied)
         self._check_role(session)
         session.reports_changes = answer.editions is not None
         if not session.reports_changes:
@@ -357,7 +388,11 @@ class MetadataCopy:
     def _mark_changed(self, session: MasterSession, now: TableEditions | None) -> None:
         """Make the tables due that have changed since the editions that are known."""
         known = session.known
-        if now is None or known is None:
+        if now is None:
+            return
+        if known is None:
+            if TOPICS not in self._failing:  # they were copied before, and may have changed since
+                session.due_ms[TOPICS] = 0
             return
         is_other = now.started_ms != known.started_ms
         changed = {

@@ -129,6 +129,33 @@ class TimerIntake:
         timers.advance_offset(offset)
         return offset >= until
 
+    def take_overdue(self, offset: int, now_ms: int) -> int | None:
+        """Deliver some messages from an offset on whose second had begun when they were stored.
+
+        They are in front of the own offset: this broker took them as a master, and delivered them
+        at once. The end of its log may have been cut since, and the master that it followed had not
+        taken them. Returns the offset to go on from; None when there are no more.
+        """
+        timers, store = self._timers, self._context.message_log.store
+        offset = max(offset, store.bounds(names.TIMER_TOPIC, 0)[0])
+        if offset >= timers.offset:
+            return None
+        messages = store.read(
+            names.TIMER_TOPIC,
+            0,
+            offset,
+            count_max=min(STEP_COUNT, timers.offset - offset),
+            bytes_max=STEP_BYTES,
+        )
+        for record in decode_records(messages.parts, lambda *_: None):
+            properties = decode_properties(record.properties)
+            out = out_of(properties)
+            if out is None or out > floor_ms(record.stored_ms):
+                continue  # it is on the wheel
+            if due_ms(properties, record.stored_ms, out) <= now_ms:
+                self._too_late(record, properties, now_ms)
+        return messages.next_offset if messages.next_offset > offset else None
+
     def _copied(self, record: Record, now_ms: int) -> bool:
         """Put a message on the wheel unless the master has delivered it, or set it aside.
 

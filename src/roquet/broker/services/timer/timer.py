@@ -68,6 +68,9 @@ class Timer:
         self._way_back: Iterator[int] | None = None
         self._followed_ms = 0
         """Monotonic ms of the last save of a master's progress."""
+        self._untaken: int | None = None
+        """Offset of the first message that this broker has taken and the master it followed has
+        not; None: there is none."""
 
     @property
     def checkpoint(self) -> TimerCheckpoint:
@@ -153,6 +156,7 @@ class Timer:
         while not is_done:
             is_done = self._intake.follow(master.master_offset, self._clock.now_ms())
             await asyncio.sleep(0)  # lets others go first
+        self._untaken = master.master_offset
         if self._clock.monotonic_ms() - self._followed_ms >= FOLLOW_SAVE_MS:
             self._followed_ms = self._clock.monotonic_ms()
             await self.save(self._clock.now_ms())
@@ -170,6 +174,9 @@ class Timer:
 
         None when no message has ever waited.
         """
+        if self._untaken is not None:
+            self._untaken = self._intake.take_overdue(self._untaken, now_ms)
+            return now_ms
         if (pause_ms := self._return(now_ms)) is not None:
             return now_ms + pause_ms
         self._intake.step(now_ms)

@@ -92,7 +92,9 @@ class GetAllOffsets(Call[AllOffsetsReply], frozen=True, kw_only=True):
     reply: ClassVar = AllOffsetsReply
 
     known_editions: str | None = None
-    """Ours: the editions that the replica has; empty for none."""
+    """Ours: the editions that the replica knows; empty for none."""
+    copied_editions: str | None = None
+    """Ours: the editions of the tables that it has copied and saved."""
     wait_millis: Int | None = None
     """Ours: longest wait for a change."""
 

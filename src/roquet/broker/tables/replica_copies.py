@@ -1,0 +1,94 @@
+"""ReplicaCopies: up to which change replicas have this broker's topics and groups; in memory only.
+
+    topic made ─▶ saved ─▶ each replica of ours has saved it, or a second has passed ─▶ answered
+
+A replica that asks for changes says what it has copied. So whoever is told that a topic exists
+finds it at the next master, too. Replicas of Apache's say nothing, and nobody waits for them.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import msgspec
+
+from roquet.net.clock import Clock
+from roquet.net.router import Peer
+
+WAIT_MS: Final = 1_000
+"""Longest wait in ms: copies take about a tenth of that."""
+
+SILENCE_MS: Final = 3_000
+"""Ms since its last answer after which a replica that asks no more is not waited for: its process
+hangs, or it has another master. It asks again within 50 ms otherwise."""
+
+
+class ReplicaCopy(msgspec.Struct):
+    """One replica that asks for changes."""
+
+    topics: int
+    groups: int
+    """Editions that it has copied."""
+    answered_ms: int | None = None
+    """Monotonic ms of the answer to its last question; None: it waits for one."""
+
+
+class ReplicaCopies:
+    """Copies of the topics and groups at replicas, by their connections."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[Peer, ReplicaCopy] = {}
+        self._asked = asyncio.Event()
+        self.unknown: dict[str, int] = {}
+        """Topics that a send has made, and that a replica may lack: the edition that has each."""
+
+    def __len__(self) -> int:
+        return len(self._replicas)
+
+    def asks(self, peer: Peer, *, topics: int, groups: int) -> None:
+        """Note a replica's question for changes, and the editions that it has copied."""
+        if peer not in self._replicas:
+            peer.on_close(self.forget)
+        self._replicas[peer] = ReplicaCopy(topics, groups)
+        self._wake()
+
+    def answered(self, peer: Peer, now_ms: int) -> None:
+        """Note that a replica is answered at a monotonic time: it will ask again."""
+        if (copy := self._replicas.get(peer)) is not None:
+            copy.answered_ms = now_ms
+
+    def forget(self, peer: Peer) -> None:
+        """Forget a replica whose connection has ended."""
+        self._replicas.pop(peer, None)
+        self._wake()
+
+    def note_made(self, topic: str, edition: int) -> None:
+        """Note a topic that a send has made."""
+        if self._replicas:
+            self.unknown[topic] = edition
+
+    async def reach(self, clock: Clock, *, topics: int = 0, groups: int = 0) -> None:
+        """Wait until replicas have copied these editions, `WAIT_MS` at most."""
+        deadline_ms = clock.monotonic_ms() + WAIT_MS
+        while self._is_behind(now_ms := clock.monotonic_ms(), topics, groups):
+            if now_ms >= deadline_ms:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout((deadline_ms - now_ms) / 1_000):
+                    await self._asked.wait()
+
+    async def reach_made(self, clock: Clock, topic: str) -> None:
+        """Wait until replicas have copied a topic that a send has made, `WAIT_MS` at most."""
+        await self.reach(clock, topics=self.unknown.get(topic, 0))
+        self.unknown.pop(topic, None)
+
+    def _is_behind(self, now_ms: int, topics: int, groups: int) -> bool:
+        return any(
+            (copy.topics < topics or copy.groups < groups)
+            and (copy.answered_ms is None or now_ms - copy.answered_ms < SILENCE_MS)
+            for copy in self._replicas.values()
+        )
+
+    def _wake(self) -> None:
+        self._asked.set()
+        self._asked = asyncio.Event()

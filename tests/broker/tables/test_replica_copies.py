@@ -1,0 +1,73 @@
+import asyncio
+
+from tests.broker.conftest import FakePeer
+
+from roquet.broker.tables.replica_copies import SILENCE_MS, WAIT_MS, ReplicaCopies
+from roquet.testing.clock import in_virtual_time, this_loop
+
+
+async def waited_ms(copies: ReplicaCopies, **editions: int) -> int:
+    """Wait for editions; gives how long that took."""
+    clock = this_loop().clock
+    began_ms = clock.monotonic_ms()
+    await copies.reach(clock, **editions)
+    return clock.monotonic_ms() - began_ms
+
+
+def later(seconds: float, copies: ReplicaCopies, peer: FakePeer, topics: int, groups: int) -> None:
+    """Let a replica say after a while what it has copied."""
+    asyncio.get_running_loop().call_later(
+        seconds, lambda: copies.asks(peer, topics=topics, groups=groups)
+    )
+
+
+@in_virtual_time
+async def test_without_replicas_nobody_waits() -> None:
+    copies = ReplicaCopies()
+    copies.note_made("orders", 7)
+    assert copies.unknown == {}
+    assert await waited_ms(copies, topics=7, groups=7) == 0
+
+
+@in_virtual_time
+async def test_a_change_is_known_once_the_last_replica_has_copied_it() -> None:
+    copies, first, second = ReplicaCopies(), FakePeer(), FakePeer()
+    for peer in (first, second):
+        copies.asks(peer, topics=3, groups=5)
+    later(0.1, copies, first, 4, 5)
+    later(0.2, copies, second, 4, 5)
+    assert await waited_ms(copies, topics=4) == 200
+    assert await waited_ms(copies, topics=4, groups=5) == 0
+
+
+@in_virtual_time
+async def test_a_replica_that_says_nothing_is_waited_for_a_second_and_soon_not_at_all() -> None:
+    copies, peer, clock = ReplicaCopies(), FakePeer(), this_loop().clock
+    copies.asks(peer, topics=3, groups=5)
+    assert await waited_ms(copies, groups=6) == WAIT_MS
+    copies.answered(peer, clock.monotonic_ms())
+    await clock.sleep(SILENCE_MS)
+    assert await waited_ms(copies, groups=6) == 0
+    copies.asks(peer, topics=3, groups=5)
+    assert await waited_ms(copies, groups=6) == WAIT_MS
+
+
+@in_virtual_time
+async def test_a_replica_that_goes_is_not_waited_for() -> None:
+    copies, peer = ReplicaCopies(), FakePeer()
+    copies.asks(peer, topics=3, groups=5)
+    asyncio.get_running_loop().call_later(0.3, peer.hang_up)
+    assert await waited_ms(copies, topics=4) == 300
+    assert len(copies) == 0
+
+
+@in_virtual_time
+async def test_a_topic_of_a_send_is_unknown_until_it_has_been_waited_for() -> None:
+    copies, peer, clock = ReplicaCopies(), FakePeer(), this_loop().clock
+    copies.asks(peer, topics=3, groups=5)
+    copies.note_made("orders", 4)
+    later(0.1, copies, peer, 4, 5)
+    began_ms = clock.monotonic_ms()
+    await copies.reach_made(clock, "orders")
+    assert clock.monotonic_ms() - began_ms == 100
+    assert copies.unknown == {}
