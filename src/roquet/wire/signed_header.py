@@ -12,6 +12,10 @@ from roquet.wire.compact import PackedFields
 from roquet.wire.records.speedups import compiled
 from roquet.wire.signing import ACCESS_KEY, SIGNATURE, UNSIGNED_ONCE, signed_text
 
+HEADER_SIZE_MAX: Final = 16 * 1024
+"""Bytes of the fields that the Python form reads, and twice: of strangers, too, whose longer ones
+would take 0.1 s."""
+
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _json_fields: Final = msgspec.json.Decoder(dict[str, str]).decode
 _packed_fields: Final = msgspec.msgpack.Decoder(dict[str, str]).decode
@@ -36,8 +40,11 @@ def signed_header(
     """Read the signed parts of a header and the values of `wanted` fields.
 
     None where more has to be known: of fields that are not all texts, and of those whose signature
-    depends on the client's version. Of a name that is given twice the last value counts.
+    depends on the client's version. None, too, for long ones where there is no compiled form, or
+    where it leaves them to this one. Of a name that is given twice the last value counts.
     """
+    if _size(fields) > HEADER_SIZE_MAX:
+        return None
     named = text_fields(fields)
     if named is None or UNSIGNED_ONCE in named:
         return None
@@ -47,6 +54,13 @@ def signed_header(
         named.get(SIGNATURE, "").encode(errors="replace"),
         tuple(map(named.get, wanted)),
     )
+
+
+def _size(fields: msgspec.Raw | PackedFields | dict[str, str]) -> int:
+    """Bytes of received fields; 0 for fields that were made here."""
+    if isinstance(fields, PackedFields):
+        return len(fields.pairs)
+    return len(fields) if isinstance(fields, msgspec.Raw) else 0
 
 
 def text_fields(fields: msgspec.Raw | PackedFields | dict[str, str]) -> dict[str, str] | None:

@@ -16,6 +16,7 @@ from roquet.model.access import AccessTables
 from roquet.model.errors import CallRefused, FieldError
 from roquet.net.access.guard import LOG_PAUSE_MS, AccessGuard, AccessRules
 from roquet.net.router import Peer
+from roquet.rules.access.decision import AccessRequest, AccessVerdict, decide
 from roquet.wire.calls.access import ListUsers
 from roquet.wire.calls.admin.settings import GetSettings
 from roquet.wire.calls.query import QueryByKey, ViewMessage
@@ -24,6 +25,7 @@ from roquet.wire.codes import RequestCode, ResponseCode
 from roquet.wire.command import JSON, ROCKETMQ, Command
 from roquet.wire.compact import read_pairs, write_pairs
 from roquet.wire.fields import decode_call
+from roquet.wire.signed_header import signed_header
 
 pytestmark = pytest.mark.usefixtures("form")
 
@@ -190,12 +192,12 @@ def test_handlers_see_the_fields_that_were_checked(
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_request_like_one_that_was_allowed_passes_as_it_came(
+def test_requests_pass_as_they_came_the_first_one_and_those_like_it(
     guard: AccessGuard, request_of: Request, peer: Peer, kind: int
 ) -> None:
     first = request_of(send(body=b"one"), "alice", serialize_type=kind)
     second = request_of(send(body=b"two"), "alice", serialize_type=kind)
-    assert guard.admit(first, peer) == msgspec.structs.replace(first, fields=dict(first.ext))
+    assert guard.admit(first, peer) is first
     assert guard.admit(second, peer) is second
     assert guard.user == "alice"
     assert remark(guard, request_of(send()), peer) == "username cannot be null."
@@ -209,13 +211,29 @@ def test_what_is_remembered_of_allowed_requests_is_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("roquet.net.access.guard.ALLOWED_MAX", 3)
+    decided = list[str]()
+
+    def noted(tables: AccessTables, name: str, request: AccessRequest, ip: str) -> AccessVerdict:
+        decided.append(ip)
+        return decide(tables, name, request, ip)
+
+    monkeypatch.setattr("roquet.net.access.guard.decide", noted)
     command = request_of(send(), "alice")
-    peers = [peer_at(f"10.0.0.{number}:1") for number in range(4)]
-    for peer in peers[:3]:
-        assert guard.admit(command, peer) is not command  # decided by its policies
-    assert guard.admit(command, peers[0]) is command
-    assert guard.admit(command, peers[3]) is not command
-    assert guard.admit(command, peers[0]) is not command
+    for number in (0, 1, 2, 0, 3, 0):
+        guard.admit(command, peer_at(f"10.0.0.{number}:1"))
+    assert decided == [f"10.0.0.{number}" for number in (0, 1, 2, 3, 0)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_header_of_many_names_is_left_to_the_whole_check(
+    guard: AccessGuard, request_of: Request, peer: Peer, kind: int
+) -> None:
+    command = request_of(send(), "alice", serialize_type=kind)
+    many = {f"{number:05}": "v" for number in range(5_000)}
+    fields = b"{" + ",".join(f'"{name}":"{value}"' for name, value in many.items()).encode() + b"}"
+    long = msgspec.structs.replace(command, fields=msgspec.Raw(fields))
+    assert signed_header(long.fields, ()) is None
+    assert remark(guard, long, peer) == "username cannot be null."
 
 
 @pytest.mark.parametrize("kind", KINDS)

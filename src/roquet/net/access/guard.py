@@ -133,20 +133,21 @@ class AccessGuard:
         if code in self._rules.unsigned_codes:
             return self._without_user(command)
         header = signed_header(command.fields, self._deciding.get(code, ()))
-        signer = None if header is None else self._signers.get(header.access_key)
-        if (
-            header is None
-            or signer is None
-            or not signer.key.has_made(header.signature, header.text, command.body)
-        ):
+        if header is None:
             return self._admit(command, peer)
+        signer = self._signers.get(header.access_key)
+        if signer is None:
+            return self._admit(command, peer, is_plain=True)
+        if not signer.key.has_made(header.signature, header.text, command.body):
+            self.user = ""
+            raise self._logged_refusal(_refused(BAD_SIGNATURE), command, peer)
         name = signer.name
         if (
             signer.needs_policy
             and code in self._required
             and (name, host_of(peer.address), code, header.values) not in self._allowed
         ):
-            return self._admit(command, peer, name)
+            return self._admit(command, peer, name, is_plain=True)
         self.user = name
         return command
 
@@ -157,8 +158,13 @@ class AccessGuard:
         fields.pop(ACCESS_KEY, None)
         return msgspec.structs.replace(command, fields=fields)
 
-    def _admit(self, command: Command, peer: Peer, name: str | None = None) -> Command:
-        """Admit a request by all its fields; `name` is the user whose signature was checked."""
+    def _admit(
+        self, command: Command, peer: Peer, name: str | None = None, *, is_plain: bool = False
+    ) -> Command:
+        """Admit a request by all its fields; `name` is the user whose signature was checked.
+
+        With `is_plain` the fields are those of a signed header, and go on as they came.
+        """
         self.user = ""
         fields = _fields_of(command)
         try:
@@ -166,9 +172,11 @@ class AccessGuard:
             if self._rules.checks_policies and user.user_type is not UserType.SUPER:
                 self._authorize(command, fields, user.name, host_of(peer.address))
         except CallRefused as refusal:
-            self._log(command, peer, refusal.remark or "")
-            raise
-        self.user = fields[ACCESS_KEY] = user.name  # a certificate's name is not among the fields
+            raise self._logged_refusal(refusal, command, peer) from None
+        self.user = user.name
+        if is_plain and fields.get(ACCESS_KEY) == user.name:
+            return command
+        fields[ACCESS_KEY] = user.name  # a certificate's name is not among the fields
         return msgspec.structs.replace(command, fields=fields)
 
     @property
@@ -188,8 +196,7 @@ class AccessGuard:
             if self._rules.checks_policies and user.user_type is not UserType.SUPER:
                 self._authorize(admitted, fields, name, host_of(peer.address))
         except CallRefused as refusal:
-            self._log(admitted, peer, refusal.remark or "")
-            raise
+            raise self._logged_refusal(refusal, admitted, peer) from None
 
     def _authenticate(self, command: Command, fields: Mapping[str, str], peer: Peer) -> User:
         """The user who signed a request, or whom his certificate names. Raises CallRefused."""
@@ -252,18 +259,19 @@ class AccessGuard:
         self._signers.clear()
         self._allowed.clear()
 
-    def _log(self, command: Command, peer: Peer, remark: str) -> None:
-        """Log a refusal, unless the same one was logged just now."""
+    def _logged_refusal(self, refusal: CallRefused, command: Command, peer: Peer) -> CallRefused:
+        """A refusal that is in the log now, unless the same one was logged just before."""
         now_ms = self._now_ms()
         if now_ms - self._logged_since_ms >= LOG_PAUSE_MS:
             self._logged_since_ms = now_ms
             self._logged.clear()
         ip = host_of(peer.address)
-        line = f"refused code {command.code} from {ip}: {remark}"[:LINE_LENGTH_MAX]
+        line = f"refused code {command.code} from {ip}: {refusal.remark}"[:LINE_LENGTH_MAX]
         if line not in self._logged and len(self._logged) < LOGGED_MAX:
             self._logged.add(line)
             fields = request_fields(command, peer.address)
             log.warning("%s", line, extra=fields)
+        return refusal
 
 
 def _fields_of(command: Command) -> dict[str, str]:
